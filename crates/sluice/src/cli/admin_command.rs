@@ -1,4 +1,4 @@
-//! `sluice admin`: who may use what of a running `sluice serve --socket` (`docs/sharing.md`).
+//! `sluice admin`: access rules of a running `sluice serve --socket` (`docs/sharing.md`).
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -16,7 +16,7 @@ use super::{CliError, print};
 use crate::format::{bytes_binary, count};
 use crate::serve::user::subject;
 
-/// What the system says to who connects to another type of socket.
+/// Error of connecting to a socket of another type.
 const EPROTOTYPE: i32 = rustix::io::Errno::PROTOTYPE.raw_os_error();
 
 impl From<RemoteDeviceError> for CliError {
@@ -33,7 +33,7 @@ impl From<RemoteDeviceError> for CliError {
     }
 }
 
-/// Why nobody answers at a path, and what to do.
+/// Returns the reason why no server answers at a path, and the remedy.
 fn no_server(path: &Path, source: &io::Error) -> String {
     let is_socket = std::fs::metadata(path).map(|meta| meta.file_type().is_socket());
     let start = "start one with `sluice serve SCENARIO --socket PATH`, or, for `sluice admin stats` of \
@@ -55,7 +55,7 @@ fn no_server(path: &Path, source: &io::Error) -> String {
 /// Runs `sluice admin …`.
 ///
 /// # Errors
-/// What the server refuses; that there is none.
+/// [`CliError`] if no server runs at the socket, or if it refuses the command.
 pub fn run(args: &AdminArgs) -> Result<(), CliError> {
     let socket = &args.socket;
     match &args.command {
@@ -116,7 +116,7 @@ fn grant_text(grant: Grant) -> String {
     text
 }
 
-/// For people.
+/// Formats the list for people.
 fn listing(entries: &[ListEntry]) -> String {
     let (mut partitions, mut rules, mut clients) = (String::new(), String::new(), String::new());
     for entry in entries {
@@ -164,7 +164,7 @@ fn client_line(c: &ClientEntry) -> String {
     )
 }
 
-/// For programs.
+/// Formats the list for programs.
 fn to_json(entries: &[ListEntry]) -> Value {
     let (mut partitions, mut rules, mut clients) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
@@ -200,18 +200,18 @@ fn to_json(entries: &[ListEntry]) -> Value {
     json!({ "partitions": partitions, "rules": rules, "clients": clients })
 }
 
-/// A name on the command line.
+/// Parses a name on the command line.
 ///
 /// # Errors
-/// What it may be.
+/// The allowed form.
 pub fn name(text: &str) -> Result<ResourceName, String> {
     ResourceName::new(text).map_err(|e| e.to_string())
 }
 
-/// A bandwidth on the command line, in bytes per second.
+/// Parses a bandwidth on the command line, in bytes per second.
 ///
 /// # Errors
-/// What it may be.
+/// The allowed form.
 pub fn bandwidth(text: &str) -> Result<u64, String> {
     use crate::scenario::units;
     units::bandwidth(text)
@@ -219,10 +219,10 @@ pub fn bandwidth(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("expected {}", units::BANDWIDTH))
 }
 
-/// Permissions of a file on the command line, in octal digits.
+/// Parses permissions of a file on the command line, in octal digits.
 ///
 /// # Errors
-/// What they may be.
+/// The allowed form.
 pub fn mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()

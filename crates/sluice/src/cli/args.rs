@@ -1,4 +1,4 @@
-//! What each command takes, as clap reads it.
+//! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 use std::path::{Path, PathBuf};
 
@@ -18,13 +18,14 @@ use crate::multicore::Machine;
 pub enum DeviceArgs {
     /// List this machine's NVMe controllers, their drivers, and what uses them.
     List(DeviceListArgs),
-    /// Take a controller from the system, so that a process can drive it (vfio:ADDRESS; without an IOMMU
-    /// uio:ADDRESS?unsafe=1). Refused as long as anything uses it.
+    /// Detach a controller from the system so that a process can drive it (vfio:ADDRESS; without an
+    /// IOMMU uio:ADDRESS?unsafe=1). Refused while the controller is in use.
     Bind(DeviceBindArgs),
-    /// Give a controller back to the system.
+    /// Return a controller to the system.
     Unbind(DeviceUnbindArgs),
-    /// Open something and tell by which way it is reached and what it can do; of a drive also its health.
-    /// Opening a controller (vfio:ADDRESS, uio:ADDRESS?unsafe=1) resets it; files and block devices are opened for reading only.
+    /// Open a target and print its access path and features; for a drive also its health. Opening a
+    /// controller (vfio:ADDRESS, uio:ADDRESS?unsafe=1) resets it; files and block devices are
+    /// opened for reading only.
     Info(DeviceInfoArgs),
 }
 
@@ -39,7 +40,7 @@ pub struct DeviceListArgs {
 /// `sluice device info`.
 #[derive(Debug, Args)]
 pub struct DeviceInfoArgs {
-    /// What to open: vfio:0000:01:00.0, /dev/ng0n1, /dev/nvme0n1, or whatever else can be opened.
+    /// Target to open: vfio:0000:01:00.0, /dev/ng0n1, /dev/nvme0n1, or any other target.
     pub device: String,
     /// Print JSON.
     #[arg(long)]
@@ -49,10 +50,11 @@ pub struct DeviceInfoArgs {
 /// `sluice device bind`.
 #[derive(Debug, Args)]
 pub struct DeviceBindArgs {
-    /// Its PCI address, for example 0000:01:00.0.
+    /// PCI address of the controller, for example 0000:01:00.0.
     pub address: PciAddress,
-    /// The kernel's driver that gives it to a process: vfio-pci, or, only where there is no IOMMU,
-    /// uio_pci_generic. Unsafe: the controller then reaches all memory of the machine.
+    /// Kernel driver that gives the controller to a process: vfio-pci, or uio_pci_generic on a
+    /// machine without an IOMMU. uio_pci_generic is unsafe: the controller can access all memory of
+    /// the machine.
     #[arg(long, default_value_t)]
     pub driver: PciDriver,
 }
@@ -60,7 +62,7 @@ pub struct DeviceBindArgs {
 /// `sluice device unbind`.
 #[derive(Debug, Args)]
 pub struct DeviceUnbindArgs {
-    /// Its PCI address, for example 0000:01:00.0.
+    /// PCI address of the controller, for example 0000:01:00.0.
     pub address: PciAddress,
 }
 
@@ -69,7 +71,7 @@ pub struct DeviceUnbindArgs {
 pub enum DriveArgs {
     /// Print geometry, capacity, PPA format, timing, limits and memory of a scenario's drives.
     Show(DriveShowArgs),
-    /// List the drives that come with Sluice.
+    /// List the drives that Sluice includes.
     Presets,
 }
 
@@ -79,7 +81,7 @@ pub struct DriveShowArgs {
     /// The scenario file.
     #[arg(required_unless_present = "preset", conflicts_with = "preset")]
     pub scenario: Option<PathBuf>,
-    /// A preset as it is, instead of a scenario.
+    /// Show a preset without changes, instead of a scenario.
     #[arg(long, value_name = "NAME", hide_possible_values = true,
         value_parser = PossibleValuesParser::new(crate::presets::all().iter().map(|p| p.name)))]
     pub preset: Option<String>,
@@ -88,24 +90,24 @@ pub struct DriveShowArgs {
 /// `sluice target …`.
 #[derive(Debug, Subcommand)]
 pub enum TargetArgs {
-    /// Make a target on some of a drive's parallel units.
+    /// Create a target on some of a drive's parallel units.
     Create(TargetCreateArgs),
     /// List the targets of a drive.
     List(TargetListArgs),
-    /// Print the health of a drive, and what is left of its life; or everything about one target.
+    /// Print the health and the remaining life of a drive, or all properties of one target.
     #[command(override_usage = "sluice target info [OPTIONS] [--name <TARGET>] <SCENARIO>")]
     Info(TargetInfoArgs),
-    /// Remove a target. Its chunks are erased before they are anybody's again.
+    /// Remove a target. Its chunks are erased before another target can use them.
     Remove(TargetRemoveArgs),
 }
 
-/// Which drive.
+/// Selection of a drive.
 #[derive(Debug, Args)]
 pub struct TargetDrive {
-    /// The scenario whose drive it is. The drive is open-channel and has an image (data = "file").
+    /// Scenario with the drive. The drive must be open-channel and have an image (data = "file").
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// Which of the scenario's drives, if it has several.
+    /// Name of the drive, if the scenario has several.
     #[arg(long, value_name = "NAME")]
     pub drive: Option<String>,
     /// Print JSON.
@@ -119,37 +121,38 @@ pub struct TargetCreateArgs {
     /// The drive.
     #[command(flatten)]
     pub on: TargetDrive,
-    /// What the target is called: up to 32 letters, digits, `-`, `_` and `.`.
+    /// Name of the target: up to 32 letters, digits, `-`, `_` and `.`.
     #[arg(long)]
     pub name: String,
-    /// What it makes of its chunks: pblk, rrpc, kv or ppa.
+    /// Kind of the target: pblk, rrpc, kv or ppa.
     #[arg(long = "type", value_name = "pblk|rrpc|kv|ppa")]
     pub kind: TargetKind,
-    /// Its parallel units, for example `0-63` or `0,4,8-11`.
+    /// Parallel units of the target, for example `0-63` or `0,4,8-11`.
     #[arg(long, value_name = "UNITS")]
     pub pus: PuSet,
-    /// Share the parallel units with other targets that do: every chunk has one owner at a time.
+    /// Share the parallel units with other shared targets: every chunk has one owner at a time.
     #[arg(long)]
     pub shared: bool,
     /// Over-provisioning: physical over logical sectors, minus 1 (pblk, rrpc).
     #[arg(long = "op", value_name = "SHARE", allow_negative_numbers = true)]
     pub over_provisioning: Option<f64>,
-    /// Parallel units written at the same time, 0 for all (pblk, rrpc).
+    /// Number of parallel units written at the same time, 0 for all (pblk, rrpc).
     #[arg(long, value_name = "N")]
     pub active_pus: Option<u32>,
-    /// Whether moved data goes to lines of its own (pblk, rrpc).
+    /// Whether relocated data has lines of its own (pblk, rrpc).
     #[arg(long, value_name = "true|false")]
     pub separate_gc_stream: Option<bool>,
     /// The former name of `--separate-gc-stream`.
     #[arg(long, hide = true, conflicts_with = "separate_gc_stream")]
     pub hot_cold: Option<bool>,
-    /// Chunks that it may hold at a time; with --shared.
+    /// Maximum number of chunks that the target owns at a time; with --shared.
     #[arg(long, value_name = "N", requires = "shared")]
     pub max_chunks: Option<u32>,
-    /// Chunks that it may take per second, for example 2.5; with --shared.
+    /// Maximum number of chunks that the target allocates per second, for example 2.5; with
+    /// --shared.
     #[arg(long, value_name = "RATE", requires = "shared")]
     pub chunks_per_second: Option<f64>,
-    /// Chunks that it may take at once, however few it may take per second.
+    /// Maximum number of chunks that the target allocates in a burst, above its rate per second.
     #[arg(long, value_name = "N", requires = "chunks_per_second")]
     pub burst: Option<u32>,
 }
@@ -168,16 +171,16 @@ pub struct TargetInfoArgs {
     /// The drive.
     #[command(flatten)]
     pub on: TargetDrive,
-    /// The target; without, the drive.
+    /// Name of the target; without it, print the drive.
     #[arg(long)]
     pub name: Option<String>,
-    /// Years of the drive's warranty.
+    /// Warranty period of the drive, in years.
     #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
     pub warranty_years: f64,
-    /// Years of it that are gone.
+    /// Age of the drive, in years.
     #[arg(long, value_name = "YEARS", default_value_t = 0.0)]
     pub age_years: f64,
-    /// Bytes that the flash writes for each byte of a user, at least 1.
+    /// Write amplification: bytes that the flash writes per host byte, at least 1.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub write_amplification: f64,
 }
@@ -188,10 +191,10 @@ pub struct TargetRemoveArgs {
     /// The drive.
     #[command(flatten)]
     pub on: TargetDrive,
-    /// The target.
+    /// Name of the target.
     #[arg(long)]
     pub name: String,
-    /// Erase all of its chunks now, and every trace of it in the partition table.
+    /// Erase all of its chunks now, and remove all its records from the partition table.
     #[arg(long)]
     pub factory: bool,
 }
@@ -199,11 +202,12 @@ pub struct TargetRemoveArgs {
 /// `sluice sim`: run scenarios in virtual time.
 #[derive(Debug, Args)]
 pub struct SimArgs {
-    /// Scenarios (`.toml`), each one way of a comparison, and fio job files to run on every one.
+    /// Scenarios (`.toml`), each a variant of the comparison, and fio job files to run on every
+    /// scenario.
     #[arg(required = true, value_name = "SCENARIO.toml|JOB.fio")]
     pub inputs: Vec<PathBuf>,
-    /// Write the results as a list of what fio would have written for each scenario, with Sluice's own
-    /// beside it; `-` for standard output, where the table then goes to standard error.
+    /// Write the results as a list with one entry per scenario, in fio's JSON format with a
+    /// `sluice` section. `-` is standard output; the table then goes to standard error.
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write a self-contained page with plots; `-` for standard output.
@@ -212,30 +216,31 @@ pub struct SimArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Exit with 1 if a result has a note: if it may not mean what it seems to. Everything is written
-    /// before.
+    /// Exit with 1 if a result has a note, that is, if it may be misread. All outputs are written
+    /// first.
     #[arg(long)]
     pub strict: bool,
-    /// Change the images of drives with data = "file", and the files beside them. Otherwise a simulation
-    /// starts from what an image holds and leaves it as it is.
+    /// Modify the images of drives with data = "file", and the files beside them. By default, a
+    /// simulation starts from the contents of an image and does not modify it.
     #[arg(long)]
     pub write_image: bool,
-    /// Write what happens, event by event, for Perfetto; with one scenario only. `-` for standard output.
+    /// Write a trace of all events for Perfetto; with one scenario only. `-` for standard output.
     #[arg(long, value_name = "FILE|-")]
     pub trace: Option<PathBuf>,
-    /// Print this many of the slowest requests of each drive, what each waited for, and where the time of
-    /// all requests went; also in --json.
-    /// A report has the ten slowest unless this says otherwise; 0 for none.
+    /// Print this many of the slowest requests of each drive with their waits, and the latency
+    /// breakdown of all requests; also in --json. A report has the ten slowest by default; 0 for
+    /// none.
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,
-    /// Write what happens to each request in the block layer into this folder, in the format that
-    /// blkparse and btt read; with one scenario only.
+    /// Write the block layer's events of each request to this directory, in the format of blkparse
+    /// and btt; with one scenario only.
     #[arg(long, value_name = "DIR")]
     pub blktrace: Option<PathBuf>,
 }
 
 impl SimArgs {
-    /// The scenarios, and the job files: a scenario ends in `.toml`, everything else is a job file.
+    /// Returns the scenarios and the job files. A scenario's name ends in `.toml`; all other files
+    /// are job files.
     pub fn scenarios_and_jobs(&self) -> (Vec<&Path>, Vec<&Path>) {
         self.inputs
             .iter()
@@ -244,33 +249,33 @@ impl SimArgs {
     }
 }
 
-/// `sluice serve`: put a scenario's drive in front of real programs, in real time.
+/// `sluice serve`: serves a scenario's drives to other programs in real time.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The scenario file.
     pub scenario: PathBuf,
-    /// Serve NBD here: `unix:PATH` or `tcp:HOST:PORT`. May be given several times. Of a scenario with
-    /// several drives each has its own: PATH.NAME, and the ports from PORT up.
+    /// Serve NBD at `unix:PATH` or `tcp:HOST:PORT`. May be given several times. With several drives
+    /// in the scenario, each has its own endpoint: PATH.NAME, or a port from PORT up.
     #[arg(long, value_name = "ENDPOINT")]
     pub nbd: Vec<Endpoint>,
-    /// Let NBD listen at addresses that other machines can reach: it has no authentication, and whoever
-    /// reaches the port can read and overwrite the drive.
+    /// Allow NBD to listen on addresses that other machines can reach. NBD has no authentication:
+    /// any client that can connect to the port can read and overwrite the drive.
     #[arg(long, requires = "nbd")]
     pub allow_remote: bool,
-    /// Share the drives between processes at this socket (`docs/sharing.md`): queues of their own for
-    /// each client, as `[[share]]` and `sluice admin` allow.
+    /// Share the drives between processes at this socket (`docs/sharing.md`). Each client has its
+    /// own queues, as `[[share]]` and `sluice admin` allow.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Permissions of the socket: who may connect at all.
+    /// Permissions of the socket, which restrict the users that can connect.
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::admin_command::mode)]
     pub socket_mode: u32,
-    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing anything: for
-    /// drives that only NBD serves. `--socket` answers it as well.
+    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing drives.
+    /// For drives that only NBD serves; `--socket` answers it as well.
     #[arg(long, value_name = "PATH", conflicts_with = "socket", requires = "nbd")]
     pub admin_socket: Option<PathBuf>,
-    /// Keep the rules of `sluice admin` in this file (`docs/sharing.md`): written on every change, and read
-    /// at the next start in place of the `[[share.allow]]` of the scenario.
+    /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every
+    /// change, and read at the next start in place of the scenario's `[[share.allow]]`.
     #[arg(long, value_name = "FILE", requires = "socket")]
     pub acl: Option<PathBuf>,
     /// The former name of `--acl`.
@@ -279,12 +284,12 @@ pub struct ServeArgs {
     /// Write the final statistics as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Print a line of statistics every so many seconds, about those seconds; on a terminal, every 5 unless
-    /// said.
+    /// Print a line of statistics for each interval of this many seconds. The default on a terminal
+    /// is 5.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
-    /// Threads per drive: 2 gives the drive its own beside the server's. Unless said, 2 where the
-    /// machine has the cores for it.
+    /// Threads per drive; 2 gives the drive a thread besides that of the server. The default is 2
+    /// if the machine has enough cores.
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub threads: Option<u8>,
     /// Use this seed instead of the scenario's.
@@ -292,13 +297,13 @@ pub struct ServeArgs {
     pub seed: Option<u64>,
 }
 
-/// `sluice admin`: who may use what of a running server.
+/// `sluice admin`: access rules of a running server.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// The server's socket.
+    /// Socket of the server.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
-    /// What is to be done.
+    /// The command.
     #[command(subcommand)]
     pub command: AdminCommand,
 }
@@ -306,30 +311,30 @@ pub struct AdminArgs {
 /// `sluice admin …`.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Let a user use a partition from now on.
+    /// Allow a user to use a partition.
     Allow(AllowArgs),
-    /// Take a user's permission back, and end the connections that live by it.
+    /// Revoke a user's permission and end the connections that depend on it.
     Deny {
-        /// A name or number, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
+        /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
         user: String,
         /// The drive.
         #[arg(long, value_parser = super::admin_command::name)]
         device: ResourceName,
-        /// The part of it; without, all parts.
+        /// The partition of the drive; all partitions if omitted.
         #[arg(long, value_parser = super::admin_command::name)]
         partition: Option<ResourceName>,
     },
-    /// Print partitions, rules and clients, and what each client has done.
+    /// Print partitions, rules and clients with their statistics.
     List {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Print what each drive has done since it is served; with --follow, in each interval.
+    /// Print the statistics of each drive since it is served; with --follow, of each interval.
     Stats(AdminStatsArgs),
-    /// End connections; who may connect may do so again.
+    /// End connections. Clients that are allowed to connect may do so again.
     Kick {
-        /// A client's number as `list` says it, or a user as for `deny` (`uid:N`, not `N`).
+        /// Id of a client as `list` prints it, or a user as for `deny` (`uid:N`, not `N`).
         whom: String,
     },
 }
@@ -337,14 +342,14 @@ pub enum AdminCommand {
 /// `sluice admin stats`.
 #[derive(Debug, Args)]
 pub struct AdminStatsArgs {
-    /// Print what happens from now on, interval by interval, until the server ends or SIGINT comes.
+    /// Print the statistics of each interval from now on, until the server ends or SIGINT arrives.
     #[arg(long)]
     pub follow: bool,
-    /// Seconds of an interval.
+    /// Length of an interval in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "follow",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub interval: u64,
-    /// Print one JSON object per drive and interval, on a line of its own.
+    /// Print one JSON object per drive and interval, one per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -352,27 +357,27 @@ pub struct AdminStatsArgs {
 /// `sluice admin allow`.
 #[derive(Debug, Args)]
 pub struct AllowArgs {
-    /// A name or number, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
+    /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
     pub user: String,
     /// The drive.
     #[arg(long, value_parser = super::admin_command::name)]
     pub device: ResourceName,
-    /// The part of it.
+    /// The partition of the drive.
     #[arg(long, value_parser = super::admin_command::name)]
     pub partition: ResourceName,
-    /// I/O queues, over all of the user's connections.
+    /// Maximum number of I/O queues, over all connections of the user.
     #[arg(long, value_name = "N", default_value_t = Grant::QUEUES_DEFAULT)]
     pub queues: u16,
-    /// Entries of a queue at most.
+    /// Maximum number of entries of a queue.
     #[arg(long, value_name = "N")]
     pub depth: Option<u16>,
-    /// Commands per second, over all queues.
+    /// Maximum commands per second, over all queues.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iops: Option<u64>,
-    /// Bytes per second, read and written together, such as `100MB/s`.
+    /// Maximum bytes per second of reads and writes together, such as `100MB/s`.
     #[arg(long, value_name = "RATE", value_parser = super::admin_command::bandwidth)]
     pub bandwidth: Option<u64>,
-    /// No writes, trims and erases.
+    /// Refuse writes, trims and erases.
     #[arg(long)]
     pub read_only: bool,
 }
@@ -380,12 +385,12 @@ pub struct AllowArgs {
 /// `sluice calibrate`: measure this machine.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Say whether the machine can keep up with this scenario in real time.
+    /// Check whether the machine can keep up with this scenario in real time.
     pub scenario: Option<PathBuf>,
     /// Write the measurements as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Only see that everything can be measured.
+    /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,
 }
@@ -393,29 +398,32 @@ pub struct CalibrateArgs {
 /// `sluice bench`: measure Sluice.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// Group of benchmarks to run.
     pub group: BenchGroup,
-    /// Group `block`: run the block layer on this modelled machine, in virtual time, instead of here.
+    /// Group `block`: run the block layer on this modeled machine in virtual time, instead of on
+    /// this machine.
     #[arg(long, value_name = "SOCKETSxCORES")]
     pub machine: Option<Machine>,
-    /// What the modelled machine's costs are: given ones, or those that can be measured here.
+    /// Source of the modeled machine's costs: published values, or values measured on this machine
+    /// where possible.
     #[arg(long, value_enum, default_value_t, requires = "machine")]
     pub costs: CostSource,
-    /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this device
-    /// (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or what else has queues). It is read only. Group
-    /// `lightnvm`, part `overhead`: measure what pblk adds on it, which is written to (`--destroy`).
+    /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this
+    /// device (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or any other target with queues).
+    /// It is only read. Group `lightnvm`, part `overhead`: measure the overhead of pblk on this
+    /// device, which is written to (`--destroy`).
     #[arg(long, value_name = "DEVICE", conflicts_with = "machine")]
     pub device: Option<String>,
-    /// What is on the device may be overwritten.
+    /// Permit overwriting the data on the device.
     #[arg(long, requires = "device")]
     pub destroy: bool,
-    /// Groups `lightnvm`, `direct` and `exec`: measure these parts of it only.
+    /// Groups `lightnvm`, `direct` and `exec`: run only these parts.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Only see that everything can be measured.
+    /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,
 }
@@ -423,38 +431,38 @@ pub struct BenchArgs {
 /// A part of the group `lightnvm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LightnvmPart {
-    /// What the drive and pblk on it reach alone (virtual time).
+    /// Limits of the drive, and of pblk on it, without other load (virtual time).
     Drive,
-    /// Reads beside writes, by active parallel units (virtual time).
+    /// Reads concurrent with writes, by active parallel units (virtual time).
     Mixed,
-    /// Reads beside writes on parallel units of their own (virtual time).
+    /// Reads concurrent with writes on separate parallel units (virtual time).
     Predictable,
-    /// The number of active parallel units changed within a run (virtual time).
+    /// Change of the number of active parallel units within a run (virtual time).
     Active,
     /// Write amplification and stalls of a nearly full device (virtual time).
     Steady,
-    /// The rate limiter's step response, of both kinds (virtual time).
+    /// Step response of both kinds of rate limiter (virtual time).
     Limiter,
-    /// What recovery reads, against the drive's size (virtual time).
+    /// Reads of a recovery, by the drive's size (virtual time).
     Recovery,
-    /// What is lost to media that fails (virtual time).
+    /// Data loss on failing media (virtual time).
     Errors,
-    /// What pblk adds to a request (real time).
+    /// Overhead of pblk per request (real time).
     Overhead,
     /// One and two threads on one sharded device (real time).
     Shards,
-    /// 4 KB random overwrites with garbage collection, drive and host (real time).
+    /// 4 KB random overwrites with garbage collection, in the drive and on the host (real time).
     Work,
 }
 
-/// Where a modelled machine's costs come from.
+/// Source of a modeled machine's costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CostSource {
-    /// Everything is given: one published machine, and the same results everywhere, always.
+    /// Published values of one machine; the results are the same on every machine.
     #[default]
     Given,
-    /// What one core spends on a request, and what a line takes between two, are measured here and
-    /// now; the rest is given.
+    /// CPU time per request and cache-line transfers between two cores are measured on this
+    /// machine; the other values are published ones.
     Measured,
 }
 
@@ -463,33 +471,34 @@ pub enum CostSource {
 pub enum BenchGroup {
     /// Simulated I/Os per second of wall time.
     Sim,
-    /// Real-time IOPS that an emulated drive sustains, and how late they are.
+    /// Real-time IOPS that an emulated drive sustains, and their lateness.
     Live,
     /// Nanoseconds per command through a queue pair.
     Ring,
-    /// Real-time IOPS and CPU per I/O of a real file through io_uring, with fio beside it.
+    /// Real-time IOPS and CPU time per I/O of a real file through io_uring, compared with fio.
     Uring,
     /// Completion strategies for threads that wait: I/Os per second, handlers, context switches.
     Hiops,
-    /// Nanoseconds per request through the block layer, and how it scales over cores.
+    /// Nanoseconds per request through the block layer, and its scaling over cores.
     Block,
-    /// User-level I/O (NVMeDirect): queues, handles and policies, beside fio where it is there.
+    /// User-level I/O (NVMeDirect): queues, handles and policies, compared with fio if it is
+    /// installed.
     Direct,
-    /// The LightNVM paper's evaluation: an open-channel drive and pblk in virtual time, and what the
-    /// host's translation layer costs and sustains in real time.
+    /// Evaluation of the LightNVM paper: an open-channel drive and pblk in virtual time, and the
+    /// cost and throughput of the host's FTL in real time.
     Lightnvm,
-    /// Programs as they are on an emulated drive, through `sluice exec` and through the kernel: Redis, SQLite,
-    /// RocksDB.
+    /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
+    /// Redis, SQLite, RocksDB.
     Exec,
 }
 
 /// `sluice plot`: figures of results.
 #[derive(Debug, Args)]
 pub struct PlotArgs {
-    /// The results: one JSON object per line.
+    /// File with the results, one JSON object per line.
     #[arg(value_name = "FILE")]
     pub results: PathBuf,
-    /// Where the SVG files go.
+    /// Directory for the SVG files.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -497,18 +506,18 @@ pub struct PlotArgs {
 /// `sluice volume …`.
 #[derive(Debug, Subcommand)]
 pub enum VolumeArgs {
-    /// Make an empty volume of all of a device.
+    /// Create an empty volume on a whole device.
     Format(VolumeFormatArgs),
-    /// Print what a volume is and holds.
+    /// Print the properties and the usage of a volume.
     Info(VolumeDevice),
-    /// Check all metadata of a volume, and repair what can be without guessing.
+    /// Check all metadata of a volume, and repair errors whose repair is unambiguous.
     Fsck(VolumeFsckArgs),
     /// List a directory of a volume.
     Ls {
         /// The device.
         #[command(flatten)]
         device: VolumeDevice,
-        /// The directory or file.
+        /// Path of the directory or file.
         #[arg(default_value = "/")]
         path: String,
     },
@@ -517,28 +526,28 @@ pub enum VolumeArgs {
         /// The device.
         #[command(flatten)]
         device: VolumeDevice,
-        /// The file on the volume.
+        /// Path of the file on the volume.
         path: String,
         /// The file to write.
         file: PathBuf,
     },
-    /// Copy a file into a volume; its directory is there.
+    /// Copy a file into a volume; its directory must exist.
     Put {
         /// The device.
         #[command(flatten)]
         device: VolumeDevice,
         /// The file to read.
         file: PathBuf,
-        /// The file on the volume.
+        /// Path of the file on the volume.
         path: String,
     },
 }
 
-/// Which device.
+/// Selection of a device.
 #[derive(Debug, Args)]
 pub struct VolumeDevice {
-    /// A scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive (`sluice://SOCKET`), a file or block
-    /// device.
+    /// Device with the volume: a scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive
+    /// (`sluice://SOCKET`), a file or block device.
     #[arg(value_name = "DEVICE")]
     pub device: String,
 }
@@ -549,13 +558,12 @@ pub struct VolumeFormatArgs {
     /// The device.
     #[command(flatten)]
     pub on: VolumeDevice,
-    /// Make the device first: a file of this size, such as 1G, which must not be there yet. It is sparse.
+    /// Label of the volume, at most 32 bytes.
     #[arg(long, value_name = "SIZE", value_parser = super::volume_command::size)]
     pub size: Option<u64>,
-    /// What the volume is called: 32 bytes at most.
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Overwrite the volume that is there.
+    /// Overwrite an existing volume.
     #[arg(long)]
     pub force: bool,
 }
@@ -566,10 +574,10 @@ pub struct VolumeFsckArgs {
     /// The device.
     #[command(flatten)]
     pub on: VolumeDevice,
-    /// Repair what can be repaired.
+    /// Repair errors whose repair is unambiguous.
     #[arg(long)]
     pub repair: bool,
-    /// The volume's user is known to be gone: clear the mark.
+    /// Clear the volume's in-use mark. Only safe if the process that used the volume has ended.
     #[arg(long, requires = "repair")]
     pub clear_owner: bool,
 }
@@ -577,17 +585,18 @@ pub struct VolumeFsckArgs {
 /// `sluice exec`.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// The device with the volume: a scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive
+    /// Device with the volume: a scenario (`FILE.toml`, `FILE.toml#DRIVE`), a served drive
     /// (`sluice://SOCKET`), a file or block device.
     #[arg(long, value_name = "DEVICE")]
     pub volume: String,
-    /// The directory that the program finds the volume's files in: none of the host, or an empty one.
+    /// Directory at which the program finds the files of the volume. It must be empty or not exist
+    /// on the host.
     #[arg(long, value_name = "DIR")]
     pub at: PathBuf,
-    /// Print what the file service did, on standard error, when the program has ended.
+    /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,
-    /// The program, and its arguments.
+    /// The program and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -600,39 +609,42 @@ pub struct ExecArgs {
 /// `sluice kv …`.
 #[derive(Debug, Subcommand)]
 pub enum KvArgs {
-    /// YCSB's workloads A to F on the key-value target, and values of a chunk against pblk.
+    /// Run YCSB's workloads A to F on the key-value target, and chunk-sized values on it and on
+    /// pblk.
     Bench(KvBenchArgs),
 }
 
 /// `sluice kv bench`.
 #[derive(Debug, Args)]
 pub struct KvBenchArgs {
-    /// A scenario whose drive to use: open-channel, with data. Without one, the LightNVM paper's
+    /// Scenario with the drive to use: open-channel, with data. The default is the LightNVM paper's
     /// drive, scaled down.
     pub scenario: Option<PathBuf>,
-    /// Run on this target of the drive's partition table, of kind kv and empty: it keeps what the
-    /// workload has put. The drive has an image (data = "file").
+    /// Run on this target of the drive's partition table. It must be of kind kv and empty; the
+    /// workload's data remains on it. The drive must have an image (data = "file").
     #[arg(long, value_name = "NAME", requires = "scenario")]
     pub name: Option<String>,
-    /// What to run: a YCSB workload from a to f; `puts`, values of a chunk against pblk; or `all`.
+    /// Workload to run: a YCSB workload from a to f; `puts`, chunk-sized values compared with pblk;
+    /// or `all`.
     #[arg(long, value_name = "a..f|puts|all", default_value = "all")]
     pub workload: KvWorkload,
-    /// Records that are there at the start (100,000 unless said).
+    /// Number of records at the start (default 100,000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub records: Option<u64>,
-    /// Operations to carry out (100,000 unless said).
+    /// Number of operations (default 100,000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Bytes of a record's value: YCSB's ten fields of 100, unless said.
+    /// Size of a record's value in bytes; the default is YCSB's ten fields of 100.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub value_bytes: u64,
-    /// Operations at a time.
+    /// Number of concurrent operations.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
-    /// Parallel units that take small values at a time; 0: as many as there are, at most 8.
+    /// Number of parallel units that small values are written to at the same time; 0 selects all,
+    /// at most 8.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub active_pus: u32,
-    /// Spare chunks: physical / logical - 1, from 0.05.
+    /// Over-provisioning in chunks: physical / logical - 1, at least 0.05.
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     pub over_provisioning: Option<f64>,
     /// Run the workloads in real time, with the drive on a thread of its own.
@@ -644,17 +656,17 @@ pub struct KvBenchArgs {
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
-    /// Only see that everything can be measured.
+    /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,
 }
 
-/// What `sluice kv bench` runs.
+/// Workload of `sluice kv bench`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvWorkload {
-    /// Everything.
+    /// All workloads.
     All,
-    /// Values of a chunk, against pblk.
+    /// Chunk-sized values, compared with pblk.
     Puts,
     /// One of YCSB's workloads.
     One(YcsbWorkload),

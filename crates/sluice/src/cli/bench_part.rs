@@ -1,4 +1,4 @@
-//! [`BenchPart`]: `sluice bench GROUP --part …`, of the groups that have parts.
+//! [`BenchPart`]: the values of `sluice bench GROUP --part …`, for groups with parts.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -10,13 +10,13 @@ use super::args::{BenchGroup, LightnvmPart};
 pub enum DirectPart {
     /// Nanoseconds per command through queue, handle and policies (real time).
     Null,
-    /// A file of the host, with fio's io_uring engine beside it (real time).
+    /// A file of the host, compared with fio's io_uring engine (real time).
     File,
-    /// Polling periods: IOPS kept, CPU used (real time).
+    /// Polling periods: achieved IOPS and CPU time (real time).
     Polling,
     /// A drive in another process (real time).
     Processes,
-    /// Priorities and rates: whose requests are served (virtual time).
+    /// Priorities and rates: distribution of service over requests (virtual time).
     Service,
 }
 
@@ -25,20 +25,20 @@ pub enum DirectPart {
 pub enum ExecPart {
     /// Redis with an append-only file, YCSB's workload A (real time).
     Redis,
-    /// SQLite, a transaction per insert (real time).
+    /// SQLite with one transaction per insert (real time).
     Sqlite,
-    /// RocksDB's db_bench: fill, reads while somebody writes (real time).
+    /// RocksDB's db_bench: fill, and reads during writes (real time).
     Rocksdb,
 }
 
-/// A part of a group that has parts. Their names are the groups' own, and differ.
+/// A part of a group. Names are unique over all groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchPart {
-    /// Of the group `lightnvm`.
+    /// A part of the group `lightnvm`.
     Lightnvm(LightnvmPart),
-    /// Of the group `direct`.
+    /// A part of the group `direct`.
     Direct(DirectPart),
-    /// Of the group `exec`.
+    /// A part of the group `exec`.
     Exec(ExecPart),
 }
 
@@ -65,7 +65,7 @@ impl BenchPart {
         BenchPart::Exec(ExecPart::Rocksdb),
     ];
 
-    /// Whose part it is.
+    /// Returns the group of the part.
     pub fn group(self) -> BenchGroup {
         match self {
             BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
@@ -74,7 +74,7 @@ impl BenchPart {
         }
     }
 
-    /// The part of the group `lightnvm` that it is.
+    /// Returns the part of the group `lightnvm`, if it is one.
     pub fn lightnvm(self) -> Option<LightnvmPart> {
         match self {
             BenchPart::Lightnvm(part) => Some(part),
@@ -82,7 +82,7 @@ impl BenchPart {
         }
     }
 
-    /// The part of the group `direct` that it is.
+    /// Returns the part of the group `direct`, if it is one.
     pub fn direct(self) -> Option<DirectPart> {
         match self {
             BenchPart::Direct(part) => Some(part),
@@ -90,7 +90,7 @@ impl BenchPart {
         }
     }
 
-    /// The part of the group `exec` that it is.
+    /// Returns the part of the group `exec`, if it is one.
     pub fn exec(self) -> Option<ExecPart> {
         match self {
             BenchPart::Exec(part) => Some(part),

@@ -1,5 +1,5 @@
-//! `sluice device list`, `bind`, `unbind` and `info`: real NVMe controllers of this machine, and what can
-//! be opened.
+//! `sluice device list`, `bind`, `unbind` and `info`: NVMe controllers of this machine, and targets
+//! that can be opened.
 
 use driver::pci::{PciDeviceEntry, PciDriver, PciError, SysfsPci};
 use serde_json::json;
@@ -11,7 +11,8 @@ use crate::open::{OpenError, OpenOptions, Target, UNSAFE};
 /// Runs `sluice device …`.
 ///
 /// # Errors
-/// There is no such controller, the system uses it, or the kernel refuses.
+/// [`CliError`] if the controller does not exist, is in use, or if the kernel refuses the
+/// operation.
 pub fn run(args: &DeviceArgs) -> Result<(), CliError> {
     run_on(&SysfsPci::default(), args)
 }
@@ -34,7 +35,7 @@ fn info(args: &DeviceInfoArgs) -> Result<(), CliError> {
         false => CliError::Other(error.to_string()),
     };
     let target: Target = args.device.parse().map_err(failure)?;
-    // Others may use a file or block device meanwhile.
+    // Other processes may use a file or block device at the same time.
     let read_only = matches!(target, Target::File(_));
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let device = crate::open::open_target(&target, &options).map_err(failure)?;
@@ -67,7 +68,7 @@ fn driver_of(slot: &PciDeviceEntry) -> &str {
     slot.driver.as_deref().unwrap_or("none")
 }
 
-/// A line per controller, and below it what uses it.
+/// Formats one line per controller, followed by its users.
 fn list(system: &SysfsPci, slots: &[PciDeviceEntry]) -> String {
     if slots.is_empty() {
         return "no NVMe controllers\n".into();
@@ -123,7 +124,7 @@ mod tests {
     use super::super::args::{DeviceBindArgs, DeviceUnbindArgs};
     use super::*;
 
-    /// A controller that the system swaps to.
+    /// Returns a machine with a controller that the system swaps to.
     fn sample(root: &Path) -> SysfsPci {
         let system =
             SysfsPci { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") };
@@ -178,7 +179,7 @@ mod tests {
             panic!("bound")
         };
         assert!(said.contains("behind an IOMMU (group 3)"), "{said}");
-        // The same without one.
+        // A machine without such a controller.
         let folder = system.sys.join("bus/pci/devices/0000:01:00.0");
         fs::remove_file(folder.join("iommu_group")).unwrap();
         let Err(CliError::Usage(said)) = bind(&system, PciDriver::UioPciGeneric) else {

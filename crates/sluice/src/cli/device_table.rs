@@ -1,4 +1,4 @@
-//! `sluice device info`: what was opened, by which way, and what it can do.
+//! `sluice device info`: the opened target, its access path and its features.
 
 use direct::{DeviceKind, DirectError, IoDevice};
 use driver::DataPointers;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::open::UNSAFE;
 
-/// How I/O gets there.
+/// Returns the access path of I/O to the device.
 fn access_path(device: &IoDevice) -> &'static str {
     match device.kind() {
         DeviceKind::Null => "nowhere: everything is acknowledged at once",
@@ -49,7 +49,7 @@ fn pointers(data: DataPointers) -> &'static str {
 }
 
 fn health(log: &HealthLog) -> Value {
-    // Counts of 128 bits: what JSON's numbers cannot say is said to be as many as they can.
+    // Counts have 128 bits; those that JSON numbers cannot represent are saturated.
     let count = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
     json!({
         "critical_warning": log.critical_warning,
@@ -65,7 +65,7 @@ fn health(log: &HealthLog) -> Value {
     })
 }
 
-/// Features that tell how a drive is set up; those that it does not have are left out.
+/// Returns the settings of features that the drive supports.
 fn setup_features(device: &IoDevice) -> Value {
     let features = [
         ("volatile_write_cache", feature::VOLATILE_WRITE_CACHE),
@@ -78,7 +78,7 @@ fn setup_features(device: &IoDevice) -> Value {
     Value::Object(found.collect())
 }
 
-/// What a namespace keeps beside its sectors.
+/// Returns the metadata of a namespace's sectors.
 fn metadata(MetadataFormat { bytes, transfer: place, protection }: MetadataFormat) -> String {
     let place = match place {
         MetadataTransfer::ControllerOnly => "kept by the controller",
@@ -94,10 +94,10 @@ fn metadata(MetadataFormat { bytes, transfer: place, protection }: MetadataForma
     format!("{bytes} bytes per sector, {place}{protection}")
 }
 
-/// What there is to say of a device that was opened as `what`.
+/// Returns the description of a device that was opened as `what`.
 ///
 /// # Errors
-/// A drive that does not tell its health.
+/// [`DirectError`] if a drive does not return its health log.
 pub(super) fn describe(what: &str, device: &IoDevice) -> Result<Value, DirectError> {
     let (limits, features) = (device.limits(), device.features());
     let mut said = json!({
@@ -147,7 +147,7 @@ pub(super) fn describe(what: &str, device: &IoDevice) -> Result<Value, DirectErr
     Ok(said)
 }
 
-/// The same as lines of text: a name and a value each.
+/// Formats a description as lines of text, each with a name and a value.
 pub(super) fn to_text(said: &Value) -> String {
     let mut out = String::new();
     lines(said, "", &mut out);
@@ -212,7 +212,7 @@ mod tests {
         assert!(said["features"]["temperature_threshold_kelvin"].is_u64(), "{said}");
         let text = to_text(&said);
         assert!(text.contains("\n  data pointers: sgl\n"), "{text}");
-        // Events and features through the same device.
+        // Events and features through this device.
         assert!(device.poll_event().is_err(), "none is awaited");
         device.arm_event().unwrap();
         assert_eq!(device.poll_event().unwrap(), None);

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 /// Runs `sluice drive …`.
 ///
 /// # Errors
-/// A scenario that is wrong, a preset that is not there.
+/// [`CliError`] for an invalid scenario or an unknown preset.
 pub fn run(args: &DriveArgs) -> Result<(), CliError> {
     match args {
         DriveArgs::Presets => print(&presets::listing()),
@@ -39,7 +39,7 @@ fn load(args: &DriveShowArgs) -> Result<Scenario, CliError> {
     }
 }
 
-/// A scenario that is a preset and nothing else.
+/// Returns a scenario with only a preset.
 fn preset_scenario(preset: &Preset) -> Result<Scenario, CliError> {
     let text = format!("[drive]\npreset = \"{}\"\n", preset.name);
     Ok(Scenario::parse(Path::new(&preset.file_name()), &text)?)

@@ -1,5 +1,4 @@
-//! [`CliError`]: why a command failed. Errors of a scenario or a job file are shown with the line they are about and
-//! a caret under it.
+//! [`CliError`]: the error of a command. Errors of a scenario or a job file are shown with their line and a caret under it.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,18 +14,18 @@ use workload::JobError;
 use crate::format::{printable, printable_lines};
 use crate::scenario::ScenarioError;
 
-/// Why a command failed.
+/// Error of a command.
 #[derive(Debug)]
 pub enum CliError {
-    /// The scenario is wrong.
+    /// The scenario is invalid.
     Scenario(ScenarioError),
-    /// A job is wrong.
+    /// A job is invalid.
     Job(JobError),
-    /// Something else in what was asked is wrong.
+    /// Another part of the user's request is invalid.
     Usage(String),
-    /// It was asked well, and still went wrong.
+    /// The request was valid, but failed.
     Other(String),
-    /// It was interrupted by SIGINT.
+    /// SIGINT interrupted the command.
     Interrupted(String),
 }
 
@@ -37,7 +36,7 @@ impl From<ScenarioError> for CliError {
 }
 
 impl CliError {
-    /// 2 when what was asked is wrong, 1 when it went wrong, 130 when it was interrupted.
+    /// Returns 2 for an invalid request, 1 for a failure, and 130 for an interruption.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Scenario(_) | CliError::Job(_) | CliError::Usage(_) => 2,
@@ -46,7 +45,7 @@ impl CliError {
         }
     }
 
-    /// The message for standard error.
+    /// Returns the message for standard error.
     pub fn render(&self) -> String {
         match self {
             CliError::Scenario(ScenarioError::Invalid(invalid)) => SourceDiagnostic {
@@ -83,7 +82,7 @@ impl CliError {
     }
 }
 
-/// A problem at a place of a text, as miette shows it.
+/// A problem at a location of a text, in the form that miette renders.
 #[derive(Debug)]
 struct SourceDiagnostic<'e> {
     path: &'e Path,
@@ -120,7 +119,8 @@ impl Diagnostic for SourceDiagnostic<'_> {
     }
 }
 
-/// A text of as many bytes, each where it was, without control characters that a terminal acts on.
+/// Replaces control characters that a terminal would execute; the text keeps its length and its
+/// offsets.
 fn without_controls(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c,
@@ -134,7 +134,7 @@ fn without_controls(text: &str) -> String {
 fn named_source(path: &Path, text: &str) -> NamedSource<String> {
     let mut text = without_controls(text);
     if !text.ends_with('\n') {
-        // A caret can stand one past the end.
+        // A caret can be one position past the end.
         text.push('\n');
     }
     NamedSource::new(printable(&path.display().to_string()), text)

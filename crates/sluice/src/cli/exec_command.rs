@@ -1,7 +1,8 @@
 //! `sluice exec`: runs a program whose files below one directory are on a volume (`docs/exec.md`).
 //!
-//! This process owns the volume and serves files; the program is its child, with `libsluice_preload.so` loaded
-//! into it. It ends when the program and everything that it left behind have ended, as the program did.
+//! This process owns the volume and serves files. The program is its child, with
+//! `libsluice_preload.so` loaded into it. This process ends when the program and all its
+//! descendants have ended, with the exit status of the program.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,7 +18,7 @@ use super::CliError;
 use super::args::{ExecArgs, VolumeDevice};
 use super::volume_command::{hexadecimal, open_store};
 
-/// Says where the library is, if it is not beside the program.
+/// Environment variable with the path of the library, if it is not beside the executable.
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
 const LIBRARY: &str = "libsluice_preload.so";
 
@@ -28,8 +29,8 @@ fn other(error: impl std::fmt::Display) -> CliError {
 /// Runs `sluice exec`.
 ///
 /// # Errors
-/// A program that cannot be run so, a directory that cannot be used, a device that cannot be opened, what is on
-/// it, and a volume that could not be closed.
+/// [`CliError`] if the program cannot be run with the library, if the directory, the device or the
+/// volume cannot be used, or if the volume cannot be closed.
 pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let at = directory(&args.at)?;
     let (name, arguments) = args.program.split_first().ok_or_else(|| usage("no program"))?;
@@ -52,13 +53,14 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
         .env_remove(slots::ENV_CWD);
     let stop = service.stop();
     let started = command.spawn();
-    // Behind the program's back, whose own limit stays: here every open file and every process is a descriptor.
+    // The program keeps its own limit. In this process, every open file and every process needs a
+    // descriptor.
     raise_descriptor_limit();
     let waiter = started.map(|mut child: Child| {
         let process = child.id();
         thread::spawn(move || {
             for signal in &mut signals {
-                // Those of a terminal reach the program by themselves.
+                // The terminal sends its signals to the program directly.
                 if matches!(signal, SIGHUP | SIGTERM) {
                     forward(process, signal);
                 }
@@ -90,7 +92,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     Ok(exit_code(status.map_err(other)?))
 }
 
-/// As many descriptors as the system allows. What cannot be raised stays.
+/// Raises the limit of descriptors to the maximum that the system allows. A failure is ignored.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -101,7 +103,8 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(error.to_string())
 }
 
-/// The directory with its links resolved as far as it is there, which must be empty if it is.
+/// Resolves links in the existing part of the directory's path. An existing directory must be
+/// empty.
 fn directory(at: &Path) -> Result<PathBuf, CliError> {
     let wrong = |why: &str| usage(format!("--at {}: {why}", at.display()));
     let absolute = std::path::absolute(at).map_err(|e| wrong(&e.to_string()))?;
@@ -135,7 +138,7 @@ fn directory(at: &Path) -> Result<PathBuf, CliError> {
     Ok(resolved)
 }
 
-/// The library: where the environment says, or beside this program.
+/// Returns the path of the library: from the environment, or beside the executable.
 fn library() -> Result<PathBuf, CliError> {
     if let Some(path) = std::env::var_os(ENV_LIBRARY) {
         let path = PathBuf::from(path);
@@ -155,7 +158,7 @@ fn library() -> Result<PathBuf, CliError> {
     })
 }
 
-/// The library, and what is preloaded anyhow.
+/// Returns the value of `LD_PRELOAD`: the library, and the current value.
 fn preload(library: &Path) -> OsString {
     let mut list = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|list| !list.is_empty()) {
@@ -165,7 +168,7 @@ fn preload(library: &Path) -> OsString {
     list
 }
 
-/// A program that has ended already needs no signal.
+/// A program that has already ended needs no signal.
 fn forward(process: u32, signal: i32) {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     let signal = rustix::process::Signal::from_named_raw(signal);
@@ -174,10 +177,10 @@ fn forward(process: u32, signal: i32) {
     }
 }
 
-/// Ends as the program did: by the same signal, or with the same status.
+/// Ends as the program did: by the same signal or with the same status.
 fn exit_code(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
-        // Only returns for signals that end nothing.
+        // Returns only for signals that do not end a process.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return ExitCode::from(128u8.wrapping_add(signal as u8));
     }

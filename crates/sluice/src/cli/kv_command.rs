@@ -15,13 +15,13 @@ use crate::scenario::Scenario;
 use crate::serve::with_overlay;
 use crate::stack::named_target::NamedError;
 
-/// The drive of the YCSB workloads, unless a scenario gives one.
+/// Drive of the YCSB workloads if no scenario is given.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";
 
 /// Runs `sluice kv …`.
 ///
 /// # Errors
-/// What is wrong with the arguments or the scenario; what keeps the bench from being run.
+/// [`CliError`] for invalid arguments or scenarios, and for a benchmark that cannot run.
 pub fn run(args: &KvArgs) -> Result<(), CliError> {
     let KvArgs::Bench(args) = args;
     bench(args)
@@ -84,7 +84,7 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
                 NamedHarnessError::NotEmpty { .. } => CliError::Usage(error.to_string()),
                 error => CliError::Other(error.to_string()),
             })?,
-            // Data on an image are somebody's.
+            // Data on an image must not be overwritten.
             None => KvHarness::build(&with_overlay(plan), config)?,
         };
         ycsb::run(rig, *workload, &run, &mut sink)?;

@@ -1,25 +1,7 @@
-//! The command line: what can be asked, and how failures are told.
+//! The command line: parses arguments, runs commands and reports errors.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`args`] | what each command takes |
-//! | `bench_part` | the parts of `sluice bench`'s groups |
-//! | [`failure`](CliError) | why a command failed, its exit code, its message with the place in the source |
-//! | [`sim_command`] | `sluice sim` |
-//! | `output` | a file that results are written to, opened before there are any |
-//! | [`serve_command`] | `sluice serve` |
-//! | [`admin_command`] | `sluice admin` |
-//! | [`device_command`] | `sluice device list`, `bind`, `unbind` |
-//! | [`drive_command`] | `sluice drive show`, `sluice drive presets` |
-//! | [`target_command`] | `sluice target create`, `list`, `info`, `remove` |
-//! | `target_table` | what those print |
-//! | [`kv_command`] | `sluice kv bench` |
-//! | [`plot_command`] | `sluice plot` |
-//! | [`exec_command`] | `sluice exec` |
-//! | `progress` | how far something is, on a terminal and elsewhere |
-//! | `stats_command` | `sluice admin stats` |
-//! | `volume_lock` | what a process has on a volume's device while it changes the volume |
-//! | [`volume_command`] | `sluice volume format`, `info`, `fsck`, `ls`, `get`, `put` |
+//! [`args`] has the arguments, and [`CliError`] the errors with their exit codes. Each command has
+//! a module of its own.
 
 pub mod admin_command;
 pub mod args;
@@ -66,29 +48,30 @@ struct Cli {
 enum Command {
     /// Run scenarios in virtual time.
     Sim(args::SimArgs),
-    /// Put a scenario's drives in front of real programs, in real time, until SIGINT or SIGTERM.
+    /// Serve a scenario's drives to other programs in real time, until SIGINT or SIGTERM.
     Serve(args::ServeArgs),
-    /// Say who may use what of a running server, see who does, and what its drives do.
+    /// Set the access rules of a running server, list its clients, and print statistics of its
+    /// drives.
     Admin(args::AdminArgs),
-    /// Real NVMe controllers of this machine: which there are, and whose they are.
+    /// List NVMe controllers of this machine, and bind them to drivers.
     #[command(subcommand)]
     Device(args::DeviceArgs),
-    /// Look at drives: those that come with Sluice, and those of a scenario.
+    /// Show the drives that Sluice includes, and those of a scenario.
     #[command(subcommand)]
     Drive(args::DriveArgs),
-    /// Share an open-channel drive out: its targets, and the health of its flash.
+    /// Manage the targets of an open-channel drive, and show the health of its flash.
     #[command(subcommand)]
     Target(args::TargetArgs),
-    /// Measure what this machine costs, and whether it keeps up with a scenario in real time.
+    /// Measure the costs of this machine, and whether it keeps up with a scenario in real time.
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
     Bench(args::BenchArgs),
-    /// Draw figures of what `sluice bench lightnvm --json` has measured.
+    /// Draw figures from results of `sluice bench lightnvm --json`.
     Plot(args::PlotArgs),
-    /// Keys and values on flash that the host manages.
+    /// Benchmark the key-value target on host-managed flash.
     #[command(subcommand)]
     Kv(args::KvArgs),
-    /// Volumes of files on any device.
+    /// Manage volumes of files on any device.
     #[command(subcommand)]
     Volume(args::VolumeArgs),
     /// Run a program whose files below one directory are on a volume; its exit status is the program's.
@@ -98,14 +81,15 @@ enum Command {
     Generate(generate_command::GenerateArgs),
 }
 
-/// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
-/// request was wrong: the arguments, or a scenario; 130 when it was interrupted and has given what there
-/// was.
+/// Runs one command.
+///
+/// The exit code is 0 for success, 1 for a failure, and 2 for an invalid request (arguments or
+/// scenario). It is 130 if the command was interrupted and has printed its results so far.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers; a terminal that is gone hears neither.
+            // Help and version go to standard output; errors of a closed terminal are ignored.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
@@ -137,10 +121,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Reads a scenario, and warns on standard error of each former spelling in it.
-///
-/// # Errors
-/// The first problem of the file.
+/// Writes to standard output and escapes control characters of names and titles. A closed pipe (`|
+/// head`) is not an error.
 pub(crate) fn load_scenario(file: &Path) -> Result<Scenario, ScenarioError> {
     let scenario = Scenario::load(file)?;
     for found in &scenario.former_spellings {
@@ -149,12 +131,10 @@ pub(crate) fn load_scenario(file: &Path) -> Result<Scenario, ScenarioError> {
     Ok(scenario)
 }
 
-/// Warns that an option has another name now.
 pub(crate) fn warn_former_option(old: &str, new: &str) {
     eprintln!("warning: `{old}` is now `{new}`; the former option is accepted for one release");
 }
 
-/// Writes to standard output, with control characters of names and titles escaped; a reader that has left (`| head`) is no failure.
 ///
 /// # Errors
 /// Any other error of the output.
@@ -169,7 +149,8 @@ pub fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Writes to standard output, or to standard error if something else is written there (`--json -`).
+/// Writes to standard output, or to standard error if standard output has other contents (`--json
+/// -`).
 ///
 /// # Errors
 /// As [`print`].
@@ -177,7 +158,7 @@ pub(crate) fn print_or_stderr(text: &str, is_taken: bool) -> Result<(), CliError
     if !is_taken {
         return print(text);
     }
-    // Nobody may be there to read it.
+    // Standard error may be closed.
     let _ = io::stderr().lock().write_all(text.as_bytes());
     Ok(())
 }

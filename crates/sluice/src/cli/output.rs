@@ -1,6 +1,4 @@
-//! [`Output`]: a file that results are written to. It is opened before there are any, so that a run of an
-//! hour does not end with "no such folder"; what is in it stays until there is something to put in its
-//! place. `-` is standard output.
+//! [`Output`]: a file for results. It is opened before the run, so that a long run does not fail at its end with "no such file or directory". Its contents are preserved until the results replace them. `-` is standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -10,29 +8,29 @@ use std::path::{Path, PathBuf};
 use super::CliError;
 use crate::sim::TraceOutput;
 
-/// What `-` is.
+/// Name that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// A file, or standard output, that is ready to be written to.
+/// A file or standard output, opened for writing.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
     is_standard: bool,
-    /// The file was not there before; it is removed again if nothing is written.
+    /// Whether the file did not exist before; it is removed again if nothing is written.
     is_new: bool,
 }
 
-/// Whether a path stands for standard output.
+/// Returns whether a path stands for standard output.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == STANDARD_OUTPUT
 }
 
 impl Output {
-    /// Opens what `path` names, without changing it.
+    /// Opens `path` without changing it.
     ///
     /// # Errors
-    /// What the system says, with the path.
+    /// The error of the operating system, with the path.
     pub(crate) fn open(path: &Path) -> Result<Output, CliError> {
         let failed = |e| cannot_write(path, &e);
         if is_standard(path) {
@@ -46,11 +44,11 @@ impl Output {
         Ok(Output { path: path.to_path_buf(), file, is_standard: false, is_new })
     }
 
-    /// Puts `text` in the place of what was there.
+    /// Replaces the contents by `text`.
     ///
     /// # Errors
-    /// What the system says; a disk that is full is named as such. A reader of standard output that has
-    /// left is no failure.
+    /// The error of the operating system; the message says if the disk is full. A closed pipe on
+    /// standard output is not an error.
     pub(crate) fn write(&mut self, text: &str) -> Result<(), CliError> {
         self.is_new = false;
         let written = (|| {
@@ -66,10 +64,10 @@ impl Output {
         }
     }
 
-    /// The output as a trace's, which empties the file when the jobs begin.
+    /// Returns the output of a trace; it is truncated when the jobs start.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub(super) fn trace(&self) -> Result<TraceOutput, CliError> {
         let failed = |e| cannot_write(&self.path, &e);
         let file = self.file.try_clone().map_err(failed)?;
@@ -77,8 +75,9 @@ impl Output {
         Ok(TraceOutput { name: self.path.clone(), file, truncate })
     }
 
-    /// Whether there are contents to be replaced: not in pipes and terminals, and not where standard
-    /// output was redirected to, which may be behind what somebody else wrote.
+    /// Returns whether the output has contents to replace. Pipes and terminals have none.
+    /// Redirected standard output is not replaced because it may follow the output of another
+    /// program.
     fn is_replaced(&self) -> io::Result<bool> {
         Ok(!self.is_standard && self.file.metadata()?.is_file())
     }

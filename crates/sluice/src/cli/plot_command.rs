@@ -9,8 +9,8 @@ use crate::report::figures;
 /// Runs `sluice plot FILE --dir DIR`.
 ///
 /// # Errors
-/// When the results cannot be read or are none, nothing can be drawn of them, or a file cannot be
-/// written.
+/// [`CliError`] if the file cannot be read or has no results, if no figure can be drawn, or if a
+/// file cannot be written.
 pub fn run(args: &PlotArgs) -> Result<(), CliError> {
     let from = args.results.display();
     let results = fs::read_to_string(&args.results)

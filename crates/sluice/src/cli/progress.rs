@@ -1,28 +1,28 @@
-//! [`Progress`]: how far something is: a bar on a terminal, a line now and then elsewhere.
+//! [`Progress`]: a progress bar on a terminal, and a line at intervals elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Between two lines where there is no terminal.
+/// Interval between two lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How far something is, on standard error.
+/// Progress of an activity, on standard error.
 pub(super) struct Progress {
     what: String,
-    /// On a terminal.
+    /// The bar, on a terminal.
     bar: Option<ProgressBar>,
-    /// When the last line was written, and the percentage in it.
+    /// Time of the last line, and its percentage.
     last_line: Option<(Instant, u32)>,
 }
 
 impl Progress {
-    /// Of `what`, as in `preconditioning drive0`.
+    /// Returns the progress of `what`, such as `preconditioning drive0`.
     pub(super) fn new(what: String) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1_000);
-            // The template is a constant that parses.
+            // The template is a valid constant.
             if let Ok(style) =
                 ProgressStyle::with_template("{prefix} {bar:40} {percent:>3} % {eta}")
             {
@@ -35,12 +35,12 @@ impl Progress {
         Progress { what, bar, last_line: None }
     }
 
-    /// What this is about.
+    /// Returns the name of the activity.
     pub(super) fn what(&self) -> &str {
         &self.what
     }
 
-    /// Takes note that a part from 0 to 1 is done; returns a line to be written, at times.
+    /// Sets the progress, from 0 to 1; returns a line to be written if one is due.
     pub(super) fn set(&mut self, part: f64) -> Option<String> {
         if let Some(bar) = &self.bar {
             bar.set_position((part * 1_000.0) as u64);

@@ -1,4 +1,4 @@
-//! `sluice serve`: serves the drives of a scenario, and says what is going on.
+//! `sluice serve`: serves the drives of a scenario and reports events.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::serve::{
 use crate::stack::StackError;
 use crate::stack::named_target::NamedError;
 
-/// Between two lines of statistics on a terminal, unless said otherwise.
+/// Default interval between two lines of statistics on a terminal.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);
 
 impl From<ServeError> for CliError {
@@ -33,12 +33,12 @@ impl From<ServeError> for CliError {
     }
 }
 
-/// Serves until a signal comes. Where clients find the drives goes to standard output, and at the end
-/// what was done; everything else to standard error.
+/// Serves until a signal arrives. The endpoints and the final statistics go to standard output, all
+/// other text to standard error.
 ///
 /// # Errors
-/// What is wrong with the scenario or the endpoints; what kept the drives from being served, or from
-/// being shut down in order.
+/// [`CliError`] for an invalid scenario or endpoint, and if the drives cannot be served or shut
+/// down cleanly.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let mut scenario = super::load_scenario(&args.scenario)?;
     if let Some(seed) = args.seed {
@@ -78,7 +78,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
                 .into(),
         ));
     }
-    // What cannot be written to is told before the drives are there.
+    // Report outputs that cannot be opened before the drives exist.
     let mut json = args.json.as_deref().map(Output::open).transpose()?;
     let mut teller = EventPrinter::default();
     let served = serve(&scenario, &options, &mut |event| teller.print_event(event));
@@ -87,7 +87,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     for reading in &readings {
         text.push_str(&reading.summary());
     }
-    // What there is, is told also after a failure.
+    // Print the available results after a failure, too.
     let mut told = print_or_stderr(&text, args.json.as_deref().is_some_and(is_standard));
     if let (Some(output), false) = (&mut json, readings.is_empty()) {
         told = told.and(output.write(&format!("{:#}\n", to_json(&scenario, &readings))));
@@ -96,14 +96,14 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     told
 }
 
-/// Says what happens.
+/// Prints events.
 #[derive(Default)]
 struct EventPrinter {
-    /// Of a preconditioning that is under way.
+    /// Progress of the current preconditioning.
     progress: Option<Progress>,
-    /// Drives whose host's disk was told to be full.
+    /// Drives whose host's disk was reported as full.
     full_disks: Vec<String>,
-    /// What drives have done that are served no more.
+    /// Statistics of drives that are no longer served.
     final_stats: Vec<LiveStats>,
 }
 
@@ -119,7 +119,7 @@ impl EventPrinter {
             }
             return;
         }
-        // A bar is taken away before anything else is said.
+        // Remove the bar before other output.
         self.progress = None;
         match event {
             Event::Preconditioning(..) => {}
@@ -135,13 +135,14 @@ impl EventPrinter {
                     let size = format!("{} ({} bytes)", bytes_binary(bytes), count(bytes));
                     lines.push_str(&format!("serving {name}: {size} at {endpoint}\n"));
                 }
-                // The warning first: who waits for the line below connects at once.
+                // Print the warning first: a client that waits for the line below connects
+                // immediately.
                 if !stores_data(plan) {
                     print_line(&format!(
                         "{name} keeps no data: what is read is not what was written"
                     ));
                 }
-                // A reader that has left does not end the service.
+                // A closed standard output must not end the service.
                 let _ = print(&lines);
             }
             Event::Shared(partition, path) => {
@@ -166,7 +167,7 @@ impl EventPrinter {
     }
 }
 
-/// A line on standard error; nobody may be there to read it.
+/// Prints a line on standard error, which may be closed.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

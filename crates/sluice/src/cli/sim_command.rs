@@ -26,7 +26,7 @@ use crate::sim::{
 use crate::stack::StackError;
 use crate::stack::named_target::NamedError;
 
-/// Slowest requests that a report has.
+/// Number of slowest requests in a report.
 const SLOWEST_REPORTED: usize = 10;
 
 /// Exit code of a process that SIGINT ended.
@@ -46,13 +46,15 @@ impl From<SimError> for CliError {
     }
 }
 
-/// Runs the scenarios one after the other; each is one way of the report.
+/// Runs the scenarios one after the other; each is a variant of the report.
 ///
-/// The first SIGINT ends the jobs, and what there is is printed and written; the second ends the process.
+/// The first SIGINT ends the jobs, and the results so far are printed and written; the second ends
+/// the process.
 ///
 /// # Errors
-/// What is wrong with the scenarios or jobs; outputs that cannot be opened, before anything is run; a run
-/// that cannot be trusted; requests that failed; notes, with `--strict`; an interruption.
+/// [`CliError`] for invalid scenarios or jobs, outputs that cannot be opened, runs with invalid
+/// results, failed requests, an interruption, and notes with `--strict`. Outputs are opened before
+/// any run.
 pub fn run(args: &SimArgs) -> Result<(), CliError> {
     let (files, jobs) = args.scenarios_and_jobs();
     if files.is_empty() {
@@ -80,7 +82,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
         let mut progress = |stage| {
             bar.update(stage);
-            // The jobs are told by `stop`. Before them there is nothing of this scenario to keep.
+            // `stop` ends the jobs. Before the jobs, this scenario has no results to keep.
             if matches!(stage, SimStage::Preconditioning(_)) && interrupt.is_requested() {
                 bar.finish();
                 let told = match results.outcomes.len() {
@@ -126,7 +128,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     }
     if let Some(failed) = failed {
         if !results.outcomes.is_empty() {
-            // Those before it were run for nothing else.
+            // Write the results of the scenarios before it.
             results.write(&scenarios, &mut outputs)?;
         }
         return Err(failed);
@@ -135,12 +137,12 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     results.judge(args.strict)
 }
 
-/// Loads the scenarios, each of which is one way of the report, with a name of its own.
+/// Loads the scenarios, each a variant of the report with a unique name.
 fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     let mut seen: Vec<PathBuf> = Vec::new();
     for file in files {
-        // A file that is not there is told of when it is loaded.
+        // Loading reports a file that does not exist.
         let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
         if seen.contains(&path) {
             return Err(CliError::Usage(format!(
@@ -161,7 +163,7 @@ fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
     Ok(scenarios)
 }
 
-/// The title of a report: those of its scenarios.
+/// Returns the title of a report: those of its scenarios.
 fn join_titles(titles: &[&str]) -> String {
     match titles {
         [] => String::new(),
@@ -171,7 +173,7 @@ fn join_titles(titles: &[&str]) -> String {
     }
 }
 
-/// Why requests took as long as they did, for a terminal; nothing if it was not asked.
+/// Returns the latency explanations for a terminal; empty if not requested.
 fn explanation_text(outcome: &SimOutcome) -> String {
     let mut out = String::new();
     for drive in &outcome.drives {
@@ -188,11 +190,11 @@ fn explanation_text(outcome: &SimOutcome) -> String {
     out
 }
 
-/// What has been found so far.
+/// Results so far.
 #[derive(Default)]
 struct Results {
     outcomes: Vec<SimOutcome>,
-    /// Whether the slowest requests were asked for.
+    /// Whether the slowest requests were requested.
     print_slowest: bool,
 }
 
@@ -214,7 +216,7 @@ impl Results {
         }
     }
 
-    /// Prints the table, and writes every output, one that fails beside others that do not.
+    /// Prints the table and writes every output; a failing output does not prevent the others.
     fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), CliError> {
         let report = self.report(scenarios);
         let stories: String = match self.print_slowest {
@@ -229,7 +231,7 @@ impl Results {
             print(&table).err()
         };
         if let Some(output) = &mut outputs.json {
-            // What only the report has is not in it.
+            // Omit the explanations that only the report requested.
             let json = |outcome: &SimOutcome| match self.print_slowest {
                 true => to_json(outcome),
                 false => to_json(&outcome.without_explanations()),
@@ -243,7 +245,7 @@ impl Results {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether the results are what was asked for.
+    /// Returns an error if a run failed or, with `strict`, has notes.
     fn judge(&self, strict: bool) -> Result<(), CliError> {
         let failures: Vec<String> = self.outcomes.iter().flat_map(SimOutcome::failures).collect();
         let notes: Vec<_> = self.outcomes.iter().flat_map(|o| &o.notes).collect();
@@ -275,7 +277,7 @@ fn interrupted(outcomes: usize) -> CliError {
     })
 }
 
-/// Where results go beside the table.
+/// Outputs in addition to the table.
 #[derive(Default)]
 struct Outputs {
     json: Option<Output>,
@@ -285,7 +287,7 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Opens all of them, or none.
+    /// Opens all outputs, or none.
     fn open(args: &SimArgs) -> Result<Outputs, CliError> {
         let given: Vec<(&str, &PathBuf)> =
             [("--json", &args.json), ("--report", &args.report), ("--trace", &args.trace)]
@@ -314,13 +316,14 @@ impl Outputs {
         })
     }
 
-    /// Whether standard output is for programs, so that the table is not printed there.
+    /// Returns whether standard output is used for machine-readable results, so that the table goes
+    /// elsewhere.
     fn is_standard_taken(&self) -> bool {
         self.standard > 0
     }
 }
 
-/// SIGINT: the first is told, the second ends the process at once.
+/// SIGINT handling: the first signal sets a flag, the second ends the process immediately.
 struct Interrupt {
     requested: Arc<AtomicBool>,
 }
@@ -329,7 +332,7 @@ impl Interrupt {
     fn catch() -> Result<Interrupt, CliError> {
         let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
         let asked = Arc::new(AtomicBool::new(false));
-        // In this order: the first signal finds the flag down, the second finds it up.
+        // The order matters: the first signal finds the flag cleared, the second finds it set.
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
         flag::register(SIGINT, asked.clone()).map_err(failed)?;
         Ok(Interrupt { requested: asked })
@@ -340,8 +343,8 @@ impl Interrupt {
     }
 }
 
-/// A progress bar on a terminal, nothing when standard error is piped. It never goes back: where a drive
-/// is preconditioned, that is its first half.
+/// A progress bar on a terminal; nothing if standard error is piped. It never decreases: if a drive
+/// is preconditioned, that is the first half.
 struct Bar {
     bar: ProgressBar,
     preconditions: bool,
@@ -356,7 +359,7 @@ impl Bar {
             return Bar { bar: ProgressBar::hidden(), preconditions, furthest };
         }
         let bar = ProgressBar::new(1_000);
-        // The template is a constant that parses.
+        // The template is a valid constant.
         if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:40} {msg}") {
             bar.set_style(style);
         }
@@ -385,7 +388,7 @@ impl Bar {
     }
 }
 
-/// How far a run is, from 0 to 1.
+/// Returns the progress of a run, from 0 to 1.
 fn position(preconditions: bool, stage: SimStage) -> f64 {
     let within = |part: f64| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
     match (stage, preconditions) {

@@ -1,4 +1,4 @@
-//! `sluice admin stats`: what served drives do, from outside of the server.
+//! `sluice admin stats`: statistics of served drives, from another process.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,18 +14,18 @@ use super::CliError;
 use super::args::AdminStatsArgs;
 use crate::serve::{Signals, interval};
 
-/// What comes after something was written.
+/// Next step after an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FollowState {
     Continue,
-    /// Nobody reads any more.
+    /// The reader of the output has closed it.
     ReaderGone,
 }
 
 /// Runs `sluice admin stats`.
 ///
 /// # Errors
-/// That there is no server, or that it refuses; that it was killed while it was followed.
+/// [`CliError`] if no server runs, if it refuses, or if it was killed during `--follow`.
 pub(super) fn run(socket: &Path, args: &AdminStatsArgs) -> Result<(), CliError> {
     let mut admin = Admin::connect(socket)?;
     if !args.follow {
@@ -34,7 +34,7 @@ pub(super) fn run(socket: &Path, args: &AdminStatsArgs) -> Result<(), CliError> 
     let signals =
         Signals::catch().map_err(|e| CliError::Other(format!("cannot catch signals: {e}")))?;
     match follow(&mut admin, args, &signals) {
-        // It stops in good order, and so does who watches it.
+        // The server stops cleanly, so the command ends cleanly, too.
         Err(FollowError::Server(RemoteDeviceError::Removed(RemovalReason::Disconnected(why))))
             if why.code == Code::Stopping =>
         {
@@ -46,14 +46,14 @@ pub(super) fn run(socket: &Path, args: &AdminStatsArgs) -> Result<(), CliError> 
     }
 }
 
-/// Why there is nothing more to follow.
+/// Reason for the end of `--follow`.
 enum FollowError {
     Server(RemoteDeviceError),
     Local(CliError),
 }
 
 fn follow(admin: &mut Admin, args: &AdminStatsArgs, signals: &Signals) -> Result<(), FollowError> {
-    // The first interval begins here: what was before is nothing that is asked for.
+    // The first interval starts here; discard earlier statistics.
     admin.stats().map_err(FollowError::Server)?;
     let every = Duration::from_secs(args.interval);
     let mut next = Instant::now() + every;
@@ -61,7 +61,7 @@ fn follow(admin: &mut Admin, args: &AdminStatsArgs, signals: &Signals) -> Result
         if sleep(next, admin, signals).map_err(FollowError::Local)? {
             return Ok(());
         }
-        // One that was late does not make the next shorter than it is.
+        // A delayed interval does not shorten the next one.
         next = (next + every).max(Instant::now());
         let text = text(admin, args.json).map_err(FollowError::Server)?;
         if write(&text).map_err(FollowError::Local)? == FollowState::ReaderGone {
@@ -70,7 +70,7 @@ fn follow(admin: &mut Admin, args: &AdminStatsArgs, signals: &Signals) -> Result
     }
 }
 
-/// Sleeps until `next`, or until the server has something to say; whether a signal came.
+/// Sleeps until `next` or until the server sends a message; returns whether a signal arrived.
 fn sleep(next: Instant, admin: &Admin, signals: &Signals) -> Result<bool, CliError> {
     loop {
         if signals.is_received() {
@@ -91,7 +91,7 @@ fn sleep(next: Instant, admin: &Admin, signals: &Signals) -> Result<bool, CliErr
             Err(error) => return Err(CliError::Other(format!("cannot wait: {error}"))),
         }
         if !fds[0].revents().is_empty() {
-            // It has ended the connection; the next question is told why.
+            // The server has closed the connection; the next request returns the reason.
             return Ok(false);
         }
     }

@@ -1,9 +1,9 @@
-//! `sluice target`: makes, lists and removes the targets of an open-channel drive (LightNVM paper
-//! section 4.1).
+//! `sluice target`: creates, lists and removes the targets of an open-channel drive ([LightNVM17
+//! §4.1]).
 //!
-//! The drive is a scenario's, and lives in an image: the command powers it on, does what it was asked
-//! in no time of the drive's, and shuts it down in order. While it does, nobody else has the image, nor
-//! can the command have it while somebody else does. What is refused leaves the image as it is.
+//! The drive belongs to a scenario and is stored in an image. The command powers it on, executes
+//! with zero latency, and shuts it down cleanly. The image is locked meanwhile, so other processes
+//! cannot use it. A refused command does not modify the image.
 
 use clock::{Component, Nanos};
 use drive::Controller;
@@ -24,9 +24,9 @@ use crate::scenario::{DriveSpec, Scenario};
 use crate::serve::image;
 use crate::stack::named_target::subsystem_config;
 
-/// Polls of the drive that a command may take.
+/// Maximum number of polls of the drive for a command.
 const ADMIN_POLL_LIMIT: u64 = 10_000_000;
-/// Entries of the queue pair.
+/// Number of entries of the queue pair.
 const DEPTH: u16 = 256;
 
 impl From<MediaManagerError> for CliError {
@@ -42,7 +42,7 @@ impl From<MediaManagerError> for CliError {
 /// Runs `sluice target …`.
 ///
 /// # Errors
-/// What was asked wrongly, and what went wrong.
+/// [`CliError`] for an invalid request or a failure.
 pub fn run(args: &TargetArgs) -> Result<(), CliError> {
     match args {
         TargetArgs::Create(args) => create(args),
@@ -56,7 +56,8 @@ fn create(args: &TargetCreateArgs) -> Result<(), CliError> {
     let (scenario, plan) = select_drive(&args.on)?;
     let new = spec(args)?;
     if image(&plan).is_some_and(|image| !image.exists()) {
-        // A drive that does not exist yet is not made for a target that cannot be.
+        // Check the target on a copy of the plan first, so that an invalid one does not create a
+        // drive.
         let mut imagined = plan.clone();
         if let MediaConfig::Nand(nand) = &mut imagined.config.media {
             nand.data = DataStore::Memory;
@@ -125,7 +126,7 @@ fn remove(args: &TargetRemoveArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-/// What is asked for.
+/// Returns the requested target.
 fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
     let rate = match args.chunks_per_second {
         None => None,
@@ -159,7 +160,7 @@ fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
     })
 }
 
-/// The drive that is meant, if it can have targets that survive the command.
+/// Returns the selected drive, if it can have targets that outlive the command.
 fn select_drive(on: &TargetDrive) -> Result<(Scenario, DriveSpec), CliError> {
     let scenario = super::load_scenario(&on.scenario)?;
     let names: Vec<&str> = scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
@@ -199,8 +200,8 @@ fn check_image_exists(plan: &DriveSpec) -> Result<(), CliError> {
     }
 }
 
-/// Powers a drive on, does something with its subsystem, closes both. `doing` says what, for messages:
-/// "list the targets of".
+/// Powers a drive on, calls `run` on its media manager, and closes both. `doing` describes the
+/// action for messages: "list the targets of".
 fn with_drive<T>(
     plan: &DriveSpec,
     seed: u64,
@@ -231,7 +232,7 @@ fn with_drive<T>(
         let mut subsystem =
             MediaManager::open(&info, &report, queue, Nanos::ZERO, config, &mut pump)?;
         let done = work(&mut subsystem, &log, &mut pump);
-        // In order, whatever came of it: then the next one to look need not write.
+        // Close the media manager cleanly in any case, so that its next start does not write.
         let closed = subsystem.close(&mut pump);
         let done = done?;
         closed?;

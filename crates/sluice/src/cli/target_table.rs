@@ -1,4 +1,4 @@
-//! What `sluice target` prints: aligned tables for people, JSON for programs.
+//! Output of `sluice target`: aligned tables for people, JSON for programs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::format::{bytes_binary, bytes_decimal, count};
 
-/// Rows of equal length as columns; columns from `numbers` on are right aligned.
+/// Formats rows of equal length as columns; columns from `numbers` on are right aligned.
 fn columns(rows: &[Vec<String>], numbers: usize) -> String {
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
@@ -32,7 +32,7 @@ fn columns(rows: &[Vec<String>], numbers: usize) -> String {
     out
 }
 
-/// Pairs of a name and a value.
+/// Formats pairs of a name and a value.
 fn pairs<'a>(pairs: impl IntoIterator<Item = (Cow<'a, str>, String)>) -> String {
     let rows: Vec<Vec<String>> = pairs.into_iter().map(|(n, v)| vec![n.into(), v]).collect();
     columns(&rows, 2)
@@ -77,7 +77,7 @@ fn blank(s: &MediaManager) -> String {
     format!("drive {} has no partition table: no target was ever made on it\n", s.serial())
 }
 
-/// `sluice target list`.
+/// Formats `sluice target list`.
 pub(super) fn list_text(s: &MediaManager) -> String {
     if !s.is_registered() {
         return blank(s);
@@ -135,7 +135,7 @@ fn target_value(s: &MediaManager, target: &Target) -> Value {
     })
 }
 
-/// `sluice target list --json`.
+/// Formats `sluice target list --json`.
 pub(super) fn list_json(s: &MediaManager) -> String {
     let targets: Vec<Value> = s.table().targets().iter().map(|t| target_value(s, t)).collect();
     pretty(&json!({
@@ -145,7 +145,7 @@ pub(super) fn list_json(s: &MediaManager) -> String {
     }))
 }
 
-/// `sluice target info --name`, and `create`.
+/// Formats `sluice target info --name`, and `create`.
 pub(super) fn target_text(s: &MediaManager, target: &Target) -> String {
     let held = s.holdings(target.id);
     let spec = &target.spec;
@@ -163,12 +163,12 @@ pub(super) fn target_text(s: &MediaManager, target: &Target) -> String {
     pairs(rows.map(named))
 }
 
-/// The same as JSON.
+/// Formats `sluice target info --name --json`, and `create --json`.
 pub(super) fn target_json(s: &MediaManager, target: &Target) -> String {
     pretty(&target_value(s, target))
 }
 
-/// `sluice target remove`.
+/// Formats `sluice target remove`.
 pub(super) fn removed(
     s: &MediaManager,
     name: &str,
@@ -192,7 +192,7 @@ pub(super) fn removed(
     }
 }
 
-/// `sluice target info`.
+/// Formats `sluice target info`.
 pub(super) fn drive_text(s: &MediaManager, log: &HealthLog, warranty: &Warranty) -> String {
     let health = s.health(Some(log));
     let (chunks, wear) = (&health.chunks, &health.wear);
@@ -274,7 +274,7 @@ fn endurance_pairs(left: &Endurance, warranty: &Warranty) -> [(&'static str, Str
     ]
 }
 
-/// The same as JSON.
+/// Formats `sluice target info --json`.
 pub(super) fn drive_json(s: &MediaManager, log: &HealthLog, warranty: &Warranty) -> String {
     let health: DriveHealth = s.health(Some(log));
     let (chunks, wear) = (&health.chunks, &health.wear);

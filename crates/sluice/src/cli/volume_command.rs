@@ -1,8 +1,8 @@
-//! `sluice volume`: makes, checks and looks into volumes of files (`docs/format/volume.md`).
+//! `sluice volume`: creates, checks and reads volumes of files (`docs/format/volume.md`).
 //!
-//! Whoever changes a volume marks it as in use while they do. The mark of a process of this boot that is
-//! gone is taken over; that of one that is there is respected. A device that only one can have open
-//! (`volume_lock`) has no other one: then every mark is left over.
+//! A process that changes a volume marks it as in use meanwhile. The mark of a process of this boot
+//! that has ended is taken over; the mark of a running process is respected. If the device is
+//! locked exclusively (`volume_lock`), every existing mark is stale.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ use super::volume_lock::VolumeLock;
 use super::{CliError, print};
 use crate::open::OpenOptions;
 
-/// Bytes copied at a time.
+/// Number of bytes copied at a time.
 const CHUNK: usize = 1 << 20;
 
 fn other(error: impl std::fmt::Display) -> CliError {
@@ -31,7 +31,7 @@ fn other(error: impl std::fmt::Display) -> CliError {
 /// Runs `sluice volume …`.
 ///
 /// # Errors
-/// A device that cannot be opened, what is on it, and what went wrong.
+/// [`CliError`] if the device cannot be opened, has no valid volume, or fails.
 pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match args {
         VolumeArgs::Format(args) => format(args),
@@ -52,7 +52,8 @@ fn device_queue(device: &VolumeDevice) -> Result<(Queue, direct::IoDevice), CliE
     Ok((queue, opened))
 }
 
-/// A queue of the device, and how time passes on it: the device's other side runs by itself.
+/// Returns a queue of the device, and a function that returns its time. The device's other side
+/// runs on its own thread.
 fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), CliError> {
     let (queue, opened) = device_queue(device)?;
     Ok((queue, ticker(opened)))
@@ -61,7 +62,7 @@ fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nano
 fn ticker(opened: direct::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
     let clock = opened.clock();
     move |_: &mut Queue| {
-        // The clock is the device's, which stays open as long as somebody asks it.
+        // The clock belongs to the device, which must stay open meanwhile.
         let _ = &opened;
         std::thread::yield_now();
         clock.now()
@@ -181,7 +182,7 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
     let options = FsckOptions { repair: args.repair, clear_owner: args.clear_owner };
     let writes = args.repair || args.clear_owner;
     let claim = if writes { VolumeLock::acquire_exclusive } else { VolumeLock::acquire_shared };
-    // What others change meanwhile would be taken for damage.
+    // Concurrent changes would look like damage.
     let _claim = claim(&args.on.device)?;
     let report = run_fsck(&args.on, options)?;
     let mut text = String::new();
@@ -200,11 +201,11 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
     Err(CliError::Other("the volume is damaged".into()))
 }
 
-/// An open volume, for who polls it himself; its device, whose clock tells the time for that; and the claim on
-/// it, to be kept as long.
+/// Opens a volume for a caller that polls it. Also returns its device, whose clock gives the time
+/// for the polls, and the lock, which the caller must keep as long as the volume.
 ///
 /// # Errors
-/// A device that cannot be opened, and what is on it.
+/// [`CliError`] if the device cannot be opened or has no valid volume.
 pub(super) fn open_store(
     device: &VolumeDevice,
 ) -> Result<(Volume<Queue>, direct::IoDevice, VolumeLock), CliError> {
@@ -212,7 +213,7 @@ pub(super) fn open_store(
     Ok((session.into_volume(), device, claim))
 }
 
-/// A number of which a file has the hexadecimal digits, with dashes.
+/// Returns the number whose hexadecimal digits, with dashes, a file contains.
 pub(super) fn hexadecimal(path: &str) -> Result<u128, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| other(format!("{path}: {e}")))?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -224,14 +225,14 @@ fn now() -> Time {
     Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// A volume that is open, its device, and the claim on it, to be kept as long.
+/// An open volume with its device and its lock, which must be kept as long as the volume.
 struct OpenedVolume<T> {
     session: BlockingVolume<Queue, T>,
     device: direct::IoDevice,
     lock: VolumeLock,
 }
 
-/// Opens the volume, past the mark of a process that is gone.
+/// Opens the volume; takes over the mark of a process that has ended.
 fn opened_session(
     device: &VolumeDevice,
     read_only: bool,
@@ -247,7 +248,7 @@ fn opened_session(
             || !Path::new(&format!("/proc/{process}")).exists()
     };
     loop {
-        // Gone before the next attempt: a drive can be opened once.
+        // Close the queue before the next attempt: a drive can be opened once.
         let (queue, opened) = device_queue(device)?;
         match BlockingVolume::open(queue, options, ticker(opened.clone())) {
             Ok(mut session) => {

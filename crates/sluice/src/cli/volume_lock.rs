@@ -1,10 +1,10 @@
-//! [`VolumeLock`]: who changes a volume keeps everybody else off it meanwhile, and who reads all of it keeps off those that
-//! change it.
+//! [`VolumeLock`]: excludes other processes while one changes a volume, and writers while one reads it.
 //!
-//! A volume on a file or block device of the host is locked (`flock(2)`). One on a served drive is claimed by a name
-//! in the kernel, of the server's socket and the partition (`unix(7)`, abstract names): one process at a time can have it.
-//! Locks and names go with their process, whatever that one's number is by then and in whichever container it ran;
-//! the mark in the volume tells of the others, which do not see the same file or name.
+//! A volume on a file or block device of the host is locked (`flock(2)`). A volume on a served
+//! drive is locked by an abstract socket name (`unix(7)`) of the server's socket and the partition,
+//! which one process at a time can bind. The kernel releases locks and names when the process ends,
+//! also across containers and reuse of process ids. The mark in the volume covers processes that do
+//! not see the same file or name.
 
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt as _;
@@ -18,14 +18,14 @@ use rustix::io::Errno;
 use super::CliError;
 use crate::open::Target;
 
-/// What a process has on a volume's device while it uses the volume.
+/// Lock of a process on a volume's device while it uses the volume.
 #[derive(Debug)]
 pub(super) struct VolumeLock {
     exclusive: bool,
     _handle: LockHandle,
 }
 
-/// What the kernel keeps as long as it is open. It is not passed on to programs.
+/// Kernel object of the lock; released when closed, and not inherited by programs.
 #[derive(Debug)]
 enum LockHandle {
     Nothing,
@@ -33,7 +33,7 @@ enum LockHandle {
     Named { _name: UnixListener },
 }
 
-/// Whether others may read meanwhile.
+/// Whether other processes may read meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockMode {
     Shared,
@@ -41,19 +41,20 @@ enum LockMode {
 }
 
 impl VolumeLock {
-    /// Keeps everybody else off. A drive of a scenario is nobody else's anyhow: its image is locked when it is opened.
+    /// Locks the device for writing. A drive of a scenario needs no lock: its image is locked while
+    /// it is open.
     ///
     /// # Errors
-    /// Somebody else has it; what the system says.
+    /// [`CliError`] if another process has the lock; errors of the operating system.
     pub(super) fn acquire_exclusive(device: &str) -> Result<VolumeLock, CliError> {
         VolumeLock::acquire(device, LockMode::Exclusive)
     }
 
-    /// Keeps off who changes the volume. Others may read a file or block device meanwhile; a served drive one at a
-    /// time.
+    /// Locks the device for reading, which excludes writers. A file or block device may have
+    /// several readers, a served drive one.
     ///
     /// # Errors
-    /// Somebody changes it; what the system says.
+    /// [`CliError`] if another process has the lock; errors of the operating system.
     pub(super) fn acquire_shared(device: &str) -> Result<VolumeLock, CliError> {
         VolumeLock::acquire(device, LockMode::Shared)
     }
@@ -68,7 +69,8 @@ impl VolumeLock {
             Target::Scenario { .. } => {
                 Ok(VolumeLock { exclusive: true, _handle: LockHandle::Nothing })
             }
-            // Whoever names the same partition otherwise, or from another network namespace, is told by the mark.
+            // A process that names the partition differently, or in another network namespace, is
+            // detected by the mark.
             Target::Remote { socket, partition } => {
                 let _name = bind_partition_name(&socket, partition.as_deref().unwrap_or_default())?;
                 Ok(VolumeLock { exclusive: false, _handle: LockHandle::Named { _name } })
@@ -79,7 +81,7 @@ impl VolumeLock {
         }
     }
 
-    /// Whether nobody else can be changing it, whatever the mark says.
+    /// Returns whether no other process can be changing the volume, whatever the mark says.
     pub(super) fn is_exclusive(&self) -> bool {
         self.exclusive
     }
@@ -112,11 +114,11 @@ fn lock(path: &Path, for_what: LockMode) -> Result<File, CliError> {
     }
 }
 
-/// Bytes of a partition's name that are in the claim's; of a longer one the first.
+/// Maximum number of bytes of a partition's name in the socket name; longer names are truncated.
 const PARTITION_NAME_BYTES_MAX: usize = 48;
 
-/// The name of a partition of the drive that is served at a socket. Two long names that begin alike are taken for one,
-/// which refuses too much and never too little.
+/// Binds the name of a partition of the drive that is served at a socket. Two long names with a
+/// common prefix count as one, which may refuse too much but never too little.
 fn bind_partition_name(socket: &Path, partition: &str) -> Result<UnixListener, CliError> {
     let failure = |why: String| CliError::Other(format!("{}: {why}", socket.display()));
     let there = socket.metadata().map_err(|e| failure(e.to_string()))?;
