@@ -200,7 +200,7 @@ fn check_image_exists(plan: &DriveSpec) -> Result<(), CliError> {
     }
 }
 
-/// Powers a drive on, calls `run` on its media manager, and closes both. `doing` describes the
+/// Powers a drive on, calls `work` with its media manager, and closes both. `doing` describes the
 /// action for messages: "list the targets of".
 fn with_drive<T>(
     plan: &DriveSpec,

@@ -1,5 +1,4 @@
-//! [`Capacity`]: how much a translation layer can promise on a NAND medium. The arithmetic is the
-//! layer's own ([`ftl::Layout`]), so that what is shown is what is served:
+//! [`Capacity`]: the capacity of an FTL on a NAND medium. The arithmetic is that of the FTL itself ([`ftl::Layout`]), so the displayed capacity equals the served one:
 //!
 //! ```text
 //! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks) − chunks of the journal
@@ -9,81 +8,83 @@
 //! logical      = floor((lines − held lines) × line sectors / (1 + over-provisioning)) − map pages
 //! ```
 //!
-//! The medium can host the layer if `logical` is at least one line.
+//! The medium can host the FTL if `logical` is at least one line.
 
 use ftl::{CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use lightnvm::{PblkError, ShardedConfig, ShardedError};
 use media::{DataStore, NandConfig};
 
-/// What a medium holds through a translation layer. See the [module](self) for the formulas.
+/// Capacity of a medium through an FTL. The [module](self) has the formulas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Parallel units written at a time: chunks per line.
+    /// Number of parallel units that are written at the same time: chunks per line.
     pub active_pus: u32,
-    /// Translation layers that share the medium; 1 without shards.
+    /// Number of FTLs that share the medium; 1 without shards.
     pub shards: u32,
-    /// Lines of the medium; with factory-bad chunks, the expected number.
+    /// Number of lines of the medium; with factory-bad chunks, the expected number.
     pub lines: u64,
     /// Sectors per line.
     pub line_sectors: u64,
-    /// Write units of a line that hold its metadata, beside those sectors; 0 if lines have none.
+    /// Write units of a line that hold its metadata, in addition to those sectors; 0 if lines have
+    /// no metadata.
     pub line_metadata_units: u32,
-    /// Lines held back, which do not count as physical: open ones, and the reserve of garbage
-    /// collection.
+    /// Number of reserved lines, which do not count as physical: open lines and the reserve of GC.
     pub reserved_lines: u64,
-    /// Chunks that the layer's journal takes.
+    /// Number of chunks of the FTL's journal.
     pub journal_chunks: u64,
-    /// Free sectors at which the layer stops users, of all lines: they are never used for data.
+    /// Low watermark: free sectors of all lines at which host writes stop. These sectors never hold
+    /// data.
     pub low_watermark_sectors: u64,
-    /// Free sectors at which garbage collection starts, at least `low_watermark_sectors`.
+    /// High watermark: free sectors at which GC starts, at least `low_watermark_sectors`.
     pub high_watermark_sectors: u64,
-    /// Sectors that users write between two checkpoints of the map's pages, in all shards together;
-    /// with a `checkpoint` in the configuration, that users and garbage collection write.
+    /// Host sectors between two checkpoints of the map, over all shards. With a configured
+    /// `checkpoint`, sectors of hosts and of GC.
     pub checkpoint_sectors: u64,
-    /// Sectors of the layer's own write buffer: as asked, or what the geometry needs; of all shards.
+    /// Size in sectors of the FTL's write buffer, over all shards: as configured, or as the
+    /// geometry requires.
     pub write_buffer_sectors: u64,
-    /// Sectors that the map's pages take, with their share of the spare space.
+    /// Sectors of the map's pages, with their share of the spare space.
     pub map_sectors: u64,
-    /// Sectors promised to the user.
+    /// Logical capacity in sectors.
     pub logical_sectors: u64,
-    /// Bytes per sector.
+    /// Sector size in bytes.
     pub sector_bytes: u32,
 }
 
-/// Why a medium cannot host a translation layer.
+/// Error of a medium that cannot host an FTL.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CapacityError {
-    /// The layer itself says so.
+    /// The FTL reports the error.
     #[error("the drive cannot host this translation layer: {0}")]
     Ftl(ftl::CapacityError),
-    /// The layer's marks do not fit beside a sector.
+    /// The out-of-band area is too small for the FTL's metadata.
     #[error(
         "the drive cannot host a translation layer: it has {has} out-of-band bytes per sector, and \
          the layer writes {needs}"
     )]
     OutOfBand {
-        /// Bytes there are.
+        /// Available bytes.
         has: u32,
-        /// Bytes needed.
+        /// Needed bytes.
         needs: u32,
     },
-    /// It cannot be cut into shards.
+    /// The medium cannot be divided into shards.
     #[error("the drive cannot host this translation layer in shards: {0}")]
     Shards(String),
-    /// Less than a line is left for data.
+    /// Less than a line remains for data.
     #[error(
         "the drive cannot host {over_provisioning} over-provisioning (physical/logical − 1): of \
          {lines} lines, {reserved_lines} are held back (open ones and a reserve), which leaves \
          {logical_sectors} logical sectors, less than one line of {line_sectors}"
     )]
     BelowOneLine {
-        /// Spare share asked for.
+        /// Requested over-provisioning.
         over_provisioning: f64,
-        /// Lines of the medium.
+        /// Number of lines of the medium.
         lines: u64,
-        /// Lines held back.
+        /// Number of reserved lines.
         reserved_lines: u64,
-        /// Sectors that would be left.
+        /// Sectors that would remain.
         logical_sectors: u64,
         /// Sectors per line.
         line_sectors: u64,
@@ -91,7 +92,7 @@ pub enum CapacityError {
 }
 
 impl CapacityError {
-    /// Keys of the scenario that may be to blame, the likeliest first.
+    /// Returns the keys of the scenario that may cause the error, the most likely first.
     pub fn keys(&self) -> &'static [&'static str] {
         use ftl::CapacityError as Layer;
         match self {
@@ -121,7 +122,7 @@ impl CapacityError {
         }
     }
 
-    /// What to change.
+    /// Returns the remedy.
     pub fn help(&self) -> String {
         use ftl::CapacityError as Layer;
         match self {
@@ -176,10 +177,11 @@ impl CapacityError {
 }
 
 impl Capacity {
-    /// The capacity of `nand` under `ftl`. The medium's own [`NandConfig::check`] must have passed.
+    /// Returns the capacity of `nand` under `ftl`. [`NandConfig::check`] must have accepted the
+    /// medium.
     ///
     /// # Errors
-    /// Why it cannot host that layer.
+    /// [`CapacityError`] if the medium cannot host the FTL.
     pub fn new(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, CapacityError> {
         let has = nand.geometry.oob_bytes;
         let needs = Oob::BYTES as u32;
@@ -222,11 +224,11 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// The capacity of `nand` under pblk in so many shards, each of which has `ftl`. Lines and what is
-    /// held back are those of all shards together.
+    /// Returns the capacity of `nand` under pblk with `shards` shards, each with the configuration
+    /// `ftl`. Lines and reserved lines are totals over all shards.
     ///
     /// # Errors
-    /// As [`of`](Capacity::new), and for a drive that cannot be cut into so many.
+    /// As [`new`](Capacity::new), and if the drive cannot be divided into so many shards.
     pub fn sharded(
         nand: &NandConfig,
         ftl: &FtlConfig,
@@ -273,24 +275,25 @@ impl Capacity {
         })
     }
 
-    /// Parallel units that users' data is written to at the same time, of a drive with so many.
+    /// Returns the number of parallel units that host data is written to at the same time, on a
+    /// drive with `pus` units.
     pub fn written_pus(&self, pus: u32) -> u32 {
         // Shards may share parallel units.
         (self.active_pus * self.shards).min(pus)
     }
 
-    /// Sectors that count as physical for over-provisioning.
+    /// Returns the number of sectors that count as physical for over-provisioning.
     pub fn physical_sectors(&self) -> u64 {
         self.lines.saturating_sub(self.reserved_lines) * self.line_sectors
     }
 
-    /// Bytes promised to the user.
+    /// Returns the logical capacity in bytes.
     pub fn logical_bytes(&self) -> u64 {
         self.logical_sectors * u64::from(self.sector_bytes)
     }
 
-    /// Spare space as it comes out: physical sectors over logical sectors and those of the map, minus
-    /// 1, lines held back not counted as physical.
+    /// Returns the resulting over-provisioning: physical sectors over logical and map sectors,
+    /// minus 1. Reserved lines do not count as physical.
     pub fn over_provisioning(&self) -> f64 {
         let mapped = self.logical_sectors + self.map_sectors;
         self.physical_sectors() as f64 / mapped.max(1) as f64 - 1.0

@@ -29,11 +29,11 @@ enum BufferKind {
     PowerLossProtected,
 }
 
-/// A drive being read: a preset first, the scenario's keys on top.
+/// Builder of a drive: the preset first, the scenario's keys on top.
 #[derive(Clone, Debug)]
 pub(super) struct DriveBuilder {
-    /// The drive's section as a whole, or the name of its preset: what to point at when no key of
-    /// the scenario is to blame.
+    /// Span of the drive's section, or of its preset's name. Errors point to it if no key of the
+    /// scenario is the cause.
     section_span: SourceSpan,
     pub(super) name: Option<(String, SourceSpan)>,
     preset: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct DriveBuilder {
     pub(super) target: Option<TargetBuilder>,
 }
 
-/// How the drive looks after its own data, and where that was asked for.
+/// Scrub of the drive's own FTL, and the span of its key.
 #[derive(Clone, Debug)]
 struct DriveScrubBuilder {
     bytes_per_sec: u64,
@@ -76,7 +76,7 @@ impl DriveScrubBuilder {
         }))
     }
 
-    /// On a drive of this kind.
+    /// Returns the configuration for a drive. `manages` tells whether the drive manages its flash.
     fn config(&self, manages: bool, sector_bytes: u32) -> Result<MediaScrubConfig> {
         if !manages {
             return Err(self.span.error(ProblemKind::Conflict {
@@ -99,7 +99,7 @@ const PERSONALITIES: [(&str, PersonalityKind); 3] = [
 ];
 
 impl DriveBuilder {
-    /// Reads one drive's section.
+    /// Reads the section of one drive.
     pub(super) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
         let mut draft = DriveBuilder {
             section_span: section.source_span(),
@@ -246,7 +246,7 @@ impl DriveBuilder {
         Ok(())
     }
 
-    /// Write buffers hold a write unit at least, and less than the drive.
+    /// Checks that write buffers have at least a write unit, and less than the drive.
     fn check_buffers(
         &self,
         media: &MediaConfig,
@@ -303,7 +303,8 @@ impl DriveBuilder {
         s.finish()
     }
 
-    /// The drive, checked, with its target; `target` is the scenario's, `index` the drive's place.
+    /// Returns the checked drive with its target. `target` is that of the scenario, `index` the
+    /// index of the drive.
     pub(super) fn finish(
         &self,
         index: usize,
@@ -463,7 +464,8 @@ impl DriveBuilder {
         })
     }
 
-    /// What is exposed, and over what: the medium follows from the personality unless it is given.
+    /// Returns the personality and the kind of medium. The medium follows from the personality
+    /// unless it is given.
     fn personality_and_kind(&self) -> Result<(PersonalityKind, Kind)> {
         let personality = self.personality.0;
         let natural = match personality {
@@ -529,7 +531,7 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
     Ok(arbitration)
 }
 
-/// The table of a text.
+/// Parses a text as a TOML table.
 pub(super) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
     DeTable::parse(&source.text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);

@@ -1,4 +1,4 @@
-//! [`ScenarioError`]: what is wrong with a scenario, where, and what is allowed instead (rule R8).
+//! [`ScenarioError`]: an error in a scenario, with its location and the allowed values (ARCHITECTURE.md, R8).
 
 use std::fmt;
 use std::io;
@@ -12,114 +12,114 @@ use super::capacity::CapacityError;
 use super::source::Source;
 use crate::format::printable;
 
-/// Why a scenario cannot be used.
+/// Error of a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The file could not be read.
+    /// The file cannot be read.
     #[error("{}: {source}", shown_path(path))]
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The file says something that cannot be.
+    /// The contents of the file are invalid.
     #[error("{0}")]
     Invalid(Box<InvalidScenario>),
 }
 
-/// A problem at a place in a scenario.
+/// A problem at a location of a scenario.
 ///
-/// Displays as `file:line:column: message; help`, so that it is complete without its source text.
+/// `Display` prints `file:line:column: message; help`, which is complete without the source text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvalidScenario {
-    /// The file, as it was named.
+    /// Path of the file as given.
     pub path: PathBuf,
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Bytes of the text that the problem is about.
+    /// Byte range in the text that the problem is about.
     pub span: Range<usize>,
-    /// The whole text of the file.
+    /// Complete text of the file.
     pub text: Arc<str>,
-    /// What is wrong.
+    /// The problem.
     pub problem: ProblemKind,
 }
 
-/// What is wrong at that place.
+/// A problem of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProblemKind {
-    /// Not TOML.
+    /// The text is not valid TOML.
     Syntax {
-        /// What the parser said.
+        /// Message of the parser.
         message: String,
     },
-    /// A key that means nothing here.
+    /// The section does not have the key.
     UnknownKey {
         /// The section.
         section: String,
         /// The key.
         key: String,
-        /// The key that was probably meant.
+        /// The most similar key of the section.
         nearest: Option<String>,
-        /// The key of another section that has what was probably meant, and what it is.
+        /// The corresponding key of another section, and its meaning.
         elsewhere: Option<String>,
-        /// Every key of the section.
+        /// All keys of the section.
         allowed: Vec<String>,
     },
-    /// A key that is needed.
+    /// A required key is missing.
     MissingKey {
         /// The section.
         section: String,
         /// The key.
         key: &'static str,
-        /// Why, or what it may be.
+        /// Reason, or the allowed values.
         help: String,
     },
-    /// A value of another type or form.
+    /// The value has the wrong type or form.
     WrongType {
         /// The key with its section.
         key: String,
-        /// What it is.
+        /// The type found.
         found: String,
-        /// What it must be.
+        /// The type expected.
         expected: String,
     },
-    /// A value that is not among those allowed.
+    /// The value is not among the allowed ones.
     NotAllowed {
         /// The key with its section.
         key: String,
         /// The value.
         value: String,
-        /// The value that was probably meant, if it is one of a list.
+        /// The most similar allowed value, if the value is one of a list.
         nearest: Option<String>,
-        /// What it may be.
+        /// Allowed values.
         allowed: String,
     },
-    /// A value that a later version will know.
+    /// A later version will support the value.
     NotYetSupported {
         /// The key with its section.
         key: String,
         /// The value.
         value: String,
-        /// What it may be.
+        /// Allowed values.
         allowed: String,
     },
-    /// A shape that no drive can have.
+    /// The geometry is impossible.
     Geometry(GeometryError),
-    /// A medium that cannot host its translation layer.
+    /// The medium cannot host its FTL.
     Capacity(CapacityError),
-    /// Choices that exclude each other.
+    /// Settings exclude each other.
     Conflict {
-        /// What they are.
+        /// Description of the conflict.
         message: String,
-        /// What to do.
+        /// Remedy.
         help: String,
     },
 }
 
-/// A path for a terminal.
+/// Formats a path for a terminal.
 fn shown_path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
@@ -137,7 +137,7 @@ impl ScenarioError {
         }))
     }
 
-    /// The problem and its place; `None` when the file could not even be read.
+    /// Returns the problem and its location; `None` if the file could not be read.
     pub fn invalid(&self) -> Option<&InvalidScenario> {
         match self {
             ScenarioError::Invalid(invalid) => Some(invalid),
@@ -147,7 +147,7 @@ impl ScenarioError {
 }
 
 impl ProblemKind {
-    /// What to write instead.
+    /// Returns the remedy.
     pub fn help(&self) -> Option<String> {
         match self {
             ProblemKind::UnknownKey { nearest, elsewhere, allowed, .. } => {

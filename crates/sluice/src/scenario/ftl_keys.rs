@@ -1,4 +1,4 @@
-//! The keys of a flash translation layer, which `[drive.ftl]` and `[target]` share.
+//! The keys of an FTL, which `[drive.ftl]` and `[target]` share.
 
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
@@ -8,7 +8,7 @@ use lightnvm::subsystem::TargetOptions;
 use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
 
-/// A translation layer being read, and where its keys were.
+/// Builder of an FTL configuration, with the spans of its keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FtlBuilder {
     config: FtlConfig,
@@ -36,7 +36,7 @@ const GC_READ_PRIORITIES: [(&str, GcReadPriority); 3] = [
 const LIMITERS: [(&str, RateLimiterKind); 2] =
     [("proportional", RateLimiterKind::Proportional), ("pid", RateLimiterKind::PID)];
 
-/// A kind by its name, or a table of it with the controller's gains.
+/// Reads a limiter: its name, or a table with its name and the gains of its controller.
 fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
     if value.string().is_ok() {
         return value.choice(&LIMITERS);
@@ -55,7 +55,7 @@ fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
     Ok(kind)
 }
 
-/// Whether lines have metadata: all, none, or all if it fits.
+/// Reads whether lines have metadata: all, none, or all if it fits.
 fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
     if value.string().is_ok() {
         return value.choice(&[("auto", LineMetadata::Auto)]);
@@ -68,12 +68,12 @@ fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
 }
 
 impl FtlBuilder {
-    /// A draft that begins with these choices.
+    /// Returns a builder that starts from this configuration.
     pub(super) fn from_config(config: FtlConfig) -> FtlBuilder {
         FtlBuilder { config, ..FtlBuilder::default() }
     }
 
-    /// Reads the keys that the section has.
+    /// Reads the keys of the section.
     pub(super) fn read(&mut self, section: &mut Section<'_>) -> Result<()> {
         let c = &mut self.config;
         let places = [
@@ -147,17 +147,18 @@ impl FtlBuilder {
         Ok(())
     }
 
-    /// Where a key was last set, if it was.
+    /// Returns the span of a key's last setting, if it was set.
     pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
         self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
-    /// Bytes of the layer's write buffer, if they were asked for, and where; 0 is what the geometry needs.
+    /// Returns the configured size of the FTL's write buffer in bytes, with its span; 0 stands for
+    /// the size that the geometry requires.
     pub(super) fn write_buffer(&self) -> Option<(u64, &SourceSpan)> {
         Some((self.write_buffer_bytes.filter(|bytes| *bytes > 0)?, self.span("write_buffer")?))
     }
 
-    /// The value of `over_provisioning`, `active_pus` and `hot_cold`, where they were set.
+    /// Returns the values of `over_provisioning`, `active_pus` and `hot_cold`, if they were set.
     pub(super) fn options(&self) -> TargetOptions {
         let c = &self.config;
         TargetOptions {
@@ -167,7 +168,7 @@ impl FtlBuilder {
         }
     }
 
-    /// Forgets where keys were: they come from a preset.
+    /// Clears the spans of keys, which come from a preset.
     pub(super) fn clear_spans(&mut self) {
         self.spans.clear();
     }
@@ -184,7 +185,7 @@ impl FtlBuilder {
             config.checkpoint_sectors = sectors(bytes);
         }
         if let Some(bytes) = self.l2p_cache_bytes {
-            // No more than that; but not 0, which is all of the map.
+            // Round down, but not to 0, which stands for the complete map.
             let whole = bytes / u64::from(sector_bytes.max(1));
             let least = u64::from(bytes > 0);
             config.map_cache_sectors = u32::try_from(whole.max(least)).unwrap_or(u32::MAX);

@@ -1,12 +1,12 @@
-//! Words of data sheets, of other simulators and of everyday speech for what has another name here, and
-//! the words of a list that were probably meant.
+//! Hints for misspelled keys and values, and for names that data sheets and other simulators use
+//! for a key.
 
-/// A word that somebody else has for a key, and what to write instead.
+/// Another name of a key, and the key to use instead.
 pub(super) struct Alias {
     words: &'static [&'static str],
-    /// The key, as it is called in its own section.
+    /// The key as its section names it.
     pub(super) key: &'static str,
-    /// The section that has it, and what it is there.
+    /// Section of the key, and its meaning there.
     pub(super) meaning: &'static str,
 }
 
@@ -174,14 +174,14 @@ const ALIASES: &[Alias] = &[
     alias(&["preset_name"], "preset", "[drive]"),
 ];
 
-/// What somebody who writes this key in a section that does not have it is probably after: a key by another
-/// name, or of another section.
+/// Returns the key that probably was meant by a key in the wrong section: a key with another name
+/// or of another section.
 pub(super) fn alias_of(key: &str) -> Option<&'static Alias> {
     let word = key.to_ascii_lowercase().replace(['-', ' '], "_");
     ALIASES.iter().find(|a| a.key == word || a.words.contains(&word.as_str()))
 }
 
-/// The candidate that differs from `word` in the fewest letters, if that is few.
+/// Returns the candidate with the smallest edit distance to `word`, if that is small.
 pub(super) fn nearest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase();
     candidates

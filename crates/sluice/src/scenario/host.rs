@@ -1,4 +1,4 @@
-//! `[path]` and `[host]`: how I/O reaches the drive, and what the host's side of it costs.
+//! `[path]` and `[host]`: the path of I/O to the drive, and the host's cost of it.
 
 use clock::Nanos;
 
@@ -6,19 +6,19 @@ use super::layer_keys::BlockLayerSpec;
 use super::ranges::STEP_TIME;
 use super::section::{Result, Section};
 
-/// How submitters reach hardware queues.
+/// Queues between submitters and hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueModelKind {
-    /// Each submitter has its own queue pair, with nothing between (SYSTOR'13 section 4).
+    /// Each submitter has its own queue pair, without a block layer ([SYSTOR13 §4]).
     #[default]
     Raw,
-    /// One staging queue and one hardware queue for all, under one lock (section 2).
+    /// One staging queue and one hardware queue for all submitters, under one lock ([SYSTOR13 §2]).
     Sq,
-    /// Staging queues and hardware queues for many cores (section 3).
+    /// Staging queues and hardware queues for many cores ([SYSTOR13 §3]).
     Mq,
 }
 
-/// How a completion arrives.
+/// Method of completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMethod {
     /// The submitter polls.
@@ -29,11 +29,11 @@ pub enum CompletionMethod {
 /// `[path]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathConfig {
-    /// The block layer.
+    /// Queue model of the block layer.
     pub queue_model: QueueModelKind,
-    /// How a completion arrives.
+    /// Method of completion.
     pub completion: CompletionMethod,
-    /// What the block layer is like; `None` for [`BlockLayer::Raw`], which has none.
+    /// Configuration of the block layer; `None` for [`QueueModelKind::Raw`], which has none.
     pub block_layer: Option<BlockLayerSpec>,
 }
 
@@ -59,8 +59,7 @@ impl PathConfig {
     }
 }
 
-/// `[host]`: what the host spends per I/O in virtual time; `None` where the scenario leaves it to
-/// the default.
+/// `[host]`: CPU time of the host per I/O in virtual time; `None` selects the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostConfig {
     /// From the job's decision to the doorbell.

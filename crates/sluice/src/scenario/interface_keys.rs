@@ -1,5 +1,5 @@
-//! The keys of `[drive]` about its interface to hosts beyond plain commands: suspension by hint, the
-//! controller memory buffer, the drive's own map.
+//! The keys of `[drive]` for its host interface beyond plain commands: suspension by hint, the
+//! controller memory buffer, the device L2P.
 
 use clock::Nanos;
 use drive::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
@@ -10,18 +10,18 @@ use super::ranges::STEP_TIME;
 use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
 
-/// What a suspension costs unless said: none is quoted by the papers, so the middle of what data
-/// sheets allow.
+/// Default cost of a suspension. The papers quote none; the values are in the middle of the range
+/// in data sheets.
 const SUSPEND: SuspendConfig = SuspendConfig {
     suspend: Nanos::from_micros(25),
     resume: Nanos::from_micros(25),
     max_per_operation: 8,
 };
 
-/// Bytes of a controller memory buffer at most, as drives have it.
+/// Maximum size of a controller memory buffer in bytes.
 const CMB_BYTES_MAX: u64 = 64 << 30;
 
-/// The keys being read, and where they were.
+/// Builder of the interface settings, with the spans of their keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InterfaceBuilder {
     suspend_hint: (Option<SuspendConfig>, Option<SourceSpan>),
@@ -31,7 +31,7 @@ pub(super) struct InterfaceBuilder {
 }
 
 impl InterfaceBuilder {
-    /// Reads the keys that a `[drive]` section has about its interface.
+    /// Reads the interface keys of a `[drive]` section.
     pub(super) fn read(&mut self, s: &mut Section<'_>) -> Result<()> {
         if let Some(value) = s.get("suspend_hint") {
             self.suspend_hint = (suspension(&value)?, Some(value.source_span()));
@@ -45,14 +45,14 @@ impl InterfaceBuilder {
         Ok(())
     }
 
-    /// Forgets where keys were: they come from a preset.
+    /// Clears the spans of keys, which come from a preset.
     pub(super) fn clear_spans(&mut self) {
         (self.suspend_hint.1, self.device_l2p.1) = (None, None);
         (self.cmb.1, self.cmb_persistent.1) = (None, None);
     }
 
-    /// What the open-channel personality offers. Keys that a preset has for it do nothing in
-    /// another; `whole` is where to point when no key of the scenario is to blame.
+    /// Returns the settings of the open-channel personality. Other personalities ignore the keys of
+    /// a preset for it. Errors point to `whole` if no key of the scenario is the cause.
     pub(super) fn open_channel(
         &self,
         personality: PersonalityKind,
@@ -95,7 +95,7 @@ impl InterfaceBuilder {
         Ok(OpenChannelConfig { suspend_on_hint, device_l2p: dual_map })
     }
 
-    /// The controller memory buffer, if there is one.
+    /// Returns the controller memory buffer, if there is one.
     pub(super) fn cmb(&self, whole: &SourceSpan) -> Result<Option<CmbConfig>> {
         let (bytes, protected) = (self.cmb.0, self.cmb_persistent.0);
         if bytes == 0 {
@@ -117,7 +117,7 @@ impl InterfaceBuilder {
     }
 }
 
-/// Whether programs and erases can be suspended, and what that costs.
+/// Reads whether programs and erases can be suspended, and the cost of a suspension.
 pub(super) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
     if let Ok(on) = value.boolean() {
         return Ok(on.then_some(SUSPEND));

@@ -1,4 +1,4 @@
-//! `[[job]]`: fio's words, kept as they are for the workload crate to parse.
+//! `[[job]]`: fio's options, stored unchanged for the workload crate to parse.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use super::layer_keys::read_group;
 use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
 
-/// A job as the scenario gives it.
+/// A job of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTable {
-    /// Its name, as a job file's `[section]`; `job1`, `job2` … where it has none.
+    /// Name of the job, as a job file's `[section]`; the default is `job1`, `job2` …
     pub name: String,
     /// Line of its first key, from 1.
     pub line: usize,
-    /// The drive it runs on, by name; `None` for the first. With the line of the key.
+    /// Name of its drive, with the line of the key; `None` for the first drive.
     pub drive: Option<(String, usize)>,
-    /// The group whose limits and weight hold for it.
+    /// Group of the job, for limits and weights.
     pub group: Group,
-    /// Key, value and line of every other entry, in the order they were written. A key that fio
-    /// gives no value (`time_based`) has the value `1` when it is `true`.
+    /// Key, value and line of every other entry, in order. A key without a value in fio
+    /// (`time_based`) has the value `1` if it is `true`.
     pub pairs: Vec<(String, String, usize)>,
-    /// Bytes of the scenario's text that are the key and the value of each of `pairs`.
+    /// Byte ranges of the key and the value of each of `pairs` in the scenario's text.
     pub spans: Vec<[Range<usize>; 2]>,
-    /// Bytes of the scenario's text where the job begins.
+    /// Byte range of the start of the job in the scenario's text.
     pub span: Range<usize>,
 }
 
 impl JobTable {
-    /// The job in words of the workload crate, and its options without effect.
+    /// Parses the job with the workload crate; returns it with its options that have no effect.
     ///
     /// # Errors
-    /// [`JobError`], with its place in `source`, the scenario.
+    /// [`JobError`] with its location in `source`, the scenario.
     pub fn spec(
         &self,
         source: &JobSource,
@@ -50,14 +50,14 @@ impl JobTable {
     }
 }
 
-/// Where a job names its drive and its group.
+/// Spans of a job's drive and group.
 #[derive(Default)]
 pub(super) struct JobRefs<'a> {
     pub(super) drive: Option<Value<'a>>,
     pub(super) group: Option<SourceSpan>,
 }
 
-/// Reads one job; returns it with where it names its drive and its group.
+/// Reads one job; returns it with the spans of its drive and group.
 pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
     let mut job = JobTable {
         name: format!("job{}", index + 1),
@@ -93,7 +93,7 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
     Ok((job, named))
 }
 
-/// `job_files = ["mixed.fio"]`: job files beside the scenario.
+/// Reads `job_files = ["mixed.fio"]`: job files relative to the scenario.
 pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<(PathBuf, usize)>> {
     let file = |v: &Value<'_>| {
         let place = v.source_span();

@@ -1,7 +1,7 @@
-//! [`BlockLayerSpec`]: the keys of `[path]` that say what the block layer is like.
+//! [`BlockLayerSpec`]: the keys of `[path]` that configure the block layer.
 //!
-//! SYSTOR'13 section 3.2: staging queues between the cores and the hardware queues, and what orders
-//! requests in them. A key that would change nothing is refused, never ignored.
+//! [SYSTOR13 §3.2] describes the staging queues between the cores and the hardware queues, and the
+//! schedulers that order them. A key without effect is refused, never ignored.
 
 use block::sched::{DirectionThrottle, GroupThrottle, RateLimit, Scheduling, ThrottleConfig};
 use block::sched::{SchedError, SchedulerConfig};
@@ -17,48 +17,48 @@ use super::scheduler_keys;
 use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
 
-/// Cores at most: what a queue per core and a job per core can use.
+/// Maximum number of cores: each needs a queue and a job.
 const CORES_MAX: u16 = 1024;
-/// Groups of jobs are numbered from 0 to this.
+/// Maximum index of a group of jobs.
 const GROUP_MAX: u16 = 1023;
-/// Requests of one core at most.
+/// Maximum number of requests of one core.
 const DEPTH_MAX: u32 = 1 << 16;
-/// Requests that all cores together can have outstanding, counted again for each hardware queue from
-/// which a core may hear: two to three dozen bytes each.
+/// Maximum number of outstanding requests of all cores, multiplied by the hardware queues from
+/// which a core may receive completions. Each needs 24 to 36 bytes.
 const REQUESTS_TOTAL_MAX: u64 = 1 << 26;
-/// How much of a limit may be saved up, unless said.
+/// Default burst of a limit: the time for which unused capacity accumulates.
 const BURST: Nanos = Nanos::from_millis(100);
-/// The longest burst.
+/// Maximum burst.
 const BURST_MAX: Nanos = Nanos::from_secs(3600);
 
-/// The block layer between the jobs and the drive's queues.
+/// Configuration of the block layer between the jobs and the drive's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockLayerSpec {
-    /// Which queues.
+    /// Queue model.
     pub layout: QueueModel,
-    /// The cores that submit.
+    /// Topology of the submitting cores.
     pub topology: QueueTopology,
-    /// Hardware queues; `None` for one per core, as far as the drive grants them.
+    /// Number of hardware queues; `None` for one per core, as far as the drive grants them.
     pub queues: Option<u16>,
-    /// What orders requests in the staging queues.
+    /// Scheduler of the staging queues.
     pub scheduler: SchedulerConfig,
-    /// What groups of jobs may do.
+    /// Limits of groups of jobs.
     pub limits: Vec<(Group, GroupThrottle)>,
-    /// Whether contiguous requests become one command.
+    /// Whether contiguous requests are merged into one command.
     pub merge: bool,
-    /// Requests that one core can have outstanding.
+    /// Maximum number of outstanding requests of one core.
     pub queue_depth: u32,
-    /// How long commands may take.
+    /// Timeouts of commands.
     pub timeouts: Timeouts,
 }
 
 impl BlockLayerSpec {
-    /// Cores that submit, at least 1.
+    /// Returns the number of submitting cores, at least 1.
     pub fn cores(&self) -> u16 {
         self.topology.sockets * self.topology.cores
     }
 
-    /// Hardware queues on a drive that grants so many.
+    /// Returns the number of hardware queues on a drive that grants `granted` queues.
     pub fn hardware_queues(&self, granted: u16) -> u16 {
         match self.layout {
             QueueModel::SingleQueue => 1,
@@ -68,7 +68,7 @@ impl BlockLayerSpec {
         }
     }
 
-    /// The same for the block layer, on a device of such sectors.
+    /// Returns the block layer's configuration for a device with this sector size.
     pub fn config(&self, sector_bytes: u32) -> BlockLayerConfig {
         let limits = (!self.limits.is_empty())
             .then(|| ThrottleConfig { sector_bytes, groups: self.limits.clone() });
@@ -82,7 +82,7 @@ impl BlockLayerSpec {
         }
     }
 
-    /// `"sq"` or `"mq"`.
+    /// Returns the queue model, `"sq"` or `"mq"`.
     pub fn name(&self) -> &'static str {
         match self.layout {
             QueueModel::SingleQueue => "sq",
@@ -90,7 +90,7 @@ impl BlockLayerSpec {
         }
     }
 
-    /// Reads the keys of the layer out of `[path]`.
+    /// Reads the keys of the block layer from `[path]`.
     pub(super) fn read(
         s: &mut Section<'_>,
         block: QueueModelKind,
@@ -117,7 +117,7 @@ impl BlockLayerSpec {
     }
 }
 
-/// Choices that exclude each other.
+/// Returns the error of settings that exclude each other.
 pub(super) fn conflict(
     place: &SourceSpan,
     message: impl Into<String>,
@@ -126,7 +126,7 @@ pub(super) fn conflict(
     place.error(ProblemKind::Conflict { message: message.into(), help: help.into() })
 }
 
-/// What a scheduler or limit says of a value, at that value.
+/// Converts the error of a scheduler or limit to an error at its value.
 pub(super) fn check_scheduler(
     place: &SourceSpan,
     verdict: std::result::Result<(), SchedError>,
@@ -134,7 +134,7 @@ pub(super) fn check_scheduler(
     verdict.map_err(|e| conflict(place, e.to_string(), "see docs/scenario.md, `[path]`"))
 }
 
-/// The keys as they are read, and where.
+/// Builder of the block layer's configuration, with the spans of its keys.
 struct BlockLayerBuilder {
     staging: StagingScope,
     cores: u16,
@@ -145,7 +145,7 @@ struct BlockLayerBuilder {
     merge: bool,
     queue_depth: u32,
     timeouts: Timeouts,
-    /// Of the keys that are there, in the order they are asked for.
+    /// Spans of the keys that are set, in the order of reading.
     spans: Vec<(&'static str, SourceSpan)>,
 }
 
@@ -236,7 +236,7 @@ impl BlockLayerBuilder {
         self.spans.iter().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
-    /// Refuses whatever is there.
+    /// Refuses every key that is set.
     fn refuse_all(&self) -> Result<()> {
         match self.spans.first() {
             Some((key, place)) => Err(conflict(
@@ -323,12 +323,12 @@ impl BlockLayerBuilder {
     }
 }
 
-/// Any size of sector: which one does not matter to the question.
+/// Returns a sector size for checks that do not depend on it.
 const fn block_sector() -> u32 {
     512
 }
 
-/// `[[path.limit]]`.
+/// Reads `[[path.limit]]`.
 fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupThrottle)>> {
     let mut groups: Vec<(Group, GroupThrottle)> = Vec::new();
     for mut s in value.sections("path.limit")? {
@@ -359,7 +359,7 @@ fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupThrottle)>> {
                 ThrottleConfig { sector_bytes: block_sector(), groups: vec![(group, limits)] };
             check_scheduler(&v.source_span(), config.validate())?;
         }
-        // A slip of the pen is the better message.
+        // A misspelled key is the better message.
         let missing = s.missing("read_iops", "allowed: read_iops, write_iops, read_bw, write_bw");
         s.finish()?;
         if limits == GroupThrottle::default() {
@@ -377,7 +377,7 @@ fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupThrottle)>> {
     Ok(groups)
 }
 
-/// The number of a group of jobs.
+/// Reads the index of a group of jobs.
 pub(super) fn read_group(value: &Value<'_>) -> Result<Group> {
     let refused = || value.refuse(format!("whole numbers from 0 to {GROUP_MAX}"));
     match u16::try_from(value.u64()?) {

@@ -1,5 +1,5 @@
-//! The keys that describe a medium: `[drive.geometry]`, `[drive.timing]`, `[drive.errors]`, and those
-//! of `[drive]` about cells and data.
+//! The keys of a medium: `[drive.geometry]`, `[drive.timing]`, `[drive.errors]`, and the keys of
+//! `[drive]` for cells and data.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ enum Data {
     None,
 }
 
-/// A medium being read: every key, whether given or default, and where the given ones were.
+/// Builder of a medium: the value of every key, and the spans of those that are set.
 #[derive(Clone, Debug)]
 pub(super) struct MediaBuilder {
     pub(super) kind: Option<Kind>,
@@ -42,7 +42,7 @@ pub(super) struct MediaBuilder {
     data: Data,
     image: Option<PathBuf>,
     pub(super) seed: Option<u64>,
-    /// Keys given by anybody, preset or user.
+    /// Keys that the preset or the scenario sets.
     given: Vec<&'static str>,
     spans: Vec<(&'static str, SourceSpan)>,
 }
@@ -54,7 +54,7 @@ const CELLS: [(&str, CellType); 4] = [
     ("qlc", CellType::Qlc),
 ];
 
-/// Keys of a NAND medium that have no default.
+/// Keys of a NAND medium without a default.
 const NEEDED: [(&str, &str); 9] = [
     ("channels", "how many channels the drive has"),
     ("pus", "how many parallel units (dies) a channel has"),
@@ -97,7 +97,7 @@ impl Default for MediaBuilder {
 }
 
 impl MediaBuilder {
-    /// Reads the keys that a `[drive]` section has about its medium.
+    /// Reads the keys of a medium in a `[drive]` section.
     pub(super) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
         let kinds = [("nand", Kind::Nand), ("pcm", Kind::Pcm), ("null", Kind::Null)];
         let place = drive.set("media", &mut self.kind, |v| v.choice(&kinds).map(Some))?;
@@ -190,17 +190,17 @@ impl MediaBuilder {
         }
     }
 
-    /// Where the user last set a key.
+    /// Returns the span of a key's last setting by the scenario.
     pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
         self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
-    /// Forgets where keys were: they come from a preset.
+    /// Clears the spans of keys, which come from a preset.
     pub(super) fn clear_spans(&mut self) {
         self.spans.clear();
     }
 
-    /// The capacity that was asked for, and where.
+    /// Returns the configured capacity and its span.
     pub(super) fn capacity(&self) -> Option<(u64, &SourceSpan)> {
         self.span("capacity").map(|place| (self.capacity, place))
     }
@@ -209,7 +209,7 @@ impl MediaBuilder {
         self.geometry.sector_bytes
     }
 
-    /// The medium, checked. `whole` is where to point when no single key is to blame.
+    /// Returns the checked medium. Errors point to `whole` if no single key is the cause.
     pub(super) fn finish(&self, kind: Kind, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
         let at = |key: &str| self.span(key).unwrap_or(whole);
         let data = match (self.data, &self.image) {
@@ -268,7 +268,7 @@ impl MediaBuilder {
             data,
             seed,
         };
-        // Multiplied out in 128 bits first: the checks below may multiply in fewer.
+        // Multiply in 128 bits first, because the checks below may multiply in fewer.
         let g = &self.geometry;
         let bytes = [g.channels, g.pus, g.planes, g.chunks, g.pages, g.page_bytes]
             .iter()
@@ -324,7 +324,7 @@ impl MediaBuilder {
         }))
     }
 
-    /// Capacity and sectors of a medium without chunks.
+    /// Checks capacity and sectors of a medium without chunks.
     fn check_capacity(&self, whole: &SourceSpan) -> Result<()> {
         let sector = self.geometry.sector_bytes;
         if !sector.is_power_of_two() || !(512..=65536).contains(&sector) {
@@ -364,7 +364,7 @@ fn span_of_key<'p>(draft: &'p MediaBuilder, key: &str, whole: &'p SourceSpan) ->
     draft.span(key).unwrap_or(whole)
 }
 
-/// The scenario's key for what a [`GeometryError`] calls it.
+/// Returns the scenario's key for the name in a [`GeometryError`].
 fn key_of(what: &str) -> &'static str {
     match what {
         "groups" | "channels" => "channels",
@@ -378,7 +378,7 @@ fn key_of(what: &str) -> &'static str {
     }
 }
 
-/// One duration for all page types, or an array with one for each page type of the cell.
+/// Reads one duration for all page types, or an array with one per page type of the cell.
 fn by_page_type(value: &Value<'_>, bits: usize) -> Result<[Nanos; 4]> {
     let Some(items) = value.items() else {
         return value.duration_in(&MEDIA_TIME).map(|d| [d; 4]);
@@ -392,7 +392,8 @@ fn by_page_type(value: &Value<'_>, bits: usize) -> Result<[Nanos; 4]> {
     for (time, item) in times.iter_mut().zip(&items) {
         *time = item.duration_in(&MEDIA_TIME)?;
     }
-    // A scenario may give the preset's cell more bits later; its new page types are like the last.
+    // A scenario may increase the bits of the preset's cell; its new page types have the timing of
+    // the last one.
     let last = times[bits - 1];
     times[bits..].fill(last);
     Ok(times)

@@ -1,23 +1,8 @@
-//! [`Scenario`]: one TOML file that picks a choice at every seam, and the jobs to run.
+//! [`Scenario`]: one TOML file that configures drives, the host stack and the jobs.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`error`](ScenarioError) | what is wrong, where, and what is allowed |
-//! | [`units`] | sizes, bandwidths, durations |
-//! | [`capacity`](Capacity) | whether a medium can host a translation layer, and what it then holds |
-//! | [`drive_keys`](DriveSpec) | `[drive]`, `[[drive]]` |
-//! | `sizing` | the over-provisioning for a capacity |
-//! | `media_keys`, `ftl_keys` | `[drive.geometry]`, `[drive.timing]`, `[drive.ftl]` … |
-//! | [`target`](Target) | `[target]` |
-//! | [`named`](NamedTarget) | a target of the drive's partition table |
-//! | [`host`](PathConfig) | `[path]`, `[host]` |
-//! | [`precondition_keys`](Precondition) | `[precondition]` |
-//! | [`layer_keys`](BlockLayerSpec), `scheduler_keys` | `[path]`'s block layer, `[[path.limit]]` |
-//! | [`job`](JobTable) | `[[job]]` |
-//! | [`share_keys`](ShareSpec) | `[[share]]` |
-//! | `ranges` | which values are of this world |
-//! | `hints` | other people's words for keys, and slips of the pen |
-//! | `section`, `source` | tables that know which keys they were asked for, and where they are |
+//! [`Scenario::load`] reads a file and checks it completely. An error ([`ScenarioError`]) has its
+//! location and the allowed values. Every key that no reader requests is an error; no key is
+//! ignored.
 
 pub mod capacity;
 mod drive_keys;
@@ -67,62 +52,61 @@ use target::TargetBuilder;
 
 use crate::format::printable;
 
-/// A scenario, checked: every drive in it can exist and can host its translation layer.
+/// A checked scenario: each of its drives is possible and can host its FTL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// The file, as it was named.
+    /// Path of the file as given.
     pub file: PathBuf,
-    /// Its text.
+    /// Text of the file.
     pub text: Arc<str>,
-    /// What it is called in results: its `title`, or the file's name without its ending.
+    /// Name in results: the `title`, or the file's name without its extension.
     pub title: String,
-    /// The question that it is to answer, in a sentence: its `question`; may be empty.
+    /// The question that the scenario answers, as a sentence (`question`); may be empty.
     pub question: String,
-    /// What everything random derives from.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The drives, at least one, with names of their own.
+    /// The drives, at least one, with unique names.
     pub drives: Vec<DriveSpec>,
-    /// How I/O reaches them.
+    /// Path of I/O to the drives.
     pub path: PathConfig,
-    /// What the host's side costs.
+    /// Costs of the host's side.
     pub host: HostConfig,
-    /// What the drives hold when the jobs begin.
+    /// State of the drives when the jobs begin.
     pub precondition: Precondition,
-    /// The jobs of the scenario itself.
+    /// The jobs in the scenario.
     pub jobs: Vec<JobTable>,
-    /// Job files that it names, resolved against its folder, with the line that names them.
+    /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
-    /// Parts of the drives that are given to users.
+    /// Partitions of the drives for users.
     pub shares: Vec<ShareSpec>,
     /// Former spellings of keys and values in the text, which work for one more release.
     pub former_spellings: Vec<FormerSpelling>,
 }
 
-/// One drive of a scenario, and who manages its flash.
+/// One drive of a scenario, with the target that manages its flash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveSpec {
     /// The drive.
     pub config: DriveConfig,
-    /// What stands between it and the jobs.
+    /// Target between the drive and the jobs.
     pub target: Target,
-    /// In how many shards pblk is opened, if the scenario says; else one, unless who opens it asks for
-    /// more.
+    /// Number of pblk's shards, if configured. The default is one, unless the caller of `open` asks
+    /// for more.
     pub shards: Option<u32>,
-    /// How pblk looks after data that nobody writes, if it does.
+    /// Scrub of pblk, if configured.
     pub scrub: Option<lightnvm::subsystem::ScrubConfig>,
-    /// The preset it started from.
+    /// Preset that the drive is based on.
     pub preset: Option<String>,
-    /// What it holds through its translation layer, in the drive or in the target; `None` without
-    /// one.
+    /// Capacity through its FTL, in the drive or in the target; `None` without one.
     pub capacity: Option<Capacity>,
-    /// Whether the scenario gives this drive a seed of its own.
+    /// Whether the scenario sets a seed for this drive.
     seed_given: bool,
 }
 
-/// The seed of a scenario that gives none.
+/// Default seed of a scenario.
 pub const DEFAULT_SEED: u64 = 1;
 
-/// The seed of the drive at `index`: drives of one scenario fail differently.
+/// Returns the seed of the drive at `index`, so that drives of one scenario fail differently.
 fn seed_of(seed: u64, index: usize) -> u64 {
     seed.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -131,14 +115,14 @@ impl Scenario {
     /// Reads a scenario file.
     ///
     /// # Errors
-    /// [`ScenarioError::Read`] if the file cannot be read, else the first problem in it.
+    /// [`ScenarioError::Read`] if the file cannot be read, otherwise the first problem in it.
     pub fn load(file: &Path) -> Result<Scenario, ScenarioError> {
         let text = std::fs::read_to_string(file)
             .map_err(|source| ScenarioError::Read { path: file.to_path_buf(), source })?;
         Scenario::parse(file, &text)
     }
 
-    /// Reads a scenario from its text; `file` is for messages, and for the paths in it.
+    /// Parses the text of a scenario. Messages and relative paths in the text refer to `file`.
     ///
     /// ```
     /// use std::path::Path;
@@ -146,7 +130,7 @@ impl Scenario {
     ///
     /// let text = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 512\n";
     /// let scenario = Scenario::parse(Path::new("big.toml"), text)?;
-    /// // One line's worth of chunks is the journal's.
+    /// // The journal takes the chunks of one line.
     /// assert_eq!(scenario.drives[0].capacity.unwrap().lines, 511);
     ///
     /// let wrong = Scenario::parse(Path::new("big.toml"), &text.replace("512", "0")).unwrap_err();
@@ -200,7 +184,7 @@ impl Scenario {
             None => Vec::new(),
         };
         if drives.is_empty() {
-            // A section under another name is the likelier mistake, and the better message.
+            // A section under another name is the more likely mistake, and the better message.
             let missing = root.missing(
                 "drive",
                 "give it a [drive] section, for example with preset = \"mqsim-default-small\"",
@@ -260,7 +244,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Whether every drive can be reached this way.
+    /// Checks that every drive can be reached by the path.
     fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
         let (Some(layer), Some(block)) = (&self.path.block_layer, path.get("queue_model")) else {
             return Ok(());
@@ -295,7 +279,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// A conflict in a line of the scenario, counted from 1: shown with a caret.
+    /// Returns a conflict in a line of the scenario, counted from 1, for an error with a caret.
     pub(crate) fn conflict_in_line(
         &self,
         line: usize,
@@ -311,12 +295,12 @@ impl Scenario {
         ScenarioError::new(&source, span, ProblemKind::Conflict { message, help })
     }
 
-    /// The drive of this name.
+    /// Returns the drive with this name.
     pub fn drive(&self, name: &str) -> Option<&DriveSpec> {
         self.drives.iter().find(|d| d.config.name == name)
     }
 
-    /// Replaces the seed, and with it that of every drive without one of its own.
+    /// Replaces the seed, including that of every drive without a seed of its own.
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
         for (index, drive) in self.drives.iter_mut().enumerate() {
@@ -328,7 +312,7 @@ impl Scenario {
 }
 
 impl DriveSpec {
-    /// Whether block requests can reach it: through the drive itself, or through a target.
+    /// Returns whether the drive accepts block requests, itself or through a target.
     pub fn is_block_device(&self) -> bool {
         self.config.personality != PersonalityKind::OpenChannel || self.target != Target::None
     }

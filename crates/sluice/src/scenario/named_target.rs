@@ -1,9 +1,8 @@
-//! [`NamedTarget`]: what a scenario says of a target that is in the partition table of its drive (LightNVM
-//! paper section 4.1).
+//! [`NamedTarget`]: the settings of a scenario for a target in the partition table of its drive ([LightNVM17 §4.1]).
 //!
-//! The table says what the target is, and how it lays its data out; that cannot change. A scenario
-//! may say it as well, and is refused where the two differ. It may choose what can change from one
-//! opening to the next: the victim policy and the like.
+//! The table has the kind and the layout of the target, which cannot change. A scenario that also
+//! sets them is refused if it differs. Other settings, such as the victim policy, may change
+//! between two openings.
 
 use ftl::FtlConfig;
 use lightnvm::subsystem::{Target as Entry, TargetKind, TargetOptions};
@@ -11,29 +10,29 @@ use lightnvm::subsystem::{Target as Entry, TargetKind, TargetOptions};
 use super::error::{ProblemKind, ScenarioError};
 use super::source::SourceSpan;
 
-/// A target by its name, and what the scenario says of it.
+/// A target's name, and the scenario's settings for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTarget {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// What it is, if the scenario says so.
+    /// Kind of the target, if the scenario sets it.
     pub kind: Option<TargetKind>,
-    /// How it lays its data out, where the scenario says so.
+    /// Layout options that the scenario sets.
     pub options: TargetOptions,
-    /// The translation layer that the scenario chooses for a `pblk`, and for an `rrpc`.
+    /// FTL settings of the scenario for a `pblk` and for an `rrpc`.
     pub(super) pblk: FtlConfig,
     pub(super) rrpc: FtlConfig,
     pub(super) span: SourceSpan,
-    /// Where those of its keys are that the table has a say in.
+    /// Spans of the keys that must agree with the table.
     pub(super) spans: Vec<(&'static str, SourceSpan)>,
 }
 
 impl NamedTarget {
-    /// The translation layer of the entry of this name on drive `drive`: what the table says, and the
-    /// scenario's choices beside it.
+    /// Returns the FTL configuration of this target on drive `drive`: the layout of the table's
+    /// `entry`, and the other settings of the scenario.
     ///
     /// # Errors
-    /// [`ProblemKind::Conflict`] at the key that says something else than the table.
+    /// [`ProblemKind::Conflict`] at the key that differs from the table.
     pub fn ftl_config(&self, drive: &str, entry: &Entry) -> Result<FtlConfig, ScenarioError> {
         self.check_kind(drive, entry)?;
         let chosen = if entry.spec.kind == TargetKind::Rrpc { self.rrpc } else { self.pblk };
@@ -41,7 +40,7 @@ impl NamedTarget {
             TargetKind::Rrpc => lightnvm::Rrpc::config(),
             _ => FtlConfig::default(),
         };
-        // All of its parallel units are not all of the drive's.
+        // All of the target's parallel units may be fewer than those of the drive.
         let pus = u32::try_from(entry.spec.pus.len()).unwrap_or(u32::MAX);
         let wide = |active: u32| if active == 0 { pus } else { active };
         let options = &entry.spec.options;
@@ -58,7 +57,7 @@ impl NamedTarget {
         if let Some(yes) = asked.hot_cold.filter(|yes| *yes != hot_cold) {
             return Err(self.conflict("separate_gc_stream", drive, yes, hot_cold));
         }
-        // So that nobody takes the journal of another target for this one's.
+        // The id prevents the use of another target's journal.
         let uid = entry.uid.0;
         let name = [uid, uid >> 32, uid >> 64, uid >> 96].iter().fold(0, |a, b| a ^ *b as u32);
         Ok(FtlConfig {
@@ -70,7 +69,7 @@ impl NamedTarget {
         })
     }
 
-    /// Whether the entry of this name on drive `drive` is what the scenario says that it is.
+    /// Checks that `entry` on drive `drive` has the kind that the scenario sets.
     ///
     /// # Errors
     /// [`ProblemKind::Conflict`] at the key.

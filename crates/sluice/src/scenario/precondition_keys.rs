@@ -1,4 +1,4 @@
-//! `[precondition]`: what the drive holds when the jobs begin.
+//! `[precondition]`: the state of the drives when the jobs begin.
 
 use std::path::Path;
 
@@ -7,61 +7,61 @@ use workload::{JobError, JobProblem, JobSpec};
 use super::section::{Result, Section, Value};
 use super::units;
 
-/// How the drive is filled first.
+/// Initial fill of the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fill {
-    /// Not at all.
+    /// No fill.
     #[default]
     None,
     /// Every logical sector once, in order.
     Sequential,
 }
 
-/// How much a job of the preconditioning moves.
+/// Amount of data of a preconditioning job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// So many times the drive's logical capacity.
+    /// Multiple of the drive's logical capacity.
     Times(f64),
     /// Bytes.
     Bytes(u64),
 }
 
-/// A job that overwrites what is there.
+/// A job that overwrites the drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overwrite {
-    /// How much it moves.
+    /// Amount of data.
     pub amount: Amount,
-    /// fio's words and their values, beyond random writes of a sector, 64 at a time.
+    /// fio's options and their values. The defaults are random writes of a sector, 64 at a time.
     pub words: Vec<(String, String)>,
 }
 
-/// How long the last job goes on.
+/// Continuation of the last job until steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Until {
-    /// What a round moves, in times the logical capacity.
+    /// Amount of data of a round, as a multiple of the logical capacity.
     pub round: f64,
-    /// Rounds at most.
+    /// Maximum number of rounds.
     pub rounds_max: u32,
 }
 
 impl Until {
-    /// Half of the capacity per round, and at most so many as SNIA's specification has.
+    /// Half of the capacity per round, and the maximum number of rounds of [SNIAPTS].
     pub const STEADY: Until = Until { round: 0.5, rounds_max: 25 };
 }
 
-/// `[precondition]`: brings the drive to a state without simulating the time it takes.
+/// `[precondition]`: brings the drive to a state with zero-latency media.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Precondition {
-    /// The first pass.
+    /// Initial fill.
     pub fill: Fill,
-    /// Then these, one after the other.
+    /// Jobs that overwrite the drive afterwards, one after the other.
     pub overwrite: Vec<Overwrite>,
-    /// Whether the last one goes on until the drive is in steady state.
+    /// Whether the last job continues until the drive is in steady state.
     pub until: Option<Until>,
 }
 
-/// fio's words for jobs of a preconditioning: which sectors, in which pieces. How long and how fast are
-/// for jobs that take time.
+/// fio's options for preconditioning jobs, which select sectors and block sizes. Options for length
+/// and rate are excluded: they are for jobs that take time.
 const WORDS: [&str; 13] = [
     "rw",
     "readwrite",
@@ -78,12 +78,12 @@ const WORDS: [&str; 13] = [
     "iodepth",
 ];
 
-/// Times the capacity at most.
+/// Maximum multiple of the capacity.
 const TIMES_MAX: f64 = 1000.0;
-/// What `amount` accepts, for people.
+/// Allowed values of `amount`, for messages.
 const AMOUNT: &str =
     "times the logical capacity such as \"2x\", up to \"1000x\", or a size such as \"10G\"";
-/// Of a round.
+/// Allowed amounts of a round.
 const ROUND: &str = "\"0.01x\" to \"10x\" of the logical capacity";
 const OVERWRITE: &str = "\"none\", \"random 2x\" with up to 1000 times, a table such as { rw = \"randwrite\", \
      random_distribution = \"zipf:1.1\", amount = \"3x\" }, or a list of these";
@@ -94,7 +94,7 @@ impl Precondition {
         s.set("fill", &mut precondition.fill, |v| {
             v.choice(&[("none", Fill::None), ("sequential", Fill::Sequential)])
         })?;
-        // Before the jobs: with it the last one needs no amount.
+        // Read before the jobs: with it, the last job needs no amount.
         s.set("until", &mut precondition.until, read_until)?;
         let goes_on = precondition.until.is_some();
         s.set("overwrite", &mut precondition.overwrite, |v| match v.items() {
@@ -111,13 +111,13 @@ impl Precondition {
     }
 }
 
-/// `2x`: how many times.
+/// Parses a multiple such as `2x`.
 fn times(word: &str) -> Option<f64> {
     word.trim().strip_suffix('x')?.trim().parse().ok().filter(|times: &f64| times.is_finite())
 }
 
-/// `"random 2x"`, `"none"`, or a table of fio's words; one that `can_continue` until steady state needs no
-/// amount.
+/// Reads `"random 2x"`, `"none"`, or a table of fio's options. A job that continues until steady
+/// state needs no amount.
 fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>> {
     if let Ok(word) = value.string() {
         if word == "none" {
@@ -167,7 +167,7 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
     }
 }
 
-/// A job of these words, beyond those that it has anyway.
+/// Returns a job with these options, in addition to its defaults.
 fn spec<'a>(
     words: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> std::result::Result<JobSpec, JobError> {
@@ -176,14 +176,14 @@ fn spec<'a>(
     JobSpec::from_pairs("overwrite", Path::new("[precondition]"), pairs).map(|(spec, _)| spec)
 }
 
-/// The value of one of fio's words, as fio's parser has it.
+/// Returns the value of one of fio's options, in the form of fio's parser.
 fn fio_value(value: &Value<'_>, word: &str) -> Result<String> {
     let text = value.raw()?;
     match JobSpec::from_pairs("overwrite", Path::new("[precondition]"), [(word, text.as_str(), 0)])
     {
         Err(JobError::Invalid(invalid)) => match invalid.problem {
             JobProblem::BadValue { allowed, .. } => Err(value.refuse(allowed)),
-            // What does not go together is found when all are there.
+            // Conflicts are detected when all options are set.
             _ => Ok(text),
         },
         _ => Ok(text),
@@ -203,7 +203,7 @@ fn read_amount(value: &Value<'_>) -> Result<Amount> {
     amount.ok_or_else(|| value.refuse(AMOUNT))
 }
 
-/// `"steady"`, or a table with its rounds.
+/// Reads `"steady"`, or a table with the parameters of its rounds.
 fn read_until(value: &Value<'_>) -> Result<Option<Until>> {
     let kinds = [("none", None), ("steady", Some(Until::STEADY))];
     if value.string().is_ok() {
@@ -219,7 +219,7 @@ fn read_until(value: &Value<'_>) -> Result<Option<Until>> {
         let share = times(v.string()?).ok_or_else(|| v.wrong_type(ROUND))?;
         if (0.01..=10.0).contains(&share) { Ok(share) } else { Err(v.refuse(ROUND)) }
     })?;
-    // Fewer than the window can never be steady.
+    // With fewer rounds than the window, steady state cannot be detected.
     s.set("rounds", &mut rule.rounds_max, |v| v.u32_in(&(5..=1000)))?;
     s.finish()?;
     Ok(until.map(|_| rule))

@@ -1,5 +1,5 @@
-//! Ranges of values: what a drive or a host of this world could have, with a wide margin. A value beyond
-//! is a slip (a unit too much, a digit too many), whose result would look like any other.
+//! Ranges of values that a real drive or host can have, with a wide margin. A value outside is a
+//! mistake (a wrong unit, an extra digit), which the results would not show.
 
 use std::ops::RangeInclusive;
 
@@ -10,16 +10,16 @@ use crate::format::{duration, rate};
 
 const YEAR: Nanos = Nanos::from_secs(365 * 86_400);
 
-/// Of an operation of the media: the slowest erase of the slowest NAND takes some 30 ms. Drives that hang
-/// are described by times beyond every host's timeout.
+/// Operations of the media: the slowest erase of the slowest NAND takes about 30 ms. Hanging drives
+/// are emulated by times beyond every host's timeout.
 pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
-/// Of a step of the controller or of the host.
+/// Steps of the controller or of the host.
 pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
-/// For how long a command is waited for.
+/// Timeouts of commands.
 pub(super) const TIMEOUT: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(30 * 86_400);
-/// Of data that ages.
+/// Ages of data.
 pub(super) const AGE: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos(100 * YEAR.0);
-/// Of a bus, a link, or a medium; 0 is none of them, but no limit.
+/// Bandwidths of a bus, a link or a medium. 0 is outside: it stands for no limit.
 pub(super) const RATE: RangeInclusive<u64> = 1_000..=10_000_000_000_000;
 
 impl Value<'_> {
@@ -35,19 +35,19 @@ impl Value<'_> {
         Err(self.refuse(allowed(*range.start(), *range.end())))
     }
 
-    /// A duration within a range.
+    /// Reads a duration within a range.
     pub(super) fn duration_in(&self, range: &RangeInclusive<Nanos>) -> Result<Nanos> {
         self.within(self.duration()?, range, |least, most| {
             format!("durations from {} to {}", duration(least.0), duration(most.0))
         })
     }
 
-    /// A bandwidth that something has, or 0 for no limit.
+    /// Reads a bandwidth, or 0 for no limit.
     pub(super) fn rate_or_none(&self) -> Result<u64> {
         self.rate_of(self.bandwidth()?)
     }
 
-    /// A channel's bandwidth, which data sheets give in transfers per second; or 0.
+    /// Reads a channel's bandwidth, which data sheets give in transfers per second; or 0.
     pub(super) fn channel_rate_or_none(&self) -> Result<u64> {
         self.rate_of(self.channel_bandwidth()?)
     }
@@ -61,7 +61,7 @@ impl Value<'_> {
         })
     }
 
-    /// A whole number within a range.
+    /// Reads a whole number within a range.
     pub(super) fn u32_in(&self, range: &RangeInclusive<u32>) -> Result<u32> {
         let allowed = |least, most| format!("whole numbers from {least} to {most}");
         match u32::try_from(self.u64()?) {

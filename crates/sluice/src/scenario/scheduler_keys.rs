@@ -1,4 +1,4 @@
-//! `scheduler` of `[path]`: a name, or a table with `kind` and what the scheduler is told.
+//! `scheduler` of `[path]`: a name, or a table with `kind` and the scheduler's settings.
 
 use block::Group;
 use block::sched::{FairBy, SchedulerConfig};
@@ -7,16 +7,16 @@ use clock::Nanos;
 use super::layer_keys::check_scheduler;
 use super::section::{Result, Section, Value};
 
-/// Weights at most, one per core or group.
+/// Maximum number of weights, one per core or group.
 const WEIGHTS_MAX: usize = 1024;
 
 fn kinds() -> [(&'static str, SchedulerConfig); 5] {
-    // The names are the block layer's own and known to be right.
+    // The names are valid names of the block layer.
     ["none", "deadline", "kyber", "fair", "priority"]
         .map(|name| (name, name.parse().unwrap_or_default()))
 }
 
-/// `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
+/// Reads `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
 pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
     if value.string().is_ok() {
         return value.choice(&kinds());
@@ -38,7 +38,7 @@ pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
     Ok(config)
 }
 
-/// What a scheduler can be told.
+/// Returns the settings of a scheduler.
 fn keys(config: &SchedulerConfig) -> &'static [&'static str] {
     match config {
         SchedulerConfig::None => &[],
@@ -55,8 +55,8 @@ fn keys(config: &SchedulerConfig) -> &'static [&'static str] {
     }
 }
 
-/// Reads one of them, and asks the scheduler at once what it thinks of it: the defaults are sound, so
-/// what is wrong is this value.
+/// Reads a setting and checks the scheduler's configuration. The defaults are valid, so an error is
+/// caused by this value.
 fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> Result<()> {
     let Some(v) = s.get(key) else { return Ok(()) };
     match config {
@@ -97,7 +97,7 @@ fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> 
     check_scheduler(&v.source_span(), config.validate())
 }
 
-/// Of cores or groups 0, 1, 2 …
+/// Reads the weights of cores or groups 0, 1, 2 …
 fn weights(value: &Value<'_>) -> Result<Vec<(u16, u16)>> {
     let items = value.items().ok_or_else(|| value.wrong_type("a list of numbers: of 0, of 1 …"))?;
     if items.len() > WEIGHTS_MAX {

@@ -1,5 +1,5 @@
-//! [`Section`] and [`Value`]: a TOML table that remembers which keys it was asked for, so that a key
-//! nobody asked for is an error with its place, and values that know their type errors.
+//! [`Section`] and [`Value`]: a TOML table that records the requested keys. A key that no reader
+//! requested is an error with its location. Values return type errors with theirs.
 
 use std::ops::Range;
 
@@ -16,10 +16,11 @@ use crate::format::printable;
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// A table being read. Ask for every key it may have, then [`finish`](Section::finish) it.
+/// A table being read. The reader requests every allowed key, then calls
+/// [`finish`](Section::finish).
 pub(super) struct Section<'a> {
     pub(super) source: &'a Source,
-    /// What it is called in messages, such as `[drive.geometry]`.
+    /// Name in messages, such as `[drive.geometry]`.
     pub(super) name: String,
     table: &'a DeTable<'a>,
     span: Range<usize>,
@@ -49,7 +50,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key that this section may have, under its name or its former one.
+    /// Returns the value of an allowed key.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
         self.requested_keys.push(key);
         let (written, value) = match (self.table.get(key), renamed::old_key(&self.name, key)) {
@@ -67,7 +68,7 @@ impl<'a> Section<'a> {
         Some(Value { source: self.source, key, value })
     }
 
-    /// The value of a key, read by `read` and stored, if it is there; and where it is.
+    /// If the key is set, reads its value with `read` and stores it. Returns its span.
     pub(super) fn set<T>(
         &mut self,
         key: &'static str,
@@ -81,7 +82,7 @@ impl<'a> Section<'a> {
         Ok(Some(value.source_span()))
     }
 
-    /// The whole section, for what concerns no single key.
+    /// Returns the span of the section, for errors without a single key.
     pub(super) fn source_span(&self) -> SourceSpan {
         SourceSpan { source: self.source.clone(), span: first_line(self.source, self.span.clone()) }
     }
@@ -94,7 +95,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Keys and values that a reader takes as they are, in the order they were written.
+    /// Returns all keys and values in order, for a reader that accepts any.
     pub(super) fn pairs(&self) -> Vec<(&'a str, Value<'a>, Range<usize>)> {
         let mut pairs: Vec<_> = self
             .table
@@ -113,7 +114,7 @@ impl<'a> Section<'a> {
         if self.name.is_empty() { "a scenario".into() } else { format!("[{}]", self.name) }
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Refuses keys that no reader requested.
     pub(super) fn finish(self) -> Result<()> {
         let unknown = self
             .table
@@ -124,6 +125,7 @@ impl<'a> Section<'a> {
             })
             .min_by_key(|key| key.span().start);
         let Some(key) = unknown else { return Ok(()) };
+        // A key that is read for several purposes is requested several times.
         let former = |asked: &&&str| renamed::old_key(&self.name, asked) == Some(key.get_ref());
         if let Some(new) = self.requested_keys.iter().find(former) {
             return Err(ScenarioError::new(
@@ -138,7 +140,6 @@ impl<'a> Section<'a> {
                 },
             ));
         }
-        // A key that is read for several purposes is asked for several times.
         let mut allowed: Vec<&str> = Vec::new();
         for asked in &self.requested_keys {
             if !allowed.contains(asked) {
@@ -167,7 +168,7 @@ impl<'a> Value<'a> {
         SourceSpan { source: self.source.clone(), span: first_line(self.source, self.value.span()) }
     }
 
-    /// Line of the value, from 1.
+    /// Returns the line of the value, from 1.
     pub(super) fn line(&self) -> usize {
         self.source.line_column(self.value.span().start).0
     }
@@ -200,7 +201,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Refuses a word that is not among these names.
+    /// Returns the error of a keyword that is not among these names.
     pub(super) fn refuse_name(&self, names: &[&str]) -> ScenarioError {
         let word = self.string().unwrap_or_default();
         self.source_span().error(ProblemKind::NotAllowed {
@@ -211,7 +212,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Choices that exclude each other, this value being one of them.
+    /// Returns the error of settings that exclude each other, at this value.
     pub(super) fn conflict(
         &self,
         message: impl Into<String>,
@@ -221,7 +222,7 @@ impl<'a> Value<'a> {
             .error(ProblemKind::Conflict { message: message.into(), help: help.into() })
     }
 
-    /// The table or tables here, for `[x]` and `[[x]]`.
+    /// Returns the table or tables of `[x]` or `[[x]]`.
     pub(super) fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
         let section = |spanned: &'a Spanned<DeValue<'a>>| match spanned.get_ref() {
             DeValue::Table(table) => Some(Section {
@@ -244,7 +245,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The table here.
+    /// Returns the table.
     pub(super) fn section(&self) -> Result<Section<'a>> {
         match self.value.get_ref() {
             DeValue::Table(table) => Ok(Section {
@@ -259,7 +260,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The elements of an array.
+    /// Returns the elements of an array.
     pub(super) fn items(&self) -> Option<Vec<Value<'a>>> {
         match self.value.get_ref() {
             DeValue::Array(items) => Some(
@@ -279,7 +280,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A string that is printed as it is: without control characters, and not empty.
+    /// Reads a string that is not empty and has no control characters.
     pub(super) fn printable(&self) -> Result<&'a str> {
         let text = self.string()?;
         if text.chars().any(char::is_control) {
@@ -315,7 +316,7 @@ impl<'a> Value<'a> {
         u32::try_from(n).map_err(|_| self.refuse(format!("whole numbers from 0 to {}", u32::MAX)))
     }
 
-    /// A whole number within a range.
+    /// Reads a whole number that is at least `least`.
     pub(super) fn u16_from(&self, least: u16) -> Result<u16> {
         let n = self.integer().ok_or_else(|| self.wrong_type("a whole number"))?;
         match u16::try_from(n) {
@@ -324,7 +325,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number within a closed range.
+    /// Reads a number within a closed range.
     pub(super) fn number(&self, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
         let n = match self.value.get_ref() {
             DeValue::Integer(_) => self.integer().map(|n| n as f64),
@@ -362,7 +363,7 @@ impl<'a> Value<'a> {
         self.with_unit(units::bandwidth, units::BANDWIDTH)
     }
 
-    /// As `bandwidth`, or in transfers per second of a bus of eight bits.
+    /// Reads a bandwidth, or the transfers per second of an eight-bit bus.
     pub(super) fn channel_bandwidth(&self) -> Result<u64> {
         self.with_unit(units::channel_bandwidth, units::CHANNEL_BANDWIDTH)
     }
@@ -371,12 +372,12 @@ impl<'a> Value<'a> {
         self.with_unit(units::duration, units::DURATION)
     }
 
-    /// One of these words.
+    /// Reads one of these keywords.
     pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Result<T> {
         self.choice_or_later(choices, &[])
     }
 
-    /// One of these words; the words of `later` are promised but not there yet.
+    /// Reads one of these keywords; those of `later` are planned but not supported.
     pub(super) fn choice_or_later<T: Clone>(
         &self,
         choices: &[(&str, T)],
@@ -408,8 +409,8 @@ impl<'a> Value<'a> {
         }))
     }
 
-    /// A value as fio would write it: strings as they are, numbers by their digits, booleans as 1
-    /// and 0.
+    /// Returns a value in fio's form: strings unchanged, numbers by their digits, booleans as 1 and
+    /// 0.
     pub(super) fn raw(&self) -> Result<String> {
         match self.value.get_ref() {
             DeValue::String(s) => Ok(s.to_string()),
@@ -423,12 +424,13 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Words as a scenario has them.
+/// Formats keywords as in a scenario.
 fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// The part of a span on its first line: a caret under a whole table helps nobody.
+/// Returns the part of a span on its first line, because a caret under a complete table is not
+/// helpful.
 fn first_line(source: &Source, span: Range<usize>) -> Range<usize> {
     let text = source.text.get(span.clone()).unwrap_or("");
     let line = text.lines().next().unwrap_or("").trim_end();

@@ -1,4 +1,5 @@
-//! `[[share]]`: parts of drives that `sluice serve --socket` gives to users (`docs/sharing.md`).
+//! `[[share]]`: partitions of drives that `sluice serve --socket` gives to users
+//! (`docs/sharing.md`).
 
 use direct::remote::{Grant, Principal, ResourceName};
 
@@ -7,44 +8,44 @@ use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
 use crate::serve::user::subject;
 
-/// Where on a drive a part is.
+/// Location of a partition on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareSpan {
     /// Sectors.
     Sectors {
-        /// The first.
+        /// First sector.
         first: u64,
-        /// How many.
+        /// Number of sectors.
         count: u64,
     },
-    /// Bytes, whole sectors of the drive.
+    /// Bytes, in complete sectors of the drive.
     Bytes {
-        /// The first sector.
+        /// First sector.
         first: u64,
-        /// Bytes.
+        /// Size in bytes.
         bytes: u64,
     },
     /// Parallel units.
     ParallelUnits {
-        /// The first.
+        /// First parallel unit.
         first: u32,
-        /// How many.
+        /// Number of parallel units.
         count: u32,
     },
 }
 
-/// A part of a drive, and who may use it.
+/// A partition of a drive and its access rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareSpec {
-    /// The drive; without, the only one.
+    /// Name of the drive; `None` for the only one.
     pub drive: Option<String>,
-    /// What the part is called.
+    /// Name of the partition.
     pub partition: ResourceName,
-    /// Where it is.
+    /// Location of the partition.
     pub span: ShareSpan,
-    /// Whether it is what NBD serves.
+    /// Whether NBD serves the partition.
     pub nbd: bool,
-    /// Who may use it, and how.
+    /// Allowed users, with their limits.
     pub allow: Vec<(Principal, Grant)>,
     /// Line of the section, for messages.
     pub line: usize,
@@ -56,7 +57,7 @@ fn name(value: &Value<'_>) -> Result<ResourceName> {
 }
 
 impl ShareSpec {
-    /// Reads a section; `drives` are the scenario's.
+    /// Reads a section; `drives` are the names of the scenario's drives.
     pub(super) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<ShareSpec> {
         let place = s.source_span();
         let mut drive = None;

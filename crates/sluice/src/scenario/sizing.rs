@@ -1,4 +1,4 @@
-//! What a NAND drive holds: from its over-provisioning, or the over-provisioning from what it is to hold.
+//! Capacity of a NAND drive from its over-provisioning, or the over-provisioning from a capacity.
 
 use ftl::FtlConfig;
 use media::NandConfig;
@@ -9,26 +9,27 @@ use super::section::Result;
 use super::source::SourceSpan;
 use crate::format::{bytes_binary, bytes_decimal};
 
-/// By how much a capacity and an over-provisioning that are both given may differ: data sheets round.
+/// Maximum difference between a capacity and an over-provisioning that are both given, because data
+/// sheets round.
 const DIFFERENCE_MAX: f64 = 0.01;
 
-/// The largest over-provisioning that a scenario may ask for.
+/// Maximum over-provisioning of a scenario.
 const OVER_PROVISIONING_MAX: f64 = 100.0;
 
-/// A translation layer on a medium.
+/// An FTL on a medium.
 pub(super) struct Sizing<'a> {
     pub(super) nand: &'a NandConfig,
-    /// In how many shards pblk is opened, if the scenario says.
+    /// Number of pblk's shards, if configured.
     pub(super) shards: Option<u32>,
-    /// Whether the drive keeps the map.
+    /// Whether the drive has the map (device L2P).
     pub(super) has_device_l2p: bool,
-    /// Where keys of the layer and of the medium were given.
+    /// Returns the span of a key of the FTL or the medium.
     pub(super) span_of: &'a dyn Fn(&str) -> Option<SourceSpan>,
-    /// What to point at when no key is to blame.
+    /// Span of the section, for errors without a single key.
     pub(super) section_span: &'a SourceSpan,
 }
 
-/// Bytes as makers and as programs have them.
+/// Formats a size in decimal and in binary units.
 fn bytes_in_both_units(bytes: u64) -> String {
     format!("{} ({}, {bytes} bytes)", bytes_decimal(bytes), bytes_binary(bytes))
 }
@@ -45,19 +46,19 @@ impl Sizing<'_> {
         }
     }
 
-    /// The drive's capacity. With one that was `asked` for, sets the over-provisioning of `config` to
-    /// the largest with which the drive holds that.
+    /// Returns the drive's capacity. If a capacity was `asked` for, sets the over-provisioning of
+    /// `config` to the largest with which the drive has it.
     ///
     /// # Errors
-    /// For a medium that cannot host the layer, or not so much; and for an over-provisioning that is
-    /// given and means another capacity.
+    /// If the medium cannot host the FTL or has too little capacity, and if a given
+    /// over-provisioning contradicts the capacity.
     pub(super) fn finish(
         &self,
         config: &mut FtlConfig,
         asked: Option<(u64, &SourceSpan)>,
     ) -> Result<Capacity> {
         if let Some((bytes, place)) = asked {
-            // Makers' gigabytes are no whole sectors as a rule.
+            // Decimal gigabytes usually are not a multiple of the sector size.
             let sector = u64::from(self.nand.geometry.sector_bytes);
             let bytes = if bytes < sector { bytes } else { bytes / sector * sector };
             self.check(bytes, place, config)?;
@@ -69,7 +70,7 @@ impl Sizing<'_> {
         })
     }
 
-    /// What is asked for is what the over-provisioning makes, if that is given too.
+    /// Checks that a given over-provisioning agrees with the requested capacity.
     fn check(&self, bytes: u64, place: &SourceSpan, config: &FtlConfig) -> Result<()> {
         let conflict = |message: String, help: String| {
             Err(place.error(ProblemKind::Conflict { message, help }))
@@ -81,7 +82,7 @@ impl Sizing<'_> {
             );
         }
         let Some(_) = (self.span_of)("over_provisioning") else { return Ok(()) };
-        // What does not fit says so below.
+        // An impossible layout is reported below.
         let Ok(made) = self.capacity(config) else { return Ok(()) };
         let off = made.logical_bytes() as f64 / bytes as f64 - 1.0;
         if off.abs() <= DIFFERENCE_MAX {
@@ -102,7 +103,7 @@ impl Sizing<'_> {
         )
     }
 
-    /// The largest over-provisioning with which the drive holds `bytes`.
+    /// Returns the largest over-provisioning with which the drive has a capacity of `bytes`.
     fn over_provisioning_for(
         &self,
         bytes: u64,
@@ -112,7 +113,8 @@ impl Sizing<'_> {
         let with = |over_provisioning| FtlConfig { over_provisioning, ..*config };
         let holds = |over_provisioning: f64| match self.capacity(&with(over_provisioning)) {
             Ok(capacity) => capacity.logical_bytes() >= bytes,
-            // Pages of the map need spare space: there is too much of the rest.
+            // Map pages need spare space: the over-provisioning is too small, and the capacity too
+            // large.
             Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutSpace { .. })) => true,
             Err(_) => false,
         };
@@ -134,7 +136,8 @@ impl Sizing<'_> {
                     .into(),
             }));
         }
-        // The capacity falls as the over-provisioning grows: halving finds the last that is enough.
+        // The capacity decreases as the over-provisioning grows: bisect for the largest that
+        // suffices.
         let (mut low, mut high) = (0.0, OVER_PROVISIONING_MAX);
         if holds(high) {
             return Ok(high);

@@ -1,4 +1,4 @@
-//! [`Source`]: a text and where its bytes are, for errors with a caret.
+//! [`Source`]: a text with the location of its bytes, for errors with a caret.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::{ProblemKind, ScenarioError};
 use super::renamed::FormerSpellings;
 
-/// A scenario's text, or a preset's.
+/// Text of a scenario or of a preset.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -16,7 +16,7 @@ pub(super) struct Source {
     pub(super) former: FormerSpellings,
 }
 
-/// A place in a text.
+/// A location in a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SourceSpan {
     pub(super) source: Source,
@@ -28,7 +28,7 @@ impl Source {
         Source { path: path.to_path_buf(), text: text.into(), former: FormerSpellings::default() }
     }
 
-    /// Line and column, both from 1, of a byte.
+    /// Returns the line and column of a byte, both from 1.
     pub(super) fn line_column(&self, byte: usize) -> (usize, usize) {
         let mut end = byte.min(self.text.len());
         while !self.text.is_char_boundary(end) {
@@ -39,12 +39,11 @@ impl Source {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// Records a former spelling at a byte.
+    /// Resolves a path in the text, which is relative to the text's directory.
     pub(super) fn record_former(&self, byte: usize, old: &str, new: &str) {
         self.former.record(self, &self.path, byte, old, new);
     }
 
-    /// A path in the text, which is relative to the text's own folder.
     pub(super) fn resolve(&self, path: &str) -> PathBuf {
         match self.path.parent() {
             Some(folder) => folder.join(path),

@@ -1,5 +1,5 @@
-//! `[target]`: who manages the flash of an open-channel drive: a target over the whole drive, or a named
-//! one of its partition table.
+//! `[target]`: the target that manages the flash of an open-channel drive. It is a target over the
+//! whole drive, or a named one of its partition table.
 
 use ftl::FtlConfig;
 use lightnvm::subsystem::{ScrubConfig, TargetKind};
@@ -11,21 +11,22 @@ use super::ranges::AGE;
 use super::section::{Result, Section};
 use super::source::SourceSpan;
 
-/// What turns block requests into physical commands on the host.
+/// Target on the host, which converts block requests to vector commands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// Nothing: the drive manages its flash, or nobody does.
+    /// No target: the drive manages its flash, or the flash is not managed.
     None,
-    /// `pblk`, a flash translation layer on the host (LightNVM paper section 4.2).
+    /// `pblk`, an FTL on the host ([LightNVM17 §4.2]).
     Pblk(FtlConfig),
-    /// `rrpc`, the same over the drive's own map, in the thesis's choices (chapter 6, section 4.3).
+    /// `rrpc`, an FTL on the host that uses the device L2P, with the settings of [Thesis15 ch. 6
+    /// §4.3].
     Rrpc(FtlConfig),
-    /// A target of the drive's partition table, which says what it is.
+    /// A target of the drive's partition table, which has its kind.
     Named(Box<NamedTarget>),
 }
 
 impl Target {
-    /// Its translation layer on the host, if it has one.
+    /// Returns the configuration of its FTL on the host, if it has one.
     pub fn ftl(&self) -> Option<&FtlConfig> {
         match self {
             Target::None | Target::Named(_) => None,
@@ -33,7 +34,7 @@ impl Target {
         }
     }
 
-    /// Who it is, for messages.
+    /// Returns a description for messages.
     pub fn label(&self) -> String {
         match self {
             Target::None => "nobody on the host".into(),
@@ -43,7 +44,7 @@ impl Target {
         }
     }
 
-    /// Its name in the drive's partition table, if that is where it is from.
+    /// Returns its name in the drive's partition table, if it is a named target.
     pub fn name(&self) -> Option<&str> {
         match self {
             Target::Named(named) => Some(&named.name),
@@ -52,7 +53,7 @@ impl Target {
     }
 }
 
-/// Shards at most.
+/// Maximum number of shards.
 const SHARDS_MAX: u32 = lightnvm::ShardedConfig::SHARDS_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +65,7 @@ enum Kind {
     Ppa,
 }
 
-/// A target being read.
+/// Builder of a target.
 #[derive(Clone, Debug)]
 pub(super) struct TargetBuilder {
     section_span: SourceSpan,
@@ -72,14 +73,14 @@ pub(super) struct TargetBuilder {
     kind_span: Option<SourceSpan>,
     name: Option<(String, SourceSpan)>,
     ftl: FtlBuilder,
-    /// The same over the choices of `rrpc`.
+    /// FTL settings based on the defaults of `rrpc`.
     rrpc: FtlBuilder,
     scrub: Option<ScrubBuilder>,
-    /// Shards, and where they were asked for.
+    /// Number of shards and its span.
     shards: Option<(u32, SourceSpan)>,
 }
 
-/// How cold data is looked after, and where that was asked for.
+/// Scrub settings and their span.
 #[derive(Clone, Debug)]
 struct ScrubBuilder {
     bytes_per_sec: u64,
@@ -148,14 +149,14 @@ impl TargetBuilder {
                 return Err(section.missing("kind", help));
             }
             (Some(value), name) => {
-                // Who has no block device can only be named, for those who ask for what it is.
+                // Kinds without a block device must be named, so that their kind can be queried.
                 let (now, later) = if name.is_some() { (5, 5) } else { (3, 3) };
                 let later: Vec<&str> = kinds[later..].iter().map(|(word, _)| *word).collect();
                 draft.kind = value.choice_or_later(&kinds[..now], &later)?;
                 draft.kind_span = Some(value.source_span());
             }
         }
-        // A target of "none" may keep its other keys, so that one line switches it off.
+        // A target of kind "none" may keep its other keys, so that one line disables it.
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
         section.set("scrub", &mut draft.scrub, |v| ScrubBuilder::read(v.section()?).map(Some))?;
@@ -172,18 +173,18 @@ impl TargetBuilder {
         Ok(draft)
     }
 
-    /// In how many shards it is opened, if that was said, on a drive with so many parallel units and I/O
-    /// queues.
+    /// Returns the configured number of shards, on a drive with `pus` parallel units and
+    /// `io_queues` I/O queues.
     ///
     /// # Errors
-    /// For more shards than either, and for a target that has none.
+    /// If there are more shards than either, and for a target without shards.
     pub(super) fn shards(&self, pus: u32, io_queues: u16) -> Result<Option<u32>> {
         let Some((shards, place)) = &self.shards else { return Ok(None) };
         let conflict = |message: String, help: &str| {
             Err(place.error(ProblemKind::Conflict { message, help: help.into() }))
         };
         match (&self.name, self.kind) {
-            // Switched off.
+            // Disabled.
             (None, Kind::None) => return Ok(None),
             (Some(_), Kind::None) if self.kind_span.is_some() => return Ok(None),
             (None, Kind::Pblk) => {}
@@ -248,20 +249,20 @@ impl TargetBuilder {
         }))
     }
 
-    /// Where its name is, if it is one of the partition table's.
+    /// Returns the span of its name, if it is a target of the partition table.
     pub(super) fn name_span(&self) -> Option<&SourceSpan> {
         self.name.as_ref().map(|(_, place)| place)
     }
 
-    /// How it looks after cold data, if it was asked to.
+    /// Returns its scrub configuration, if configured.
     ///
     /// # Errors
-    /// For a target that does not.
+    /// For a target without a scrub.
     pub(super) fn scrub(&self, sector_bytes: u32) -> Result<Option<ScrubConfig>> {
         let Some(patrol) = &self.scrub else { return Ok(None) };
         match self.kind {
             Kind::None if self.name.is_none() => Ok(None),
-            // A named one says what it is when it is opened.
+            // The kind of a named target is known when it is opened.
             Kind::None | Kind::Pblk | Kind::Rrpc => Ok(Some(patrol.config(sector_bytes))),
             Kind::Kv | Kind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {
                 message: "only pblk and rrpc read data that nobody asks for".into(),
@@ -270,7 +271,7 @@ impl TargetBuilder {
         }
     }
 
-    /// The keys of its translation layer.
+    /// Returns the keys of its FTL.
     pub(super) fn ftl(&self) -> &FtlBuilder {
         &self.ftl
     }

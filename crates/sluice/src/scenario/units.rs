@@ -1,21 +1,21 @@
-//! Words with units: sizes, bandwidths, durations. Each function returns `None` for a word that is
-//! not one; the caller knows which key it was and what to say.
+//! Parsers of values with units: sizes, bandwidths, durations. Each returns `None` for an invalid
+//! value; the caller knows its key and reports the error.
 
 use clock::Nanos;
 
-/// What [`size`] accepts, for people.
+/// Values that [`size`] accepts, for messages.
 pub const SIZE: &str = "a size: bytes as a number, or \"16k\", \"4M\", \"2G\", \"1T\" (powers of 1024), or \"400GB\" \
      (powers of 1000)";
-/// What [`bandwidth`] accepts, for people.
+/// Values that [`bandwidth`] accepts, for messages.
 pub const BANDWIDTH: &str = "a bandwidth such as \"280MB/s\" or \"1.2GB/s\" (powers of 1000), \"280MiB/s\" (powers of \
      1024), or bytes per second as a number";
-/// What [`channel_bandwidth`] accepts, for people.
+/// Values that [`channel_bandwidth`] accepts, for messages.
 pub const CHANNEL_BANDWIDTH: &str = "a bandwidth such as \"280MB/s\", \"333MT/s\" or \"1.2GT/s\" (transfers of 8 bits), \"280MiB/s\" \
      (powers of 1024), or bytes per second as a number";
-/// What [`duration`] accepts, for people.
+/// Values that [`duration`] accepts, for messages.
 pub const DURATION: &str = "a duration with its unit: \"250ns\", \"58us\", \"1.39ms\" or \"2s\"";
 
-/// Splits `1.5 GB` into its number and its unit.
+/// Splits `1.5 GB` into number and unit.
 fn split(word: &str) -> Option<(f64, &str)> {
     let word = word.trim();
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
@@ -40,7 +40,8 @@ fn power(prefix: &str) -> Option<i32> {
     }
 }
 
-/// Bytes: `4096`, `16k`, `16KiB` (powers of 1024, fio's `kb_base`), `400GB` (powers of 1000).
+/// Parses a size in bytes: `4096`, `16k`, `16KiB` (powers of 1024, fio's `kb_base`), `400GB`
+/// (powers of 1000).
 pub fn size(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     let scale = match unit.strip_suffix('B') {
@@ -53,13 +54,13 @@ pub fn size(word: &str) -> Option<u64> {
     to_u64(number * scale)
 }
 
-/// Bytes per second: `280MB/s`, `1.2GB/s`, `280MiB/s`, `4096`.
+/// Parses a bandwidth in bytes per second: `280MB/s`, `1.2GB/s`, `280MiB/s`, `4096`.
 pub fn bandwidth(word: &str) -> Option<u64> {
     let (number, unit) = split(word)?;
     if unit.is_empty() {
         return to_u64(number);
     }
-    // `280M/s` could mean either power, so the unit must be whole.
+    // `280M/s` could be a power of 1000 or of 1024, so the unit must be complete.
     let prefix = unit.strip_suffix("B/s")?;
     let scale = match prefix.strip_suffix('i') {
         Some(binary) => 1024f64.powi(power(binary)?),
@@ -68,8 +69,9 @@ pub fn bandwidth(word: &str) -> Option<u64> {
     to_u64(number * scale)
 }
 
-/// Bytes per second of a flash channel: as [`bandwidth`], or transfers per second as data sheets have
-/// them, `333MT/s` or `1.2GT/s`. A channel has eight data lines, so that a transfer is a byte.
+/// Parses the bandwidth of a flash channel in bytes per second: as [`bandwidth`], or in transfers
+/// per second as in data sheets, `333MT/s` or `1.2GT/s`. A channel has eight data lines, so a
+/// transfer is a byte.
 pub fn channel_bandwidth(word: &str) -> Option<u64> {
     let transfers = split(word).and_then(|(number, unit)| {
         let prefix = unit.strip_suffix("T/s")?;
@@ -79,7 +81,7 @@ pub fn channel_bandwidth(word: &str) -> Option<u64> {
     transfers.or_else(|| bandwidth(word))
 }
 
-/// A duration: `250ns`, `58us`, `1.39ms`, `2s`, `0`.
+/// Parses a duration: `250ns`, `58us`, `1.39ms`, `2s`, `0`.
 pub fn duration(word: &str) -> Option<Nanos> {
     let (number, unit) = split(word)?;
     let scale = match unit {
@@ -87,7 +89,7 @@ pub fn duration(word: &str) -> Option<Nanos> {
         "us" | "µs" | "μs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
-        // Zero is the same in every unit.
+        // Zero needs no unit.
         "" if number == 0.0 => 0.0,
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! The block layer of a host: layouts, schedulers, groups.
+//! Tests of the block layer's keys: layouts, schedulers, groups.
 
 use super::*;
 

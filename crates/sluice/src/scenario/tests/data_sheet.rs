@@ -1,4 +1,5 @@
-//! A drive from a data sheet: other people's words and units, and the capacity instead of the spare space.
+//! Tests of a drive from a data sheet: other names and units, and a capacity in place of an
+//! over-provisioning.
 
 use super::*;
 
@@ -19,7 +20,7 @@ fn words_of_data_sheets_lead_to_their_keys() {
         ("timing", "tPROG", "did you mean `program`?"),
         ("timing", "'MT/s'", "did you mean `channel`?"),
         ("ftl", "op", "did you mean `over_provisioning`?"),
-        // Of another section.
+        // A name of a key in another section.
         ("timing", "blocks", "did you mean `chunks` of [drive.geometry]: blocks per plane"),
         ("geometry", "tBERS", "did you mean `erase` of [drive.timing]: tBERS"),
         ("controller", "cache", "did you mean `write_buffer` of [drive]"),
@@ -29,7 +30,7 @@ fn words_of_data_sheets_lead_to_their_keys() {
         assert!(message.contains(says), "`{says}` is not in {message}");
     }
     assert_refused(&format!("{SMALL}op = 0.1\n"), 3, "op", &["`over_provisioning` of [drive.ftl]"]);
-    // A key that is there, elsewhere.
+    // An existing key of another section.
     for (key, says) in [
         ("patrol", "`scrub` of [drive.controller], or of [target]"),
         ("shards", "`shards` of [target]"),
@@ -89,15 +90,15 @@ fn a_capacity_gives_the_over_provisioning() {
         let wanted = bytes / 4096 * 4096;
         assert!((wanted..=wanted + 2 * 4096).contains(&holds), "{holds} for {word}");
         assert!(capacity.over_provisioning() > 0.0);
-        // The other way round.
+        // From the over-provisioning to the capacity.
         let op = s.drives[0].config.ftl.over_provisioning;
         let back = parse(&format!("{GEOMETRY}ftl.over_provisioning = {op:?}\n")).unwrap();
         assert_eq!(back.drives[0].capacity.unwrap().logical_bytes(), holds);
     }
-    // Of a preset: its over-provisioning gives way.
+    // The capacity replaces the over-provisioning of a preset.
     let s = parse(&format!("{SMALL}capacity = \"12G\"\n")).unwrap();
     assert!(s.drives[0].capacity.unwrap().logical_bytes() - (12 << 30) <= 2 * 4096);
-    // The host's layer, whole and in shards.
+    // The host's FTL, without and with shards.
     for shards in [1, 4] {
         let text = format!(
             "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ncapacity = \"40G\"\n[target]\n\
@@ -118,7 +119,7 @@ fn capacities_that_cannot_be_are_refused_with_what_can() {
         assert_refused(&format!("{GEOMETRY}{text}"), line, caret, says);
     };
     case("capacity = \"1TB\"\n", 5, "\"1TB\"", &["1 TB", "17.2 GB", "at most", "geometry.chunks"]);
-    // All that there is leaves nothing for the layer.
+    // The complete medium leaves no space for the FTL.
     case("capacity = \"16G\"\n", 5, "\"16G\"", &["at most", "lines held back"]);
     case("capacity = 0\n", 5, "0", &["capacity is 0"]);
     case(
@@ -127,17 +128,17 @@ fn capacities_that_cannot_be_are_refused_with_what_can() {
         "\"12G\"",
         &["12 GiB", "over_provisioning = 0.07 makes", "it takes over_provisioning = 0.2"],
     );
-    // Data sheets round: what comes out is shown.
+    // Data sheets round; the resulting capacity is shown.
     let made = parse(&format!("{GEOMETRY}ftl.over_provisioning = 0.07\n")).unwrap();
     let bytes =
         made.drives[0].capacity.unwrap().logical_bytes() / 1_000_000 * 1_000_000 / 4096 * 4096;
     let text = format!("{GEOMETRY}capacity = {bytes}\nftl.over_provisioning = 0.07\n");
     let agreed = parse(&text).unwrap().drives[0].capacity.unwrap().logical_bytes();
     assert!(agreed - bytes <= 2 * 4096, "{agreed} {bytes}");
-    // Nobody to translate.
+    // No FTL.
     let raw = "[drive]\npreset = \"ocssd-mlc-128pu\"\ncapacity = \"1TB\"\n";
     assert_refused(raw, 3, "\"1TB\"", &["without a translation layer", "geometry.chunks"]);
-    // Media that have no spare space.
+    // Media without spare space.
     let pcm = "[drive]\npreset = \"pcm\"\n";
     assert_refused(&format!("{pcm}capacity = 0\n"), 3, "0", &["capacity is 0"]);
     let bare = "[drive]\nmedia = \"pcm\"\ngeometry = { channels = 1, pus = 1 }\n";

@@ -1,4 +1,4 @@
-//! What manages the flash: translation layers, targets, their patrols and their maps.
+//! Tests of the flash management's keys: FTLs, targets, their scrubs and their maps.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn a_scrub_has_a_rate_and_is_that_of_who_manages_the_flash() {
         "{ rate = \"1MB/s\", min_age = \"60s\" }",
         &["only pblk and rrpc", "remove `scrub`"],
     );
-    // The drive's own is its controller's.
+    // The scrub of the drive's own FTL is a key of the controller.
     let own = "controller.scrub = { rate = \"1MB/s\", interval = \"60s\" }\n";
     let block = drive.replace("open-channel", "block");
     let config = parse(&format!("{block}{own}")).unwrap().drives[0].config.controller;
@@ -87,7 +87,7 @@ fn metadata_of_lines_and_p2l_are_choices() {
     assert_eq!((with, map), (LineMetadata::On, P2lLocation::Memory));
     let media = of("line_metadata = true\np2l = \"media\"\n");
     assert_eq!(media, (LineMetadata::On, P2lLocation::Media, sectors));
-    // As usual, and without.
+    // Default, and without metadata.
     assert_eq!(of(""), (LineMetadata::Auto, P2lLocation::Memory, sectors));
     let (without, _, more) = of("line_metadata = false\n");
     assert!(without == LineMetadata::Off && more > sectors, "{more} {sectors}");
@@ -107,7 +107,7 @@ fn metadata_of_lines_and_p2l_are_choices() {
 
 #[test]
 fn lines_too_small_for_metadata_have_none_or_the_scenario_is_refused() {
-    // Lines of 16 units of one page: metadata would be two of them.
+    // In lines of 16 units of one page, metadata would take two units.
     let small = "[drive]\npreset = \"femu-default\"\ngeometry.channels = 1\ngeometry.pus = 1\n\
                  geometry.pages = 16\ngeometry.chunks = 400\npersonality = \"open-channel\"\n\
                  [target]\nkind = \"pblk\"\n";
@@ -133,8 +133,8 @@ fn lines_too_small_for_metadata_have_none_or_the_scenario_is_refused() {
         "\"sometimes\"",
         &["auto"],
     );
+    // The drive's own FTL has none by default.
     assert_refused(&format!("{small}line_metadata = 1\n"), 10, "1", &["true, false or \"auto\""]);
-    // The drive's own layer has none unless it is told.
     let block = small.replace("open-channel", "block").replace("[target]\nkind = \"pblk\"\n", "");
     assert_eq!(parse(&block).unwrap().drives[0].config.ftl.line_metadata, LineMetadata::Off);
     assert_refused(
@@ -159,7 +159,7 @@ fn shards_are_for_a_pblk_on_a_whole_drive_and_no_more_than_its_units_and_queues(
     assert_eq!(of("shards = 1\n"), (Some(1), whole));
     let (four, cut) = of("shards = 4\n");
     assert_eq!((four, cut.shards, cut.active_pus), (Some(4), 4, 32));
-    // Every shard holds back lines of its own, of a quarter of the width.
+    // Every shard reserves lines of its own, of a quarter of the width.
     assert_eq!((cut.reserved_lines, cut.written_pus(128)), (4 * whole.reserved_lines, 128));
     let share = cut.logical_sectors as f64 / whole.logical_sectors as f64;
     assert!((0.95..1.05).contains(&share), "{share}");
@@ -170,7 +170,7 @@ fn shards_are_for_a_pblk_on_a_whole_drive_and_no_more_than_its_units_and_queues(
     assert_refused(&small, 8, "9", &["the drive has 8 parallel units", "allowed: 1 to 8"]);
     let narrow = pblk("shards = 4\n").replace("data", "controller.max_io_queues = 3\ndata");
     assert_refused(&narrow, 8, "4", &["the drive has 3 I/O queues", "controller.max_io_queues"]);
-    // The units of a shard are a quarter of the drive's.
+    // A shard has a quarter of the drive's parallel units.
     let wide = pblk("shards = 4\nactive_pus = 33\n");
     assert_refused(&wide, 8, "33", &["allowed: 1 to 32"]);
     for (kind, more) in [("rrpc", "device_l2p = true\n"), ("none", "")] {

@@ -1,4 +1,4 @@
-//! What scenarios mean; and bad ones, one by one: each names its file, its line, and what is allowed.
+//! Tests of valid scenarios, and of invalid ones: each error has file, line and the allowed values.
 
 mod block_layer;
 mod data_sheet;
@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse(Path::new("dir/s.toml"), text)
 }
 
-/// Line, the text under the caret, and the whole message.
+/// Returns the line, the text under the caret, and the complete message.
 fn refused(text: &str) -> (usize, String, String) {
     let error = parse(text).expect_err("must be refused");
     let invalid = error.invalid().expect("has a place");
@@ -95,12 +95,12 @@ time_based = true
     let Target::Pblk(pblk) = &drive.target else { panic!("{:?}", drive.target) };
     assert_eq!((pblk.active_pus, pblk.write_buffer_sectors), (4, 16_384));
     let capacity = drive.capacity.unwrap();
-    // A line's worth of chunks is the journal's.
+    // The journal takes the chunks of one line.
     assert_eq!((capacity.journal_chunks, capacity.lines), (7, 1067 * 32 - 2));
-    // Units of 16 sectors of 4 KB: one of first metadata, and of the last, 48 + 16 + 4 x 256 x (4 + 64)
-    // bytes, two.
+    // Units of 16 sectors of 4 KB: one for the header; two for the footer of 48 + 16 + 4 x 256 x (4
+    // + 64) bytes.
     assert_eq!((capacity.line_metadata_units, capacity.line_sectors), (3, 4 * 4096 - 3 * 16));
-    // Two lines in reserve, two open, one for padding.
+    // Reserved: two lines for GC, two open, one for padding.
     assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * (4 * 4096 - 3 * 16));
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
@@ -199,7 +199,7 @@ fn an_interface_spelled_out() {
     assert_eq!(c.controller.cmb, Some(CmbConfig { bytes: 64 << 20, protected: true }));
     assert_eq!((nand(&s).errors.read_retries, nand(&s).errors.retry_error_fraction), (5, 0.6));
     c.check().unwrap();
-    // Nothing of it unless it is asked for.
+    // Disabled by default.
     let c = &parse(drive).unwrap().drives[0].config;
     assert_eq!(c.open_channel, drive::OpenChannelConfig::default());
     assert_eq!(c.controller.cmb, None);
@@ -363,7 +363,8 @@ fn impossible_geometries_point_at_their_key() {
         "0",
         &["channels is 0, but a drive has at least 1"],
     );
-    // More chunks than the address format holds: 32 bits of them, channels and PUs of 16 and more.
+    // More chunks than the address format can represent in 32 bits, with channels and PUs of 16 and
+    // more.
     assert_refused(
         &format!("{SMALL}geometry.chunks = 4294967295\n"),
         3,
@@ -384,7 +385,7 @@ fn impossible_geometries_point_at_their_key() {
         "255",
         &["multiple of the 2 bits of a cell"],
     );
-    // The user's choice is to blame, though the number is the preset's.
+    // The user's setting is the cause, although the number comes from the preset.
     assert_refused(
         &format!("{SMALL}cell = \"tlc\"\n"),
         2,
@@ -407,8 +408,7 @@ fn impossible_geometries_point_at_their_key() {
 
 #[test]
 fn a_medium_that_cannot_host_its_layer_says_so() {
-    // One line's worth is the journal's, five are held back: two in reserve, two open, one for
-    // padding.
+    // The journal takes one line, and five are reserved: two for GC, two open, one for padding.
     for (chunks, says) in [(6, "nothing is left"), (7, "less than one line")] {
         assert_refused(
             &format!("{SMALL}geometry.chunks = {chunks}\n"),
@@ -512,10 +512,11 @@ fn choices_that_exclude_each_other_are_refused() {
     );
 }
 
-/// `[path]` with these lines behind `block`, on line 4.
+/// Returns `[path]` with these lines after `block`, on line 4.
 #[test]
 fn no_text_makes_it_panic() {
-    // Every prefix of a scenario, and every byte of it replaced: refused or read, never a panic.
+    // Every prefix of a scenario, and the scenario with every byte replaced: refused or accepted,
+    // never a panic.
     let text = "seed = 1\n[drive]\npreset = \"pcm\"\nname = \"ä\"\n[[job]]\nbs = \"4k\"\n";
     for end in (0..text.len()).filter(|i| text.is_char_boundary(*i)) {
         let _ = parse(&text[..end]);

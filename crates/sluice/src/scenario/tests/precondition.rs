@@ -1,4 +1,4 @@
-//! `[precondition]`: jobs in fio's words, and how long they go on.
+//! Tests of `[precondition]`: jobs with fio's options, and their continuation.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn until_steady() {
     assert_eq!(read("until = \"none\"\n").until, None);
     let short = read("until = { round = \"0.1x\", rounds = 40 }\n").until;
     assert_eq!(short, Some(Until { round: 0.1, rounds_max: 40 }));
-    // The last job goes on, and needs no amount.
+    // The last job continues, so it needs no amount.
     let zipf = read(
         "until = \"steady\"\noverwrite = [\"random 1x\", { random_distribution = \"zipf:1.1\" }]\n",
     );
@@ -75,7 +75,7 @@ fn what_is_no_such_job_is_refused() {
         "{ rw = \"write\", random_distribution = \"zipf:1.1\", amount = \"1x\" }",
         &["needs a random `rw`"],
     );
-    // Time means nothing here.
+    // Options of time have no meaning here.
     for word in ["runtime", "rate_iops", "thinktime", "ramp_time"] {
         let keys = format!("overwrite = {{ amount = \"1x\", {word} = 1 }}");
         case(&keys, word, &["has no key", "allowed: amount, rw"]);
@@ -86,7 +86,7 @@ fn what_is_no_such_job_is_refused() {
         "random_distributio",
         &["did you mean `random_distribution`"],
     );
-    // Only the last job goes on.
+    // Only the last job continues.
     assert_refused(
         &format!("{SMALL}[precondition]\noverwrite = [{{}}, {{}}]\nuntil = \"steady\"\n"),
         4,

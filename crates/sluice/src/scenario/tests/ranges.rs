@@ -1,10 +1,10 @@
-//! Values of the right type that no drive and no host has: refused with what can be.
+//! Tests of values that have the right type but are impossible: the error has the allowed range.
 
 use super::*;
 
 #[test]
 fn write_buffers_hold_a_unit_and_less_than_the_drive() {
-    // Two planes of 8 KiB pages; some 14 GiB.
+    // Two planes of 8 KiB pages; about 14 GiB.
     let size = |word: &str| format!("{SMALL}write_buffer.size = {word}\n");
     assert_refused(
         &size("1"),
@@ -23,7 +23,7 @@ fn write_buffers_hold_a_unit_and_less_than_the_drive() {
     assert_refused(&size("0"), 3, "0", &["the write buffer's size is 0", "kind = \"none\""]);
     let none = format!("{SMALL}write_buffer = {{ kind = \"none\", size = 0 }}\n");
     assert!(parse(&none).is_ok(), "there is none");
-    // The layer's own, in the drive and on the host.
+    // The FTL's own buffer, in the drive and on the host.
     assert_refused(
         &format!("{SMALL}ftl.write_buffer = 5\n"),
         3,
@@ -79,7 +79,7 @@ fn text_that_is_printed_has_no_control_characters() {
     assert_refused(&format!("title = \" \"\n{SMALL}"), 1, "\" \"", &["not empty"]);
     let job = format!("{SMALL}[[job]]\nname = \"a\\tb\"\nrw = \"read\"\n");
     assert_refused(&job, 4, "\"a\\tb\"", &["without control characters"]);
-    // Where a message repeats what a file says, it is escaped.
+    // Text of a file is escaped in messages.
     for text in [
         format!("{SMALL}personality = \"\\u001b[2J\"\n"),
         format!("{SMALL}name = \"a\\u0007\"\n"),
@@ -90,7 +90,7 @@ fn text_that_is_printed_has_no_control_characters() {
         let (_, _, message) = refused(&text);
         assert!(!message.chars().any(char::is_control), "{message:?}");
     }
-    // A file may be called anything.
+    // A file name may contain any character.
     let s = Scenario::parse(Path::new("dir/\u{1b}[31m.toml"), SMALL).unwrap();
     assert_eq!(s.title, "\\u{1b}[31m");
     let error = Scenario::parse(Path::new("\u{1b}.toml"), "x = 1").unwrap_err().to_string();
