@@ -1,4 +1,4 @@
-//! [`Cores`]: the CPUs that this process may use, and threads pinned to them.
+//! [`AllowedCpus`]: the CPUs that this process may use, and threads pinned to them.
 
 use std::thread;
 
@@ -13,17 +13,17 @@ pub struct AllowedCpus {
 }
 
 impl AllowedCpus {
-    /// Those that the calling thread may use now.
+    /// Returns the CPUs that the calling thread may use now.
     pub fn allowed() -> AllowedCpus {
         let cpus = match sched_getaffinity(None) {
             Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
-            // Without an answer threads are not pinned, but still counted.
+            // If the CPUs are unknown, threads are counted but not pinned.
             Err(_) => Vec::new(),
         };
         AllowedCpus { cpus }
     }
 
-    /// How many threads can run at a time.
+    /// Returns how many threads can run at the same time.
     pub fn count(&self) -> usize {
         match self.cpus.len() {
             0 => thread::available_parallelism().map_or(1, usize::from),
@@ -31,18 +31,18 @@ impl AllowedCpus {
         }
     }
 
-    /// The number of the `nth` CPU, counted round the end; `None` where it is not known.
+    /// Returns the id of the `nth` CPU, modulo the number of CPUs; `None` if it is unknown.
     pub fn cpu(&self, nth: usize) -> Option<usize> {
         (!self.cpus.is_empty()).then(|| self.cpus[nth % self.cpus.len()])
     }
 
-    /// Whether a spinning host and a spinning drive can run at a time.
+    /// Returns whether a busy-polling host and a busy-polling drive can run at the same time.
     pub fn has_two(&self) -> bool {
         self.count() >= 2
     }
 
-    /// Keeps the calling thread on the `nth` CPU, counted round the end. It stays there for good, so
-    /// this is for threads of a measurement. A refusal costs precision and nothing else.
+    /// Pins the calling thread to the `nth` CPU, modulo the number of CPUs. The thread stays
+    /// pinned, so this is for threads of a measurement. A failure only costs precision.
     pub fn pin(&self, nth: usize) {
         if self.cpus.is_empty() {
             return;
@@ -52,11 +52,11 @@ impl AllowedCpus {
         let _ = sched_setaffinity(None, &set);
     }
 
-    /// Runs `work` on a thread of its own on the first CPU, and waits for it: the calling thread
-    /// stays free to run anywhere.
+    /// Runs `work` on a new thread on the first CPU and waits for it. The calling thread remains
+    /// unpinned.
     ///
     /// # Errors
-    /// When there is no thread to be had; what `work` returns.
+    /// If no thread can be started; errors of `work`.
     pub fn on_first<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, BenchError> + Send,

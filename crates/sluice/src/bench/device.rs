@@ -1,10 +1,11 @@
-//! `sluice bench block|hiops --device WHAT`: what the block layer and every completion strategy add on a
-//! device of this machine, whichever way it is opened: a controller (`vfio:ADDRESS`), a namespace beside
-//! the kernel's driver (`/dev/ng0n1`), a file or block device, a scenario's drive.
+//! `sluice bench block|hiops --device WHAT`: overhead of the block layer and of each completion
+//! strategy on a device of this machine.
 //!
-//! 4 KB random reads, nothing is written. `block`: one owner of a queue, *raw* and under the *mq* block
-//! layer, sleeping and spinning (SYSTOR'13 section 5: *raw* is what a layer is measured against).
-//! `hiops`: threads that wait, by strategy (ATC'14, HIOPS figure 9). CPU time is the whole process's.
+//! The device is any target: a controller (`vfio:ADDRESS`), a namespace through the kernel's driver
+//! (`/dev/ng0n1`), a file or block device, or a scenario's drive. The load is 4 KB random reads;
+//! nothing is written. `block` measures one owner of a queue, sleeping and busy-polling, on *raw*
+//! and under the *mq* block layer ([SYSTOR13 §5] compares layers with *raw*). `hiops` measures
+//! waiting threads by strategy ([HIOPS14], figure 9). CPU time is that of the complete process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,19 +21,19 @@ use super::uring::{Cost, Wait, closed_loop, cpu_time};
 use super::{BenchError, Measurement, RunLength, Sink};
 use crate::open::{OpenError, OpenOptions, Target, open_target};
 
-/// Bytes of a read.
+/// Size of a read in bytes.
 const BLOCK: u32 = 4096;
-/// Threads that wait.
+/// Number of waiting threads.
 const THREADS: u16 = 4;
-/// Of strategies that poll.
+/// Poll interval of polling strategies.
 const INTERVAL: Nanos = Nanos::from_micros(50);
 
-/// What is done with a device's driver once it is open.
+/// Action on a device's driver after it was opened.
 trait DeviceAction {
-    /// What comes of it.
+    /// Result of the action.
     type Result;
 
-    /// Whether it waits for interrupts.
+    /// Returns whether the action needs interrupts.
     fn needs_interrupts(&self) -> bool;
 
     fn run<D>(self, driver: &mut D) -> Result<Self::Result, BenchError>
@@ -41,7 +42,7 @@ trait DeviceAction {
         D::Queue: 'static;
 }
 
-/// Opens what `what` names as a driver with a queue of `depth` tags.
+/// Opens the target `what` as a driver with a queue of `depth` tags.
 fn with_device<U: DeviceAction>(
     what: &str,
     depth: u16,
@@ -56,14 +57,15 @@ fn with_device<U: DeviceAction>(
         };
     }
     let device = open_target(&target, &OpenOptions::default())?;
-    // One that needs them is refused where there are none.
+    // An action that needs interrupts is refused on a device without them.
     let interrupts = action.needs_interrupts() || device.has_interrupts();
     let config = QueueConfig { depth: depth.saturating_add(1), interrupts };
     let mut queues = device.queue_factory(1, config).map_err(crate::open::OpenError::from)?;
     action.run(&mut queues)
 }
 
-/// What was measured, unless it needs interrupts of a device without: that is said, and not measured.
+/// Returns a measurement, or `None` with a message if it needs interrupts that the device does not
+/// have.
 fn if_supported<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
     match measured {
         Err(BenchError::Open(OpenError::Device(error @ DirectError::NoInterrupts { .. }))) => {
@@ -108,10 +110,10 @@ impl DeviceAction for PolledLoop {
     }
 }
 
-/// Measures what the block layer costs on the device.
+/// Measures the cost of the block layer on the device.
 ///
 /// # Errors
-/// When it cannot be opened or read, or when the output fails.
+/// If the device cannot be opened or read, or if the output fails.
 pub(super) fn block(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
     for depth in [1, 8] {
@@ -200,7 +202,7 @@ impl DeviceAction for BlockingThreads {
 /// Measures every completion strategy on the device.
 ///
 /// # Errors
-/// As of [`block`].
+/// As for [`block`].
 pub(super) fn strategies(
     what: &str,
     effort: RunLength,

@@ -1,7 +1,8 @@
-//! [`Echo`]: a drive that answers every command at once, and the queue pair in front of it.
+//! [`EchoController`]: a drive that completes every command immediately, with the queue pair to it.
 //!
-//! It fetches, and posts success: what a queue pair costs when the drive costs nothing. It has no
-//! admin queue; [`Wire`] lays out the memory of one I/O queue pair, and each end is opened once.
+//! It fetches commands and posts success, so a measurement shows the cost of the queue pair alone.
+//! It has no admin queue. [`QueuePairMemory`] lays out the memory of one I/O queue pair; each end
+//! can be opened once.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsu
 
 use super::{AllowedCpus, BenchError};
 
-/// The identifier of a port's first queue; 0 would be the admin queue.
+/// Id of a port's first queue; 0 would be the admin queue.
 const QID: u16 = 1;
-/// Bytes of a sector of the drive.
+/// Sector size of the drive in bytes.
 const SECTOR_BYTES: u32 = 4096;
 
 /// Registered memory for one queue pair.
@@ -31,18 +32,18 @@ pub struct QueuePairMemory {
 }
 
 impl QueuePairMemory {
-    /// Memory for rings of `depth` entries.
+    /// Allocates memory for rings of `depth` entries.
     ///
     /// # Errors
-    /// When there is no memory, or no registration left.
+    /// If memory or registrations are exhausted.
     pub fn new(depth: u16) -> Result<QueuePairMemory, BenchError> {
         QueuePairMemory::on_port(Port::new()?, QID, depth)
     }
 
-    /// Another queue pair on the same port, numbered after this one.
+    /// Returns another queue pair on this port, with the next queue id.
     ///
     /// # Errors
-    /// As for [`new`](Wire::new).
+    /// As for [`new`](QueuePairMemory::new).
     pub fn new_on_same_port(&self) -> Result<QueuePairMemory, BenchError> {
         QueuePairMemory::on_port(self.port.clone(), self.qid + 1, self.depth)
     }
@@ -56,15 +57,15 @@ impl QueuePairMemory {
         Ok(QueuePairMemory { port, submission, completion, qid, depth })
     }
 
-    /// The connection between the two ends.
+    /// Returns the port between the two ends.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
-    /// The bare rings of the host's end.
+    /// Returns the rings of the host's end.
     ///
     /// # Errors
-    /// When the depth is below 2.
+    /// If the depth is less than 2.
     pub fn rings(&self) -> Result<(SqProducer, CqConsumer), BenchError> {
         Ok((
             SqProducer::open(&self.port, self.qid, self.submission, self.depth)?,
@@ -72,19 +73,19 @@ impl QueuePairMemory {
         ))
     }
 
-    /// The host's end as a queue pair.
+    /// Returns the host's end as a queue pair.
     ///
     /// # Errors
-    /// As for [`rings`](Wire::rings).
+    /// As for [`rings`](QueuePairMemory::rings).
     pub fn queue_pair(&self) -> Result<QueuePair, BenchError> {
         let at = (self.submission, self.completion);
         Ok(QueuePair::open(&self.port, self.qid, at, self.depth, None)?)
     }
 
-    /// The host's end as a raw block device.
+    /// Returns the host's end as a raw block device.
     ///
     /// # Errors
-    /// As for [`rings`](Wire::rings), and when there is no memory.
+    /// As for [`rings`](QueuePairMemory::rings), and if there is no memory.
     pub fn raw(&self) -> Result<Raw, BenchError> {
         let info = ControllerInfo {
             serial: "echo".into(),
@@ -107,20 +108,20 @@ impl QueuePairMemory {
         Ok(Raw::from_pair(&info, self.queue_pair()?, self.port.clone())?)
     }
 
-    /// The queue pair's number.
+    /// Returns the id of the queue pair.
     pub fn qid(&self) -> u16 {
         self.qid
     }
 
-    /// Entries of its rings.
+    /// Returns the number of entries of its rings.
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// The bare rings of the drive's end.
+    /// Returns the rings of the drive's end.
     ///
     /// # Errors
-    /// As for [`rings`](Wire::rings).
+    /// As for [`rings`](QueuePairMemory::rings).
     pub fn drive_rings(&self) -> Result<(SqConsumer, CqProducer), BenchError> {
         Ok((
             SqConsumer::open(&self.port, self.qid, self.submission, self.depth)?,
@@ -128,32 +129,32 @@ impl QueuePairMemory {
         ))
     }
 
-    /// The drive's end.
+    /// Returns the drive's end.
     ///
     /// # Errors
-    /// As for [`rings`](Wire::rings).
+    /// As for [`rings`](QueuePairMemory::rings).
     pub fn echo_controller(&self) -> Result<EchoController, BenchError> {
         let (sq, cq) = self.drive_rings()?;
         Ok(EchoController { sq, cq, deferred_cqe: None, qid: self.qid })
     }
 }
 
-/// The drive's end of a queue pair, answering every command at once.
+/// The drive's end of a queue pair; completes every command immediately.
 #[derive(Debug)]
 pub struct EchoController {
     sq: SqConsumer,
     cq: CqProducer,
-    /// What the host had no room for.
+    /// Completion that did not fit into the host's completion queue.
     deferred_cqe: Option<Cqe>,
     qid: u16,
 }
 
 impl EchoController {
-    /// Answers every command that is there, and returns how many.
+    /// Completes all available commands; returns their number.
     #[inline]
     pub fn poll(&mut self) -> u64 {
         let mut answered = 0;
-        // A queue with a wild doorbell stands still; whoever waits for it is at fault.
+        // A queue with an invalid doorbell stops; the fault is the host's.
         if self.sq.read_tail().is_err() {
             return 0;
         }
@@ -167,10 +168,10 @@ impl EchoController {
         answered
     }
 
-    /// Spins on the second CPU while `host` runs on the first.
+    /// Busy-polls on the second CPU while `host` runs on the first.
     ///
     /// # Errors
-    /// When there is no thread to be had; what `host` returns.
+    /// If no thread can be started; errors of `host`.
     pub fn run_beside<T: Send>(
         mut self,
         cores: &AllowedCpus,
@@ -206,7 +207,7 @@ impl EchoController {
     }
 }
 
-/// A read of one sector into memory that nobody looks at.
+/// Returns a read of one sector into unused memory.
 #[inline]
 pub fn read(lba: u64) -> Sqe {
     let mut sqe = Sqe::read(1, lba, 1);
@@ -247,7 +248,7 @@ mod tests {
         while let Some(cqe) = cq.pop() {
             sq.update_head(cqe.sq_head);
         }
-        // Popped, but not given back: no room for another answer.
+        // Popped but not released: there is no capacity for another completion.
         sq.push(&read(0)).unwrap();
         sq.ring();
         assert_eq!(echo.poll(), 0);

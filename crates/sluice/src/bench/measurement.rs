@@ -1,27 +1,27 @@
-//! [`Measurement`]: one result, what it is compared with, and whether it is what it must be.
+//! [`Measurement`]: one result with its reference and its bound.
 
 use serde_json::{Value, json};
 
-/// What the same run measured to compare a result with.
+/// Value from the same run that a result is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
-    /// What it is.
+    /// Description of the reference.
     pub what: String,
-    /// Its value, in the result's unit.
+    /// Its value, in the unit of the result.
     pub value: f64,
 }
 
-/// What a result must be; both ends are included.
+/// Bound of a result, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
-    /// No less than this, if there is such a limit.
+    /// Minimum, if there is one.
     pub min: Option<f64>,
-    /// No more than this, if there is such a limit.
+    /// Maximum, if there is one.
     pub max: Option<f64>,
 }
 
 impl Bound {
-    /// Whether a value is within.
+    /// Returns whether a value is within the bound.
     pub fn contains(&self, value: f64) -> bool {
         self.min.is_none_or(|least| value >= least) && self.max.is_none_or(|most| value <= most)
     }
@@ -34,14 +34,14 @@ impl Bound {
 /// Whether a result is within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// Within the bound.
     Pass,
-    /// It is not.
+    /// Outside the bound.
     Fail,
 }
 
 impl Verdict {
-    /// `pass` or `fail`.
+    /// Returns `pass` or `fail`.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -53,24 +53,24 @@ impl Verdict {
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// The group that measured it.
+    /// Group that measured it.
     pub bench: &'static str,
-    /// What was measured.
+    /// Measured case.
     pub case: String,
-    /// Of it.
+    /// Metric of the case.
     pub metric: &'static str,
-    /// How much.
+    /// Value of the metric.
     pub value: f64,
-    /// In which unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// What to compare it with.
+    /// Value to compare with.
     pub reference: Option<Reference>,
-    /// What it must be.
+    /// Bound of the value.
     pub bound: Option<Bound>,
 }
 
 impl Measurement {
-    /// A result that is compared with nothing.
+    /// Returns a result without a reference.
     pub fn new(
         bench: &'static str,
         case: impl Into<String>,
@@ -81,14 +81,14 @@ impl Measurement {
         Measurement { bench, case: case.into(), metric, value, unit, reference: None, bound: None }
     }
 
-    /// The result beside what the same run measured in the same unit.
+    /// Sets the reference: a value from the same run in the same unit.
     #[must_use]
     pub fn with_reference(mut self, what: impl Into<String>, value: f64) -> Measurement {
         self.reference = Some(Reference { what: what.into(), value });
         self
     }
 
-    /// The result, which must be no less than this.
+    /// Sets the minimum of the result.
     #[must_use]
     pub fn at_least(mut self, least: f64) -> Measurement {
         let most = self.bound.and_then(|b| b.max);
@@ -96,7 +96,7 @@ impl Measurement {
         self
     }
 
-    /// The result, which must be no more than this.
+    /// Sets the maximum of the result.
     #[must_use]
     pub fn at_most(mut self, most: f64) -> Measurement {
         let least = self.bound.and_then(|b| b.min);
@@ -104,34 +104,34 @@ impl Measurement {
         self
     }
 
-    /// The result, which must differ from `value` by no more than a `share` of it (0.05: 5 %).
+    /// Bounds the difference from `value` to a `share` of it (0.05: 5 %).
     #[must_use]
     pub fn within(self, share: f64, value: f64) -> Measurement {
         let off = share.abs() * value.abs();
         self.at_least(value - off).at_most(value + off)
     }
 
-    /// Whether the result is what it must be; `None` if nothing says what that is.
+    /// Returns whether the result is within its bound; `None` without a bound.
     pub fn verdict(&self) -> Option<Verdict> {
         let bound = self.bound?;
         Some(if bound.contains(self.value) { Verdict::Pass } else { Verdict::Fail })
     }
 
-    /// The value divided by the reference's; `None` where that is no number.
+    /// Returns the value divided by the reference; `None` if that is not a number.
     pub fn ratio(&self) -> Option<f64> {
         let ratio = self.value / self.reference.as_ref()?.value;
         ratio.is_finite().then_some(ratio)
     }
 
-    /// Whether every number in it is one.
+    /// Returns whether every number in it is finite.
     pub fn is_finite(&self) -> bool {
         self.value.is_finite()
             && self.reference.as_ref().is_none_or(|r| r.value.is_finite())
             && self.bound.iter().flat_map(Bound::limits).all(f64::is_finite)
     }
 
-    /// As one JSON object without a line break, its keys in a fixed order; `reference` and `ratio`,
-    /// `bound` and `verdict` only where there are some.
+    /// Returns one JSON object without a line break, with its keys in a fixed order. `reference`
+    /// and `ratio`, `bound` and `verdict` are present only if set.
     pub fn to_json_line(&self) -> String {
         let mut pairs: Vec<(&str, Value)> = vec![
             ("bench", self.bench.into()),
@@ -160,9 +160,9 @@ impl Measurement {
     }
 }
 
-/// To six significant digits: a clock says no more.
+/// Rounds to six significant digits, which exceed the precision of a clock.
 fn rounded(value: f64) -> f64 {
-    // Through decimal digits: scaling by a power of ten is not exact.
+    // Round through decimal digits, because scaling by a power of ten is not exact.
     format!("{value:.5e}").parse().ok().filter(|r: &f64| r.is_finite()).unwrap_or(value)
 }
 

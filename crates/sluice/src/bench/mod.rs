@@ -1,26 +1,7 @@
-//! `sluice bench`: what Sluice itself costs and sustains, one result per line.
+//! `sluice bench`: benchmarks of Sluice itself, one result per line. Each group is a module.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`measurement`](Measurement) | one result, what it is compared with, and what it must be |
-//! | [`sink`](Sink) | where results go: JSON lines, or an aligned table |
-//! | [`samples`](Samples) | repeated interleaved measuring, medians and spreads |
-//! | [`cores`](Cores) | the CPUs that this process may use, and threads pinned to them |
-//! | [`echo`] | a drive that answers at once, at the far end of a queue pair |
-//! | [`sim`] | group `sim`: simulated I/Os per second of wall time |
-//! | [`live`] | group `live`: real-time IOPS, and how late they are |
-//! | [`ring`] | group `ring`: nanoseconds per command through a queue pair |
-//! | [`uring`] | group `uring`: a real file through io_uring, with fio beside it |
-//! | [`hiops`] | group `hiops`: completion strategies for threads that wait |
-//! | [`machine`] | group `block` on a modelled machine: many cores in virtual time |
-//! | [`kv`] | `sluice kv bench`: YCSB, and values of a chunk against pblk |
-//! | [`mod@block`] | group `block`: the block layer, per request and over cores |
-//! | [`mod@direct`] | group `direct`: what user-level I/O costs, and whom it serves |
-//! | [`mod@exec`] | group `exec`: programs through `sluice exec`, and through the kernel |
-//! | [`mod@lightnvm`] | group `lightnvm`: the LightNVM paper's evaluation, and the host's translation layer at work |
-//!
-//! A group is a function from [`RunLength`] to measurements in a [`Sink`]; a new one is a file here and a
-//! line in the table of groups.
+//! A group is a function from [`RunLength`] to measurements in a [`Sink`]. A new group needs a module and
+//! an entry in the table of groups.
 //!
 //! ```
 //! use sluice::bench::{Format, Measurement, Sink};
@@ -67,17 +48,17 @@ pub use sink::{Format, Sink};
 use crate::cli::CliError;
 use crate::cli::args::{BenchArgs, BenchGroup, BenchPart, LightnvmPart};
 
-/// How much to measure.
+/// Length of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunLength {
-    /// Enough for numbers to quote.
+    /// Long enough for numbers to quote.
     Full,
-    /// Just enough to see that everything runs.
+    /// Just long enough to check that every measurement works.
     Quick,
 }
 
 impl RunLength {
-    /// `full` or `quick`, as the effort goes.
+    /// Returns `full` or `quick`, depending on the length.
     pub fn choose<T>(self, full: T, quick: T) -> T {
         match self {
             RunLength::Full => full,
@@ -86,77 +67,77 @@ impl RunLength {
     }
 }
 
-/// Why something could not be measured.
+/// Error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The system refused memory, a descriptor, a thread, or the output.
     #[error("the system: {0}")]
     Io(#[from] io::Error),
-    /// It cannot be run as it was asked for.
+    /// The measurement cannot be run with these arguments.
     #[error("{0}")]
     Setup(String),
-    /// Memory for queues could not be registered.
+    /// Memory for queues cannot be registered.
     #[error("registering memory: {0}")]
     Register(#[from] ::ring::RegisterError),
     /// The memory of a ring is not registered.
     #[error("memory of a ring: {0}")]
     Ring(#[from] ::ring::NotRegistered),
-    /// The path to the drive could not be set up.
+    /// The path to the drive cannot be set up.
     #[error("the raw path: {0}")]
     Raw(#[from] driver::NvmeDeviceError),
-    /// A file or device of the host could not be opened.
+    /// A file or device of the host cannot be opened.
     #[error(transparent)]
     Uring(#[from] driver::UringError),
-    /// What was named could not be opened.
+    /// The target cannot be opened.
     #[error(transparent)]
     Open(#[from] crate::open::OpenError),
     /// A request of a measurement failed.
     #[error("a request ended with: {0}")]
     Status(nvme::Status),
-    /// A program that is measured beside Sluice is not installed.
+    /// A program that is measured for comparison is not installed.
     #[error("{program} is not installed, and {why}: install it ({install})")]
     Program {
-        /// What it is called.
+        /// Name of the program.
         program: &'static str,
-        /// What it is needed for.
+        /// Purpose of the program.
         why: &'static str,
-        /// How.
+        /// How to install it.
         install: &'static str,
     },
-    /// An AHCI controller could not be made.
+    /// An AHCI controller cannot be created.
     #[error("the controller: {0}")]
     Controller(#[from] drive::AhciConfigError),
-    /// An AHCI controller could not be brought up.
+    /// An AHCI controller cannot be initialized.
     #[error("bringing the controller up: {0}")]
     Ahci(#[from] driver::AhciError),
-    /// The threads that wait for drives could not be set up.
+    /// The threads that wait for drives cannot be set up.
     #[error("the completion strategies: {0}")]
     Blocking(#[from] ::block::completion::BlockingError),
-    /// A completion strategy makes no sense.
+    /// A completion strategy is invalid.
     #[error(transparent)]
     Strategy(#[from] ::block::completion::StrategyError),
     /// Requests of a measurement failed.
     #[error("{case}: {failed} of {requests} requests failed")]
     Failed {
-        /// What was measured.
+        /// Measured case.
         case: String,
-        /// Requests that failed.
+        /// Number of failed requests.
         failed: u64,
-        /// Requests.
+        /// Number of all requests.
         requests: u64,
     },
-    /// There is no block layer on the device.
+    /// The block layer cannot be created on the device.
     #[error("the block layer: {0}")]
     Block(#[from] ::block::BlockError),
-    /// A measurement came out as no number.
+    /// A measured value is not a number.
     #[error("{case}, {metric}: no finite value was measured")]
     NoValue {
-        /// What was measured.
+        /// Measured case.
         case: String,
-        /// Of it.
+        /// Metric of the case.
         metric: &'static str,
     },
-    /// A thread of the measurement ended before its time.
+    /// A thread of the measurement ended early.
     #[error("{0}: the other thread ended early")]
     Thread(&'static str),
 }
@@ -170,7 +151,7 @@ impl From<BenchError> for CliError {
 /// Measures one group.
 pub type BenchFn = fn(RunLength, &mut Sink<'_>) -> Result<(), BenchError>;
 
-/// Measures the parts of a group that are named, or all of them if none is.
+/// Measures the named parts of a group, or all of them if none is named.
 fn run_parts<P: PartialEq>(
     all: &[(P, BenchFn)],
     named: &[P],
@@ -196,7 +177,7 @@ const GROUPS: &[(BenchGroup, BenchFn)] = &[
     (BenchGroup::Exec, exec::run),
 ];
 
-/// A group's name on the command line.
+/// Returns a group's name on the command line.
 fn group_name(group: BenchGroup) -> String {
     group.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
@@ -204,7 +185,7 @@ fn group_name(group: BenchGroup) -> String {
 /// Runs `sluice bench …`.
 ///
 /// # Errors
-/// A group that is not there, or a measurement that could not be made.
+/// [`CliError`] for an unknown group or a failed measurement.
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     if args.machine.is_some() && args.group != BenchGroup::Block {
         let asked = group_name(args.group);

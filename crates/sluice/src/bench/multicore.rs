@@ -1,9 +1,9 @@
-//! Group `block` on a modelled machine: `sluice bench block --machine 8x10`.
+//! Group `block` on a modeled machine: `sluice bench block --machine 8x10`.
 //!
-//! What SYSTOR'13 shows in figures 4 and 6 (`sq`, `mq`, `raw`), 7 (latency), 9 and 10 (how many
-//! queues), from the block layer's own steps on modelled cores. The first rows are the cost sheet:
-//! each says whether it was measured in this run or given, and by whom; every other row is modelled.
-//! Results depend on the sheet and on nothing else.
+//! It reproduces figures 4 and 6 (`sq`, `mq`, `raw`), 7 (latency), 9 and 10 (numbers of queues) of
+//! [SYSTOR13] by running the block layer's own code on modeled cores. The first rows are the cost
+//! model. Each tells whether its value was measured in this run or published, with the source; all
+//! other rows are modeled. Results depend on the cost model only.
 
 use clock::Nanos;
 
@@ -14,10 +14,10 @@ use crate::multicore::{
     SnoopPolicy,
 };
 
-/// Requests outstanding per core for throughput (SYSTOR'13 section 4.2).
+/// Outstanding requests per core for throughput ([SYSTOR13 §4.2]).
 const DEPTH: u32 = 32;
 
-/// Curves of which latency is shown (figure 7).
+/// Curves with latency (figure 7).
 const LATENCY: [Curve; 3] = [Curve::Raw, Curve::Single, Curve::PER_SOCKET];
 
 /// Runs every curve on `machine`.
@@ -84,7 +84,7 @@ fn cost_row(machine: Machine, origin: &str, what: &str, source: &str, time: Nano
     Measurement::new("block", case, "cost", time.0 as f64, "ns")
 }
 
-/// One curve: a result for each number of cores.
+/// One curve: a result per number of cores.
 struct Points {
     name: String,
     curve: Curve,
@@ -96,7 +96,7 @@ impl Points {
         self.points.iter().find(|(at, _)| *at == cores).map_or(f64::NAN, |(_, o)| o.iops)
     }
 
-    /// The number of cores with most, and how many.
+    /// Returns the number of cores with the maximum, and the maximum.
     fn peak(&self) -> (usize, f64) {
         let higher = |best: (usize, f64), (cores, outcome): &(usize, LoadOutcome)| {
             if outcome.iops > best.1 { (*cores, outcome.iops) } else { best }
@@ -107,14 +107,14 @@ impl Points {
     }
 }
 
-/// How long a load runs on so many cores.
+/// Returns the load for this many cores.
 fn load(depth: u32, cores: usize, effort: RunLength) -> Load {
     let count = (effort.choose(8_000, 600) / cores as u64).max(effort.choose(100, 30));
     Load { depth, warm: effort.choose(40, 20), count, shared_counter: false }
 }
 
-/// Every number of cores of the first socket, then the first, the middle and the last core of each
-/// socket: few of them with little effort.
+/// Returns every number of cores of the first socket, then the first, the middle and the last core
+/// of each socket. A quick run has fewer.
 fn core_counts(machine: Machine, effort: RunLength) -> Vec<usize> {
     let per = machine.cores_per_socket();
     let mut counts: Vec<usize> = effort.choose((1..=per).collect(), vec![1, 2.min(per), per]);
@@ -137,14 +137,14 @@ fn report(model: &Model, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), B
     }
     let sockets: Vec<usize> =
         (1..=machine.sockets()).map(|s| s * machine.cores_per_socket()).collect();
-    // Figure 6: an application whose requests all count one number.
+    // Figure 6: an application whose requests all modify one counter.
     for curve in [Curve::Raw, Curve::PER_SOCKET] {
         let name = format!("{}, application with a shared counter", curve.name());
         let row = |cores| Load { shared_counter: true, ..load(DEPTH, cores, effort) };
         let counts = effort.choose(&counts, &sockets);
         curves.push(throughput(model, curve, &name, counts, row, sink)?);
     }
-    // What the assumption about who answers for lines is worth.
+    // Effect of the snoop policy.
     let filtered = Model { snoops: SnoopPolicy::Filtered, ..*model };
     for curve in [Curve::Single, Curve::PER_SOCKET] {
         let name = format!("{}, sockets answer for their lines", curve.name());
@@ -234,7 +234,7 @@ fn summary(machine: Machine, curves: &[Points], sink: &mut Sink<'_>) -> Result<(
         let against = single.map(|single| (format!("sq, {all} cores"), single));
         let full = format!("{}, all {all} cores", curve.name);
         row(full, "iops_all_cores", curve.iops_at(all), against)?;
-        // What a socket adds, before and after the fifth, where it adds anything.
+        // Gain per socket, before and after the fifth, for curves that grow.
         let grows = [Curve::PER_CORE, Curve::PER_SOCKET].contains(&curve.curve);
         if machine.has_boards() && grows {
             let last = machine.sockets().min(8);

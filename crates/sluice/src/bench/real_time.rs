@@ -1,8 +1,8 @@
 //! Group `live`: real-time 4 KB IOPS that an emulated drive sustains with one host thread and one
-//! drive thread, and how late its completions are.
+//! drive thread, and the lateness of its completions.
 //!
-//! A drive without timing shows what the path costs; one with NAND timing (FEMU's default, 1.6 million
-//! reads per second by its closed form) whether the emulation keeps up with it.
+//! A drive without timing shows the cost of the path. A drive with NAND timing (FEMU's default, 1.6
+//! million reads per second by its closed form) shows whether the emulation keeps up with it.
 
 use std::path::Path;
 

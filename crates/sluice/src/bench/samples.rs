@@ -1,18 +1,17 @@
-//! [`Samples`]: many measurements of one thing, and what they say together; [`interleaved`] takes
-//! them of several things in turns.
+//! [`Samples`]: repeated measurements of one value with their statistics; [`interleaved`] measures several candidates in turn.
 
 use clock::Nanos;
 
 use super::BenchError;
 
-/// Measurements of one thing, at least one.
+/// Measurements of one value, at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     sorted: Vec<f64>,
 }
 
 impl Samples {
-    /// `None` without a sample, or with one that is no number.
+    /// Returns the samples; `None` if there are none, or if one is not a number.
     pub fn new(mut values: Vec<f64>) -> Option<Samples> {
         if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
             return None;
@@ -21,17 +20,17 @@ impl Samples {
         Some(Samples { sorted: values })
     }
 
-    /// The value that a share `q` of the samples does not exceed (nearest rank).
+    /// Returns the value that a share `q` of the samples does not exceed (nearest rank).
     pub fn quantile(&self, q: f64) -> f64 {
         self.sorted[rank(self.sorted.len(), q)]
     }
 
-    /// The middle one.
+    /// Returns the median.
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// How far apart the middle half of the samples is, as a share of the median; 0 if that is 0.
+    /// Returns the interquartile range as a share of the median; 0 if that is 0.
     pub fn spread(&self) -> f64 {
         let median = self.median();
         if median == 0.0 {
@@ -41,25 +40,25 @@ impl Samples {
     }
 }
 
-/// Index of the nearest rank of share `q` among `count` sorted values.
+/// Returns the index of the nearest rank of share `q` among `count` sorted values.
 fn rank(count: usize, q: f64) -> usize {
     let rank = (q.clamp(0.0, 1.0) * count as f64).ceil() as usize;
     rank.clamp(1, count) - 1
 }
 
-/// Of many durations: the middle, the hundredth part that took longest, and the longest.
+/// Median, 99th percentile and maximum of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
-    /// Half of them took no longer.
+    /// Median.
     pub p50: Nanos,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: Nanos,
-    /// None took longer.
+    /// Maximum.
     pub max: Nanos,
 }
 
 impl Quantiles {
-    /// Of these durations; `None` if there are none.
+    /// Returns the quantiles of these durations; `None` if there are none.
     pub fn from_durations(mut durations: Vec<Nanos>) -> Option<Quantiles> {
         durations.sort_unstable();
         let at = |q| durations[rank(durations.len(), q)];
@@ -67,27 +66,29 @@ impl Quantiles {
         Some(Quantiles { p50: at(0.5), p99: at(0.99), max })
     }
 
-    /// Every duration less `overhead`, for what measuring itself costs.
+    /// Subtracts `overhead`, the cost of the measurement, from every duration.
     #[must_use]
     pub fn minus(self, overhead: Nanos) -> Quantiles {
         Quantiles { p50: self.p50 - overhead, p99: self.p99 - overhead, max: self.max - overhead }
     }
 
-    /// Every duration at least `least`, for what costs something even where a clock cannot tell.
+    /// Raises every duration to at least `least`, for operations that are shorter than the clock's
+    /// resolution.
     #[must_use]
     pub fn at_least(self, least: Nanos) -> Quantiles {
         Quantiles { p50: self.p50.max(least), p99: self.p99.max(least), max: self.max.max(least) }
     }
 }
 
-/// One thing to be measured: each call returns one sample.
+/// A candidate: each call returns one sample.
 pub type BenchCandidate<'c> = &'c mut dyn FnMut() -> Result<f64, BenchError>;
 
-/// Measures several things in turns, so that what disturbs the machine for a while disturbs all of
-/// them: `rounds` rounds after one to warm up, and every round starts with another one.
+/// Measures several candidates in turn, so that a temporary disturbance affects all of them. There
+/// are `rounds` rounds after one for warm-up, and every round starts with another candidate.
 ///
 /// # Errors
-/// The first that a candidate returns; [`BenchError::NoValue`] if one returns no number.
+/// The first error of a candidate; [`BenchError::NoValue`] if one returns a value that is not a
+/// number.
 pub fn interleaved<const N: usize>(
     rounds: usize,
     candidates: [BenchCandidate<'_>; N],
@@ -100,15 +101,15 @@ pub fn interleaved<const N: usize>(
             metric: "sample",
         })?);
     }
-    // As many samples as candidates: every candidate has given its own or an error above.
+    // As many samples as candidates: every candidate has returned its samples, or an error above.
     samples.try_into().map_err(|_| BenchError::Thread("interleaved measuring"))
 }
 
-/// The same for `count` things of which `measure` says more than a number: returns what it said of
-/// each.
+/// Measures `count` candidates in turn, as [`interleaved`] does, with results that are more than a
+/// number.
 ///
 /// # Errors
-/// The first that `measure` returns.
+/// The first error of `measure`.
 pub fn interleave<T>(
     rounds: usize,
     count: usize,

@@ -1,9 +1,8 @@
 //! Group `sim`: simulated I/Os per second of wall time, on one core.
 //!
-//! The whole of `sluice sim` is measured: a job's next request, the queue pair, the drive, its
-//! translation layer and flash in time, the completion, and the recording of its latency. The drive is
-//! MQSim's default with `data = "none"`, full and overwritten at random until garbage collection is in
-//! its steady state.
+//! The measurement covers all of `sluice sim`: a job's next request, the queue pair, the drive, its
+//! FTL and flash timing, the completion, and the recording of its latency. The drive is MQSim's
+//! default with `data = "none"`, filled and overwritten at random until GC is in steady state.
 
 use std::path::Path;
 use std::time::Instant;
@@ -61,7 +60,7 @@ fn setup(error: impl std::error::Error) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
 }
 
-/// Runs a job of `ios` requests and says how many were simulated per second of wall time.
+/// Runs a job of `ios` requests and returns the simulated requests per second of wall time.
 fn simulated(
     stack: &mut Stack,
     runner: &mut VirtualRunner,

@@ -1,19 +1,19 @@
-//! [`Sink`]: where results go.
+//! [`Sink`]: the output of results.
 
 use std::io::{self, Write};
 
 use super::{BenchError, Bound, Measurement};
 
-/// How results are written.
+/// Format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object per line, each as soon as it is known.
     Json,
-    /// A table, at the end.
+    /// A table at the end.
     Table,
 }
 
-/// Takes results and writes them. A reader that has left (`| head`) is no failure.
+/// Receives results and writes them. A closed pipe (`| head`) is not an error.
 pub struct Sink<'w> {
     out: &'w mut dyn Write,
     format: Format,
@@ -27,15 +27,15 @@ impl std::fmt::Debug for Sink<'_> {
 }
 
 impl<'w> Sink<'w> {
-    /// A sink that writes to `out`.
+    /// Returns a sink that writes to `out`.
     pub fn new(out: &'w mut dyn Write, format: Format) -> Sink<'w> {
         Sink { out, format, rows: Vec::new() }
     }
 
-    /// Takes a result.
+    /// Adds a result.
     ///
     /// # Errors
-    /// [`BenchError::NoValue`] if a number in it is none, else what the output returns.
+    /// [`BenchError::NoValue`] if a value in it is not a number; errors of the output.
     pub fn push(&mut self, measurement: Measurement) -> Result<(), BenchError> {
         if !measurement.is_finite() {
             let Measurement { case, metric, .. } = measurement;
@@ -50,10 +50,10 @@ impl<'w> Sink<'w> {
         }
     }
 
-    /// Writes what has not been written.
+    /// Writes the remaining results.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Errors of the output.
     pub fn finish(mut self) -> Result<(), BenchError> {
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
@@ -92,7 +92,7 @@ fn table(rows: &[Measurement]) -> String {
     aligned(&lines, [false, false, true, false, false, true, false])
 }
 
-/// `pass` or `fail`, and what must hold.
+/// Formats `pass` or `fail` with the bound.
 fn verdict(m: &Measurement) -> String {
     let (Some(Bound { min: least, max: most }), Some(verdict)) = (m.bound, m.verdict()) else {
         return String::new();
@@ -106,8 +106,8 @@ fn verdict(m: &Measurement) -> String {
     format!("{}{must}", verdict.as_str())
 }
 
-/// Lines of cells, each column as wide as its widest cell; `right` columns end where the others
-/// begin.
+/// Formats lines of cells; each column is as wide as its widest cell, and `right` columns are right
+/// aligned.
 pub(crate) fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
     let widths: [usize; N] = std::array::from_fn(|i| {
         lines.iter().map(|l| l[i].chars().count()).max().unwrap_or_default()

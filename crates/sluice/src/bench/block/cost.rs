@@ -5,10 +5,10 @@ use super::BENCH;
 use super::load::Load;
 use super::variants::{MQ, SQ, block_layer, raw};
 
-/// Outstanding, and submitted at a time.
+/// Outstanding requests, and requests per batch.
 const POINTS: [(u64, u64); 3] = [(32, 32), (32, 8), (1, 1)];
 
-/// Requests of one sample with the trace on; a request has at most eight events.
+/// Requests of one sample with the trace enabled; a request has at most eight events.
 const TRACED: u64 = 4_000;
 
 /// Measures `raw`, `mq` and `sq`.
@@ -21,7 +21,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 }
 
 fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
-    // A sample is short against a scheduler's time slice, so that most are not interrupted.
+    // A sample is shorter than a time slice of the scheduler, so most samples are not interrupted.
     let (rounds, count) = (effort.choose(301, 3), effort.choose(20_000, 2_000));
     let mut rows = Vec::new();
     for (depth, batch) in POINTS {
@@ -50,7 +50,7 @@ fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
                 },
             ],
         )?;
-        // The lowest quartile: what disturbs the machine only ever adds.
+        // The lowest quartile: disturbances only add time.
         let [raw_ns, rest @ ..] = samples.map(|s| s.quantile(0.25));
         let names = ["mq, no merging", "mq", "sq", "mq, traced"];
         let row = |name: &str, ns| {

@@ -1,4 +1,4 @@
-//! How long one request takes, with more threads than cores too.
+//! Latency of one request, also with more threads than cores.
 
 use std::sync::Barrier;
 use std::thread;
@@ -12,7 +12,7 @@ use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
 use super::variants::{MQ, SQ, block_layer, raw};
 
-/// Threads, most of them more than this machine has cores.
+/// Numbers of threads, most of them larger than the number of cores.
 const THREADS: [u16; 4] = [1, 2, 4, 8];
 
 /// Measures `raw`, `sq` and `mq` with one request outstanding per thread.
@@ -48,7 +48,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The latencies of `count` requests on each device, all devices at a time.
+/// Returns the latencies of `count` requests on each device, with all devices in parallel.
 fn distribution<D: BlockDevice + Send>(
     mut devices: Vec<D>,
     count: u64,
@@ -72,7 +72,7 @@ fn distribution<D: BlockDevice + Send>(
                         one(device, Nanos(start.as_nanos() as u64 | 1), tag)?;
                         latencies.saturating_record((begin.elapsed() - start).as_nanos() as u64);
                     }
-                    // Others may wait for completions that only this core's polls find.
+                    // Other cores may wait for completions that only this core's polls find.
                     barrier.wait();
                     Ok(latencies)
                 })

@@ -23,19 +23,20 @@ pub struct Load {
 }
 
 impl Load {
-    /// `depth` reads outstanding on a device of `sectors`, submitted `batch` at a time.
+    /// Returns a load with `depth` outstanding reads on a device of `sectors` sectors, submitted in
+    /// batches of `batch`.
     pub fn new(sectors: u64, depth: u64, batch: u64, seed: u64) -> Load {
         let rng = Rng::new(seed);
         Load { rng, sectors, depth, batch, submitted: 0, completed: 0, now: Nanos(1) }
     }
 
-    /// Submits `count` more and waits for all of them; returns nanoseconds per request.
+    /// Submits `count` requests and waits for all of them; returns nanoseconds per request.
     ///
-    /// Nothing stays outstanding: the next load on the device must not reap what this one submitted.
-    /// Time is read once per round: that is what a runner does.
+    /// Nothing remains outstanding: the next load on the device must not reap this load's requests.
+    /// The clock is read once per iteration, as a runner does.
     ///
     /// # Errors
-    /// [`BenchError::Status`] when a read fails.
+    /// [`BenchError::Status`] if a read fails.
     pub fn run<D: BlockDevice>(&mut self, device: &mut D, count: u64) -> Result<f64, BenchError> {
         let (begin, end) = (Instant::now(), self.submitted + count);
         while self.completed < end {
@@ -49,7 +50,7 @@ impl Load {
     fn round<D: BlockDevice>(&mut self, device: &mut D, end: u64) -> Result<(), BenchError> {
         let room = self.depth - (self.submitted - self.completed);
         for _ in 0..room.min(self.batch).min(end - self.submitted) {
-            // A multiplication instead of a division, as any fast generator of offsets does.
+            // Multiplication instead of division, as in any fast generator of offsets.
             let wide = u128::from(self.rng.next_u64()) * u128::from(self.sectors);
             let lba = (wide >> 64) as u64;
             let request = Request::read(lba, 1, Payload::BitBucket, self.submitted);

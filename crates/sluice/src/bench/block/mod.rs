@@ -1,17 +1,10 @@
-//! Group `block`: what the block layer costs per request, and how it scales over cores.
+//! Group `block`: cost of the block layer per request, and its scaling over cores.
 //!
-//! The multi-queue paper's measurements (SYSTOR'13 section 5) on this machine: 512-byte random reads
-//! on the null device, `raw`, `sq` and `mq` in turns in one run, accounting on. Everything between an
-//! application's request and its completion is in the number: making the request, submission, tag,
-//! dispatch, completion, reaping.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`load`] | an application that keeps requests outstanding |
-//! | [`ways`] | the block devices that are compared |
-//! | [`cost`] | nanoseconds per request on one core |
-//! | [`scale`] | requests per second on several cores, by queue mapping (figures 6, 9, 10) |
-//! | [`latency`] | how long one request takes, with more threads than cores too (figure 7, table 2) |
+//! The measurements are those of [SYSTOR13 §5] on this machine: 512-byte random reads on the null
+//! device. `raw`, `sq` and `mq` are interleaved in one run, with accounting enabled. The measured
+//! time covers everything between an application's request and its completion: creating the
+//! request, submission, tag, dispatch, completion, reaping. [`scale`] measures figures 6, 9 and 10,
+//! [`latency`] figure 7 and table 2.
 
 pub mod cost;
 pub mod latency;

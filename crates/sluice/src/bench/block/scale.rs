@@ -11,10 +11,10 @@ use super::BENCH;
 use super::load::Load;
 use super::variants::{MQ, MQ_ONE, SQ, block_layer, raw};
 
-/// Outstanding per core, as in the paper.
+/// Outstanding requests per core, as in [SYSTOR13].
 const DEPTH: u64 = 32;
 
-/// Requests per second of all devices together, each on a core of its own.
+/// Returns the requests per second of all devices together, each on a core of its own.
 fn run_together<D: BlockDevice + Send>(
     devices: &mut [D],
     depth: u64,
@@ -44,13 +44,14 @@ fn run_together<D: BlockDevice + Send>(
         };
         threads.into_iter().map(join).collect::<Result<Vec<_>, BenchError>>()
     })?;
-    // From the first who began to the last who ended; whoever measures may not get to run meanwhile.
+    // Measure from the first start to the last end, because the measuring thread may not run
+    // meanwhile.
     let begin = spans.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
     let end = spans.iter().map(|(_, end)| *end).max().unwrap_or_default();
     Ok(total as f64 / (end - begin).as_secs_f64())
 }
 
-/// One thing to be measured.
+/// A measurement.
 type Run = Box<dyn FnMut() -> Result<f64, BenchError>>;
 
 /// Measures one and two cores.

@@ -1,4 +1,4 @@
-//! The block devices that are compared, on the null device.
+//! Block devices that are compared, on the null device.
 
 use block::{
     BlockLayer, BlockLayerConfig, Limits, Queue, QueueModel, QueueTopology, Raw, StagingScope,
@@ -7,16 +7,16 @@ use driver::{LowLevelDriver, Null, NullQueue};
 
 use super::super::BenchError;
 
-/// The null device, 512-byte sectors, with `queues` hardware queues of 1,024 tags.
+/// Returns the null device with 512-byte sectors and `queues` hardware queues of 1,024 tags.
 pub fn null(queues: u16) -> Null {
     let limits: Limits = Null::default().limits();
     Null::new(limits, queues)
 }
 
-/// A hardware queue each, with nothing in between.
+/// Returns a hardware queue per core, without a block layer.
 ///
 /// # Errors
-/// When a queue is not to be had.
+/// If a queue cannot be created.
 pub fn raw(cores: u16) -> Result<Vec<Raw<NullQueue>>, BenchError> {
     let mut null = null(cores);
     let limits = null.limits();
@@ -24,10 +24,10 @@ pub fn raw(cores: u16) -> Result<Vec<Raw<NullQueue>>, BenchError> {
     (0..cores).map(queue).collect::<Option<_>>().ok_or(BenchError::Thread("a hardware queue"))
 }
 
-/// A block layer for `cores` cores over `queues` hardware queues.
+/// Returns a block layer for `cores` cores over `queues` hardware queues.
 ///
 /// # Errors
-/// When the layer cannot be made.
+/// If the block layer cannot be created.
 pub fn block_layer(
     layout: QueueModel,
     cores: u16,

@@ -1,14 +1,16 @@
-//! A file of the host through `direct`, beside fio's io_uring engine on the same file, in turns (NVMeDirect
-//! figure 2): 4 KB random reads past the page cache, with registered buffers and a registered file on both
-//! sides, completions polled in the kernel where the file can.
+//! A file of the host through `direct`, interleaved with fio's io_uring engine on that file
+//! ([NVMeDirect16], figure 2).
 //!
-//! Ours is measured twice: with a handle that sleeps until it is woken, as fio does, and with one that looks
-//! all the time. CPU is user and system time per read: fio's as it reports it, ours of the whole process. A
-//! handle that looks all the time has all there is, and no bound on it. The sleeping one is measured for every
-//! way in which the kernel can do its part of a completion ([`TaskWork`]), too, and with all that has been
-//! submitted given to the kernel at once ([`UringConfig::submit_batch`]; fio gives it one by one); only the way
-//! that devices are opened with unless somebody says otherwise has bounds. fio's commands are printed to standard error; without fio a
-//! row says so, and ours stands alone.
+//! The load is 4 KB random reads that bypass the page cache, with registered buffers and a
+//! registered file on both sides. The kernel polls for completions if the file supports it.
+//!
+//! Sluice is measured with a handle that sleeps until it is woken, as fio does, and with one that
+//! busy-polls. CPU is user and system time per read: fio's own report, and the complete process of
+//! Sluice. A busy-polling handle uses the complete CPU, so its CPU time has no bound. The sleeping
+//! handle is also measured for every mode in which the kernel processes completions ([`TaskWork`]).
+//! Another variant passes all submissions to the kernel at once ([`UringConfig::submit_batch`]; fio
+//! passes them one by one). Only the default mode of opening devices has bounds. fio's commands are
+//! printed to standard error. Without fio, a row says so, and the results have no reference.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,10 +26,10 @@ use super::load::Load;
 use super::{BENCH, setup};
 use crate::open::{FileOptions, OpenOptions};
 
-/// How ours waits, when the kernel does its part, and how many commands it is given at once.
+/// Wait mode, kernel completion mode, and submission batch.
 type UringVariant = (WaitMode, TaskWork, u16);
 
-/// What is there without a choice comes first.
+/// The defaults come first.
 const VARIANTS: [(&str, UringVariant); 5] = [
     ("sleeping", (WaitMode::Interrupt, TaskWork::Cooperative, UringConfig::PLUG_THRESHOLD)),
     ("looking all the time", (WaitMode::Poll, TaskWork::Cooperative, UringConfig::PLUG_THRESHOLD)),
@@ -41,35 +43,35 @@ const VARIANTS: [(&str, UringVariant); 5] = [
         (WaitMode::Interrupt, TaskWork::Deferred, UringConfig::PLUG_THRESHOLD),
     ),
 ];
-/// Those of them with bounds.
+/// Number of variants with bounds.
 const BOUND_VARIANTS: usize = 2;
-/// Bytes of a read.
+/// Size of a read in bytes.
 const BLOCK: u32 = 4096;
-/// Reads outstanding.
+/// Numbers of outstanding reads.
 const DEPTHS: [u16; 4] = [1, 4, 16, 64];
-/// Ours does at least this share of fio's IOPS,
+/// Minimum IOPS as a share of fio's.
 const IOPS_MIN: f64 = 0.95;
-/// takes no more than this many times its mean latency,
+/// Maximum mean latency as a multiple of fio's.
 const MEAN_MAX: f64 = 1.05;
-/// of its 99th percentile,
+/// Maximum 99th percentile as a multiple of fio's.
 const P99_MAX: f64 = 1.25;
-/// and, asleep as fio is, of its CPU time per read.
+/// Maximum CPU time per read as a multiple of fio's, for the sleeping handle.
 const CPU_MAX: f64 = 1.1;
 
-/// What reads were like.
+/// Measurements of reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reads {
     iops: f64,
     mean_us: f64,
     p99_us: f64,
-    /// CPU time of a read.
+    /// CPU time per read.
     cpu_ns: f64,
 }
 
 /// Measures the file.
 ///
 /// # Errors
-/// When the system refuses the file or a ring, when fio fails, or the output does.
+/// If the system refuses the file or a ring, if fio fails, or if the output fails.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let file = ScratchFile::new(effort.choose(1 << 30, 16 << 20))?;
     measure(effort, "fio", file.path(), sink)
@@ -99,7 +101,7 @@ fn measure(
         if there {
             eprintln!("{fio} {}", arguments.join(" "));
         }
-        // The same ways in every round; without fio, its turn is not there.
+        // The variants are the same in every round; without fio, there is one fewer.
         let ways = VARIANTS.len() + usize::from(there);
         let said = interleave(effort.choose(11, 1), ways, |which| match VARIANTS.get(which) {
             Some(&(_, way)) => ours(path, *depth, time, (polled, way)),
@@ -153,10 +155,10 @@ fn ours(
     let device: IoDevice = crate::open::open_target(&target, &options).map_err(setup)?;
     let queue = device.create_queue(QueueConfig::default()).map_err(setup)?;
     let mut handle = Handle::new(&device, queue).map_err(setup)?;
-    // Nobody is woken whose completions the kernel only finds when it is asked to look.
+    // If the kernel finds completions only when polled, it wakes no sleeping handle.
     handle.set_wait(if polled { WaitMode::Poll } else { wait }).map_err(setup)?;
     let mut load = Load::new(&device, (BLOCK, u64::MAX), depth.into(), true, 1)?;
-    // Every slot once, which pins its memory.
+    // Use every slot once, which pins its memory.
     load.run(&mut handle, depth.into())?;
     let before = cpu_time();
     let stretch = load.run_for(&mut handle, time)?;
@@ -169,7 +171,7 @@ fn ours(
     })
 }
 
-/// Whether a program can be run.
+/// Returns whether a program can be run.
 fn is_installed(program: &str) -> Result<bool, BenchError> {
     match Command::new(program).arg("--version").output() {
         Ok(out) => Ok(out.status.success()),
@@ -178,7 +180,7 @@ fn is_installed(program: &str) -> Result<bool, BenchError> {
     }
 }
 
-/// What fio is asked for.
+/// Returns fio's arguments.
 fn arguments(path: &Path, depth: u16, time: Nanos, polled: bool) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--name=reads",
@@ -206,7 +208,7 @@ fn arguments(path: &Path, depth: u16, time: Nanos, polled: bool) -> Vec<String> 
     arguments
 }
 
-/// Has fio read the file.
+/// Reads the file with fio.
 fn theirs(program: &str, arguments: &[String]) -> Result<Reads, BenchError> {
     let out = Command::new(program).args(arguments).output()?;
     let failed = |said: &str| BenchError::Io(std::io::Error::other(format!("{program}: {said}")));
@@ -216,7 +218,7 @@ fn theirs(program: &str, arguments: &[String]) -> Result<Reads, BenchError> {
     parse(&String::from_utf8_lossy(&out.stdout)).ok_or_else(|| failed("no result"))
 }
 
-/// What fio says that its only job was like. Warnings may stand before the JSON.
+/// Parses fio's results of its only job. Warnings may precede the JSON.
 fn parse(text: &str) -> Option<Reads> {
     let said: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
     let job = said.get("jobs")?.get(0)?;

@@ -1,8 +1,8 @@
-//! [`Bed`]: a drive that manages its flash, and applications with devices of their own making on it, in
-//! virtual time: one loop polls all of them and the drive until nothing moves, and jumps.
+//! [`DirectHarness`]: a drive that manages its flash, and applications with devices on it, in virtual time.
 //!
-//! The host takes no time. The same scenario, applications and seeds give the same results (rule R3); a
-//! request that fails is an error, never a number.
+//! One loop polls all of them and the drive until none makes progress, and then advances the time.
+//! The host takes no time. Equal scenarios, applications and seeds give equal results
+//! (ARCHITECTURE.md, R3). A failed request is an error and never a result.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::setup;
 use crate::scenario::Scenario;
 use crate::stack::{AssembledDrive, HostHandles, Stack, precondition};
 
-/// A drive, and virtual time.
+/// A drive in virtual time.
 #[derive(Debug)]
 pub(super) struct DirectHarness {
     drive: ::drive::Controller,
@@ -26,12 +26,12 @@ pub(super) struct DirectHarness {
     runner: VirtualRunner,
 }
 
-/// What an application does: one sector at a time, at random places.
+/// Load of an application: random requests of one sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Writes, else reads.
+    /// Whether it writes; otherwise it reads.
     pub(super) writes: bool,
-    /// Requests outstanding.
+    /// Number of outstanding requests.
     pub(super) depth: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Application {
     rng: Rng,
     free: Vec<u64>,
     sent: Vec<Nanos>,
-    /// What ended within the stretch that was measured.
+    /// Latencies of the requests that completed in the measured interval.
     pub(super) latency: Histogram,
 }
 
@@ -62,7 +62,7 @@ impl Application {
         self.free.len() as u64 == self.job.depth
     }
 
-    /// Submits, unless it is to end, polls and reaps.
+    /// Submits requests until the end of the interval, polls and reaps.
     fn step(&mut self, now: Nanos, measured: (Nanos, Nanos)) -> Result<bool, BenchError> {
         let mut moved = false;
         let sectors = self.device.limits().sectors;
@@ -97,10 +97,10 @@ impl Application {
 }
 
 impl DirectHarness {
-    /// Powers on the drive of a scenario's text, and brings it to its first state.
+    /// Powers on the drive of a scenario's text and preconditions it.
     ///
     /// # Errors
-    /// When the scenario is wrong, its drive does not manage its flash, or it cannot be built.
+    /// If the scenario is invalid, its drive does not manage its flash, or it cannot be built.
     pub(super) fn new(text: &str) -> Result<DirectHarness, BenchError> {
         let scenario = Scenario::parse(Path::new("bench"), text).map_err(setup)?;
         let stack = Stack::build(&scenario.drives[0], None).map_err(setup)?;
@@ -113,10 +113,10 @@ impl DirectHarness {
         Ok(DirectHarness { drive, controller: Arc::new(Mutex::new(*controller)), runner })
     }
 
-    /// A hardware queue on which `depth` requests can be outstanding.
+    /// Returns a hardware queue for `depth` outstanding requests.
     ///
     /// # Errors
-    /// When the drive grants none.
+    /// If the drive grants no queue.
     pub(super) fn queue(&mut self, depth: u16) -> Result<Raw<NvmeQueue>, BenchError> {
         let now = self.runner.now();
         self.drive.set_zero_latency(true);
@@ -130,10 +130,11 @@ impl DirectHarness {
         Ok(Raw::new(queue, limits))
     }
 
-    /// Runs applications for `ramp`, then measures them for `time`, then lets what is outstanding end.
+    /// Runs applications for `ramp`, measures them for `time`, and then waits for outstanding
+    /// requests.
     ///
     /// # Errors
-    /// When a request fails, or nothing can happen any more.
+    /// If a request fails or nothing can make progress.
     pub(super) fn measure(
         &mut self,
         applications: &mut [Application],
@@ -160,7 +161,7 @@ impl DirectHarness {
             if next == Nanos::MAX {
                 return Err(BenchError::Thread("virtual time"));
             }
-            // A deadline in the past means as soon as time moves.
+            // A deadline in the past is due as soon as time advances.
             self.runner.advance_to(next.max(now + Nanos(1)));
         }
     }

@@ -1,4 +1,4 @@
-//! [`Load`]: a closed loop over a handle: so many requests of one size outstanding, at random places.
+//! [`Load`]: a closed loop over a handle with a fixed number of outstanding requests of one size at random addresses.
 
 use block::{BlockDevice, Completion, Payload, Request};
 use clock::{Nanos, RealClock};
@@ -13,39 +13,39 @@ use super::setup;
 #[derive(Debug)]
 pub(super) struct Load {
     rng: Rng,
-    /// Where reads begin: blocks of `sectors`.
+    /// Number of blocks of `sectors` that reads can start at.
     blocks: u64,
     sectors: u32,
     depth: usize,
-    /// Slots that are free, and where their data goes.
+    /// Free slots, and the destination of their data.
     free: Vec<u64>,
     data: Option<Buffer>,
     block_bytes: u64,
 }
 
-/// What a stretch of a closed loop was like.
+/// Measurements of an interval of a closed loop.
 #[derive(Clone, Debug)]
 pub(super) struct LoadInterval {
-    /// Requests.
+    /// Number of requests.
     pub(super) requests: u64,
     /// From the first submission to the last completion.
     pub(super) time: Nanos,
     /// CPU time of the calling thread.
     pub(super) cpu: Nanos,
-    /// How long requests took, if that was asked for.
+    /// Latencies, if requested.
     pub(super) latency: Histogram,
 }
 
 impl LoadInterval {
-    /// Requests per second.
+    /// Returns the requests per second.
     pub(super) fn iops(&self) -> f64 {
         self.requests as f64 / self.time.as_secs_f64()
     }
 }
 
 impl Load {
-    /// `depth` reads of `block_bytes` outstanding within the first `area` bytes of `device`; data goes to
-    /// memory of its own, or nowhere.
+    /// Returns a load with `depth` outstanding reads of `block_bytes` within the first `area` bytes
+    /// of `device`. Data goes to memory of its own, or is discarded.
     pub(super) fn new(
         device: &direct::IoDevice,
         (block_bytes, area): (u32, u64),
@@ -67,7 +67,7 @@ impl Load {
 
     #[inline(always)]
     fn read(&mut self, slot: u64) -> Request {
-        // A multiplication instead of a division, as any fast generator of offsets does.
+        // Multiplication instead of division, as in any fast generator of offsets.
         let wide = u128::from(self.rng.next_u64()) * u128::from(self.blocks);
         let lba = (wide >> 64) as u64 * u64::from(self.sectors);
         let data = match &self.data {
@@ -90,8 +90,8 @@ impl Load {
         Ok(())
     }
 
-    /// Carries out `count` requests, each time as many as there is room for, and looks for completions all
-    /// the time. Nothing stays outstanding. Returns nanoseconds per request.
+    /// Executes `count` requests, always as many as there are free slots, with busy polling.
+    /// Nothing remains outstanding. Returns nanoseconds per request.
     pub(super) fn run<D: BlockDevice>(
         &mut self,
         handle: &mut Handle<D>,
@@ -122,7 +122,7 @@ impl Load {
         Ok(clock.now().0 as f64 / count as f64)
     }
 
-    /// Runs for `time`, and waits for completions as the handle was told to.
+    /// Runs for `time` and waits for completions in the handle's wait mode.
     pub(super) fn run_for<D: BlockDevice>(
         &mut self,
         handle: &mut Handle<D>,

@@ -1,15 +1,13 @@
-//! Group `direct`: what user-level I/O costs and is good for (NVMeDirect, HotStorage 2016), as
-//! measurements that can fail. Every row stands beside what the same run measured to compare it with.
+//! Group `direct`: cost and benefit of user-level I/O [NVMeDirect16], as measurements with bounds.
+//! Every row has a reference from the same run.
 //!
-//! | file | noun | clock |
+//! | part | subject | clock |
 //! |---|---|---|
 //! | [`null`] | nanoseconds per command through queue, handle and policies | real |
-//! | [`mod@file`] | a file of the host, beside fio's io_uring engine (figure 2) | real |
-//! | [`polling`] | polling periods: IOPS kept, CPU used (figure 3) | real |
-//! | [`processes`] | a drive in another process, beside one here | real |
-//! | [`service`] | priorities, rates: whose requests are served (figure 4) | virtual |
-//! | `load` | a closed loop over a handle | |
-//! | `bed` | closed loops over several devices of one drive, in virtual time | |
+//! | [`mod@file`] | a file of the host, compared with fio's io_uring engine (figure 2) | real |
+//! | [`polling`] | polling periods: achieved IOPS, CPU time (figure 3) | real |
+//! | [`processes`] | a drive in another process, compared with one in this process | real |
+//! | [`service`] | priorities and rates: distribution of service (figure 4) | virtual |
 
 pub mod file;
 mod harness;
@@ -24,7 +22,7 @@ use crate::cli::args::DirectPart;
 
 pub(super) const BENCH: &str = "direct";
 
-/// The parts, in the order in which they are measured.
+/// The parts in the order of measurement.
 const PARTS: &[(DirectPart, BenchFn)] = &[
     (DirectPart::Null, null::run),
     (DirectPart::File, file::run),
@@ -41,7 +39,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
-/// Measures these parts of the group; all of them if none is named.
+/// Measures these parts of the group, or all of them if the list is empty.
 ///
 /// # Errors
 /// As for [`run`].
@@ -53,7 +51,7 @@ pub fn run_parts(
     super::run_parts(PARTS, parts, effort, sink)
 }
 
-/// Whatever a part of the stack refuses to be set up with.
+/// Converts a setup error of any part of the stack.
 fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
 }

@@ -1,8 +1,10 @@
-//! Nanoseconds per 4 KB command on the null device: what queue and handle cost, and what each policy adds.
+//! Nanoseconds per 4 KB command on the null device: the cost of queue and handle, and the overhead
+//! of each policy.
 //!
-//! All ways take turns in one run on one core. The lowest quartile of the rounds is taken: what disturbs
-//! the machine only ever adds. Reads are at random places, their data in registered memory of their own. A
-//! cache hit copies 4 KB: its reference is the copy alone, between the same amounts of memory.
+//! All paths are interleaved in one run on one core. The result is the lowest quartile of the
+//! rounds, because disturbances only add time. Reads have random addresses and registered memory of
+//! their own. A cache hit copies 4 KB; its reference is the copy alone, between equal amounts of
+//! memory.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,29 +20,29 @@ use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sin
 use super::load::Load;
 use super::{BENCH, setup};
 
-/// Bytes of a command.
+/// Size of a command in bytes.
 const BLOCK: u32 = 4096;
-/// A command through queue and handle, 32 outstanding, takes no more nanoseconds than this.
+/// Maximum nanoseconds of a command through queue and handle with 32 outstanding.
 const QUEUE_NS_MAX: f64 = 60.0;
-/// A cache hit of 4 KB, in memory that the core's second-level cache holds.
+/// Maximum nanoseconds of a 4 KB cache hit in memory that fits into the core's second-level cache.
 const HIT_NS_MAX: f64 = 150.0;
-/// Bytes that cache hits are in: what the second-level cache of a core (1 MiB on Zen 4) holds beside their
-/// copies, and what no cache holds.
+/// Memory of cache hits in bytes: one area that a core's second-level cache (1 MiB on Zen 4) holds
+/// beside the copies, and one that exceeds all caches.
 const HIT_AREAS: [(&str, u64); 2] = [("512 KiB", 512 << 10), ("64 MiB", 64 << 20)];
 
-/// One way to be measured: carries out so many commands, and returns nanoseconds for each.
+/// A measured path: executes this many commands and returns nanoseconds per command.
 type MeasuredPath = Box<dyn FnMut(u64) -> Result<f64, BenchError>>;
 
-/// A way, and what its row says.
+/// A path and its row.
 struct Row {
     case: String,
     path: MeasuredPath,
-    /// Which row it is compared with, by its number.
+    /// Index of the row to compare with.
     against: Option<usize>,
     max: Option<f64>,
 }
 
-/// Measures all ways.
+/// Measures all paths.
 ///
 /// # Errors
 /// As for [`run`](super::run).
@@ -53,7 +55,7 @@ fn queue(device: &IoDevice) -> Result<Queue, BenchError> {
     device.create_queue(QueueConfig::default()).map_err(setup)
 }
 
-/// The way through a handle over a policy.
+/// Returns the path through a handle over a policy.
 fn measure_policy<D: block::BlockDevice + 'static>(
     device: &IoDevice,
     policy: D,
@@ -65,7 +67,7 @@ fn measure_policy<D: block::BlockDevice + 'static>(
     Ok(Box::new(move |count| load.run(&mut handle, count)))
 }
 
-/// The copy that a cache hit is at least.
+/// Returns the copy that every cache hit includes.
 fn copies(bytes: u64) -> MeasuredPath {
     let blocks = bytes / u64::from(BLOCK);
     let from = vec![1u8; bytes as usize];
@@ -139,7 +141,7 @@ fn rows(device: &IoDevice) -> Result<Vec<Row>, BenchError> {
 }
 
 fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
-    // A sample is short against a scheduler's time slice, so that most are not interrupted.
+    // A sample is shorter than a time slice of the scheduler, so most samples are not interrupted.
     let (rounds, count) = (effort.choose(201, 3), effort.choose(10_000, 1_000));
     let device = crate::open("null", &Default::default()).map_err(setup)?;
     let mut rows = rows(&device)?;

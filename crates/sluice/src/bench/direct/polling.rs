@@ -1,35 +1,40 @@
-//! Polling periods (NVMeDirect figure 3): a thread looks for completions every so often, and an application
-//! that it wakes keeps 4, 8 or 16 KB reads outstanding; how much of the IOPS is left against looking all the
-//! time, and how much of a core the thread uses.
+//! Polling periods ([NVMeDirect16], figure 3). A thread polls for completions periodically and
+//! wakes an application with outstanding reads of 4, 8 or 16 KB. The rows are the IOPS relative to
+//! continuous polling, and the thread's share of a core.
 //!
-//! The drive answers as the paper's would (2.2 GB/s, `consumer-nvme`; 80 us), without media, so that it keeps
-//! up in real time; how late it was is a row of its own. Large reads are bound by its bandwidth: then there
-//! is time in which nothing needs to be looked for, the time of all that is outstanding less one latency.
+//! The drive responds as the paper's drive (2.2 GB/s, `consumer-nvme`; 80 us), without media, so
+//! that it keeps up in real time; its lateness is a row of its own. Large reads are limited by the
+//! drive's bandwidth. Polling is then unnecessary for the time of all outstanding reads minus one
+//! latency.
 //!
-//! # Who is where
+//! # Threads and cores
 //!
-//! The drive's thread has a core of its own. The polling thread and the application share the other: while
-//! the application sleeps until it is woken, that costs nothing, but a thread that looks *all* the time keeps
-//! it from running; the reference is therefore an application that looks itself (`Wait::Poll`), which is
-//! polling without delay and without a second thread.
+//! The drive's thread has a core of its own. The polling thread and the application share the other
+//! core. Sharing is free while the application sleeps, but a thread that polls *continuously*
+//! prevents it from running. The reference is therefore an application that polls itself
+//! (`Wait::Poll`), without delay and without a second thread.
 //!
-//! # What the timers allow
+//! # Limits of the timers
 //!
-//! A sleep of p takes p + e; e is measured by the first rows, of a thread that asks to be woken in time, as
-//! the polling thread does, and of one that does not. No more than all that is outstanding can end in
-//! between, so that at most `depth * time per read / (p + e)` of the IOPS can be left: nobody with a fixed
-//! period is above that, and it is the reference of their rows `iops_left`.
+//! A sleep of p takes p + e. The first rows measure e, for a thread that requests precise wake-ups,
+//! as the polling thread does, and for one that does not. At most all outstanding reads can
+//! complete during a sleep, so at most `depth * time per read / (p + e)` of the IOPS can be
+//! achieved. A fixed period cannot exceed this limit, which is the reference of its rows
+//! `iops_left`.
 //!
-//! The dynamic period chooses p. The drive has work all the time as long as a sleep, and the latency of a
-//! read alone on top of it, take no longer than all that is outstanding; the thread aims at what is left of
-//! that time, a third to three fifths of it ([`direct`], `pace`). A sleep costs processor time, however long it is:
-//! arming the timer, its interrupt and two switches; that is measured by the first rows, too. So
-//! where a latency and e take no more than two thirds of the time of all that is outstanding, everything
-//! must be left, less 5 percent; and where, besides, the sleeps that this takes cost no more than
-//! seven tenths of a quarter of a core, which leaves the rest for looking, for less than a quarter: the rows
-//! with a bound. Elsewhere there is nothing to be slept through, or nothing to be won by it, and no bound. Both
-//! sides of the conditions are the drive's closed form and the first rows: a run that reaches less than 90
-//! percent of the closed form fails by itself, so that a slow reference makes nothing pass.
+//! The dynamic period chooses p. The drive is always busy if a sleep and the latency of a single
+//! read together take no longer than all outstanding reads. The thread aims at the remainder of
+//! that time, a third to three fifths of it ([`direct`], `pace`). A sleep costs CPU time
+//! independent of its length: arming the timer, its interrupt and two context switches. The first
+//! rows measure this cost, too.
+//!
+//! There are two conditions. If a latency and e take at most two thirds of the time of all
+//! outstanding reads, all IOPS must be achieved, less 5 percent. If, in addition, the required
+//! sleeps cost at most seven tenths of a quarter of a core, the thread must use less than a quarter
+//! of a core. Only rows that satisfy the conditions have bounds; for the others, sleeping is
+//! impossible or has no benefit. The conditions depend only on the drive's closed form and on the
+//! first rows. A run that reaches less than 90 percent of the closed form fails, so a slow
+//! reference cannot make a row pass.
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,59 +53,60 @@ use super::{BENCH, setup};
 use crate::open::{DriveStatsReader, OpenOptions, open_scenario};
 use crate::scenario::Scenario;
 
-/// The paper's drive as far as a host can tell by large reads.
+/// The drive of the paper, as far as large reads show it.
 const DRIVE: &str =
     "[drive]\npreset = \"nvme-null\"\nnull = { latency = \"80us\", bandwidth = \"2.2GB/s\" }\n";
-/// Bytes of a read.
+/// Sizes of a read in bytes.
 const SIZES: [u32; 3] = [4096, 8192, 16_384];
-/// Reads outstanding.
+/// Numbers of outstanding reads.
 const DEPTHS: [usize; 2] = [32, 128];
 /// Fixed periods.
 const PERIODS_US: [u64; 5] = [10, 50, 100, 200, 400];
-/// The dynamic period leaves this much of the IOPS where the timers allow it (as much more, and the
-/// reference was disturbed),
+/// Minimum share of the IOPS with the dynamic period, if the timers permit it. A share that exceeds
+/// 1 by as much means that the reference was disturbed.
 const IOPS_FRACTION_MIN: f64 = 0.95;
-/// and uses less than this of a core, in percent.
+/// Maximum CPU time with the dynamic period, in percent of a core.
 const CPU_PERCENT_MAX: f64 = 25.0;
 
-/// Of which so much may be the sleeps themselves; the rest is for looking.
+/// Maximum share of that CPU time for sleeps; the rest is for polling.
 const SLEEP_FRACTION_MAX: f64 = 0.7;
 
-/// Looking all the time reaches this much of the closed form, or others had the cores, and the run says
-/// nothing.
+/// Minimum share of the closed form that continuous polling must reach. Below it, other programs
+/// used the cores, and the run is invalid.
 const UNDISTURBED_MIN: f64 = 0.9;
 
-/// Reads per second of the drive: bound by its bandwidth, or by all that is outstanding in the time of one.
+/// Returns the drive's reads per second, limited by its bandwidth or by the outstanding reads per
+/// latency.
 fn closed_form(depth: usize, size: u32) -> f64 {
     let transfer = f64::from(size) / 2.2e9;
     (1.0 / transfer).min(depth as f64 / (80e-6 + transfer))
 }
 
-/// Whether everything can be kept by who sleeps `late` longer than asked for: a read takes 80 us and its
-/// transfer alone.
+/// Returns whether a thread whose sleeps overshoot by `late` can achieve all IOPS. A read takes 80
+/// us and its transfer.
 fn is_timer_fast_enough(depth: usize, size: u32, late: Nanos) -> bool {
     let window = depth as f64 / closed_form(depth, size);
     let latency = 80e-6 + f64::from(size) / 2.2e9;
     latency + late.as_secs_f64() <= window * 2.0 / 3.0
 }
 
-/// Whether the sleeps that this takes, which cost `each` of processor time, are cheap enough.
+/// Returns whether the required sleeps, each of which costs `each` of CPU time, are cheap enough.
 fn is_cpu_sufficient(depth: usize, size: u32, each: Nanos) -> bool {
     let window = depth as f64 / closed_form(depth, size);
-    // As the polling thread has it: all but a latency and a sixteenth, a third to three fifths.
+    // As in the polling thread: all but a latency and a sixteenth, a third to three fifths.
     let latency = 80e-6 + f64::from(size) / 2.2e9;
     let period = (window * 15.0 / 16.0 - latency).clamp(window / 3.0, window * 0.6);
     each.as_secs_f64() <= period * SLEEP_FRACTION_MAX * CPU_PERCENT_MAX / 100.0
 }
 
-/// Who looks for completions.
+/// The thread that polls for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollingThread {
     Application,
     Thread(PollPeriod),
 }
 
-/// What a stretch was like, and the CPU time of the thread that looked.
+/// Measurements of an interval, and the CPU time of the polling thread.
 struct PolledInterval {
     interval: LoadInterval,
     thread_cpu: Nanos,
@@ -140,7 +146,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     push_drive_lateness(&view, cores.has_two(), sink)
 }
 
-/// What sleeps are like: how much longer than asked for they take, and the processor time of one.
+/// Properties of sleeps: their overshoot, and the CPU time of one.
 struct Sleeps {
     late: Quantiles,
     cpu: Nanos,
@@ -159,7 +165,7 @@ fn sleeps(count: usize) -> Result<Sleeps, BenchError> {
     Ok(Sleeps { late, cpu })
 }
 
-/// How late the drive was over all (rule R6).
+/// Writes the lateness of the drive over the complete run (ARCHITECTURE.md, R6).
 fn push_drive_lateness(
     view: &DriveStatsReader,
     apart: bool,
@@ -203,7 +209,7 @@ fn measure(
             period + late,
         ));
     }
-    // It sleeps as long as it likes.
+    // The thread chooses its period.
     ways.push((PollingThread::Thread(dynamic), "dynamic".into(), Nanos::ZERO));
     let said = interleave(effort.choose(3, 1), ways.len(), |which| {
         measure_polling(device, depth, size, ways[which].0, time)
@@ -224,7 +230,7 @@ fn measure(
         let naps = median("naps", &|l| l.sleeps as f64 / l.interval.time.as_secs_f64())?;
         let of_all = *all_iops.get_or_insert(iops);
         let of_cpu = *all_cpu.get_or_insert(host);
-        // All that is outstanding ends in this time, at the rate of the reference.
+        // All outstanding reads complete in this time at the rate of the reference.
         let window = depth as f64 * 1e9 / of_all;
         let most = (window / sleep.0.max(1) as f64).min(1.0);
         let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
@@ -254,7 +260,7 @@ fn measure(
     Ok(rows)
 }
 
-/// Keeps `depth` reads outstanding for `time`, somebody looking for completions.
+/// Keeps `depth` reads outstanding for `time`, with the given polling thread.
 fn measure_polling(
     device: &IoDevice,
     depth: usize,
@@ -276,7 +282,7 @@ fn measure_polling(
     let mut handle = Handle::new(device, shared.attach()).map_err(setup)?;
     handle.set_wait(WaitMode::Interrupt).map_err(setup)?;
     let stretch = load.run_for(&mut handle, time)?;
-    // It notes its time when it goes to sleep, at the latest.
+    // The thread records its time when it goes to sleep, at the latest.
     while shared.outstanding() > 0 {
         std::thread::yield_now();
     }

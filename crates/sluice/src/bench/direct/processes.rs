@@ -1,18 +1,20 @@
-//! A null drive in another process: what it costs to go there and back, beside the same drive on a thread of
-//! this process (NVMeDirect section 3.1; between processes it is this project's addition).
+//! A null drive in another process: the round-trip cost, compared with a drive of equal
+//! configuration on a thread of this process ([NVMeDirect16 §3.1]; sharing between processes is an
+//! extension of this project).
 //!
-//! The server is `sluice serve --socket` in a process of its own on the second CPU, the client is on the
-//! first; both poll. Reads carry no data: what is measured is rings, doorbells and two cores' caches. The
-//! two ways take turns. With a single CPU server and client would take turns, and no row is measured.
+//! The server is `sluice serve --socket` in a process on the second CPU. The client is on the first
+//! CPU; both poll. Reads carry no data: the measurement covers rings, doorbells and two cores'
+//! caches. The two paths are interleaved. With a single CPU, server and client would alternate, and
+//! no row is measured.
 //!
 //! # With data
 //!
-//! The last row is a drive that takes no time either and keeps its data: 4 KB reads from anywhere in more
-//! memory than caches hold, copied by the drive's thread into memory of this process. It stands beside the
-//! rate at which this machine copies 4 KB (`sluice calibrate`, measured in the same run). The drive's
-//! thread copies and serves commands one after the other, so what it can do at most is
-//! `1 / (copy + command)`, the command being that of the null drive beside it: the bound is 90 percent of
-//! that, the rest being what a drive with data has to do more for a command than one without.
+//! The last row is a zero-latency drive that stores data. The load is 4 KB reads at random
+//! addresses of more memory than caches hold; the drive's thread copies them to memory of this
+//! process. The reference is the rate at which this machine copies 4 KB (`sluice calibrate`,
+//! measured in the same run). The drive's thread copies and serves commands one after the other, so
+//! its maximum rate is `1 / (copy + command)`, with the command time of the null drive. The bound
+//! is 90 percent of that; the remainder is the additional work per command of a drive with data.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -30,7 +32,7 @@ use crate::scenario::Scenario;
 
 const NULL: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
                         [[partition]]\nname = \"all\"\nfirst = 0\nsectors = 1048576\n";
-/// Of `bytes` of memory, each access of which takes no time.
+/// Returns a scenario with a zero-latency drive of `bytes` of memory.
 fn memory_drive_scenario(bytes: u64) -> String {
     format!(
         "[drive]\npreset = \"pcm\"\ndata = \"memory\"\ncapacity = {bytes}\n\
@@ -40,16 +42,16 @@ fn memory_drive_scenario(bytes: u64) -> String {
     )
 }
 
-/// A round trip to the other process takes no more microseconds than this, half of the time.
+/// Maximum median round trip to the other process, in microseconds.
 const ROUND_TRIP_US_MAX: f64 = 0.6;
-/// Commands per second with many outstanding.
+/// Minimum commands per second with many outstanding.
 const IOPS_MIN: f64 = 8e6;
-/// Of what copies and commands take together, one after the other.
+/// Minimum share of the rate at which copies and commands can be executed one after the other.
 const COPY_FRACTION_MIN: f64 = 0.9;
-/// Bytes of a write that fills the drive.
+/// Size of a write that fills the drive, in bytes.
 const FILL_BYTES: usize = 256 << 10;
 
-/// The server's process, and what it leaves behind; both go when this is dropped.
+/// The server's process and its files; dropping it removes both.
 struct Server {
     child: Child,
     dir: PathBuf,
@@ -75,7 +77,7 @@ impl Server {
         let mut lines = BufReader::new(out).lines();
         while let Some(line) = lines.next().transpose()? {
             if line.starts_with("sharing ") {
-                // What else it says goes nowhere, and does not stop it.
+                // Discard further output, so that it does not block the server.
                 std::thread::Builder::new().spawn(move || lines.for_each(drop))?;
                 return Ok(server);
             }
@@ -106,7 +108,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         return Ok(());
     }
     let bytes = effort.choose(256 << 20, 4 << 20);
-    // A process begins where the thread is that starts it, and so do its threads.
+    // A process starts on the CPU of the thread that starts it, and so do its threads.
     let (server, with_data) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             cores.pin(1);
@@ -115,18 +117,19 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         })?;
         thread.join().map_err(|_| BenchError::Thread("the server"))?
     })?;
-    // Opened here: a thread that may use one CPU only would give its drive the same.
+    // Open the drive here: a thread that is pinned to one CPU would start the drive on it, too.
     let scenario = Scenario::parse("null.toml".as_ref(), NULL).map_err(setup)?;
     let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
     let (device, _) = crate::open::open_scenario(&scenario, None, &options).map_err(setup)?;
     let (rows, rate) = cores.on_first(|| measure(effort, &server, &device))?;
     rows.into_iter().try_for_each(|row| sink.push(row))?;
-    // Nobody else measures now.
+    // No other measurement runs now.
     let copy = copies::measure(effort, &cores)?.cold;
     sink.push(cores.on_first(|| measure_data(effort, &with_data, (copy, rate)))?)
 }
 
-/// Reads with data, beside the time of a copy of 4 KB and the rate of commands without.
+/// Measures reads with data; `copy` is the time of a 4 KB copy, and the reference is the command
+/// rate without data.
 fn measure_data(
     effort: RunLength,
     server: &Server,
@@ -183,10 +186,10 @@ fn measure(
     let connected = clock.now();
     let mut away = RemotePath::new(&served)?;
     let (rounds, count) = (effort.choose(31, 3), effort.choose(20_000, 500));
-    // Shorter, and on a busy machine a stretch may have no round trip at all.
+    // With a shorter interval, a busy machine may complete no round trip at all.
     let time = Nanos::from_millis(20);
-    // A drive here and the server share a CPU: while one is measured the other sleeps, as nobody asks
-    // anything of it; each is given time to wake.
+    // The local drive and the server share a CPU. While one is measured the other is idle and
+    // sleeps; each gets time to wake up.
     let mut here = RemotePath::new(device)?;
     let mut round_trips = interleave(rounds, 2, |which| {
         let way = if which == 0 { &mut away } else { &mut here };
@@ -205,7 +208,7 @@ fn measure(
             Samples::new(std::mem::take(&mut taken[which])).ok_or_else(none)?.quantile(at),
         )
     };
-    // What disturbs the machine only ever adds.
+    // Disturbances only add time.
     let (trip, trip_here) =
         (quantile(&mut round_trips, 0, 0.25)?, quantile(&mut round_trips, 1, 0.25)?);
     let (rate, rate_here) = (quantile(&mut rates, 0, 0.75)?, quantile(&mut rates, 1, 0.75)?);

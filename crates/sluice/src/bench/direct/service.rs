@@ -1,15 +1,17 @@
-//! Whose requests are served (NVMeDirect figure 4), in virtual time: the host takes none, and the results
-//! are the same on every machine.
+//! Distribution of service ([NVMeDirect16], figure 4) in virtual time. The host takes no time, and
+//! the results are the same on every machine.
 //!
-//! **Priorities.** Four applications write 4 KB at random, 4 outstanding each, on a drive that is busy with
-//! garbage collection. Each has a queue of its own; or the first has and the others share one, of the same
-//! depth; or all share one behind a scheduler that puts the first one's class before the rest. The paper's
-//! prioritized thread "outperforms the other threads remarkably", and nothing is lost in all.
+//! **Priorities.** Four applications write 4 KB at random with 4 outstanding each, on a drive that
+//! is busy with GC. There are three configurations: each application has a queue of its own; the
+//! first has a queue and the others share one of equal depth; all share one queue with a scheduler
+//! that prefers the class of the first. The paper's prioritized thread "outperforms the other
+//! threads remarkably", without a loss of total throughput.
 //!
-//! **Rates.** An application reads 4 KB, 1 outstanding; a neighbour reads with 1,024. Both have a seat at one
-//! queue, and a token bucket lets the neighbour do so many reads a second. A read that finds its parallel
-//! unit busy waits for a whole read: where the neighbour keeps more than one of a hundred busy, the 99th
-//! percentile is that wait, whatever the bucket does. The first rate keeps 0.4 % busy and has the bound.
+//! **Rates.** An application reads 4 KB with 1 outstanding; a neighbor reads with 1,024. Both have
+//! a handle on one queue, and a token bucket limits the neighbor's reads per second. A read that
+//! finds its parallel unit busy waits for a complete read. If the neighbor keeps more than one in a
+//! hundred units busy, the 99th percentile is that wait, whatever the bucket does. The first rate
+//! keeps 0.4 % busy and has the bound.
 
 use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
@@ -22,29 +24,30 @@ use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::{Application, DirectHarness, Job};
 use super::{BENCH, setup};
 
-/// The drive of the paper in fewer and smaller chunks, a few dies of it: nearly full, overwritten once.
+/// The drive of the paper with fewer dies, and fewer and smaller chunks: nearly full, overwritten
+/// once.
 const WRITTEN: &str = "[drive]\npreset = \"consumer-nvme\"\ndata = \"none\"\n\
     geometry = { channels = 4, pus = 2, chunks = 40, pages = 64 }\n\
     write_buffer = { kind = \"power-loss-protected\", size = \"2M\" }\n\
     ftl = { over_provisioning = 0.28 }\n\
     [precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n";
-/// The same with all its dies: filled.
+/// The drive of the paper with all its dies: filled.
 const FILLED: &str = "[drive]\npreset = \"consumer-nvme\"\ndata = \"none\"\n\
     geometry = { chunks = 24, pages = 32 }\nftl = { over_provisioning = 0.5 }\n\
     [precondition]\nfill = \"sequential\"\n";
 
-/// Requests that each writer has outstanding.
+/// Number of outstanding requests of each writer.
 const WRITERS_DEPTH: u64 = 4;
-/// The first writer does at least so many times as much as each other one.
+/// Minimum ratio of the first writer's throughput to that of each other writer.
 const BOOST_MIN: f64 = 2.0;
-/// Of all writes together so much is left.
+/// Minimum share of the total write throughput.
 const TOTAL_FRACTION_MIN: f64 = 0.9;
 
-/// Requests that the neighbour has outstanding.
+/// Number of outstanding requests of the neighbor.
 const NEIGHBOR_DEPTH: u64 = 1024;
-/// Reads a second that the bucket lets it do; the first has the bound.
+/// Reads per second of the token bucket; the first rate has the bound.
 const RATES: [u64; 3] = [2_000, 20_000, 100_000];
-/// The 99th percentile moves by no more than this share.
+/// Maximum relative change of the 99th percentile.
 const P99_SHIFT_MAX: f64 = 0.20;
 
 /// Measures both.
@@ -56,7 +59,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     rates(effort, sink)
 }
 
-/// How the writers reach the drive.
+/// Queues between the writers and the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterQueues {
     Own,
@@ -95,7 +98,7 @@ fn priorities(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Writes of each of four writers in `time`.
+/// Returns the number of writes of each of four writers in `time`.
 fn writers(way: WriterQueues, time: Nanos) -> Result<[u64; 4], BenchError> {
     let mut bed = DirectHarness::new(WRITTEN)?;
     let job = Job { writes: true, depth: WRITERS_DEPTH };
@@ -161,7 +164,7 @@ fn rates(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// How long the reads of a reader took, and of its neighbour, if it has one.
+/// Returns the latencies of a reader, and of its neighbor if it has one.
 fn readers(
     neighbour: Option<u64>,
     rate: Option<u64>,

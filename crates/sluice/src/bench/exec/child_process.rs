@@ -1,5 +1,4 @@
-//! [`ChildProcess`]: a program that runs beside the measurement. It is asked to end when the companion is dropped,
-//! and by the kernel when this process ends without that (`PR_SET_PDEATHSIG`, which `setpriv` sets).
+//! [`ChildProcess`]: a program that runs during the measurement. It is asked to end when it is dropped. If this process ends before, the kernel ends it (`PR_SET_PDEATHSIG`, which `setpriv` sets).
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
@@ -11,22 +10,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::setup;
 use crate::bench::BenchError;
 
-/// How long a program has to end after it has been asked to.
+/// Maximum time for a program to end after it was asked to.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two looks.
+/// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Whether a program is on the path.
+/// Finds a program on the path.
 ///
 /// # Errors
-/// [`BenchError::Program`] says which Debian package has it.
+/// [`BenchError::Program`] with the Debian package that contains it.
 pub(super) fn find(
     program: &'static str,
     why: &'static str,
     package: &'static str,
 ) -> Result<(), BenchError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // The superuser's programs are there even if the user's path does not say so.
+    // Also search the superuser's directories, which may be missing in the user's path.
     let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     if directories.into_iter().any(|directory| directory.join(program).is_file()) {
         return Ok(());
@@ -34,7 +33,7 @@ pub(super) fn find(
     Err(BenchError::Program { program, why, install: package })
 }
 
-/// A command that ends with this process.
+/// Returns a command whose process ends with this process.
 pub(super) fn command_dying_with_parent(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(program).stdin(Stdio::null());
@@ -44,7 +43,7 @@ pub(super) fn command_dying_with_parent(program: impl AsRef<OsStr>) -> Command {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// When it cannot be run or fails; with what it said.
+/// If it cannot be run or fails; the message has its output.
 pub(super) fn run_to_end(command: &mut Command) -> Result<Output, BenchError> {
     let out = command.output().map_err(|e| start_error(command, &e))?;
     if out.status.success() {
@@ -67,7 +66,7 @@ pub(super) fn failed(command: &Command, status: ExitStatus, said: &[u8]) -> Benc
     setup(format!("{}: {status}: {}", line(command), said.trim()))
 }
 
-/// It.
+/// A running program.
 #[derive(Debug)]
 pub(super) struct ChildProcess {
     child: Child,
@@ -75,25 +74,25 @@ pub(super) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts it; what it says on standard error is kept for when it fails.
+    /// Starts the program; its standard error is kept for a failure message.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// If it cannot be run.
     pub(super) fn start(command: &mut Command) -> Result<ChildProcess, BenchError> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|e| start_error(command, &e))?;
         Ok(ChildProcess { child, line: line(command) })
     }
 
-    /// The process that was started.
+    /// Returns the id of the process.
     pub(super) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition is true.
     ///
     /// # Errors
-    /// When the program ends first, or it takes too long.
+    /// If the program ends first, or at the timeout.
     pub(super) fn wait_until(&mut self, so: impl Fn() -> bool) -> Result<(), BenchError> {
         let begin = Instant::now();
         while !so() {
@@ -115,10 +114,10 @@ impl ChildProcess {
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the program.
     ///
     /// # Errors
-    /// When it takes too long: it is killed then.
+    /// At the timeout; the program is killed then.
     pub(super) fn wait(&mut self) -> Result<ExitStatus, BenchError> {
         let begin = Instant::now();
         loop {
@@ -142,10 +141,10 @@ impl Drop for ChildProcess {
         }
         let process = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(process) = process {
-            // Not waited for yet, so the number is still its own.
+            // The process has not been waited for, so its id is not reused.
             let _ = kill_process(process, Signal::TERM);
         }
-        // Killed if it takes too long; there is nobody left to tell.
+        // Killed at the timeout; the error cannot be reported here.
         let _ = self.wait();
     }
 }

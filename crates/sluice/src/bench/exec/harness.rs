@@ -1,4 +1,4 @@
-//! [`Bed`]: a drive, or a file of the host, and both ways to it: [`Place`]s for a program's files.
+//! [`ExecHarness`]: a drive or a file of the host, and both paths to it: a [`ProgramDir`] each for a program's files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,17 +8,17 @@ use super::mount::{Fuse, Mount};
 use super::server::Server;
 use crate::bench::BenchError;
 
-/// Directories of runs, behind which is the process.
+/// Prefix of the directories of runs; the process id follows.
 const SCRATCH: &str = "sluice-bench-exec-";
-/// Bytes of a file of the host.
+/// Size of a file of the host in bytes.
 const FILE_BYTES: u64 = 1 << 30;
 
-/// What is below the file systems.
+/// Device under the file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackingDevice {
-    /// An emulated drive that takes no time.
+    /// An emulated drive with zero latency.
     Timeless,
-    /// An emulated drive with the times of a real one: the NVMeDirect paper's.
+    /// An emulated drive with the timing of the drive in [NVMeDirect16].
     Nand,
     /// A file of the host.
     File,
@@ -28,7 +28,7 @@ impl BackingDevice {
     pub(super) const ALL: [BackingDevice; 3] =
         [BackingDevice::Timeless, BackingDevice::Nand, BackingDevice::File];
 
-    /// As results call it.
+    /// Returns the name in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             BackingDevice::Timeless => "drive without timing",
@@ -37,7 +37,7 @@ impl BackingDevice {
         }
     }
 
-    /// As results call the kernel's way to it.
+    /// Returns the name of the kernel's path to it in results.
     pub(super) fn kernel_path(self) -> &'static str {
         match self {
             BackingDevice::Timeless | BackingDevice::Nand => {
@@ -47,7 +47,7 @@ impl BackingDevice {
         }
     }
 
-    /// The paper's drive, less of it: the same channels, dies and times, fewer blocks.
+    /// Returns the drive of the paper with fewer blocks; channels, dies and timing are unchanged.
     fn scenario(self) -> Option<String> {
         let drive = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n";
         let none = "[drive.timing]\nread = 0\nprogram = 0\nerase = 0\nchannel = 0\n\
@@ -60,7 +60,7 @@ impl BackingDevice {
     }
 }
 
-/// Who carries a program's reads and writes.
+/// Path of a program's reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IoPath {
     Exec,
@@ -72,21 +72,22 @@ impl IoPath {
     pub(super) const ALL: [IoPath; 2] = [IoPath::Exec, IoPath::Kernel];
 }
 
-/// Where a program's files are.
+/// Directory of a program's files.
 #[derive(Debug)]
 pub(super) struct ProgramDir {
-    /// The directory, as the program sees it.
+    /// The directory as the program sees it.
     pub(super) directory: PathBuf,
-    /// Processes between program and drive that live as long as the bed.
+    /// Processes between program and drive that live as long as the harness.
     pub(super) processes: Vec<u32>,
     volume: Option<String>,
 }
 
 impl ProgramDir {
-    /// A command with its files here, without arguments. Its process may be that of `sluice exec`.
+    /// Returns a command without arguments whose files are in the directory. Its process may be
+    /// that of `sluice exec`.
     ///
     /// # Errors
-    /// When the name of this program is not known.
+    /// If the path of this executable is unknown.
     pub(super) fn command(&self, program: &str) -> Result<Command, BenchError> {
         let Some(volume) = &self.volume else { return Ok(command_dying_with_parent(program)) };
         let mut command = command_dying_with_parent(std::env::current_exe()?);
@@ -96,7 +97,7 @@ impl ProgramDir {
     }
 }
 
-/// A directory that is gone when it is dropped.
+/// A directory that is removed when dropped.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
@@ -106,7 +107,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes directories of runs that were killed: their mounts have gone with their processes.
+/// Removes directories of killed runs; their mounts ended with their processes.
 pub(super) fn remove_stale_scratch() {
     let Ok(entries) = std::env::temp_dir().read_dir() else { return };
     for entry in entries.flatten() {
@@ -118,7 +119,7 @@ pub(super) fn remove_stale_scratch() {
     }
 }
 
-/// It. What is above goes first.
+/// The harness. Fields are dropped from the top of the stack downwards.
 #[derive(Debug)]
 pub(super) struct ExecHarness {
     pub(super) backing: BackingDevice,
@@ -130,10 +131,10 @@ pub(super) struct ExecHarness {
 }
 
 impl ExecHarness {
-    /// Sets it up, with an empty volume and an empty ext4.
+    /// Creates the harness with an empty volume and an empty ext4.
     ///
     /// # Errors
-    /// Whatever fails; what has been set up is gone then.
+    /// Any failure; everything created before is removed.
     pub(super) fn new(below: BackingDevice) -> Result<ExecHarness, BenchError> {
         let scratch = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
         std::fs::create_dir(&scratch)?;
@@ -178,7 +179,7 @@ impl ExecHarness {
         })
     }
 
-    /// One of the two ways.
+    /// Returns the directory of one path.
     pub(super) fn dir(&self, way: IoPath) -> &ProgramDir {
         match way {
             IoPath::Exec => &self.dirs[0],
@@ -186,7 +187,7 @@ impl ExecHarness {
         }
     }
 
-    /// A directory on the host, for what is not measured.
+    /// Returns a directory on the host for files that are not measured.
     pub(super) fn scratch(&self) -> &Path {
         &self.scratch.0
     }
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_killed_runs_left_is_swept_and_nothing_else() {
-        // No process has this number: it is over the kernel's limit.
+        // No process has this id: it exceeds the kernel's limit.
         let gone = std::env::temp_dir().join(format!("{SCRATCH}{}", u32::MAX));
         let own = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
         for dir in [&gone, &own] {

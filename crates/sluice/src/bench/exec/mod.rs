@@ -1,24 +1,12 @@
-//! Group `exec`: programs as they are, with their files on an emulated drive, through `sluice exec` and through
-//! the kernel, in turns (NVMeDirect, HotStorage 2016, table 2, is such a comparison of Redis).
+//! Group `exec`: unmodified programs with their files on an emulated drive, through `sluice exec`
+//! interleaved with the kernel's path. [NVMeDirect16], table 2, is such a comparison for Redis.
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`redis`] | Redis with an append-only file under YCSB's workload A, 10 clients |
-//! | [`sqlite`] | SQLite, a transaction per insert |
-//! | [`rocksdb`] | RocksDB's `db_bench`: fill, fill with syncs, reads while somebody writes |
-//! | `bed` | a drive, or a file of the host, and both ways to it |
-//! | `server` | `sluice serve`: the drive, which both ways share |
-//! | `mount` | the kernel's way: ext4, a loop device, FUSE, NBD |
-//! | `companion` | programs that run beside the measurement and end with it |
-//! | `ycsb` | clients of Redis |
-//! | `spent` | CPU time and context switches of processes |
-//! | `rows` | samples of both ways as results |
+//! The kernel has no driver for a drive that a process emulates, so its path is long.
+//! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host
+//! file` has none of these.
 //!
-//! The kernel here has no driver for a drive that a process emulates, so its way to one is long:
-//! `docs/exec.md` counts copies, processes and switches of either. The bed `host file` is without any of that.
-//!
-//! Everything happens in a mount namespace of its own, and every program gets a signal when this one ends:
-//! however it ends, mounts and loop devices go with it.
+//! The group runs in a mount namespace of its own, and every program receives a signal when this
+//! process ends. Thus mounts and loop devices are removed in any case.
 
 mod child_process;
 mod harness;
@@ -41,26 +29,27 @@ use crate::cli::args::ExecPart;
 
 const BENCH: &str = "exec";
 
-/// Says that the mount namespace is this run's own.
+/// Environment variable that marks the mount namespace as this run's own.
 const ENV_OWN_MOUNTS: &str = "SLUICE_BENCH_OWN_MOUNTS";
 
-/// The parts, in the order in which they are measured.
+/// The parts in the order of measurement.
 const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Redis, redis::run),
     (ExecPart::Sqlite, sqlite::run),
     (ExecPart::Rocksdb, rocksdb::run),
 ];
 
-/// Measures the group. The process becomes `unshare`, and that one this program again with the same arguments:
-/// for the command line only.
+/// Measures the group. This process executes `unshare`, which executes this program again with the
+/// same arguments; the function is therefore for the command line only.
 ///
 /// # Errors
-/// Programs that are not installed, a user who may not mount, whatever fails in a measurement, the output.
+/// If programs are not installed, if the user may not mount, if a measurement fails, or if the
+/// output fails.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
-/// Measures these parts of the group; all of them if none is named.
+/// Measures these parts of the group, or all of them if the list is empty.
 ///
 /// # Errors
 /// As for [`run`].
@@ -79,7 +68,7 @@ pub fn run_parts(
         (ExecPart::Sqlite, "sqlite3", "sqlite3"),
         (ExecPart::Rocksdb, "db_bench", "rocksdb-tools"),
     ] {
-        // Before anything is measured: the last part's program should not be missed after minutes.
+        // Check all programs before the measurement, so that a missing one is reported early.
         if parts.is_empty() || parts.contains(&part) {
             child_process::find(program, "it is measured", package)?;
         }
@@ -88,7 +77,7 @@ pub fn run_parts(
     super::run_parts(PARTS, parts, effort, sink)
 }
 
-/// A mount namespace that ends with this process.
+/// Enters a mount namespace that ends with this process.
 fn own_mounts() -> Result<(), BenchError> {
     if std::env::var_os(ENV_OWN_MOUNTS).is_some() {
         return Ok(());
@@ -105,7 +94,7 @@ fn own_mounts() -> Result<(), BenchError> {
     Err(own.args(arguments).env(ENV_OWN_MOUNTS, "1").exec().into())
 }
 
-/// What fails in setting a measurement up.
+/// Converts an error of setting up a measurement.
 fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(io::Error::other(error.to_string()))
 }

@@ -1,4 +1,5 @@
-//! The kernel's way: [`Fuse`] shows what an NBD server has as a file, [`Mount`] is ext4 on a loop device over a file.
+//! The kernel's path: [`Fuse`] exposes an NBD export as a file, [`Mount`] is ext4 on a loop device
+//! over a file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use super::child_process::{ChildProcess, command_dying_with_parent, run_to_end};
 use crate::bench::BenchError;
 
-/// Times that an unmount is tried before it is left to the kernel.
+/// Number of attempts to unmount before the kernel is asked to do it lazily.
 const UNMOUNT_ATTEMPTS: u32 = 100;
-/// Between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn unmount(at: &Path) {
@@ -20,11 +21,11 @@ fn unmount(at: &Path) {
         }
         std::thread::sleep(PAUSE);
     }
-    // What still uses it keeps it, and nobody else sees it.
+    // Current users keep the mount, and no other process sees it.
     let _ = Command::new("umount").arg("--lazy").arg(at).output();
 }
 
-/// A file system with one file: what an NBD server has.
+/// A file system with one file: the export of an NBD server.
 #[derive(Debug)]
 pub(super) struct Fuse {
     at: PathBuf,
@@ -32,10 +33,10 @@ pub(super) struct Fuse {
 }
 
 impl Fuse {
-    /// Mounts it.
+    /// Mounts the export.
     ///
     /// # Errors
-    /// When there is no FUSE here or the server refuses; with what was said.
+    /// If FUSE is not available or the server refuses; the message has the program's output.
     pub(super) fn new(socket: &Path, at: PathBuf) -> Result<Fuse, BenchError> {
         std::fs::create_dir(&at)?;
         let mut command = command_dying_with_parent("nbdfuse");
@@ -45,12 +46,12 @@ impl Fuse {
         Ok(Fuse { at, child: companion })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub(super) fn file(&self) -> PathBuf {
         self.at.join("nbd")
     }
 
-    /// The process that serves it.
+    /// Returns the process that serves it.
     pub(super) fn process(&self) -> u32 {
         self.child.process()
     }
@@ -69,21 +70,21 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Makes ext4 of a file and mounts it. The loop device reads and writes past the page cache, and is gone
-    /// when it is not mounted any more.
+    /// Creates ext4 on a file and mounts it. The loop device bypasses the page cache and is removed
+    /// with the mount.
     ///
     /// # Errors
-    /// When one of the steps fails; with what was said.
+    /// If one of the steps fails; the message has the program's output.
     pub(super) fn new(file: &Path, at: PathBuf) -> Result<Mount, BenchError> {
         std::fs::create_dir(&at)?;
         let attach = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
         let out = run_to_end(Command::new("losetup").args(attach).arg(file))?;
         let device = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-        // All of it now: nothing is to be initialized during the measurement.
+        // Initialize everything now rather than during the measurement.
         let now = ["-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
         let mounted = run_to_end(Command::new("mkfs.ext4").args(now).arg(&device))
             .and_then(|_| run_to_end(Command::new("mount").args(["-t", "ext4", &device]).arg(&at)));
-        // Of a device in use this only says that it is to go with the last use.
+        // For a device in use, this requests removal after its last use.
         let detached = run_to_end(Command::new("losetup").args(["--detach", &device]));
         let mount = mounted.map(|_| Mount { at })?;
         detached.map(|_| mount)

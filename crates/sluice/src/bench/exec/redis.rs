@@ -1,8 +1,8 @@
-//! Redis with an append-only file under YCSB's workload A with 10 clients: the NVMeDirect paper's table 2
-//! (evaluation: throughput +15 %, latency of reads −13 %, of updates −20 %, against the kernel).
+//! Redis with an append-only file under YCSB's workload A with 10 clients: [NVMeDirect16], table 2
+//! (throughput +15 %, read latency −13 %, update latency −20 %, relative to the kernel).
 //!
-//! With `appendfsync always` the paper's gains are bounds of the results: the paper's drive was behind the kernel's own
-//! driver, which only the bed `host file` is like.
+//! With `appendfsync always` the gains of the paper are bounds of the results. The paper's drive
+//! used the kernel's own driver; only the device `host file` is comparable.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const CLIENTS: usize = 10;
 /// YCSB's `recordcount`.
 const RECORDS: u64 = 1000;
 
-/// What one run of a server was like.
+/// Measurements of one run of a server.
 struct Sample {
     measured: Measured,
     usage: resource_usage::ResourceUsage,
@@ -70,7 +70,7 @@ fn sample(
     command.args(["--appenddirname", &format!("appends-{policy}-{number}")]);
     command.args(["--daemonize", "no", "--auto-aof-rewrite-percentage", "0"]);
     let mut server = ChildProcess::start(&mut command)?;
-    // A socket is there before anybody listens at it.
+    // A socket exists before the server listens on it.
     server.wait_until(|| UnixStream::connect(&socket).is_ok())?;
     let mut clients = Clients::connect(&socket, CLIENTS, RECORDS)?;
     clients.load()?;
@@ -83,7 +83,7 @@ fn sample(
     let before = resource_usage::usage_of(&processes);
     let measured = clients.run(effort.choose(Nanos::from_millis(3000), Nanos::from_millis(200)))?;
     let spent = resource_usage::usage_of(&processes) - before;
-    // It ends without an answer.
+    // The server ends without a reply.
     let _ = clients.ask(&[b"SHUTDOWN", b"NOSAVE"]);
     let status = server.wait()?;
     if !status.success() {
@@ -92,7 +92,7 @@ fn sample(
     Ok(Sample { measured, usage: spent })
 }
 
-/// The server's own process, out of what it says of itself.
+/// Returns the id of the server's process from its own information.
 fn process(info: &[u8]) -> Result<u32, BenchError> {
     let info = String::from_utf8_lossy(info);
     let number =

@@ -1,4 +1,4 @@
-//! [`ResourceUsage`]: what processes have used so far, as the kernel counts it (`proc(5)`).
+//! [`ResourceUsage`]: resource usage of processes, as the kernel counts it (`proc(5)`).
 
 use std::fs;
 use std::ops::{Add, Sub};
@@ -8,9 +8,9 @@ use clock::Nanos;
 /// CPU time and context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceUsage {
-    /// User and system, in steps of a clock tick.
+    /// User and system time, with the resolution of a clock tick.
     pub(super) cpu: Nanos,
-    /// Times that a thread has gone to sleep.
+    /// Number of times that a thread has gone to sleep.
     pub(super) sleeps: u64,
 }
 
@@ -31,19 +31,19 @@ impl Sub for ResourceUsage {
     }
 }
 
-/// Fields of `/proc/PID/stat`, counted behind the name: user, system, and the same of children waited for.
+/// Indices of the fields user and system in `/proc/PID/stat`, counted after the name.
 const OWN: [usize; 2] = [11, 12];
 const CHILDREN: [usize; 2] = [13, 14];
 
 fn ticks(stat: &str, fields: [usize; 2]) -> Nanos {
-    // The name may have spaces and brackets in it.
+    // The name may contain spaces and brackets.
     let behind = stat.rfind(')').map_or("", |at| &stat[at + 1..]);
     let words: Vec<&str> = behind.split_ascii_whitespace().collect();
     let sum: u64 = fields.iter().filter_map(|i| words.get(*i)?.parse::<u64>().ok()).sum();
     Nanos(sum * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
 }
 
-/// Of these processes together; one that is gone has used nothing.
+/// Returns the sum over these processes; a process that has ended counts as zero.
 pub(super) fn usage_of(processes: &[u32]) -> ResourceUsage {
     processes.iter().map(|process| process_usage(*process)).fold(ResourceUsage::default(), Add::add)
 }
@@ -60,7 +60,7 @@ fn process_usage(process: u32) -> ResourceUsage {
     ResourceUsage { cpu: ticks(&stat, OWN), sleeps: switches.sum() }
 }
 
-/// CPU time of this process's children, and theirs, that have ended and been waited for.
+/// Returns the CPU time of this process's descendants that have ended and been waited for.
 pub(super) fn children_cpu_time() -> Nanos {
     ticks(&fs::read_to_string("/proc/self/stat").unwrap_or_default(), CHILDREN)
 }

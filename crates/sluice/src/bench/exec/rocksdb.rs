@@ -1,8 +1,8 @@
-//! RocksDB's `db_bench`: filling with a sync per write, filling, and two threads that read at random while another
-//! writes as much on either side.
+//! RocksDB's `db_bench`: fill with a sync per write, fill, and two threads that read at random
+//! during writes at a fixed rate.
 //!
-//! Reads are direct, so that they come from what is below: the page cache of the kernel is not measured. The write
-//! buffer is small, so that there are tables to be read from.
+//! Reads are direct, so the page cache is not measured. The write buffer is small, so that there
+//! are tables to read from.
 
 use clock::Nanos;
 
@@ -21,21 +21,21 @@ const OPTIONS: [&str; 6] = [
     "--seed=1",
 ];
 
-/// A run of the program: what results call it, and what it does.
+/// A run of the program: its name in results, and its benchmark.
 struct Load {
     case: &'static str,
     benchmark: &'static str,
     arguments: Vec<String>,
 }
 
-/// What it was like: microseconds per operation, operations per second, and the CPU time of all of it.
+/// Measurements: microseconds per operation, operations per second, and the total CPU time.
 struct Sample {
     op: f64,
     rate: f64,
     cpu: Nanos,
 }
 
-/// In their order: the last reads what the one before it has filled.
+/// Returns the loads in order; the last one reads the data of the one before it.
 fn loads(effort: RunLength) -> [Load; 3] {
     let filled = effort.choose(50_000, 1000);
     let syncs = effort.choose(300, 10);
@@ -46,7 +46,7 @@ fn loads(effort: RunLength) -> [Load; 3] {
         arguments: arguments.to_vec(),
     };
     [
-        // Its own `fillsync` does a thousandth of what it is asked for.
+        // `fillsync` executes only a thousandth of the requested operations.
         of(
             "rocksdb, fill with a sync per write",
             "fillrandom",
@@ -61,7 +61,7 @@ fn loads(effort: RunLength) -> [Load; 3] {
                 format!("--reads={reads}"),
                 "--threads=2".to_owned(),
                 "--use_existing_db=1".to_owned(),
-                // Who writes as fast as it can has more and larger tables to read the faster it is.
+                // With unlimited writes, a faster path would have more and larger tables to read.
                 "--benchmark_write_rate_limit=4000000".to_owned(),
             ],
         ),
@@ -108,7 +108,8 @@ fn sample(place: &ProgramDir, load: &Load) -> Result<Sample, BenchError> {
     Ok(Sample { op, rate, cpu })
 }
 
-/// `NAME : 3.1 micros/op 320000 ops/sec …`: microseconds per operation, operations per second.
+/// Parses microseconds per operation and operations per second from `NAME : 3.1 micros/op 320000
+/// ops/sec …`.
 fn result(text: &str, name: &str) -> Option<(f64, f64)> {
     text.lines().find_map(|line| {
         let (who, numbers) = line.split_once(':')?;
@@ -117,11 +118,11 @@ fn result(text: &str, name: &str) -> Option<(f64, f64)> {
             let behind = words.iter().position(|word| *word == unit)?;
             words.get(behind.checked_sub(1)?)?.parse().ok()
         };
-        // It has a result for having done nothing, too.
+        // The program prints a result even if it executed no operation.
         if numbers.contains("(0 ops)") {
             return None;
         }
-        // What it says of its progress stands on the same line.
+        // Progress messages are on the same line.
         who.trim_end().ends_with(name).then(|| Some((at("micros/op")?, at("ops/sec")?)))?
     })
 }

@@ -1,4 +1,4 @@
-//! [`Rows`]: samples of both ways, as results of `sluice exec` beside the kernel.
+//! [`Rows`]: results of both paths, `sluice exec` and the kernel.
 
 use super::BENCH;
 use super::harness::BackingDevice;
@@ -7,18 +7,18 @@ use crate::bench::{BenchError, Measurement, Samples, Sink};
 /// Results of one case.
 pub(super) struct Rows<'a, 'w> {
     pub(super) sink: &'a mut Sink<'w>,
-    /// What the program does.
+    /// Load of the program.
     pub(super) case: String,
     pub(super) backing: BackingDevice,
 }
 
-/// Of both ways, in the order of `Way::ALL`.
+/// Samples of both paths, in the order of [`IoPath::ALL`](super::harness::IoPath::ALL).
 pub(super) type PairedSamples<T> = [Vec<T>; 2];
 
-/// What `turns` returned for two ways.
+/// Returns the samples of two interleaved paths.
 ///
 /// # Errors
-/// When it returned something else.
+/// If there are not exactly two.
 pub(super) fn pair<T>(samples: Vec<Vec<T>>) -> Result<PairedSamples<T>, BenchError> {
     samples.try_into().map_err(|_| BenchError::Thread("both ways"))
 }
@@ -28,10 +28,10 @@ impl Rows<'_, '_> {
         Samples::new(values).ok_or_else(|| BenchError::NoValue { case: self.case.clone(), metric })
     }
 
-    /// One number of every sample; `bound` says what it must be beside the kernel's.
+    /// Writes one metric of all samples; `bound` sets its bound relative to the kernel's value.
     ///
     /// # Errors
-    /// When one is no number, or the output fails.
+    /// If a value is not a number, or if the output fails.
     pub(super) fn push<T>(
         &mut self,
         (metric, unit): (&'static str, &'static str),
@@ -48,7 +48,7 @@ impl Rows<'_, '_> {
         self.sink.push(bound(row, kernel.median()))
     }
 
-    /// How far apart the middle half of the samples is, of both ways.
+    /// Writes the interquartile spread of the samples of both paths.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -69,7 +69,7 @@ impl Rows<'_, '_> {
     }
 }
 
-/// No bound.
+/// Sets no bound.
 pub(super) fn without_bound(row: Measurement, _: f64) -> Measurement {
     row
 }

@@ -1,4 +1,4 @@
-//! [`Server`]: `sluice serve` with one drive, of which NBD has one half and direct clients have the other.
+//! [`Server`]: `sluice serve` with one drive, half of it for NBD and half for direct clients.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::child_process::{ChildProcess, command_dying_with_parent};
 use super::setup;
 use crate::bench::BenchError;
 
-/// Sectors of 4096 bytes that either way has.
+/// Number of 4096-byte sectors of each half.
 const SECTORS: u64 = 1 << 18;
 
 /// A running server.
@@ -19,10 +19,10 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves the drive of a scenario's text; sockets and the scenario are in `dir`.
+    /// Serves the drive of a scenario's text, with the sockets and the scenario in `dir`.
     ///
     /// # Errors
-    /// When it does not start; with what it said.
+    /// If it does not start; the message has its output.
     pub(super) fn start(dir: &Path, drive: &str) -> Result<Server, BenchError> {
         let [scenario, nbd, socket] = ["drive.toml", "nbd.sock", "drive.sock"].map(|f| dir.join(f));
         let shares = format!(
@@ -34,27 +34,27 @@ impl Server {
         command.arg("serve").arg(&scenario).arg("--socket").arg(&socket);
         command.arg("--nbd").arg(format!("unix:{}", nbd.display()));
         let mut companion = ChildProcess::start(&mut command)?;
-        // A socket is there before anybody listens at it. The first to come to the other is a program that is
-        // started later.
+        // A socket exists before the server listens on it. The first client of the other socket is
+        // a program that is started later.
         companion.wait_until(|| socket.exists() && UnixStream::connect(&nbd).is_ok())?;
         Ok(Server { child: companion, nbd, socket })
     }
 
-    /// The socket that speaks NBD.
+    /// Returns the path of the NBD socket.
     pub(super) fn nbd(&self) -> &Path {
         &self.nbd
     }
 
-    /// The half for direct clients, as `sluice::open` takes it.
+    /// Returns the half for direct clients, in the form of `sluice::open`.
     ///
     /// # Errors
-    /// When the directory's name is not UTF-8.
+    /// If the directory's name is not UTF-8.
     pub(super) fn direct(&self) -> Result<String, BenchError> {
         let socket = self.socket.to_str().ok_or_else(|| setup("the directory is not UTF-8"))?;
         Ok(format!("sluice://{socket}#exec"))
     }
 
-    /// Its process.
+    /// Returns the id of its process.
     pub(super) fn process(&self) -> u32 {
         self.child.process()
     }

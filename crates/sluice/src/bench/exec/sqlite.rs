@@ -1,6 +1,6 @@
-//! SQLite's shell, inserting one row per transaction, with everything made durable (`synchronous = FULL`): the
-//! journal that is removed after every transaction, and the write-ahead log of one process alone (`locking_mode =
-//! EXCLUSIVE`), whose index is in its own memory.
+//! SQLite's shell with one row per transaction, all durable (`synchronous = FULL`). It measures the
+//! journal that is removed after every transaction, and the write-ahead log of a single process
+//! (`locking_mode = EXCLUSIVE`), which has its index in process memory.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -13,19 +13,20 @@ use super::rows::{PairedSamples, Rows, pair, without_bound};
 use super::{resource_usage, setup};
 use crate::bench::{BenchError, RunLength, Sink, interleave};
 
-/// Journals, and what chooses them.
+/// Journal modes, and the statements that select them.
 const JOURNALS: [(&str, &str); 2] = [
     ("delete", "PRAGMA journal_mode = DELETE;"),
     ("wal", "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"),
 ];
 
-/// What says the time, in seconds. SQLite's clock steps by a millisecond: what is measured takes many of them.
+/// Statement that prints the time in seconds. SQLite's clock has a resolution of a millisecond; the
+/// measurement takes many.
 const NOW: &str = "SELECT 'at', (julianday('now') - 2440587.5) * 86400.0;\n";
 
 struct Sample {
     inserts: u32,
     seconds: f64,
-    /// Of the whole run, start and end included.
+    /// CPU time of the complete run, including start and end.
     cpu: Nanos,
 }
 
@@ -67,7 +68,7 @@ fn sample(
     command.arg("-bail").arg(place.directory.join(name));
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn()?;
-    // What it says is less than a pipe holds.
+    // The statements are shorter than a pipe's buffer.
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(script.as_bytes())?;
     }
@@ -81,7 +82,7 @@ fn sample(
     Ok(Sample { inserts, seconds, cpu })
 }
 
-/// What it took, out of what it said; every row must be there.
+/// Returns the elapsed time from the output; checks that every row exists.
 fn seconds(said: &str, inserts: u32) -> Result<f64, BenchError> {
     let of = |what: &str| -> Vec<f64> {
         let line = |line: &str| line.strip_prefix(what)?.strip_prefix('|')?.parse().ok();

@@ -1,7 +1,7 @@
-//! [`Clients`]: YCSB's clients of Redis as its binding has them: a record is a hash of ten fields of 100 bytes, a
-//! read is `HGETALL`, an update `HSET` of one field. Each has a connection and one operation under way.
+//! [`Clients`]: YCSB's clients of Redis as in its binding. A record is a hash of ten fields of 100 bytes, a read is `HGETALL`, an update is `HSET` of one field. Each client has a connection and one operation in flight.
 //!
-//! One thread for all of them: the machine's cores are for the server and what is below it.
+//! One thread runs all clients, because the machine's cores are for the server and the layers
+//! below.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -18,16 +18,16 @@ use crate::bench::BenchError;
 
 /// Fields of a record (YCSB's `fieldcount`).
 const FIELDS: u64 = 10;
-/// Bytes of a field (YCSB's `fieldlength`).
+/// Size of a field in bytes (YCSB's `fieldlength`).
 const FIELD_BYTES: usize = 100;
-/// Records loaded at a time.
+/// Number of records loaded at a time.
 const BATCH: u64 = 100;
-/// What a read is answered: field names and values.
+/// Start of the reply to a read: field names and values.
 const RECORD: &[u8] = b"*20\r\n";
-/// How long an answer may take.
+/// Maximum time for a reply.
 const REPLY_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// What was measured.
+/// Measurements.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) operations: u64,
@@ -36,7 +36,7 @@ pub(super) struct Measured {
     pub(super) update: Histogram,
 }
 
-/// A command as Redis's protocol has it.
+/// Appends a command in Redis's protocol.
 fn command(to: &mut Vec<u8>, words: &[&[u8]]) {
     to.extend(format!("*{}\r\n", words.len()).bytes());
     for word in words {
@@ -46,10 +46,10 @@ fn command(to: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// Bytes of the reply that something begins with; `None` if there are more to come.
+/// Returns the length of the first reply; `None` if it is incomplete.
 ///
 /// # Errors
-/// What the server calls an error, or what is no reply.
+/// Errors of the server, and bytes that are not a reply.
 fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let line = String::from_utf8_lossy(&bytes[..end]);
@@ -78,7 +78,8 @@ struct Client {
 }
 
 impl Client {
-    /// Takes what has come; whether that is a whole reply. A read that is no whole record is an error.
+    /// Receives available bytes; returns whether a reply is complete. A read without a complete
+    /// record is an error.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<bool, BenchError> {
         let got = self.stream.read(buffer)?;
         if got == 0 {
@@ -95,7 +96,7 @@ impl Client {
     }
 }
 
-/// They.
+/// The clients of one server.
 pub(super) struct Clients {
     clients: Vec<Client>,
     rng: Rng,
@@ -105,10 +106,10 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// So many, of a server at a socket.
+    /// Connects `count` clients to a server at a socket.
     ///
     /// # Errors
-    /// When they cannot connect.
+    /// If they cannot connect.
     pub(super) fn connect(
         socket: &Path,
         count: usize,
@@ -131,17 +132,17 @@ impl Clients {
         }
     }
 
-    /// One command, and its reply.
+    /// Sends one command and returns its reply.
     ///
     /// # Errors
-    /// When the server says so, or is gone.
+    /// If the server returns an error or has ended.
     pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, BenchError> {
         self.out.clear();
         command(&mut self.out, words);
         self.replies(1)
     }
 
-    /// Sends what is to be sent, and takes replies.
+    /// Sends the pending bytes and receives replies.
     fn replies(&mut self, count: u64) -> Result<Vec<u8>, BenchError> {
         let client = self.clients.first_mut().ok_or_else(|| setup("no clients"))?;
         client.stream.write_all(&self.out)?;
@@ -162,7 +163,7 @@ impl Clients {
         Ok(got)
     }
 
-    /// Puts every record.
+    /// Inserts every record.
     ///
     /// # Errors
     /// As for [`ask`](Self::ask).
@@ -201,10 +202,10 @@ impl Clients {
         Ok(client.stream.write_all(&self.out)?)
     }
 
-    /// Workload A for a time.
+    /// Runs workload A for a time.
     ///
     /// # Errors
-    /// As for [`ask`](Self::ask), and when nothing is answered for long.
+    /// As for [`ask`](Self::ask), and if no reply arrives before the timeout.
     pub(super) fn run(&mut self, time: Nanos) -> Result<Measured, BenchError> {
         let ycsb = Ycsb::new(YcsbWorkload::A.mix(), self.records, Rng::new(2));
         let mut ycsb = ycsb.ok_or_else(|| setup("no records"))?;

@@ -1,4 +1,4 @@
-//! HIOPS figure 8: how long the interrupt's handler runs.
+//! [HIOPS14], figure 8: run time of the interrupt handler.
 
 use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::{Sample, median};
@@ -21,7 +21,7 @@ pub(super) fn run(
             for (metric, value) in [
                 ("cpu_p50", &(|s: &Sample| s.handler_cpu[0].0 as f64) as &dyn Fn(&Sample) -> f64),
                 ("cpu_p99", &|s| s.handler_cpu[1].0 as f64),
-                // Of each stretch; one that the machine disturbed does not count.
+                // Of each interval; an interval that was disturbed does not count.
                 ("cpu_max", &|s| s.handler_cpu[2].0 as f64),
                 ("wall_p99", &|s| s.handler_wall[1].0 as f64),
                 ("wall_max", &|s| s.handler_wall[2].0 as f64),

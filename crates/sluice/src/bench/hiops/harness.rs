@@ -1,4 +1,4 @@
-//! [`Rig`]: six drives on an AHCI controller, and threads that read from them at random.
+//! [`HiopsHarness`]: six drives on an AHCI controller, and threads that read from them at random.
 
 use std::io;
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use super::sample::Sample;
 use super::tasks::Tasks;
 use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength};
 
-/// Bytes of a request at most.
+/// Maximum size of a request in bytes.
 const REQUEST_BYTES_MAX: u32 = 64 << 10;
 
-/// Looks at the controller that one step of its bring-up may take: each yields the CPU.
+/// Maximum number of polls of the controller for one step of its initialization; each yields the
+/// CPU.
 const INIT_POLL_LIMIT: u64 = 10_000_000;
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BenchSetting {
-    /// How requests are issued and completed.
+    /// Issue and completion strategy.
     pub strategy: Strategy,
-    /// Threads that read.
+    /// Number of reading threads.
     pub threads: u32,
-    /// Bytes of each request.
+    /// Size of each request in bytes.
     pub bytes: u32,
 }
 
-/// What the threads are to do.
+/// Commands to the threads.
 #[derive(Debug)]
 struct ThreadControl {
     stop: AtomicBool,
@@ -45,7 +46,7 @@ struct ThreadControl {
     sectors: AtomicU32,
 }
 
-/// Drives, controller, contexts and threads, running.
+/// Running drives, controller, contexts and threads.
 #[derive(Debug)]
 pub struct HiopsHarness {
     blocking: Blocking<AhciPort>,
@@ -55,10 +56,10 @@ pub struct HiopsHarness {
     clock: RealClock,
     effort: RunLength,
     stopper: StopHandle,
-    /// One run of it is the controller's life.
+    /// Context of the controller, which runs it until the end.
     controller: InterruptContext,
     stopped: Receiver<io::Result<AhciStats>>,
-    /// The controller's thread, and the one that measures.
+    /// The controller's thread and the measuring thread.
     excluded_threads: [u32; 2],
 }
 
@@ -67,18 +68,18 @@ fn this_thread() -> u32 {
 }
 
 impl HiopsHarness {
-    /// Starts it, with room for `threads` threads.
+    /// Starts the harness with capacity for `threads` threads.
     ///
     /// # Errors
     /// [`BenchError`].
     pub fn start(threads: u16, effort: RunLength) -> Result<HiopsHarness, BenchError> {
-        // Who measures must not wait for those who are measured. A refusal costs precision only.
+        // The measuring thread must not wait for the measured ones. A failure only costs precision.
         let _ = rustix::process::setpriority_process(None, -20);
         let cores = AllowedCpus::allowed();
         let (host_cpu, last) = (cores.cpu(0), cores.count() - 1);
         let mut config = AhciConfig::hiops();
         for drive in config.drives.iter_mut().flatten() {
-            // A controller moves data without a CPU: its thread spends none on that either.
+            // A controller moves data without a CPU, so its thread does not spend CPU time on it.
             drive.data = SataData::Untouched;
         }
         let function = config.function()?;
@@ -93,11 +94,11 @@ impl HiopsHarness {
         let stopper = runner.stop_handle();
         let (tell, told) = sync_channel(1);
         let (answer, stopped) = sync_channel(1);
-        // Nobody takes hardware its time; on one CPU the host must have some.
+        // Hardware has its own time; on one CPU the host must get some.
         let priority = cores.has_two().then_some(1);
         let options = InterruptOptions { cpu: cores.cpu(last), priority };
         let controller = InterruptContext::start(options, move || {
-            // Who waits for these is gone only after a failure.
+            // The receiver is dropped only after a failure.
             let _ = tell.try_send(this_thread());
             let ran = runner.run(&mut controller);
             let _ = answer.try_send(ran.map(|()| controller.stats()));
@@ -126,7 +127,7 @@ impl HiopsHarness {
             let thread = thread::Builder::new().name("reader".into()).stack_size(128 << 10);
             running.push(thread.spawn(move || {
                 AllowedCpus::allowed().pin(0);
-                // Inherited from who measures.
+                // The priority is inherited from the measuring thread.
                 let _ = rustix::process::setpriority_process(None, 0);
                 read(queue.enter(), &orders, index as u32, sectors)
             })?);
@@ -145,19 +146,19 @@ impl HiopsHarness {
         })
     }
 
-    /// Threads that there are.
+    /// Returns the number of threads.
     pub fn threads(&self) -> u32 {
         self.threads.len() as u32
     }
 
-    /// Measures a stretch of time under `setting`.
+    /// Measures an interval under `setting`.
     ///
     /// # Errors
     /// [`BenchError`].
     pub fn measure(&mut self, setting: &BenchSetting) -> Result<Sample, BenchError> {
         self.set(setting)?;
         let (settle, stretch) = match setting.strategy.notify {
-            // It learns first.
+            // The hybrid strategy learns first.
             Notify::Hybrid(hybrid) => (hybrid.window * 10, hybrid.window * 30),
             _ => (Nanos::from_millis(25), Nanos::from_millis(160)),
         };
@@ -191,7 +192,7 @@ impl HiopsHarness {
         Ok(())
     }
 
-    /// Stops everything; returns how late the controller's completions were.
+    /// Stops all threads; returns the lateness of the controller's completions.
     ///
     /// # Errors
     /// [`BenchError::Thread`] if a thread has panicked.
@@ -212,9 +213,9 @@ impl HiopsHarness {
     }
 }
 
-/// A thread's life: reads at random while it is among the active; returns how often.
+/// Body of a thread: reads at random while it is active; returns the number of reads.
 fn read(mut waiter: Waiter<AhciPort>, orders: &ThreadControl, index: u32, sectors: u64) -> u64 {
-    // The slot's memory is there before it is measured, and so is the thread's own.
+    // Touch the memory of the slot and of the thread before the measurement.
     waiter.buffer().fill(0, REQUEST_BYTES_MAX as usize, index as u8);
     let all = REQUEST_BYTES_MAX / waiter.sector_bytes();
     let mut reads = 0;

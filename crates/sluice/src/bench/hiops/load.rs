@@ -1,4 +1,4 @@
-//! Interrupts, polling, and a hybrid of both, from one thread to 256 (HIOPS section 3.3 leaves the
+//! Interrupts, polling, and a hybrid of both, from one thread to 256 ([HIOPS14 §3.3] leaves the
 //! hybrid to future work).
 
 use block::completion::{Hybrid, Strategy};

@@ -1,19 +1,9 @@
-//! Group `hiops`: what completion strategies do for threads that wait (HIOPS section 4).
+//! Group `hiops`: completion strategies for threads that wait ([HIOPS14 §4]).
 //!
-//! | file | noun |
-//! |---|---|
-//! | [`rig`](Rig) | six drives on an AHCI controller, and threads that read from them |
-//! | [`sample`](Sample) | what one stretch of time with one strategy came to |
-//! | [`tasks`](Tasks) | context switches and CPU time of the host's threads |
-//! | `throughput` | figure 7: I/Os per second by request size |
-//! | `handler` | figure 8: how long the interrupt's handler runs |
-//! | `interval` | figure 9: the poll interval, with and without cooperation |
-//! | `load` | what the paper leaves to do: a hybrid, from 1 thread to 256 |
-//!
-//! The controller's thread has the last CPU, as hardware would; all contexts and threads of the host
-//! have the first. On a machine with two CPUs the host is therefore a machine with one: what cores
-//! do for each other cannot be seen, what context switches cost can. One set-up serves all
-//! measurements, and strategies take turns on it.
+//! The controller's thread has the last CPU, as hardware would; all contexts and threads of the
+//! host share the first. On a machine with two CPUs the host is therefore a single-core machine. It
+//! shows the cost of context switches, but not the benefit of several cores. One harness serves all
+//! measurements, with the strategies interleaved.
 
 mod handler;
 mod harness;
@@ -34,10 +24,10 @@ use super::{BenchError, Measurement, RunLength, Sink};
 
 const BENCH: &str = "hiops";
 
-/// The interval of *Poll I/O* where no other is said: HIOPS section 3.3 polls every 16 to 32 µs.
+/// Default interval of *Poll I/O*: [HIOPS14 §3.3] polls every 16 to 32 µs.
 const INTERVAL: Nanos = Nanos::from_micros(16);
 
-/// The load of HIOPS figures 7 to 9.
+/// Number of threads in figures 7 to 9 of [HIOPS14].
 const THREADS: u32 = 128;
 
 /// Measures the group.
@@ -59,7 +49,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The first three steps of figure 8 in addition to the baseline, in the paper's words.
+/// The baseline, and the first three steps of figure 8, with the paper's names.
 const STEPS: [(&str, Strategy); 4] = [
     ("SCSI", Strategy::SCSI),
     ("non-blocking", Strategy::NON_BLOCKING),
@@ -67,7 +57,7 @@ const STEPS: [(&str, Strategy); 4] = [
     ("+coop", Strategy::HIOPS_IRQ),
 ];
 
-/// A size in the paper's words.
+/// Formats a size as in the paper.
 fn kilobytes(bytes: u32) -> String {
     if bytes < 1024 {
         format!("{} KB", f64::from(bytes) / 1024.0)

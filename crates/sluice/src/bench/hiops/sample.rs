@@ -1,4 +1,4 @@
-//! [`Sample`]: what one stretch of time with one strategy came to.
+//! [`Sample`]: measurements of one interval with one strategy.
 
 use block::completion::{CompletionStats, ContextKind, ContextStats};
 use clock::Nanos;
@@ -6,14 +6,14 @@ use clock::Nanos;
 use super::tasks::Tasks;
 use crate::bench::{BenchError, Samples};
 
-/// A stretch of time.
+/// Measurements of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
-    /// Requests finished.
+    /// Number of completed requests.
     pub requests: u64,
-    /// Of them without success.
+    /// Number of those that failed.
     pub failed: u64,
-    /// Requests finished per second.
+    /// Completed requests per second.
     pub iops: f64,
     /// Bytes read per second.
     pub bytes_per_second: f64,
@@ -29,19 +29,19 @@ pub struct Sample {
     pub stolen: f64,
     /// Runs of the interrupt's handler per request.
     pub handler_runs_per_io: f64,
-    /// Completions that a run of the handler found.
+    /// Completions found per run of the handler.
     pub handler_found_per_run: f64,
-    /// CPU time of the handler's runs: half took no longer, 99 of 100, and none.
+    /// CPU time of the handler's runs: median, 99th percentile and maximum.
     pub handler_cpu: [Nanos; 3],
-    /// The same by wall clock.
+    /// Wall-clock time of the handler's runs: median, 99th percentile and maximum.
     pub handler_wall: [Nanos; 3],
-    /// Share of the time that a hybrid polled.
+    /// Share of the time for which a hybrid polled.
     pub polling: f64,
 }
 
 impl Sample {
-    /// What came between two looks `time` apart, where runs were counted from the first on. `tasks` is
-    /// what the threads came to in a time of its own, as reading it takes a while.
+    /// Returns the difference of two readings that are `time` apart, with handler runs counted from
+    /// the first. `tasks` covers an interval of its own, because reading it takes time.
     pub fn from_difference(
         before: &CompletionStats,
         after: &CompletionStats,
@@ -85,7 +85,7 @@ impl Sample {
     }
 }
 
-/// The median over samples of what `of` says.
+/// Returns the median of `of` over samples.
 pub(super) fn median(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Result<f64, BenchError> {
     let no_value = || BenchError::NoValue { case: "hiops".into(), metric: "sample" };
     Samples::new(samples.iter().map(of).collect()).map(|s| s.median()).ok_or_else(no_value)

@@ -1,31 +1,31 @@
 //! [`Tasks`]: context switches and CPU time of the host's threads, from `/proc/self/task`.
 //!
-//! `getrusage` counts the whole process, the controller's thread included, which stands for other
-//! hardware.
+//! `getrusage` counts the complete process, including the controller's thread, which stands for
+//! other hardware.
 
 use std::fs;
 use std::io;
 
 use clock::{Nanos, RealClock};
 
-/// What the threads of this process have come to, but for some.
+/// Sums over the threads of this process, without the excluded ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
     /// Context switches because the thread had nothing to do.
     pub voluntary: u64,
-    /// Context switches because another one was to run.
+    /// Context switches because another thread was scheduled.
     pub involuntary: u64,
     /// CPU time.
     pub cpu: Nanos,
-    /// When half of it was read; of a difference, the time between.
+    /// Time in the middle of the reading; for a difference, the time between.
     pub time: Nanos,
 }
 
 impl Tasks {
-    /// Everything so far, without the threads `except`.
+    /// Returns the sums so far, without the threads `except`.
     ///
     /// # Errors
-    /// When `/proc` does not have it.
+    /// If `/proc` does not provide them.
     pub fn read(clock: RealClock, except: &[u32]) -> io::Result<Tasks> {
         let (mut tasks, begin) = (Tasks::default(), clock.now());
         for entry in fs::read_dir("/proc/self/task")? {
@@ -34,7 +34,7 @@ impl Tasks {
             if id.is_some_and(|id: u32| except.contains(&id)) {
                 continue;
             }
-            // A thread may end in between.
+            // A thread may have ended meanwhile.
             let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
             for line in status.lines() {
                 let Some((key, value)) = line.split_once(':') else { continue };
@@ -45,7 +45,7 @@ impl Tasks {
                 };
                 *into += value.trim().parse::<u64>().unwrap_or(0);
             }
-            // Without it (a kernel without schedstats) CPU time is not known.
+            // On a kernel without schedstats, CPU time is unknown.
             if let Ok(time) = fs::read_to_string(entry.path().join("schedstat")) {
                 let on_cpu = time.split(' ').next().and_then(|ns| ns.parse().ok());
                 tasks.cpu += Nanos(on_cpu.unwrap_or(0));
@@ -55,7 +55,7 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// What has come since `before`.
+    /// Returns the difference to `before`.
     #[must_use]
     pub fn since(self, before: Tasks) -> Tasks {
         Tasks {
@@ -66,7 +66,7 @@ impl Tasks {
         }
     }
 
-    /// Context switches of either kind.
+    /// Returns the context switches of both kinds.
     pub fn switches(&self) -> u64 {
         self.voluntary + self.involuntary
     }

@@ -1,4 +1,4 @@
-//! HIOPS figure 7: I/Os per second by request size.
+//! [HIOPS14], figure 7: I/Os per second by request size.
 
 use block::completion::Strategy;
 
@@ -37,7 +37,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Beside I/Os per second: what they cost, and what may have bound them.
+/// Writes the cost of the I/Os, and possible bottlenecks.
 pub(super) fn push_bottleneck(
     case: &str,
     samples: &[Sample],

@@ -1,9 +1,8 @@
-//! [`Client`]: who carries YCSB's operations out on a key-value target: so many at a time, the next as
-//! soon as one ends.
+//! [`Client`]: executes YCSB's operations on a key-value target, with a fixed number in flight.
 //!
-//! A component like any other (rule R2). An operation is timed from its submission to its end, all of
-//! its requests included: a scan is as many reads as it has records, begun together; a
-//! read-modify-write is a read and, when that has ended, an update.
+//! The client is a component (ARCHITECTURE.md, R2). The latency of an operation is from its
+//! submission to the completion of all its requests. A scan is one read per record, issued
+//! together. A read-modify-write is a read followed by an update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,29 +16,29 @@ use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
 use super::harness::{VirtualHost, setup};
 use crate::bench::BenchError;
 
-/// What the client is to do.
+/// Task of the client.
 #[derive(Debug)]
 pub enum Task {
-    /// Put so many records: the load phase.
+    /// Inserts this many records: the load phase.
     Load(u64),
-    /// Carry so many operations out.
+    /// Executes this many operations.
     Run(Box<Ycsb>, u64),
-    /// Bring to the media what was put, which counts as an operation.
+    /// Makes all records durable; counts as an operation.
     Sync,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OperationSlot {
-    /// None for a sync.
+    /// `None` for a sync.
     operation: Option<Operation>,
     started: Nanos,
-    /// Requests that have not ended.
+    /// Number of requests that have not completed.
     requests_remaining: u32,
-    /// An update that follows.
+    /// Whether an update follows.
     has_update_pending: bool,
 }
 
-/// Who works on the target.
+/// Client of the target.
 #[derive(Debug)]
 pub struct Client {
     kv: Kv,
@@ -47,7 +46,7 @@ pub struct Client {
     issued: u64,
     completed: u64,
     slots: Vec<Option<OperationSlot>>,
-    /// Requests that the target had no room for.
+    /// Requests that the target had no capacity for.
     deferred: Vec<KvRequest>,
     value_bytes: u64,
     buffer_bytes: u64,
@@ -55,41 +54,41 @@ pub struct Client {
     histograms: BTreeMap<OperationKind, Histogram>,
     started: Option<Nanos>,
     last_completion: Nanos,
-    /// Requests that failed, and the first error.
+    /// Number of failed requests, and the first error.
     failed: u64,
     error: Option<KvError>,
-    /// In real time: what durations are read from, because one poll does many things.
+    /// Clock for latencies in real time, because one poll processes many requests.
     clock: Option<RealClock>,
-    /// Whether something is to be begun without waiting for the target.
+    /// Whether an operation can be issued without waiting for the target.
     can_begin: bool,
 }
 
-/// What a client has measured.
+/// Measurements of a client.
 #[derive(Debug)]
 pub struct Measured {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// From the first begin to the last end.
+    /// From the first issue to the last completion.
     pub time: Nanos,
-    /// Durations by kind.
+    /// Latencies by kind.
     pub histograms: BTreeMap<OperationKind, Histogram>,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub failed: u64,
     /// The first error.
     pub error: Option<KvError>,
 }
 
 impl Client {
-    /// A client with `depth` operations at a time, of values of `value_bytes`.
+    /// Returns a client with `depth` operations in flight and values of `value_bytes`.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// If there is no memory.
     pub fn new(kv: Kv, depth: u32, value_bytes: u64) -> Result<Client, BenchError> {
         let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE_BYTES as u64);
         let bytes = buffer_bytes * u64::from(depth);
         let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
         let memory = SharedRegion::anonymous(bytes)?;
-        // Not all zeros, and not the same in every buffer.
+        // Fill buffers with different data that is not zero.
         for (i, at) in (0..).zip((0..bytes).step_by(8)) {
             memory.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
         }
@@ -114,7 +113,7 @@ impl Client {
         })
     }
 
-    /// Begins a task; the one before must be done.
+    /// Starts a task; the previous one must be done.
     pub fn begin(&mut self, task: Task) {
         (self.task, self.issued, self.completed) = (task, 0, 0);
         (self.started, self.failed, self.error) = (None, 0, None);
@@ -122,7 +121,7 @@ impl Client {
         self.can_begin = true;
     }
 
-    /// Time is real from now on.
+    /// Switches to real time.
     pub fn run_in_real_time(&mut self, clock: RealClock) {
         self.clock = Some(clock);
     }
@@ -131,12 +130,12 @@ impl Client {
         self.clock.map_or(now, |clock| clock.now())
     }
 
-    /// The target.
+    /// Returns the target.
     pub fn kv(&self) -> &Kv {
         &self.kv
     }
 
-    /// What was measured of the task.
+    /// Returns the measurements of the task.
     pub fn take_measured(&mut self) -> Measured {
         Measured {
             operations: self.completed,
@@ -164,7 +163,7 @@ impl Client {
         Key::new(record_key(record).as_bytes()).ok()
     }
 
-    /// Begins operations until as many are under way as may be.
+    /// Issues operations up to the maximum number in flight.
     fn fill(&mut self, now: Nanos) {
         self.can_begin = false;
         while self.deferred.is_empty() && self.issued < self.total() {

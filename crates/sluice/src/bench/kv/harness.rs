@@ -1,4 +1,4 @@
-//! [`Rig`]: a drive and a key-value target on it, neither of which lets time pass while it comes up.
+//! [`KvHarness`]: a drive with a key-value target, initialized without advancing time.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use crate::bench::BenchError;
 use crate::scenario::{DriveSpec, Target};
 use crate::stack::named_target::{self, NamedError};
 
-/// Polls of the drive that an admin command may take.
+/// Maximum number of polls of the drive for one admin command.
 const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 
-/// Entries of the queue pair, unless the drive has fewer.
+/// Number of entries of the queue pair, unless the drive supports fewer.
 const DEPTH: u16 = 4096;
 
-/// A drive and a key-value target. They meet at the queue pair and nowhere else (rule R1).
+/// A drive and a key-value target, which share only the queue pair (ARCHITECTURE.md, R1).
 #[derive(Debug)]
 pub struct KvHarness {
     /// The drive.
     pub drive: Controller,
     /// The target.
     pub kv: Kv,
-    /// The connection, to set wakers on.
+    /// The port between drive and target, to set wakers on.
     pub port: Arc<Port>,
-    /// The admin queue, which lives as long as the rig.
+    /// The admin queue, which lives as long as the harness.
     pub controller: ControllerHandle,
 }
 
-/// Why a named target cannot be measured.
+/// Error of measuring a named target.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedHarnessError {
-    /// It could not be found, or is something else.
+    /// The target does not exist, or has another kind.
     #[error(transparent)]
     Named(#[from] NamedError),
-    /// It could not be opened.
+    /// The target cannot be opened.
     #[error("target {target} of drive {drive}: {why}")]
     Open {
         /// Name of the drive.
@@ -48,7 +48,7 @@ pub enum NamedHarnessError {
         /// Why.
         why: String,
     },
-    /// Somebody's records are in it.
+    /// The target is not empty.
     #[error(
         "target {target} of drive {drive} holds {records} records, and the bench would mix its own with \
          them: take an empty target"
@@ -58,12 +58,12 @@ pub enum NamedHarnessError {
         drive: String,
         /// Name of the target.
         target: String,
-        /// Records in it.
+        /// Number of records in it.
         records: u64,
     },
 }
 
-/// What went wrong with a bench, in words.
+/// Converts an error of a benchmark.
 pub(crate) fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Setup(error.to_string())
 }
@@ -72,8 +72,8 @@ impl KvHarness {
     /// Powers the drive on and opens the target on all of its chunks.
     ///
     /// # Errors
-    /// A drive that is not open-channel or keeps no data, and whatever else keeps the two from coming
-    /// up.
+    /// If the drive is not open-channel or does not store data, and if drive or target cannot be
+    /// initialized.
     pub fn build(plan: &DriveSpec, config: KvConfig) -> Result<KvHarness, BenchError> {
         let name = &plan.config.name;
         if plan.config.personality != PersonalityKind::OpenChannel {
@@ -84,11 +84,11 @@ impl KvHarness {
         KvHarness::on_drive(drive, config)
     }
 
-    /// Powers the drive on and opens the target of this name in its partition table, of kind `kv` and
-    /// without a record.
+    /// Powers the drive on and opens the target with this name in its partition table. It must be
+    /// of kind `kv` and empty.
     ///
     /// # Errors
-    /// [`NamedHarnessError`]; what is refused changes nothing on the media.
+    /// [`NamedHarnessError`]; a refused open does not modify the media.
     pub fn named(
         plan: &DriveSpec,
         name: &str,
@@ -145,10 +145,10 @@ impl KvHarness {
         Ok(KvHarness { drive, kv, port, controller })
     }
 
-    /// Opens the target on a drive that has power.
+    /// Opens the target on a powered-on drive.
     ///
     /// # Errors
-    /// As [`build`](Rig::build).
+    /// As for [`build`](KvHarness::build).
     pub fn on_drive(mut drive: Controller, config: KvConfig) -> Result<KvHarness, BenchError> {
         let depth = DEPTH.min(drive.config().controller.queue_depth);
         let port = drive.attach()?;
@@ -173,14 +173,14 @@ impl KvHarness {
     }
 }
 
-/// A host that works on a drive in virtual time until it is done.
+/// A host that uses a drive in virtual time until it has finished.
 pub(crate) trait VirtualHost: Component {
-    /// Whether it is.
+    /// Returns whether the host has finished.
     fn is_done(&self) -> bool;
 }
 
-/// Lets a host and a drive take turns until the host is done. Returns whether it is: if not, nothing is
-/// left to happen.
+/// Co-simulates host and drive until the host has finished. Returns `false` if nothing can make
+/// progress before.
 pub(crate) fn run_to_end(
     runner: &mut VirtualRunner,
     host: &mut dyn VirtualHost,
@@ -198,7 +198,8 @@ pub(crate) fn run_to_end(
         if host.is_done() {
             return true;
         }
-        // A host hears of a drive only by completions: until there is one it has nothing to do.
+        // Completions are the only input of a host from its drive: until there is one, it has
+        // nothing to do.
         let (wanted, posted) = (host.deadline(), drive.posted());
         loop {
             let due = drive.deadline();

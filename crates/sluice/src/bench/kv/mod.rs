@@ -1,11 +1,4 @@
-//! `sluice kv bench`: the key-value target (thesis section 6.4.3 and Table 4).
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`rig`](Rig) | a drive and a key-value target on it |
-//! | [`client`](Client) | who carries YCSB's operations out, in virtual or in real time |
-//! | [`ycsb`] | workloads A to F: operations per second, latencies |
-//! | [`puts`] | values of a chunk through kv and through pblk: throughput and the host's CPU |
+//! `sluice kv bench`: benchmarks of the key-value target ([Thesis15 ch. 6 §4.4], table 4).
 
 pub mod client;
 pub mod harness;
@@ -15,5 +8,5 @@ pub mod ycsb;
 pub use client::Client;
 pub use harness::KvHarness;
 
-/// The name of the bench in results.
+/// Name of the benchmark in results.
 pub(crate) const BENCH: &str = "kv";

@@ -1,13 +1,13 @@
-//! Values of one chunk through kv and through pblk, on the same drive with the same values: what the
-//! thesis compares in Table 4 (1 MB sequential writes on a null device: 44.7 against 28.1 GB/s, 50.0
-//! against 67.2 % of kernel time).
+//! Chunk-sized values through kv and through pblk, on the same drive with the same values. The
+//! comparison is table 4 of [Thesis15 ch. 6]: 1 MB sequential writes on a null device, 44.7 against
+//! 28.1 GB/s, and 50.0 against 67.2 % of kernel time.
 //!
-//! Two questions. *Throughput in virtual time*: what the drive can do when one or the other manages it,
-//! first while it fills up, then when values are overwritten at random. *The host's CPU in real time*:
-//! the CPU time of the calls into the target, with the drive's own work done between them and not
-//! counted, the median of several rounds in turns; contents are kept, so that whoever copies pays for it. pblk copies every value into its
-//! write buffer; kv writes whole chunks from where they are, and makes a checksum of each unless it is
-//! told not to.
+//! *Throughput in virtual time* is the drive's throughput under each target, first while it fills,
+//! then with random overwrites of values. *The host's CPU in real time* is the CPU time of calls
+//! into the target, as the median of several interleaved rounds. The drive's work runs between the
+//! calls and is not counted. Data is stored, so a target pays for its copies. pblk copies every
+//! value into its write buffer. kv writes complete chunks from the caller's memory, and by default
+//! computes a checksum of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,19 +27,20 @@ use crate::bench::{BenchError, Measurement, RunLength, Samples, Sink, interleave
 use crate::scenario::{DriveSpec, Scenario, Target};
 use crate::stack::{Stack, StackDevice};
 
-/// The drive, unless a scenario gives one: the LightNVM paper's, with chunks of 1 MB as the thesis has
-/// them, and fewer of everything so that contents fit in memory.
+/// Drive used if no scenario is given: that of [LightNVM17], with chunks of 1 MB as in [Thesis15],
+/// and a smaller geometry so that data fits in memory.
 pub const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\
                          geometry = { channels = 4, pus = 4, pages = 16, chunks = 32 }\n";
 
-/// Values at a time.
+/// Number of values in flight.
 const DEPTH: usize = 32;
 
-/// Table 4: throughput of kv over that of the page-mapped target, and time in the kernel.
+/// Table 4 of [Thesis15 ch. 6]: throughput of kv over that of the page-mapped target, and time in
+/// the kernel.
 const THESIS_THROUGHPUT: f64 = 44.7 / 28.1;
 const THESIS_CPU: f64 = 50.01 / 67.20;
 
-/// What takes values.
+/// A store of values.
 trait ValueStore: std::fmt::Debug {
     fn put(
         &mut self,
@@ -50,7 +51,7 @@ trait ValueStore: std::fmt::Debug {
     ) -> Result<(), BenchError>;
     fn sync(&mut self, now: Nanos, tag: u64) -> Result<(), BenchError>;
     fn poll(&mut self, now: Nanos) -> bool;
-    /// A request's tag, and whether it succeeded.
+    /// Returns the tag of a completed request, and whether it succeeded.
     fn reap(&mut self) -> Option<(u64, bool)>;
     fn deadline(&self) -> Nanos;
 }
@@ -80,7 +81,7 @@ impl ValueStore for Kv {
     }
 }
 
-/// Values side by side on a block device.
+/// Adjacent values on a block device.
 #[derive(Debug)]
 struct BlockValueStore {
     device: StackDevice,
@@ -113,16 +114,16 @@ impl ValueStore for BlockValueStore {
     }
 }
 
-/// Which value is put next.
+/// Order of values.
 #[derive(Debug)]
 enum PutOrder {
-    /// One after the other.
+    /// Sequential.
     Sequence,
-    /// Any of so many.
+    /// Random, out of this many.
     Random(u64, Rng),
 }
 
-/// Puts values, so many at a time, and syncs at the end.
+/// Puts values with a fixed number in flight, and syncs at the end.
 #[derive(Debug)]
 struct Putter {
     store: Box<dyn ValueStore>,
@@ -136,17 +137,17 @@ struct Putter {
     total: u64,
     synced: bool,
     failed: u64,
-    /// Time in the store's calls, if it is measured.
+    /// Time in the store's calls, if measured.
     clock: Option<Duration>,
 }
 
-/// CPU time of the calling thread: what others do on the machine does not count.
+/// Returns the CPU time of the calling thread, which excludes other programs.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The tag of the sync.
+/// Tag of the sync.
 const SYNC: u64 = DEPTH as u64;
 
 impl Putter {
@@ -245,7 +246,7 @@ impl VirtualHost for Putter {
     }
 }
 
-/// One of the ways to put values.
+/// Kind of store for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreKind {
     Pblk,
@@ -262,11 +263,11 @@ impl StoreKind {
     }
 }
 
-/// What is held as long as a way is used.
+/// Objects that live as long as a store is used.
 struct PutHarness {
     putter: Putter,
     drive: Controller,
-    /// Values that can be there at a time, of so many bytes.
+    /// Number of values that fit into the store, and their size in bytes.
     capacity: u64,
     _controller: Option<driver::ControllerHandle>,
 }
@@ -296,7 +297,7 @@ fn build_harness(
     Ok(PutHarness { putter, drive, capacity, _controller: None })
 }
 
-/// Sectors of a chunk, as the host sees it.
+/// Returns the sectors of a chunk as the host sees it.
 fn drive_chunk_sectors(plan: &DriveSpec) -> Result<u32, BenchError> {
     match &plan.config.media {
         media::MediaConfig::Nand(nand) => Ok(nand.host_geometry().sectors),
@@ -304,13 +305,13 @@ fn drive_chunk_sectors(plan: &DriveSpec) -> Result<u32, BenchError> {
     }
 }
 
-/// Times of one way: while the drive fills up, and when values are overwritten.
+/// Times of one store: while the drive fills, and with overwrites.
 struct PutTimes {
     fill: f64,
     overwrite: f64,
 }
 
-/// Seconds per value. In virtual time those of the drive, else those of the host's calls.
+/// Returns seconds per value: of the drive in virtual time, otherwise of the host's calls.
 fn measure_times(
     bed: &mut PutHarness,
     live: u64,
@@ -336,16 +337,16 @@ fn measure_times(
         Ok(seconds / total as f64)
     };
     let fill = phase(PutOrder::Sequence, live, real)?;
-    // Until it is the same from round to round.
+    // Repeat until the result is the same in each round.
     phase(PutOrder::Random(live, Rng::new(1)), 2 * live, false)?;
     let overwrite = phase(PutOrder::Random(live, Rng::new(2)), rounds * live, real)?;
     Ok(PutTimes { fill, overwrite })
 }
 
-/// Compares the ways on the drive of `plan`, or on the thesis's.
+/// Compares the stores on the drive of `plan`, or on the default drive.
 ///
 /// # Errors
-/// When a rig does not come up, or a request fails.
+/// If a harness cannot be initialized, or if a request fails.
 pub fn run(
     plan: Option<&DriveSpec>,
     config: KvConfig,
@@ -357,7 +358,7 @@ pub fn run(
     let ways =
         [StoreKind::Pblk, StoreKind::Kv { checksum: true }, StoreKind::Kv { checksum: false }];
     let bytes = f64::from(drive_chunk_sectors(plan)?) * sector_bytes(plan);
-    // As much as the smaller of them holds, and a tenth less.
+    // The capacity of the smaller store, less a tenth.
     let capacities = [
         build_harness(plan, StoreKind::Pblk, config)?.capacity,
         build_harness(plan, ways[1], config)?.capacity,
@@ -367,7 +368,7 @@ pub fn run(
     let size = format!("{:.2} MB", bytes / f64::from(1 << 20));
     for real in [false, true] {
         let ways = if real { &ways[..] } else { &ways[..2] };
-        // Virtual time is the same every time.
+        // Virtual time is the same in each run.
         let repeats = if real { effort.choose(5, 1) } else { 1 };
         let laps = effort.choose(2, 1);
         let measured = match real {
@@ -402,13 +403,13 @@ pub fn run(
     Ok(())
 }
 
-/// What was measured of one way in one phase.
+/// Measurement of one store in one phase.
 struct Row {
     case: String,
     bytes: f64,
-    /// Per value.
+    /// Seconds per value.
     seconds: f64,
-    /// pblk's.
+    /// Value of pblk.
     reference: Option<f64>,
     real: bool,
 }

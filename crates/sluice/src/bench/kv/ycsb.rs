@@ -1,9 +1,9 @@
-//! YCSB's workloads A to F on the key-value target: operations per second and latencies, in virtual
-//! time, or with `real` in real time with the drive on a thread of its own.
+//! YCSB's workloads A to F on the key-value target: operations per second and latencies. They run
+//! in virtual time, or with `real` in real time with the drive on a thread of its own.
 //!
-//! Records are put before anything is measured, in no time. The host's own work takes none of the
-//! virtual time: what is measured is the drive and how the target uses it. Every workload begins with
-//! a target of its own, freshly loaded.
+//! Records are loaded with zero latency before the measurement. The host takes no virtual time, so
+//! the result shows the drive and its use by the target. Every workload starts with a freshly
+//! loaded target of its own.
 
 use clock::{Component, IdlePolicy, RealClock, RealRunner, VirtualRunner};
 use drive::Controller;
@@ -16,27 +16,27 @@ use super::client::{Client, Measured, Task};
 use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
 use crate::bench::{BenchError, Measurement, Sink};
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct YcsbRun {
-    /// Records that are there at the start.
+    /// Number of records at the start.
     pub records: u64,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Bytes of a record's value.
+    /// Size of a record's value in bytes.
     pub value_bytes: u64,
-    /// Operations at a time.
+    /// Number of operations in flight.
     pub depth: u32,
-    /// Real time, not virtual.
+    /// Real time instead of virtual time.
     pub real: bool,
-    /// What is random derives from it.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// Runs a workload on a rig whose target is empty.
+/// Runs a workload on a harness with an empty target.
 ///
 /// # Errors
-/// When a request fails.
+/// If a request fails.
 pub fn run(
     rig: KvHarness,
     workload: YcsbWorkload,
@@ -53,8 +53,8 @@ pub fn run(
         return Err(BenchError::Thread("the load phase"));
     }
     check_complete(workload, "load", &client.take_measured())?;
-    // What is still in memory is written before the time starts, as what is then is when it has ended:
-    // write amplification is that of what was put meanwhile.
+    // Write buffered records before the measurement, as at its end. Write amplification then covers
+    // exactly the records of the measurement.
     client.begin(Task::Sync);
     if !run_to_end(&mut runner, &mut client, &mut drive) {
         return Err(BenchError::Thread("the sync behind the load phase"));
@@ -140,7 +140,7 @@ pub fn run(
     sink.push(Measurement::new(BENCH, case, "live_ratio", after.live_ratio(), ""))
 }
 
-/// Sees that the records can be on the drive at all, before they are put there one by one.
+/// Checks that the drive can hold the records before they are loaded one by one.
 fn check_fit(drive: &Controller, run: &YcsbRun) -> Result<(), BenchError> {
     let sector_bytes = match &drive.config().media {
         MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
@@ -160,7 +160,7 @@ fn check_fit(drive: &Controller, run: &YcsbRun) -> Result<(), BenchError> {
     )))
 }
 
-/// Every request must have succeeded: times of failures are no results.
+/// Checks that every request succeeded: times of failures are not results.
 fn check_complete(
     workload: YcsbWorkload,
     phase: &str,

@@ -1,15 +1,15 @@
-//! What a program without queue pairs would use to hand commands to another thread and get answers
-//! back: queues behind a lock, with a condition variable to wait on, and the channel of the standard
-//! library. Entries are as large as those of the wire.
+//! Alternatives to queue pairs for passing commands to another thread: queues behind a lock with a
+//! condition variable, and the channel of the standard library. Entries have the size of NVMe
+//! entries.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// As large as a submission queue entry.
+/// An entry with the size of a submission queue entry.
 pub type Entry = [u64; 8];
-/// As large as a completion queue entry.
+/// An entry with the size of a completion queue entry.
 pub type Answer = [u64; 2];
 
 /// A queue behind a lock, with a condition variable for the reader.
@@ -31,12 +31,12 @@ impl<T> Locked<T> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a reader that looks again and again.
+    /// Pushes for a busy-polling reader.
     fn push(&self, value: T) {
         self.lock().push_back(value);
     }
 
-    /// For a reader that may sleep: the notification is a system call, sleeping or not.
+    /// Pushes for a reader that may sleep; the notification is a system call in either case.
     fn push_and_wake(&self, value: T) {
         self.push(value);
         self.filled.notify_one();
@@ -57,7 +57,7 @@ impl<T> Locked<T> {
     }
 }
 
-/// Commands one way and answers the other, both behind locks.
+/// Queues behind locks for commands and for answers.
 #[derive(Debug, Default)]
 pub struct LockedQueues {
     commands: Locked<Entry>,
@@ -65,7 +65,7 @@ pub struct LockedQueues {
 }
 
 impl LockedQueues {
-    /// A batch there and back, both ends on this thread.
+    /// Sends a batch and its answers, with both ends on this thread.
     pub fn batch(&self, batch: u16) {
         for i in 0..u64::from(batch) {
             self.commands.push(black_box([i; 8]));
@@ -78,13 +78,14 @@ impl LockedQueues {
         }
     }
 
-    /// One command there and its answer back; the other end runs [`serve`](LockedQueues::serve).
+    /// Sends one command and receives its answer; the other end runs
+    /// [`serve`](LockedQueues::serve).
     pub fn round_trip(&self, number: u64) -> Answer {
         self.commands.push_and_wake([number; 8]);
         self.answers.wait()
     }
 
-    /// Answers `count` commands, asleep between them.
+    /// Answers `count` commands, sleeping between them.
     pub fn serve(&self, count: u64) {
         for _ in 0..count {
             let command = self.commands.wait();
@@ -107,7 +108,7 @@ pub struct ChannelDrive {
     answers: Sender<Answer>,
 }
 
-/// Two channels of the standard library, one each way.
+/// Returns two channels of the standard library, one per direction.
 pub fn channels() -> (ChannelHost, ChannelDrive) {
     let ((send_command, commands), (send_answer, answers)) = (channel(), channel());
     (
@@ -117,8 +118,8 @@ pub fn channels() -> (ChannelHost, ChannelDrive) {
 }
 
 impl ChannelHost {
-    /// Sends `count` commands with at most `depth` outstanding, spinning, and takes every answer.
-    /// Whether all were answered.
+    /// Sends `count` commands with at most `depth` outstanding, busy-polling, and receives every
+    /// answer. Returns whether all were answered.
     pub fn drive_through(&self, count: u64, depth: u64) -> bool {
         let (mut sent, mut done) = (0, 0);
         while done < count {
@@ -142,7 +143,7 @@ impl ChannelHost {
 }
 
 impl ChannelDrive {
-    /// Answers commands, spinning, until the host has left.
+    /// Answers commands, busy-polling, until the host has closed its end.
     pub fn serve(&self) {
         loop {
             match self.commands.try_recv() {

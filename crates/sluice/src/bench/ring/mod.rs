@@ -1,10 +1,5 @@
-//! Group `ring`: nanoseconds per command through a queue pair in process, drive's cost excluded.
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`one_thread`] | host's and drive's end in turns on one thread, in batches |
-//! | [`two_threads`] | host and drive each spinning on a CPU of its own |
-//! | [`hand_off`] | what a program without queue pairs would use, to compare with |
+//! Group `ring`: nanoseconds per command through a queue pair in process, without the cost of the
+//! drive.
 
 pub mod hand_off;
 pub mod one_thread;
@@ -34,7 +29,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Pushes the median of `samples` beside that of a reference, and how far apart the samples are.
+/// Writes the median of `samples` with its reference, and the spread of the samples.
 fn push(
     sink: &mut Sink<'_>,
     case: &str,

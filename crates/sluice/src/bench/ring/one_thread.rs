@@ -1,5 +1,6 @@
-//! Both ends of a queue pair in turns on one thread: what the instructions cost when every line is
-//! in the cache. The lower bound is copying one entry of 64 bytes there and one of 16 back.
+//! Both ends of a queue pair on one thread: the cost of the instructions when every line is in the
+//! cache. The lower bound is copying one entry of 64 bytes in one direction and one of 16 bytes in
+//! the other.
 
 use std::hint::black_box;
 
@@ -9,14 +10,14 @@ use super::hand_off::LockedQueues;
 use crate::bench::echo::{EchoController, QueuePairMemory, read};
 use crate::bench::{BenchError, RunLength, Sink, interleaved};
 
-/// Entries of the rings: more than a batch, little enough for the first-level cache's neighbour.
+/// Number of entries of the rings: more than a batch, and small enough for the second-level cache.
 const DEPTH: u16 = 256;
 
-/// Measures batches of `batch` commands: the host submits all and rings, the drive answers all, the
-/// host reaps all.
+/// Measures batches of `batch` commands: the host submits all and rings the doorbell, the drive
+/// completes all, the host reaps all.
 ///
 /// # Errors
-/// When the system refuses memory, or the output fails.
+/// If the system refuses memory, or if the output fails.
 pub fn measure(effort: RunLength, batch: u16, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let batches = effort.choose(160_000, 640) / u32::from(batch);
     let clock = RealClock::start();
@@ -82,7 +83,7 @@ pub fn measure(effort: RunLength, batch: u16, sink: &mut Sink<'_>) -> Result<(),
     super::push(sink, &case, &paired, ("two Mutex<VecDeque>", &locked))
 }
 
-/// As many bytes as a command and its completion have, copied into rings and out of them.
+/// Copies as many bytes as a command and its completion have into rings and out of them.
 #[derive(Debug)]
 struct Copies {
     entries: Box<[[u8; 64]]>,

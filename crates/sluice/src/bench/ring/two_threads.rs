@@ -1,5 +1,5 @@
-//! Host and drive each spinning on a CPU of its own, as in real time. At queue depth 1 the cost is
-//! that of cache lines travelling between CPUs; at more it is that of the slower end.
+//! Host and drive busy-poll on a CPU each, as in real time. At queue depth 1 the cost is that of
+//! cache lines moving between CPUs; at larger depths it is that of the slower end.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -13,11 +13,11 @@ use crate::bench::{AllowedCpus, BenchError, Measurement, Quantiles, RunLength, S
 
 const DEPTH: u16 = 256;
 
-/// Measures how long one command takes there and back, with nothing else outstanding. The time of
-/// one clock reading is part of it.
+/// Measures the round trip of one command with nothing else outstanding. It includes the time of
+/// one clock reading.
 ///
 /// # Errors
-/// When the system refuses memory or threads, or the output fails.
+/// If the system refuses memory or threads, or if the output fails.
 pub fn round_trip(
     effort: RunLength,
     cores: &AllowedCpus,
@@ -44,7 +44,7 @@ fn spinning_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, Be
     let mut pair = wire.queue_pair()?;
     let durations = wire.echo_controller()?.run_beside(cores, move || {
         Ok(timed(trips, |number| {
-            // Nothing is outstanding, so there is room.
+            // Nothing is outstanding, so the submission succeeds.
             let submitted = pair.submit(read(number), number);
             debug_assert!(submitted.is_ok());
             pair.ring();
@@ -58,7 +58,7 @@ fn spinning_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, Be
 
 fn sleeping_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, BenchError> {
     let queues = LockedQueues::default();
-    // As many as `timed` sends, warm-up included.
+    // The number of commands that `timed` sends, including warm-up.
     let all = trips + warm_up(trips);
     let durations = cores.on_first(|| {
         thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn warm_up(trips: u64) -> u64 {
     trips / 10
 }
 
-/// How long each of `trips` calls takes, after a tenth as many to warm up.
+/// Returns the duration of each of `trips` calls, after a warm-up of a tenth as many.
 fn timed(trips: u64, mut trip: impl FnMut(u64)) -> Vec<Nanos> {
     let clock = RealClock::start();
     for number in 0..warm_up(trips) {
@@ -123,10 +123,11 @@ pub fn throughput(
     sink.push(measurement.with_reference(reference, rate(sent.median())))
 }
 
-/// Nanoseconds per command through a queue pair with `depth` outstanding, for `commands` of them.
+/// Returns nanoseconds per command through a queue pair with `depth` outstanding, over `commands`
+/// commands.
 ///
 /// # Errors
-/// When the system refuses memory or threads.
+/// If the system refuses memory or threads.
 pub fn pipelined(cores: &AllowedCpus, commands: u64, depth: u16) -> Result<f64, BenchError> {
     let wire = QueuePairMemory::new(DEPTH)?;
     let mut pair = wire.queue_pair()?;
@@ -150,7 +151,7 @@ pub fn pipelined(cores: &AllowedCpus, commands: u64, depth: u16) -> Result<f64, 
                 }
             }
         };
-        // The drive's thread is running by the time that this returns.
+        // The drive's thread runs by the time that this returns.
         through(depth.into());
         let clock = RealClock::start();
         through(commands);

@@ -1,4 +1,4 @@
-//! [`Fio`]: the program that everybody measures with, to be measured against.
+//! [`Fio`]: fio as the reference of the measurements.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::bench::BenchError;
 pub(super) struct Fio;
 
 impl Fio {
-    /// Finds it on the path.
+    /// Finds fio on the path.
     ///
     /// # Errors
-    /// [`BenchError::Program`] says how to install it.
+    /// [`BenchError::Program`] with the way to install it.
     pub(super) fn find() -> Result<Fio, BenchError> {
         Fio::called("fio")
     }
@@ -39,10 +39,10 @@ impl Fio {
         }
     }
 
-    /// Random reads, past the page cache, for `runtime`.
+    /// Runs random reads that bypass the page cache, for `runtime`.
     ///
     /// # Errors
-    /// When fio fails, or says something else than what it was asked.
+    /// If fio fails or prints unexpected output.
     pub(super) fn random_reads(
         &self,
         path: &Path,
@@ -72,7 +72,7 @@ impl Fio {
     }
 }
 
-/// What fio says that its only job took. Warnings may stand before the JSON.
+/// Parses fio's results of its only job. Warnings may precede the JSON.
 fn cost(text: &str) -> Option<Cost> {
     let said: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
     let job = said.get("jobs")?.get(0)?;

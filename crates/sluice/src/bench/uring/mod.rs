@@ -1,14 +1,9 @@
-//! Group `uring`: 4 KB random reads of a real file, and of a loop device over it, through io_uring and
-//! `raw` or the `mq` block layer; fio on the same file beside it, in the same run and in turns.
+//! Group `uring`: 4 KB random reads of a file, and of a loop device over it, through io_uring and
+//! `raw` or the `mq` block layer. fio on the same file is interleaved in the same run.
 //!
-//! | file | noun |
-//! |---|---|
-//! | `fio` | fio: runs it, and reads what it measured |
-//! | `place` | the file and the loop device |
-//!
-//! Ours is measured twice: with an owner that *sleeps* when there is nothing to do, as fio does, and
-//! with one that *spins*. CPU time is that of the whole process, user and system; an owner that spins
-//! has all there is, so its CPU per I/O is its time per I/O.
+//! Sluice is measured with an owner that *sleeps* when idle, as fio does, and with one that
+//! *busy-polls*. CPU time is user and system time of the complete process. A busy-polling owner
+//! uses the complete CPU, so its CPU time per I/O is its time per I/O.
 
 mod fio;
 pub(super) mod test_files;
@@ -29,33 +24,33 @@ use super::{BenchError, Measurement, RunLength, Samples, Sink, interleaved};
 
 const BENCH: &str = "uring";
 
-/// Bytes of a read.
+/// Size of a read in bytes.
 const BLOCK: u32 = 4096;
 
-/// What an I/O took.
+/// Cost of an I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// I/Os per second.
     pub(super) iops: f64,
-    /// CPU time of an I/O, in nanoseconds.
+    /// CPU time per I/O, in nanoseconds.
     pub(super) cpu_ns: f64,
 }
 
-/// What the owner of a device does when nothing moves.
+/// Behavior of a device's owner when nothing makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Sleep,
     Spin,
 }
 
-/// The way to the driver.
+/// Path to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DriverPath {
     Raw,
     Mq,
 }
 
-/// Ours, in the order in which they are measured.
+/// Sluice's variants in the order of measurement.
 const OURS: [(DriverPath, Wait, &str); 4] = [
     (DriverPath::Raw, Wait::Sleep, "raw over uring, sleeping"),
     (DriverPath::Raw, Wait::Spin, "raw over uring, spinning"),
@@ -66,7 +61,7 @@ const OURS: [(DriverPath, Wait, &str); 4] = [
 /// Measures the group.
 ///
 /// # Errors
-/// When there is no fio, when the system refuses the file or a ring, or when the output fails.
+/// If fio is not installed, if the system refuses the file or a ring, or if the output fails.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let fio = Fio::find()?;
     let file = ScratchFile::new(effort.choose(1 << 30, 16 << 20))?;
@@ -85,7 +80,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Measures all ways of reading what is at `path` in turns.
+/// Measures all variants of reading `path`, interleaved.
 fn measure(
     effort: RunLength,
     fio: &Fio,
@@ -96,7 +91,8 @@ fn measure(
 ) -> Result<(), BenchError> {
     let runtime = effort.choose(Nanos::from_millis(1000), Nanos::from_millis(100));
     let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
-    // CPU per I/O of each round, in the order of the candidates; the first round is to warm up.
+    // CPU time per I/O of each round, in the order of the candidates; the first round is for
+    // warm-up.
     let cpu: [RefCell<Vec<f64>>; 6] = Default::default();
     let note = |which: usize, cost: Cost| {
         cpu[which].borrow_mut().push(cost.cpu_ns);
@@ -153,13 +149,13 @@ fn measure(
     Ok(())
 }
 
-/// `mq` with one core over the device: merging, and no scheduler.
+/// Returns `mq` with one core over the device, with merging and without a scheduler.
 fn mq(device: &mut Uring) -> Result<block::Queue<driver::UringQueue>, BenchError> {
     let (_, queues) = BlockLayer::open(device, &BlockLayerConfig::default())?;
     queues.into_iter().next().ok_or(BenchError::Thread("a queue"))
 }
 
-/// Reads at random with `depth` requests under way for `runtime`, whatever the block layer is.
+/// Reads at random with `depth` requests in flight for `runtime`, with or without a block layer.
 pub(super) fn closed_loop<D: BlockDevice>(
     device: &mut D,
     depth: u16,
@@ -182,7 +178,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
     };
     let clock = RealClock::start();
     let (mut free, mut done): (Vec<u64>, u64) = ((0..depth.into()).collect(), 0);
-    // Counted from when every slot has been used once, which pins its memory.
+    // Measured from when every slot has been used once, which pins its memory.
     let mut begin = None;
     loop {
         let now = clock.now();
@@ -226,7 +222,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
     }
 }
 
-/// CPU time of the process so far, user and system, all threads.
+/// Returns the CPU time of the process so far: user and system, all threads.
 pub(super) fn cpu_time() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

@@ -1,4 +1,4 @@
-//! What is read: [`ScratchFile`], and [`LoopDevice`] over it. Both are gone when they are dropped.
+//! Objects to read: [`ScratchFile`], and [`LoopDevice`] over it. Both are removed when dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,17 +9,18 @@ use std::process::Command;
 use rng::Rng;
 use rustix::fs::OFlags;
 
-/// A file full of bytes that do not compress, on a file system with direct I/O.
+/// A file of incompressible data, on a file system with direct I/O.
 #[derive(Debug)]
 pub(in crate::bench) struct ScratchFile {
     path: PathBuf,
 }
 
 impl ScratchFile {
-    /// A file in the temporary directory, or in the current one if the other has no direct I/O.
+    /// Creates a file in the temporary directory, or in the current one if the former has no direct
+    /// I/O.
     ///
     /// # Errors
-    /// When neither has, or has no room.
+    /// If neither has direct I/O or enough space.
     pub(in crate::bench) fn new(bytes: u64) -> io::Result<ScratchFile> {
         let name = format!("sluice-bench-uring-{}-{bytes}", std::process::id());
         let mut refused = None;
@@ -72,10 +73,10 @@ pub(super) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device over a file; only the superuser may make one.
+    /// Creates a device over a file; only the superuser may create one.
     ///
     /// # Errors
-    /// Why not.
+    /// The error of the operating system.
     pub(super) fn new(file: &Path) -> io::Result<LoopDevice> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::other("only the superuser may make one"));

@@ -512,7 +512,6 @@ fn choices_that_exclude_each_other_are_refused() {
     );
 }
 
-/// Returns `[path]` with these lines after `block`, on line 4.
 #[test]
 fn no_text_makes_it_panic() {
     // Every prefix of a scenario, and the scenario with every byte replaced: refused or accepted,
