@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-/// Value from the same run that a result is compared with.
+use super::Samples;
+
+/// What the same run measured to compare a result with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// Description of the reference.
@@ -11,7 +13,18 @@ pub struct Reference {
     pub value: f64,
 }
 
-/// Bound of a result, inclusive.
+/// How far apart the samples are of which a result is the median, or another quantile that its metric names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// How many samples were taken.
+    pub samples: usize,
+    /// The least of them.
+    pub min: f64,
+    /// The largest of them.
+    pub max: f64,
+}
+
+/// What a result must be; both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// Minimum, if there is one.
@@ -67,6 +80,8 @@ pub struct Measurement {
     pub reference: Option<Reference>,
     /// Bound of the value.
     pub bound: Option<Bound>,
+    /// Of how many samples it is, and how far they are apart.
+    pub spread: Option<Spread>,
 }
 
 impl Measurement {
@@ -78,7 +93,35 @@ impl Measurement {
         value: f64,
         unit: &'static str,
     ) -> Measurement {
-        Measurement { bench, case: case.into(), metric, value, unit, reference: None, bound: None }
+        Measurement {
+            bench,
+            case: case.into(),
+            metric,
+            value,
+            unit,
+            reference: None,
+            bound: None,
+            spread: None,
+        }
+    }
+
+    /// The median of samples, with their spread.
+    pub fn median(
+        bench: &'static str,
+        case: impl Into<String>,
+        metric: &'static str,
+        samples: &Samples,
+        unit: &'static str,
+    ) -> Measurement {
+        Measurement::new(bench, case, metric, samples.median(), unit).with_spread(samples)
+    }
+
+    /// The result with the spread of its samples.
+    #[must_use]
+    pub fn with_spread(mut self, samples: &Samples) -> Measurement {
+        let (min, max) = (samples.quantile(0.0), samples.quantile(1.0));
+        self.spread = Some(Spread { samples: samples.count(), min, max });
+        self
     }
 
     /// Sets the reference: a value from the same run in the same unit.
@@ -130,8 +173,8 @@ impl Measurement {
             && self.bound.iter().flat_map(Bound::limits).all(f64::is_finite)
     }
 
-    /// Returns one JSON object without a line break, with its keys in a fixed order. `reference`
-    /// and `ratio`, `bound` and `verdict` are present only if set.
+    /// As one JSON object without a line break, its keys in a fixed order; `samples`, `min` and `max`, `reference` and
+    /// `ratio`, `bound` and `verdict` only where there are some.
     pub fn to_json_line(&self) -> String {
         let mut pairs: Vec<(&str, Value)> = vec![
             ("bench", self.bench.into()),
@@ -140,6 +183,11 @@ impl Measurement {
             ("value", rounded(self.value).into()),
             ("unit", self.unit.into()),
         ];
+        if let Some(Spread { samples, min, max }) = self.spread {
+            pairs.push(("samples", samples.into()));
+            pairs.push(("min", rounded(min).into()));
+            pairs.push(("max", rounded(max).into()));
+        }
         if let Some(Reference { what, value }) = &self.reference {
             pairs.push(("reference", json!({ "what": what, "value": rounded(*value) })));
         }
@@ -190,6 +238,18 @@ mod tests {
         let object: Value = serde_json::from_str(&compared.to_json_line()).unwrap();
         assert_eq!(object["ratio"], 2.0);
         assert_eq!(object["reference"], json!({ "what": "b", "value": 0.5 }));
+    }
+
+    #[test]
+    fn a_median_has_the_spread_of_its_samples() {
+        let samples = Samples::new(vec![3.0, 1.0, 2.0]).unwrap();
+        let m = Measurement::median("ring", "a", "m", &samples, "ns").at_most(2.0);
+        assert_eq!(m.verdict(), Some(Verdict::Pass));
+        let all = ["bench", "case", "metric", "value", "unit", "samples", "min", "max", "bound"];
+        assert_eq!(keys(&m)[..9], all);
+        let object: Value = serde_json::from_str(&m.to_json_line()).unwrap();
+        let number = |key: &str| object[key].as_f64().unwrap();
+        assert_eq!(["value", "samples", "min", "max"].map(number), [2.0, 3.0, 1.0, 3.0]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod device;
 pub mod direct;
 pub mod echo;
 pub mod exec;
+mod expected;
 pub mod hiops;
 pub mod kv;
 pub mod lightnvm;
@@ -40,7 +41,8 @@ use std::io;
 use clap::ValueEnum;
 
 pub use allowed_cpus::AllowedCpus;
-pub use measurement::{Bound, Measurement, Reference, Verdict};
+pub use expected::{ExpectedMiss, ExpectedMisses};
+pub use measurement::{Bound, Measurement, Reference, Spread, Verdict};
 pub use samples::{BenchCandidate, Quantiles, Samples, interleave, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
@@ -185,7 +187,8 @@ fn group_name(group: BenchGroup) -> String {
 /// Runs `sluice bench …`.
 ///
 /// # Errors
-/// [`CliError`] for an unknown group or a failed measurement.
+/// A group that is not there, a measurement that could not be made, or [`CliError::Bounds`] when a result is outside of
+/// its bound and not in the list of expected misses.
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     if args.machine.is_some() && args.group != BenchGroup::Block {
         let asked = group_name(args.group);
@@ -198,13 +201,14 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
             "--part {part} is a part of the group `{of}`, not of `{asked}`"
         )));
     }
+    let expected = ExpectedMisses::load(args.bounds.expected.as_deref())?;
     let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let format = if args.json { Format::Json } else { Format::Table };
     if let Some(machine) = args.machine {
         let mut out = io::stdout().lock();
         let mut sink = Sink::new(&mut out, format);
         multicore::run(machine, args.costs, effort, &mut sink)?;
-        return Ok(sink.finish()?);
+        return expected.judge(&sink.finish()?);
     }
     if let Some(device) = &args.device {
         let overhead = [BenchPart::Lightnvm(LightnvmPart::Overhead)];
@@ -229,7 +233,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
         let mut sink = Sink::new(&mut out, format);
         measure(device, effort, &mut sink)?;
-        return Ok(sink.finish()?);
+        return expected.judge(&sink.finish()?);
     }
     let Some((_, group)) = GROUPS.iter().find(|(name, _)| *name == args.group) else {
         let there: Vec<String> = GROUPS.iter().map(|(name, _)| group_name(*name)).collect();
@@ -252,5 +256,5 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     } else {
         group(effort, &mut sink)?;
     }
-    Ok(sink.finish()?)
+    expected.judge(&sink.finish()?)
 }

@@ -25,7 +25,12 @@ impl Samples {
         self.sorted[rank(self.sorted.len(), q)]
     }
 
-    /// Returns the median.
+    /// How many samples there are.
+    pub fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// The middle one.
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }

@@ -18,6 +18,7 @@ pub struct Sink<'w> {
     out: &'w mut dyn Write,
     format: Format,
     rows: Vec<Measurement>,
+    judged: Vec<Measurement>,
 }
 
 impl std::fmt::Debug for Sink<'_> {
@@ -29,7 +30,7 @@ impl std::fmt::Debug for Sink<'_> {
 impl<'w> Sink<'w> {
     /// Returns a sink that writes to `out`.
     pub fn new(out: &'w mut dyn Write, format: Format) -> Sink<'w> {
-        Sink { out, format, rows: Vec::new() }
+        Sink { out, format, rows: Vec::new(), judged: Vec::new() }
     }
 
     /// Adds a result.
@@ -41,6 +42,9 @@ impl<'w> Sink<'w> {
             let Measurement { case, metric, .. } = measurement;
             return Err(BenchError::NoValue { case, metric });
         }
+        if measurement.bound.is_some() {
+            self.judged.push(measurement.clone());
+        }
         match self.format {
             Format::Json => self.write(&format!("{}\n", measurement.to_json_line())),
             Format::Table => {
@@ -50,16 +54,16 @@ impl<'w> Sink<'w> {
         }
     }
 
-    /// Writes the remaining results.
+    /// Writes what has not been written, and returns the results that have a bound.
     ///
     /// # Errors
-    /// Errors of the output.
-    pub fn finish(mut self) -> Result<(), BenchError> {
+    /// What the output returns.
+    pub fn finish(mut self) -> Result<Vec<Measurement>, BenchError> {
         let rows = std::mem::take(&mut self.rows);
-        if rows.is_empty() {
-            return Ok(());
+        if !rows.is_empty() {
+            self.write(&table(&rows))?;
         }
-        self.write(&table(&rows))
+        Ok(self.judged)
     }
 
     fn write(&mut self, text: &str) -> Result<(), BenchError> {
@@ -71,10 +75,10 @@ impl<'w> Sink<'w> {
 }
 
 fn table(rows: &[Measurement]) -> String {
-    let head = ["case", "metric", "value", "unit", "reference", "ratio", "verdict"];
+    let head = ["case", "metric", "value", "unit", "from, to", "reference", "ratio", "verdict"];
     let mut head = head.map(str::to_owned);
     if rows.iter().all(|m| m.bound.is_none()) {
-        head[6].clear();
+        head[7].clear();
     }
     let cells = rows.iter().map(|m| {
         let reference = m.reference.as_ref();
@@ -83,27 +87,39 @@ fn table(rows: &[Measurement]) -> String {
             m.metric.to_owned(),
             number(m.value),
             m.unit.to_owned(),
+            m.spread.map_or_else(String::new, |s| format!("{} {}", number(s.min), number(s.max))),
             reference.map_or_else(String::new, |r| format!("{} {}", number(r.value), r.what)),
             m.ratio().map_or_else(String::new, ratio),
             verdict(m),
         ]
     });
-    let lines: Vec<[String; 7]> = std::iter::once(head).chain(cells).collect();
-    aligned(&lines, [false, false, true, false, false, true, false])
+    let lines: Vec<[String; 8]> = std::iter::once(head).chain(cells).collect();
+    if rows.iter().any(|m| m.spread.is_some()) {
+        return aligned(&lines, [false, false, true, false, false, false, true, false]);
+    }
+    let without_spread = lines.into_iter().map(|[a, b, c, d, _, e, f, g]| [a, b, c, d, e, f, g]);
+    aligned(&Vec::from_iter(without_spread), [false, false, true, false, false, true, false])
 }
 
 /// Formats `pass` or `fail` with the bound.
 fn verdict(m: &Measurement) -> String {
-    let (Some(Bound { min: least, max: most }), Some(verdict)) = (m.bound, m.verdict()) else {
+    let (Some(bound), Some(verdict)) = (m.bound, m.verdict()) else {
         return String::new();
     };
-    let must = match (least, most) {
-        (Some(least), Some(most)) => format!(", {} to {}", number(least), number(most)),
-        (Some(least), None) => format!(", at least {}", number(least)),
-        (None, Some(most)) => format!(", at most {}", number(most)),
+    match bound_text(bound) {
+        must if must.is_empty() => verdict.as_str().to_owned(),
+        must => format!("{}, {must}", verdict.as_str()),
+    }
+}
+
+/// A bound as `at most 3.0`, `at least 3.0` or `3.0 to 4.0`.
+pub(super) fn bound_text(Bound { min, max }: Bound) -> String {
+    match (min, max) {
+        (Some(min), Some(max)) => format!("{} to {}", number(min), number(max)),
+        (Some(min), None) => format!("at least {}", number(min)),
+        (None, Some(max)) => format!("at most {}", number(max)),
         (None, None) => String::new(),
-    };
-    format!("{}{must}", verdict.as_str())
+    }
 }
 
 /// Formats lines of cells; each column is as wide as its widest cell, and `right` columns are right
@@ -126,10 +142,13 @@ pub(crate) fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -
     out
 }
 
-fn number(value: f64) -> String {
+/// A number with thousands apart; below 10 with two digits after the point where one would not say it.
+pub(super) fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
         let sign = if value < 0.0 { "-" } else { "" };
         format!("{sign}{}", crate::format::count(value.abs().round() as u64))
+    } else if value.abs() < 10.0 && ((value * 10.0).round() / 10.0 - value).abs() > 0.004 {
+        format!("{value:.2}")
     } else {
         format!("{value:.1}")
     }
@@ -146,6 +165,7 @@ mod tests {
     #[test]
     fn numbers_below_nothing_are_shown_as_such() {
         assert_eq!([1234.4, -1234.4, -2.0, 0.0].map(number), ["1,234", "-1,234", "-2.0", "0.0"]);
+        assert_eq!([0.97, 1.9, 12.34, 0.5].map(number), ["0.97", "1.9", "12.3", "0.5"]);
         assert_eq!([-0.8209, 0.05, 1.5].map(ratio), ["-0.82", "0.0500", "1.50"]);
     }
 

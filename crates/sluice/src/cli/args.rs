@@ -10,7 +10,8 @@ use driver::pci::{PciAddress, PciDriver};
 use lightnvm::subsystem::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
-pub use super::bench_part::{BenchPart, DirectPart, ExecPart};
+use super::bench_part::BENCH_EXIT_CODES;
+pub use super::bench_part::{BenchPart, BoundArgs, DirectPart, ExecPart};
 use crate::multicore::Machine;
 
 /// `sluice device …`.
@@ -397,6 +398,7 @@ pub struct CalibrateArgs {
 
 /// `sluice bench`: measure Sluice.
 #[derive(Debug, Args)]
+#[command(after_help = BENCH_EXIT_CODES)]
 pub struct BenchArgs {
     /// Group of benchmarks to run.
     pub group: BenchGroup,
@@ -420,6 +422,9 @@ pub struct BenchArgs {
     /// Groups `lightnvm`, `direct` and `exec`: run only these parts.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
+    /// Which results may be outside of their bounds.
+    #[command(flatten)]
+    pub bounds: BoundArgs,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
@@ -616,6 +621,7 @@ pub enum KvArgs {
 
 /// `sluice kv bench`.
 #[derive(Debug, Args)]
+#[command(after_help = BENCH_EXIT_CODES)]
 pub struct KvBenchArgs {
     /// Scenario with the drive to use: open-channel, with data. The default is the LightNVM paper's
     /// drive, scaled down.
@@ -653,6 +659,9 @@ pub struct KvBenchArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// Which results may be outside of their bounds.
+    #[command(flatten)]
+    pub bounds: BoundArgs,
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,

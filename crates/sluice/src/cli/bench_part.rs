@@ -1,9 +1,25 @@
 //! [`BenchPart`]: the values of `sluice bench GROUP --part …`, for groups with parts.
 
-use clap::ValueEnum;
+use std::path::PathBuf;
+
 use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
 use super::args::{BenchGroup, LightnvmPart};
+
+/// The end of the help of commands that measure.
+pub(super) const BENCH_EXIT_CODES: &str = "Exit codes: 0 when every result is within its bound or an expected miss, 3 when one is not, \
+1 when something could not be measured, 2 when the request was wrong. An expected miss that is within its bound is told on \
+standard error.";
+
+/// Which results may be outside of their bounds.
+#[derive(Clone, Debug, Args)]
+pub struct BoundArgs {
+    /// Results that are known to be outside of their bound (TOML: `[[miss]]` with `bench`, `case`, `metric`, `reason`), in
+    /// place of the list that comes with Sluice.
+    #[arg(long, value_name = "FILE")]
+    pub expected: Option<PathBuf>,
+}
 
 /// A part of the group `direct`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

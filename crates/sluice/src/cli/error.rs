@@ -25,7 +25,9 @@ pub enum CliError {
     Usage(String),
     /// The request was valid, but failed.
     Other(String),
-    /// SIGINT interrupted the command.
+    /// A measured result is outside of its bound, and not an expected miss.
+    Bounds(String),
+    /// It was interrupted by SIGINT.
     Interrupted(String),
 }
 
@@ -36,11 +38,13 @@ impl From<ScenarioError> for CliError {
 }
 
 impl CliError {
-    /// Returns 2 for an invalid request, 1 for a failure, and 130 for an interruption.
+    /// 2 when what was asked is wrong, 1 when it went wrong, 3 when a result is outside of its bound, 130 when it was
+    /// interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Scenario(_) | CliError::Job(_) | CliError::Usage(_) => 2,
             CliError::Other(_) => 1,
+            CliError::Bounds(_) => 3,
             CliError::Interrupted(_) => 130,
         }
     }
@@ -74,7 +78,7 @@ impl CliError {
                 format!("error: {}\n", printable_lines(&error.to_string()))
             }
             CliError::Job(error) => format!("error: {}\n", printable_lines(&error.to_string())),
-            CliError::Usage(message) | CliError::Other(message) => {
+            CliError::Usage(message) | CliError::Other(message) | CliError::Bounds(message) => {
                 format!("error: {}\n", printable_lines(message))
             }
             CliError::Interrupted(message) => format!("{}\n", printable_lines(message)),

@@ -10,7 +10,7 @@ use super::CliError;
 use super::args::{KvArgs, KvBenchArgs, KvWorkload};
 use crate::bench::kv::harness::{KvHarness, NamedHarnessError};
 use crate::bench::kv::{puts, ycsb};
-use crate::bench::{Format, RunLength, Sink};
+use crate::bench::{ExpectedMisses, Format, RunLength, Sink};
 use crate::scenario::Scenario;
 use crate::serve::with_overlay;
 use crate::stack::named_target::NamedError;
@@ -60,6 +60,7 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
         queue_depth: 16_384,
         ..defaults
     };
+    let expected = ExpectedMisses::load(args.bounds.expected.as_deref())?;
     let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let run = ycsb::YcsbRun {
         records: args.records.unwrap_or(effort.choose(100_000, 20_000)),
@@ -93,5 +94,5 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
         let given = scenario.as_ref().map(|s| with_overlay(&s.drives[0]));
         puts::run(given.as_ref(), config, effort, &mut sink)?;
     }
-    Ok(sink.finish()?)
+    expected.judge(&sink.finish()?)
 }

@@ -81,10 +81,9 @@ enum Command {
     Generate(generate_command::GenerateArgs),
 }
 
-/// Runs one command.
-///
-/// The exit code is 0 for success, 1 for a failure, and 2 for an invalid request (arguments or
-/// scenario). It is 130 if the command was interrupted and has printed its results so far.
+/// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
+/// request was wrong: the arguments, or a scenario; 3 when a bench's result is outside of its bound; 130 when it was interrupted and has given what there
+/// was.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
