@@ -5,6 +5,9 @@
 //! time covers everything between an application's request and its completion: creating the
 //! request, submission, tag, dispatch, completion, reaping. [`scale`] measures figures 6, 9 and 10,
 //! [`latency`] figure 7 and table 2.
+//!
+//! Bounds are ratios within the run: on one thread `mq` costs no more than `sq`, and with a hardware queue each, threads
+//! multiply its rate by 0.95 of their number. Latencies with more threads than cores are the scheduler's, and have none.
 
 pub mod cost;
 pub mod latency;

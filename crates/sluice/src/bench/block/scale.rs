@@ -14,7 +14,10 @@ use super::variants::{MQ, MQ_ONE, SQ, block_layer, raw};
 /// Outstanding requests per core, as in [SYSTOR13].
 const DEPTH: u64 = 32;
 
-/// Returns the requests per second of all devices together, each on a core of its own.
+/// The least share of its threads' number by which `mq` with a hardware queue each multiplies the rate of one thread.
+const SCALING_MIN: f64 = 0.95;
+
+/// Requests per second of all devices together, each on a core of its own.
 fn run_together<D: BlockDevice + Send>(
     devices: &mut [D],
     depth: u64,
@@ -81,14 +84,18 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         }
     }
     let rates = interleave(rounds, candidates.len(), |which| candidates[which].1())?;
-    let medians: Vec<f64> =
-        rates.into_iter().filter_map(|r| Some(Samples::new(r)?.median())).collect();
-    let alone = medians.len() / 2;
-    for (i, ((name, _), rate)) in std::iter::zip(candidates, &medians).enumerate() {
-        let row = Measurement::new(BENCH, name, "iops", *rate, "1/s");
+    let rates: Vec<Samples> = rates.into_iter().filter_map(Samples::new).collect();
+    let alone = rates.len() / 2;
+    for (i, ((name, _), rate)) in std::iter::zip(candidates, &rates).enumerate() {
+        let is_owned = name.contains("mq per-core/per-core");
+        let row = Measurement::median(BENCH, name, "iops", rate, "1/s");
         sink.push(match i.checked_sub(alone) {
-            None => row.with_reference("raw", medians[0]),
-            Some(same) => row.with_reference("1 thread", medians[same]),
+            None => row.with_reference("raw", rates[0].median()),
+            Some(same) => {
+                let one = rates[same].median();
+                let row = row.with_reference("1 thread", one);
+                if is_owned { row.at_least(SCALING_MIN * f64::from(cores) * one) } else { row }
+            }
         })?;
     }
     Ok(())

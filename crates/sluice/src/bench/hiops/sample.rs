@@ -85,8 +85,11 @@ impl Sample {
     }
 }
 
-/// Returns the median of `of` over samples.
-pub(super) fn median(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Result<f64, BenchError> {
+/// One figure of every sample.
+pub(super) fn figures(
+    samples: &[Sample],
+    of: impl Fn(&Sample) -> f64,
+) -> Result<Samples, BenchError> {
     let no_value = || BenchError::NoValue { case: "hiops".into(), metric: "sample" };
-    Samples::new(samples.iter().map(of).collect()).map(|s| s.median()).ok_or_else(no_value)
+    Samples::new(samples.iter().map(of).collect()).ok_or_else(no_value)
 }

@@ -78,9 +78,10 @@ pub fn measure(effort: RunLength, batch: u16, sink: &mut Sink<'_>) -> Result<(),
         ],
     )?;
     let case = format!("bare rings, one thread, batch {batch}");
-    super::push(sink, &case, &bare, ("copying 64 and 16 bytes", &copied))?;
+    super::push(sink, &case, &bare, ("copying 64 and 16 bytes", &copied), None)?;
     let case = format!("queue pair, one thread, batch {batch}");
-    super::push(sink, &case, &paired, ("two Mutex<VecDeque>", &locked))
+    let most = super::TAGS_MAX * bare.median();
+    super::push(sink, &case, &paired, ("two Mutex<VecDeque>", &locked), Some(most))
 }
 
 /// Copies as many bytes as a command and its completion have into rings and out of them.

@@ -34,7 +34,8 @@ pub fn round_trip(
         ("round_trip_p99", spinning.p99, sleeping.p99),
     ] {
         let measurement = Measurement::new(BENCH, case, metric, pair.0 as f64, "ns");
-        sink.push(measurement.with_reference(reference, locked.0 as f64))?;
+        let measurement = measurement.with_reference(reference, locked.0 as f64);
+        sink.push(measurement.at_most(locked.0 as f64))?;
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ pub fn throughput(
     )?;
     let case = format!("queue pair, two threads, depth {depth}");
     let reference = "std::sync::mpsc, spinning";
-    super::push(sink, &case, &paired, (reference, &sent))?;
+    super::push(sink, &case, &paired, (reference, &sent), Some(sent.median()))?;
     let rate = |ns: f64| if ns > 0.0 { 1e9 / ns } else { 0.0 };
     let value = rate(paired.median());
     let measurement = Measurement::new(BENCH, case, "commands_per_second", value, "1/s");

@@ -4,6 +4,9 @@
 //! Sluice is measured with an owner that *sleeps* when idle, as fio does, and with one that
 //! *busy-polls*. CPU time is user and system time of the complete process. A busy-polling owner
 //! uses the complete CPU, so its CPU time per I/O is its time per I/O.
+//!
+//! No result has a bound: what is promised of files beside fio is promised of the library, and judged by the group
+//! `direct`, part `file`. Rates are medians over rounds, with their spread.
 
 mod fio;
 pub(super) mod test_files;
@@ -138,7 +141,7 @@ fn measure(
         let case = format!("{ours}, {what}, 4 KB random reads, QD {depth}");
         for (other, name, fio_iops) in [(4, "fio libaio", &libaio), (5, "fio io_uring", &io_uring)]
         {
-            let rate = Measurement::new(BENCH, &case, "iops", iops.median(), "1/s");
+            let rate = Measurement::median(BENCH, &case, "iops", iops, "1/s");
             sink.push(rate.with_reference(name, fio_iops.median()))?;
             let cpu = Measurement::new(BENCH, &case, "cpu_per_io", costs[which], "ns");
             sink.push(cpu.with_reference(name, costs[other]))?;
