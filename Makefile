@@ -6,7 +6,7 @@ CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3 redis-server
-TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools
+TEST_PACKAGES := fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools valgrind
 # Tests that need a controller; `make test-guest` has one.
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
@@ -86,19 +86,8 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 fuzz: ## libFuzzer on what drives and hosts read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
 	scripts/fuzz $(FUZZ_TARGETS)
 
-test-sanitizer: ## the crates with unsafe code under AddressSanitizer, where a nightly toolchain is installed
-	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
-	  export RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/sanitizer"; \
-	  host=$$(rustc -vV | sed -n 's/^host: //p'); \
-	  $(CARGO) +nightly test --package sluice-ring --lib --target $$host && \
-	  ASAN_OPTIONS=detect_leaks=0 `# what the kernel may still write to is leaked on purpose` \
-	    $(CARGO) +nightly test --package sluice-driver --lib --test uring --target $$host && \
-	  ASAN_OPTIONS=detect_leaks=0 `# of programs on a volume the library alone is looked at` \
-	    $(CARGO) +nightly test --package sluice-exec --test programs --target $$host && \
-	  ASAN_OPTIONS=detect_leaks=0 \
-	    $(CARGO) +nightly test --package sluice-capi --lib --test misuse --test pieces --test oracle --test vectors \
-      --target $$host; \
-	else echo "no nightly toolchain: the sanitizer is not run"; fi
+test-sanitizer: ## the crates with unsafe code under AddressSanitizer; needs a nightly toolchain (else status 77 in scripts/test-sanitizer)
+	scripts/test-sanitizer
 
 test-loom: ## every interleaving of the ring that steers completions, and of calls of programs under `sluice exec`
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4; \

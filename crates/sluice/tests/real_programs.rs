@@ -142,7 +142,7 @@ impl Drop for Loop {
 #[test]
 fn mkfs_and_e2fsck_work_through_nbdfuse() {
     if !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: this kernel has no FUSE (/dev/fuse is missing)");
+        testkit::skip!("this kernel has no FUSE (/dev/fuse is missing)");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     while !file.exists() {
         if let Some(status) = mount.child.try_wait().unwrap() {
             // Without the right to mount there is nothing to test.
-            eprintln!("skipped: nbdfuse may not mount here ({status})");
+            testkit::skip!("nbdfuse may not mount here ({status})");
             return;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "nbdfuse does not mount");
@@ -170,7 +170,7 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     // every other time; it is thought to be of single bytes of the superblock, which nbdfuse passes on
     // and a drive of sectors refuses.
     let Some(device) = Loop::attach(&file) else {
-        eprintln!("skipped: no loop device on the served drive is to be had here");
+        testkit::skip!("no loop device on the served drive is to be had here");
         return;
     };
     succeed(program("mkfs.ext4", "e2fsprogs").args(["-q", "-F", &device.device]));

@@ -166,7 +166,7 @@ fn discarded_and_zeroed_sectors_read_as_zeros() {
         let config = UringConfig { sector_bytes: Some(sector_bytes), ..UringConfig::default() };
         let mut bed = Fixture::open(&disk.path, config);
         if !bed.device.features().discard {
-            eprintln!("SKIPPED: no holes on the file system of {}", disk.path.display());
+            testkit::skip!("no holes on the file system of {}", disk.path.display());
             return;
         }
         zeros(&mut bed);
@@ -271,7 +271,7 @@ impl Mount {
         match out {
             Ok(out) if out.status.success() => Some(Mount(directory)),
             _ => {
-                eprintln!("SKIPPED: nothing may be mounted here");
+                testkit::skip!("no file system may be mounted here");
                 None
             }
         }

@@ -185,11 +185,11 @@ impl Loop {
             }
             Ok(out) => {
                 let why = String::from_utf8_lossy(&out.stderr);
-                eprintln!("SKIPPED: no loop device here: {}", why.trim());
+                testkit::skip!("no loop device here: {}", why.trim());
                 None
             }
             Err(why) => {
-                eprintln!("SKIPPED: no loop device here: losetup: {why}");
+                testkit::skip!("no loop device here: losetup: {why}");
                 None
             }
         }

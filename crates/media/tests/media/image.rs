@@ -362,7 +362,8 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_host_disk_is_an_error_and_never_a_signal() {
     let Some(disk) = SmallDisk::mount(1 << 20) else {
-        // Not allowed to mount here; the refused reservation above takes the same path.
+        // The refused reservation above takes the same path.
+        testkit::skip!("no file system may be mounted here");
         return;
     };
     let path = disk.0.path().join("drive.img");

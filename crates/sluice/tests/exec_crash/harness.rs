@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,19 +39,6 @@ const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath =
     timing = { read = \"10us\", program = \"50us\", erase = \"200us\" }\n\
     write_buffer = { kind = \"volatile\", size = \"1m\" }\n\
     [[partition]]\nname = \"db\"\nfirst = 0\nsectors = 40000\n";
-
-/// Whether all of the programs are installed (`make test` sees to it); says so if not.
-pub(crate) fn installed(programs: &[&str]) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let there = |name: &str| path.split(':').any(|dir| Path::new(dir).join(name).is_file());
-    match programs.iter().find(|name| !there(name)) {
-        Some(missing) => {
-            println!("SKIPPED: there is no {missing}; `make test-packages` installs it");
-            false
-        }
-        None => true,
-    }
-}
 
 /// In memory, if there is room: what is killed here are processes, whose files the host keeps.
 fn directory() -> tempfile::TempDir {

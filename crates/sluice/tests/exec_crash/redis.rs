@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rng::Rng;
 
-use crate::harness::{CrashHarness, Cut, Repeat, Running, TEST_TIMEOUT, installed, moment, seed};
+use crate::harness::{CrashHarness, Cut, Repeat, Running, TEST_TIMEOUT, moment, seed};
 
 const KEYS: u64 = 60;
 
@@ -150,7 +150,7 @@ fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), s
 
 /// Runs, is cut, and runs again, so many times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
-    if !installed(&["redis-server", "redis-check-aof"]) {
+    if !testkit::has_programs!(&["redis-server", "redis-check-aof"]) {
         return;
     }
     let seed = seed(default_seed);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use rng::Rng;
 
-use crate::harness::{CrashHarness, Cut, Repeat, installed, moment, seed};
+use crate::harness::{CrashHarness, Cut, Repeat, moment, seed};
 use crate::library::text;
 
 /// Small buffers, so that tables are written and merged all the time.
@@ -44,7 +44,7 @@ fn acknowledged(line: &str) -> Option<u64> {
 
 /// Runs, is cut, and runs again, so many times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
-    if !installed(&["db_bench", "ldb"]) {
+    if !testkit::has_programs!(&["db_bench", "ldb"]) {
         return;
     }
     let seed = seed(default_seed);

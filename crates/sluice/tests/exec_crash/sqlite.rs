@@ -7,7 +7,7 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use rng::Rng;
 
-use crate::harness::{CrashHarness, Cut, Repeat, installed, moment, seed};
+use crate::harness::{CrashHarness, Cut, Repeat, moment, seed};
 use crate::library::text;
 use crate::tpcc;
 
@@ -122,7 +122,7 @@ const SHELL: [&str; 5] = ["stdbuf", "-oL", "sqlite3", "-batch", "-bail"];
 
 /// Runs, is cut, and runs again, so many times.
 fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
-    if !installed(&["sqlite3", "stdbuf"]) {
+    if !testkit::has_programs!(&["sqlite3", "stdbuf"]) {
         return;
     }
     let seed = seed(default_seed);
@@ -339,7 +339,7 @@ fn a_shared_write_ahead_log_survives_many_cuts_of_power() {
 /// Without cuts: a volume is no other place for a database than a directory of the host.
 #[test]
 fn a_load_like_tpc_c_is_as_on_the_host() {
-    if !installed(&["sqlite3"]) {
+    if !testkit::has_programs!(&["sqlite3"]) {
         return;
     }
     let bed = CrashHarness::new(Cut::Power);
