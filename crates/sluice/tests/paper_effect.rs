@@ -48,15 +48,10 @@ fn few_active_write_pus_keep_read_latency_predictable() {
     let all = run("pblk-128-pus.toml");
     let few = run("pblk-4-pus.toml");
     assert!(few.p99 < 1.25 * few.mean, "4 PUs: p99 {} mean {}", few.p99, few.mean);
-    // Writes come and end in bursts of 1,000 x 64 KB: in 3 s there is up to one burst fewer than the rate
-    // of 200 MB/s, or than the flash takes (8 of 8.6).
-    let burst = 65.536e6 / 3.0;
     for way in [&drive, &all] {
         assert!(way.p99 > 2.0 * way.mean, "128 PUs: p99 {} mean {}", way.p99, way.mean);
-        assert!(way.written > 200e6 - burst, "{}", way.written);
+        assert!(way.written > 190e6, "{}", way.written);
     }
     // 4 x 64 KB / 1.39 ms is 188.6 MB/s: the paper's 200 MB/s, rounded as it rounds 47 MB/s per PU.
-    // Three write units in 1,024 are metadata of lines.
-    let flash = 188.6e6 * (1.0 - 3.0 / 1024.0);
-    assert!(few.written > flash - burst, "{}", few.written);
+    assert!(few.written > 180e6, "{}", few.written);
 }
