@@ -18,8 +18,14 @@ const JOBS: &str = "[global]\nbs=4k\niodepth=4\ntime_based\nruntime=5\nrandrepea
     [readers]\nrw=randread\n\
     [mixed]\nstonewall\nrw=randrw\nrwmixread=50\n";
 
-/// Attempts: the machine is shared, and a moment of somebody else's is not ours.
+/// Attempts in which the drive was on time, of which the median counts.
 const ATTEMPTS: usize = 3;
+
+/// Attempts at most. Those in which the drive's own statistics say that the machine did not keep up say nothing.
+const ATTEMPTS_MAX: usize = 6;
+
+/// The largest difference, as a share of the virtual figure.
+const BOUND: f64 = 0.10;
 
 /// IOPS and mean latency in microseconds, of a direction of a job.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +43,8 @@ fn found(result: &serde_json::Value, job: &str, direction: &str) -> RateAndLaten
     }
 }
 
-/// Runs the job file in both worlds.
-fn run_both(dir: &Path, host: &str) -> [serde_json::Value; 2] {
+/// Runs the job file in both worlds; `None` if the machine did not keep up with the drive in real time.
+fn run_both(dir: &Path, host: &str) -> Option<[serde_json::Value; 2]> {
     let jobs = dir.join("jobs.fio");
     std::fs::write(&jobs, JOBS).unwrap();
     let server = Server::start(dir, SLOW);
@@ -50,6 +56,9 @@ fn run_both(dir: &Path, host: &str) -> [serde_json::Value; 2] {
     let real = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
     let served = server.stop();
     println!("lateness while it was served: {}", served["lateness_ns"]);
+    if !served["lateness_ns"]["kept_up"].as_bool().unwrap() {
+        return None;
+    }
     let scenario = dir.join("virtual.toml");
     std::fs::write(&scenario, format!("{SLOW}{host}")).unwrap();
     let json = dir.join("virtual.json");
@@ -57,7 +66,7 @@ fn run_both(dir: &Path, host: &str) -> [serde_json::Value; 2] {
     succeed(sim.arg("sim").arg(&scenario).arg(&jobs).arg("--json").arg(&json));
     let mut ways: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    [real, ways[0].take()]
+    Some([real, ways[0].take()])
 }
 
 /// What the way of an NBD client costs here: that of a drive that takes no time.
@@ -77,10 +86,10 @@ fn one_job_file_gives_the_same_in_both() {
     let dir = tempfile::tempdir().unwrap();
     let host = host_costs(dir.path());
     println!("{host}");
-    let mut worst = f64::MAX;
-    for attempt in 1..=ATTEMPTS {
-        let [real, simulated] = run_both(dir.path(), &host);
-        worst = 0.0;
+    let mut worst_of_attempts = Vec::new();
+    for attempt in 1..=ATTEMPTS_MAX {
+        let Some([real, simulated]) = run_both(dir.path(), &host) else { continue };
+        let mut worst: f64 = 0.0;
         println!("attempt {attempt}");
         for (job, direction) in [("readers", "read"), ("mixed", "read"), ("mixed", "write")] {
             let (r, v) = (found(&real, job, direction), found(&simulated, job, direction));
@@ -97,9 +106,17 @@ fn one_job_file_gives_the_same_in_both() {
             );
             worst = apart(r.iops, v.iops).max(apart(r.mean_us, v.mean_us)).max(worst);
         }
-        if worst <= 0.10 {
+        worst_of_attempts.push(worst);
+        // Two of three on one side of the bound: the median is there, too.
+        let near = worst_of_attempts.iter().filter(|worst| **worst <= BOUND).count();
+        let far = worst_of_attempts.len() - near;
+        if near.max(far) > ATTEMPTS / 2 {
+            assert!(near > far, "real and virtual time differ by {worst_of_attempts:.3?}");
             return;
         }
     }
-    panic!("the worlds are {:.1} % apart", 100.0 * worst);
+    let on_time = worst_of_attempts.len();
+    testkit::skip!(
+        "the drive was on time in {on_time} of {ATTEMPTS_MAX} attempts: the machine is too busy"
+    );
 }
