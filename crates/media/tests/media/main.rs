@@ -2,9 +2,12 @@
 
 extern crate sluice_media as media;
 
+#[path = "../../../rng/tests/choices/mod.rs"]
+mod choices;
 mod faults;
 mod fixture;
 mod image;
+mod image_bytes;
 mod kill;
 mod model;
 mod pcm;

@@ -74,3 +74,45 @@ impl Choices {
 pub fn seed() -> u64 {
     std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
+
+/// Text of one of the samples with up to eight edits: parts removed, repeated, taken from another sample, and bytes that
+/// mean something to parsers.
+pub fn mangled(choices: &mut Choices, samples: &[&str]) -> String {
+    const PIECES: [&[u8]; 16] = [
+        b"[",
+        b"]",
+        b"=",
+        b"\n",
+        b"\"",
+        b"0",
+        b"-1",
+        b"99999999999999999999",
+        b"1e308",
+        b"%",
+        b"\0",
+        b"\xff",
+        b"${",
+        b"\xc2\xa0",
+        b"#",
+        b"{",
+    ];
+    let any =
+        |choices: &mut Choices| samples[choices.below(samples.len() as u64) as usize].as_bytes();
+    let mut text = any(choices).to_vec();
+    for _ in 0..choices.below(8) {
+        let at = choices.below(text.len() as u64 + 1) as usize;
+        let end = (at + choices.below(24) as usize).min(text.len());
+        let piece = match choices.below(4) {
+            0 => Vec::new(),
+            1 => text[at..end].repeat(1 + choices.below(3) as usize),
+            2 => {
+                let other = any(choices);
+                let from = choices.below(other.len() as u64 + 1) as usize;
+                other[from..(from + choices.below(40) as usize).min(other.len())].to_vec()
+            }
+            _ => PIECES[choices.below(PIECES.len() as u64) as usize].to_vec(),
+        };
+        text.splice(at..end, piece);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
