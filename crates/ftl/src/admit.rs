@@ -38,6 +38,14 @@ pub(crate) struct QueuedWrite {
     durable: bool,
 }
 
+impl QueuedWrite {
+    /// Whether no more than all sectors are done, and all are below `logical`.
+    pub(crate) fn is_within(&self, logical: u32) -> bool {
+        self.done_sectors <= self.sectors
+            && u64::from(self.lba) + u64::from(self.sectors) <= logical.into()
+    }
+}
+
 impl Ftl {
     /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
     /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is

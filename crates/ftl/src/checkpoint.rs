@@ -13,6 +13,7 @@
 use clock::Nanos;
 use nvme::Status;
 
+use crate::check::{Subject, Violation, require};
 use crate::flash::OpKind;
 use crate::ftl::{HOST, STREAM_COUNT};
 use crate::journal::{Journal, JournalFlash, Lsn, OPS_MAX};
@@ -101,6 +102,29 @@ impl Checkpoint {
             loss_epoch_at_start: 0,
             loss_epoch_durable: 0,
         }
+    }
+
+    /// Checks the order of the loss epochs and of the base sequence numbers; `low` is the low watermark.
+    pub(crate) fn check(&self, low: u64) -> Result<(), Violation> {
+        let order = [self.loss_epoch_durable, self.loss_epoch_at_start, self.loss_epoch];
+        require!(
+            order.is_sorted(),
+            Durability,
+            "losses: durable ≤ begun ≤ known",
+            Subject::Part,
+            "ascending",
+            format_args!("{order:?}")
+        );
+        let order = [self.base_seq, self.pending_base_seq, low];
+        require!(
+            order.is_sorted(),
+            Durability,
+            "checkpoint: base ≤ next base ≤ low watermark",
+            Subject::Part,
+            "ascending",
+            format_args!("{order:?}")
+        );
+        Ok(())
     }
 
     /// A snapshot is to be taken for somebody who asked, because the journal has no room, or because

@@ -63,6 +63,11 @@ impl GcDeferral {
         }
     }
 
+    /// Chunks whose erase is deferred.
+    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = u32> {
+        self.deferred_erases.iter().copied()
+    }
+
     /// Whether something is kept back.
     #[inline]
     pub(crate) fn is_deferring(&self) -> bool {

@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use clock::Nanos;
 use nvme::Status;
 
+use crate::check::{Subject, Violation, require};
 use crate::flash::OpKind;
 use crate::ftl::{GC, HOST, STREAM_COUNT};
 use crate::journal::Lsn;
@@ -106,6 +107,24 @@ impl DeviceL2p {
             unrecorded: Vec::new(),
             recorded_lsn: Lsn(0),
         }
+    }
+
+    /// The page whose trims did not all fit the last sync.
+    pub(crate) fn cursor_page(&self) -> Option<u32> {
+        self.cursor.map(|(page, _)| page)
+    }
+
+    /// Checks that all assigned sequence numbers are reserved.
+    pub(crate) fn check(&self, next: u64) -> Result<(), Violation> {
+        require!(
+            next <= self.reserved_seq_end,
+            Durability,
+            "sequence numbers are reserved",
+            Subject::Part,
+            format_args!("at most {}", self.reserved_seq_end),
+            next
+        );
+        Ok(())
     }
 
     #[inline]

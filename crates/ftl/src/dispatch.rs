@@ -22,8 +22,8 @@ const PAD_BIT: u32 = 1 << 28;
 /// A program of padding from outside of the rings that is under way: one per chunk at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PadWrite {
-    chunk: u32,
-    sector: u32,
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
 }
 
 /// The name of a ring's unit, and of its program.

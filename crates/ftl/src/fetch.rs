@@ -15,8 +15,9 @@ use std::fmt;
 
 use clock::Nanos;
 
+use crate::check::{Subject, Violation, require, require_eq};
 use crate::flash::OpKind;
-use crate::l2p::encode_l2p_entry;
+use crate::l2p::{L2p, encode_l2p_entry};
 use crate::lines::NONE;
 use crate::p2l_reader::P2lReader;
 use crate::read::HostRead;
@@ -217,6 +218,55 @@ impl PageFetches {
     pub(crate) fn find(&self, page: u32) -> Option<u32> {
         let mut fetches = (0..).zip(&self.fetches);
         Some(fetches.find(|(_, f)| f.state != State::Idle && f.page == page)?.0)
+    }
+
+    /// Reads that wait for a fetch.
+    pub(crate) fn waiting_reads(&self, reads: &[HostRead]) -> impl Iterator<Item = u32> {
+        let chains = self.fetches.iter().filter(|f| f.state != State::Idle).map(|f| f.first_waiter);
+        let next = |at: &u32| Some(reads[*at as usize].wait_next).filter(|next| *next != NONE);
+        chains
+            .filter(|first| *first != NONE)
+            .flat_map(move |first| std::iter::successors(Some(first), next).take(reads.len() + 1))
+    }
+
+    /// Checks the counters of fetches and returns the page in the scratch frame.
+    pub(crate) fn check(&self, map: &L2p) -> Result<u32, Violation> {
+        let (mut reading, mut ended, mut rebuilding) = (0, 0, 0);
+        for (i, fetch) in (0..).zip(&self.fetches) {
+            match fetch.state {
+                State::Idle => continue,
+                State::Reading => reading += 1,
+                State::Complete { .. } => ended += 1,
+                State::Rebuilding => rebuilding += 1,
+            }
+            require!(
+                !map.is_page_resident(fetch.page),
+                Mapping,
+                "a page that is fetched is in no frame",
+                Subject::Page(fetch.page),
+                "no frame",
+                "a frame"
+            );
+            let again = self.fetches[..i as usize].iter();
+            let again = again.filter(|f| f.state != State::Idle && f.page == fetch.page);
+            require_eq!(
+                Mapping,
+                "a page is fetched once at a time",
+                Subject::Page(fetch.page),
+                0,
+                again.count()
+            );
+        }
+        require_eq!(Mapping, "fetches being read", Subject::Part, reading, self.reading);
+        require_eq!(Mapping, "fetches that have been read", Subject::Part, ended, self.completed);
+        require_eq!(
+            Mapping,
+            "fetches that are rebuilt",
+            Subject::Part,
+            rebuilding,
+            self.rebuilding
+        );
+        Ok(self.scratch_page)
     }
 
     /// A fetch that is not used; only if enough of them are left for requests, or this is one.

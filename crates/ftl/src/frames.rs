@@ -8,6 +8,7 @@
 //! look-up when no other frame is to be had, so that reads never wait for one.
 
 use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
 use crate::lines::NONE;
 use crate::translation_page::TranslationPage;
 
@@ -202,6 +203,46 @@ impl Frames {
         debug_assert_eq!(self.frames[frame as usize].pins, 0);
         self.frames[frame as usize].page = NONE;
         self.free.push(frame);
+    }
+
+    /// Resident pages and the number of pins of each; pages that are being read are not resident.
+    pub(crate) fn resident_pins(&self) -> impl Iterator<Item = (u32, u32)> {
+        let frames = self.frames.iter().filter(|f| f.page != NONE && self.is_resident(f.page));
+        frames.map(|f| (f.page, f.pins))
+    }
+
+    /// Checks that pages and frames refer to each other, and the counters.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        for (page, &frame) in (0..).zip(&self.frame_of) {
+            if frame != NONE {
+                let found = self.frames.get(frame as usize).map_or(NONE, |f| f.page);
+                require_eq!(
+                    Mapping,
+                    "the frame of a page holds it",
+                    Subject::Page(page),
+                    page,
+                    found
+                );
+            }
+        }
+        let mut free = vec![false; self.frames.len()];
+        for &frame in &self.free {
+            let twice = std::mem::replace(&mut free[frame as usize], true);
+            require!(!twice, Mapping, "a frame is free once", Subject::Frame(frame), 1, 2);
+        }
+        let mut held = 0;
+        for (frame, (f, &is_free)) in (0..).zip(self.frames.iter().zip(&free)) {
+            require_eq!(
+                Mapping,
+                "a frame is free or holds a page",
+                Subject::Frame(frame),
+                is_free,
+                f.page == NONE
+            );
+            held += u32::from(f.pins > 0 && !is_free);
+        }
+        require_eq!(Mapping, "pinned frames", Subject::Part, held, self.pinned);
+        Ok(())
     }
 
     /// The number of the frame for look-ups.

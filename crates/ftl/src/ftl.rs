@@ -168,9 +168,11 @@ impl Ftl {
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
         let mut ftl = Ftl::empty(shape, config, layout, journal)?;
-        for chunk in (0..shape.total_chunks()).filter(good) {
-            if !reserved.contains(&chunk) {
+        for chunk in (0..shape.total_chunks()).filter(|chunk| !reserved.contains(chunk)) {
+            if good(&chunk) {
                 ftl.lines.add_free(chunk);
+            } else {
+                ftl.lines.chunks[chunk as usize].bad = true;
             }
         }
         if let Some(from) = drive_map_from {

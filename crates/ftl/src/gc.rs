@@ -12,6 +12,7 @@ use clock::Nanos;
 use nvme::Status;
 use tracepoint::Event;
 
+use crate::check::{Subject, Violation, require};
 use crate::defer::VictimUnit;
 use crate::dispatch::split_unit_id;
 use crate::flash::OpKind;
@@ -80,6 +81,35 @@ impl Gc {
             victim_p2l: None,
             next_unit: None,
         }
+    }
+
+    /// Lines whose sectors have all been read but are not all durable elsewhere.
+    pub(crate) fn draining(&self) -> u32 {
+        self.draining
+    }
+
+    /// Sectors of victims that are being read.
+    pub(crate) fn sectors_being_read(&self) -> u32 {
+        let busy = (0..).zip(&self.reads).filter(|(i, _)| !self.free_reads.contains(i));
+        busy.map(|(_, read): (u32, &Relocation)| read.count).sum()
+    }
+
+    /// Checks the table of relocations, and that scan state exists only during a scan.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        let mut free = vec![false; self.reads.len()];
+        for &index in &self.free_reads {
+            let twice = std::mem::replace(&mut free[index as usize], true);
+            require!(!twice, Gc, "a free relocation is free once", Subject::Index(index), 1, 2);
+        }
+        require!(
+            !self.scans.is_empty() || self.next_unit.is_none() && self.victim_p2l.is_none(),
+            Gc,
+            "scan state belongs to a scan",
+            Subject::Part,
+            "nothing",
+            "something"
+        );
+        Ok(())
     }
 
     /// Users have written or trimmed: there may be more to be won than before.

@@ -64,6 +64,7 @@
 
 mod active_pus;
 mod admit;
+mod check;
 mod checkpoint;
 mod chunk;
 mod config;
@@ -107,6 +108,7 @@ mod victim_p2l;
 mod write_ring;
 
 pub use active_pus::ActivePusError;
+pub use check::{Part, Subject, Violation};
 pub use config::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };

@@ -67,6 +67,16 @@ impl LineMetaWriter {
         }
     }
 
+    /// Metadata programs in flight: chunk and first sector.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.writes.iter().flatten().map(|w| (w.chunk, w.sector))
+    }
+
+    /// Lines whose footers are being written, and the programs in flight of each footer.
+    pub(crate) fn footers_in_flight(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.footer_jobs.iter().map(|f| (f.line, f.outstanding))
+    }
+
     /// Whether nothing is to be written.
     pub(crate) fn is_idle(&self) -> bool {
         self.footer_jobs.is_empty() && self.writes.iter().all(Option::is_none)

@@ -115,6 +115,17 @@ impl MapPager {
         }
     }
 
+    /// Reads that wait for a free fetch slot.
+    pub(crate) fn waiting_reads(&self) -> impl Iterator<Item = u32> {
+        self.waiting_reads.iter().copied()
+    }
+
+    /// Pages pinned for the queue head and for GC, once per pin.
+    pub(crate) fn pinned_pages(&self) -> impl Iterator<Item = u32> {
+        let scan = self.gc_pages.iter().filter(|w| w.pinned).map(|w| w.page);
+        scan.chain(self.head_write_page.1.then_some(self.head_write_page.0))
+    }
+
     /// A read waits until a fetch is free.
     pub(crate) fn add_waiting_read(&mut self, index: u32) {
         self.waiting_reads.push_back(index);

@@ -1,6 +1,7 @@
 //! [`OpenLine`]: a line that is being written: which of its chunks takes the next write unit.
 
 use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require_eq};
 use crate::journal::Lsn;
 use crate::line_meta::data_end;
 use crate::lines::{Footer, LineTable};
@@ -164,6 +165,22 @@ impl OpenLine {
         }
         member.next += shape.ws_opt;
         self.free_units -= 1;
+    }
+
+    /// Checks the counters of free write units.
+    pub(crate) fn check(&self, geometry: &FlashGeometry) -> Result<(), Violation> {
+        let subject = Subject::Line(self.line);
+        let left: u32 = self.members.iter().map(|m| (m.end - m.next) / geometry.ws_opt).sum();
+        require_eq!(Space, "free units of an open line", subject, left, self.free_units);
+        let tails: u32 = self.members.iter().map(|m| m.footer_bound_remaining(geometry)).sum();
+        require_eq!(
+            Space,
+            "free units in front of a footer",
+            subject,
+            tails,
+            self.footer_bound_units
+        );
+        Ok(())
     }
 
     /// Members that are not full.

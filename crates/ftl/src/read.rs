@@ -27,6 +27,18 @@ pub(crate) struct HostRead {
     pub(crate) wait_next: u32,
 }
 
+impl HostRead {
+    /// Flash reads in flight, plus one if a translation page is awaited.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Whether all sectors have been looked up.
+    pub(crate) fn is_looked_up(&self) -> bool {
+        self.resolved == self.sectors
+    }
+}
+
 impl Ftl {
     /// Reads `sectors` from `lba` into the memory of request `tag`.
     #[inline]

@@ -145,6 +145,11 @@ impl PageRebuild {
         self.unknown_below_seq = if blind { next } else { 0 };
     }
 
+    /// Pages being rebuilt, and rebuilt pages that no frame holds yet.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = u32> {
+        self.jobs.keys().copied()
+    }
+
     /// Whether pages are being rebuilt, or have been and are in no frame yet.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {

@@ -54,6 +54,11 @@ pub(crate) struct RedispatchTracker {
 }
 
 impl RedispatchTracker {
+    /// Redispatched units that are not durable at their new location.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Whether rescued units are on their way.
     pub(crate) fn has_in_flight(&self) -> bool {
         self.in_flight > 0

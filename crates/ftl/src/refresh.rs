@@ -57,6 +57,11 @@ pub(crate) struct RefreshState {
 }
 
 impl RefreshState {
+    /// The line being refreshed.
+    pub(crate) fn line(&self) -> Option<u32> {
+        self.line
+    }
+
     /// Whether a line is being refreshed.
     pub(crate) fn is_busy(&self) -> bool {
         self.line.is_some()

@@ -29,6 +29,14 @@ impl WriteSequencer {
         self.low_watermark
     }
 
+    /// Assigned sequence numbers that are not retired, ascending.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = u64> {
+        (self.low_watermark..)
+            .zip(&self.retired)
+            .filter(|(_, ended)| !**ended)
+            .map(|(number, _)| number)
+    }
+
     /// A unit is given a place: its number.
     #[inline]
     pub(crate) fn assign(&mut self) -> u64 {

@@ -7,6 +7,7 @@
 //! are programmed too; only then are its slots used again.
 
 use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
 
 /// One slot's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -299,6 +300,73 @@ impl WriteRing {
         {
             self.released += 1;
         }
+    }
+
+    /// Units in use, oldest first, with the number of filled entries of each.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, u32)> {
+        let full =
+            (self.released..self.head).map(|at| ((at % self.unit_count) as u32, self.ws_opt));
+        let open = (self.fill_sectors > 0).then_some((self.head_index, self.fill_sectors));
+        full.chain(open)
+    }
+
+    /// Checks the order of the watermarks and the unit states between them.
+    pub(crate) fn check(&self, ring: usize) -> Result<(), Violation> {
+        let subject = Subject::Ring(ring);
+        let order = [self.released, self.persisted, self.dispatched, self.head];
+        require!(
+            order.is_sorted(),
+            Buffer,
+            "released ≤ persisted ≤ dispatched ≤ head",
+            subject,
+            "ascending",
+            format_args!("{order:?}")
+        );
+        let in_use = self.head - self.released + u64::from(self.fill_sectors > 0);
+        require!(
+            in_use <= self.unit_count,
+            Buffer,
+            "units in use fit the ring",
+            subject,
+            format_args!("at most {}", self.unit_count),
+            in_use
+        );
+        require_eq!(
+            Buffer,
+            "the unit at the head",
+            subject,
+            self.head % self.unit_count,
+            u64::from(self.head_index)
+        );
+        for at in self.released..self.head {
+            let unit = (at % self.unit_count) as u32;
+            let u = &self.units[unit as usize];
+            let redispatched = u.redispatch_from != crate::lines::NONE;
+            let legal = match u.state {
+                UnitState::Filling => {
+                    at >= self.dispatched
+                        || redispatched
+                        || ring == crate::ftl::GC && at >= self.persisted
+                }
+                UnitState::Programming => {
+                    (self.persisted..self.dispatched).contains(&at)
+                        || redispatched && at < self.dispatched
+                }
+                UnitState::Persisted => at < self.dispatched && at != self.persisted,
+                UnitState::Released => {
+                    at < self.dispatched && at != self.persisted && at != self.released
+                }
+            };
+            require!(
+                legal,
+                Buffer,
+                "a unit's state is one of its position",
+                Subject::Unit(ring, unit),
+                format_args!("one for {at} of {order:?}"),
+                format_args!("{:?}", u.state)
+            );
+        }
+        Ok(())
     }
 
     #[inline]

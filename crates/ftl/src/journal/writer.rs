@@ -248,6 +248,11 @@ impl Journal {
         self.stats
     }
 
+    /// Chunks of the journal, retired ones included.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+        self.pool.chunks.iter().map(|slot| slot.chunk)
+    }
+
     /// Whether nothing is under way, and [`kick`](Journal::kick) would start nothing.
     pub fn is_idle(&self) -> bool {
         let blocked = self.failed.is_some() || self.mirrors.iter().all(|lane| !lane.live);

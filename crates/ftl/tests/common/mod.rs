@@ -56,6 +56,15 @@ enum OpCompletion {
 /// Ends that a parallel unit holds back at most.
 const DEFERRED_ENDS_MAX: usize = 4;
 
+/// Completions from one check of the FTL's invariants to the next. A check looks at every sector, and
+/// filling larger flash takes more completions: the period grows with the square of the size. `SLUICE_CHECK_PERIOD=1` tells which completion breaks an invariant.
+fn check_period(geometry: &FlashGeometry) -> u64 {
+    match std::env::var("SLUICE_CHECK_PERIOD") {
+        Ok(n) => n.parse().expect("SLUICE_CHECK_PERIOD is a number of completions"),
+        Err(_) => (geometry.total_sectors().pow(2) >> 19).max(97),
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Cell {
     Written(Oob, Content),
@@ -106,6 +115,19 @@ pub struct TestFlash {
     pub cuts: u64,
     /// Of every program, read and erase that the FTL asked for, in order.
     pub calls: CallHash,
+    /// Completions reported so far, and how many of them from one check of the FTL's invariants to the next.
+    completions_reported: u64,
+    check_period: u64,
+}
+
+/// Checks the FTL's invariants.
+///
+/// # Panics
+/// With the first one that does not hold.
+pub fn check(ftl: &Ftl) {
+    if let Err(violation) = ftl.check_invariants() {
+        panic!("{violation}\n{}", ftl.debug_state());
+    }
 }
 
 pub fn geometry(
@@ -190,6 +212,8 @@ impl TestFlash {
             recoveries: Vec::new(),
             cuts: 0,
             calls: CallHash::default(),
+            completions_reported: 0,
+            check_period: check_period(&geometry),
         }
     }
 
@@ -355,6 +379,10 @@ impl TestFlash {
             OpCompletion::Erase { op, status } => ftl.erase_done(op, status),
         }
         ftl.kick(Nanos(0), self);
+        self.completions_reported += 1;
+        if self.completions_reported.is_multiple_of(self.check_period) {
+            check(ftl);
+        }
     }
 
     /// Executes the oldest operation of a parallel unit; of a read on several of them the last one ends it.

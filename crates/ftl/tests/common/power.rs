@@ -31,7 +31,9 @@ impl TestFlash {
     /// Cuts power, and recovers the layer. `again` cuts the recovery's own padding short that often first.
     pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
         self.cut();
-        self.recover(config)
+        let ftl = self.recover(config);
+        super::check(&ftl);
+        ftl
     }
 
     /// Cuts power: programs under way may leave a torn unit, everything else is forgotten.

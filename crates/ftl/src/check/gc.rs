@@ -1,0 +1,74 @@
+//! Invariants of garbage collection.
+
+use super::{Subject, Violation, require, require_eq};
+use crate::Ftl;
+use crate::ftl::GC;
+use crate::lines::{LineState, NONE};
+use crate::write_ring::UnitState;
+
+impl Ftl {
+    pub(super) fn check_gc(&self) -> Result<(), Violation> {
+        let mut moves = vec![0u32; self.lines.lines.len()];
+        let ring = &self.rings[GC];
+        for (unit, filled) in ring.occupied() {
+            let u = &ring.units[unit as usize];
+            // What is redispatched has been durable, and was counted then.
+            if u.state >= UnitState::Persisted || u.redispatch_from != NONE {
+                continue;
+            }
+            for entry in &ring.entries(unit)[..filled as usize] {
+                if entry.durable_copy != NONE {
+                    let line =
+                        self.lines.line_of[self.geometry.chunk_of(entry.durable_copy) as usize];
+                    require!(
+                        line != NONE,
+                        Gc,
+                        "the source of a relocation is in a line",
+                        Subject::Sector(entry.durable_copy),
+                        "a line",
+                        "none"
+                    );
+                    moves[line as usize] += 1;
+                }
+            }
+        }
+        let (mut draining, mut erasing) = (0, 0);
+        for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&moves)) {
+            let subject = Subject::Line(id);
+            require_eq!(Gc, "relocations in flight", subject, expected, line.relocations_in_flight);
+            draining += u32::from(line.state == LineState::Draining && line.erasing == 0);
+            erasing += line.erasing;
+            if line.state == LineState::Victim {
+                let scanned = self.gc.scans.iter().any(|v| v.line == id);
+                require!(scanned, Gc, "a victim is being scanned", subject, "a scan", "none");
+            }
+        }
+        require_eq!(Gc, "draining lines", Subject::Part, draining, self.gc.draining());
+        require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.lines.erasing);
+        for (at, scan) in (1..).zip(&self.gc.scans) {
+            let again = self.gc.scans.iter().skip(at);
+            require!(
+                again.filter(|v| v.line == scan.line).count() == 0,
+                Gc,
+                "a line is scanned once at a time",
+                Subject::Line(scan.line),
+                1,
+                2
+            );
+        }
+        self.gc.check()?;
+        for chunk in self.gc_deferral.deferred_erases() {
+            let line = self.lines.line_of[chunk as usize];
+            let erasing = self.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+            require!(
+                erasing > 0,
+                Gc,
+                "a deferred erase is of a line that is being erased",
+                Subject::Chunk(chunk),
+                "at least 1 chunk erasing",
+                erasing
+            );
+        }
+        Ok(())
+    }
+}

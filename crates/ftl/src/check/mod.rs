@@ -1,0 +1,172 @@
+//! Consistency checks of the translation layer's state.
+//!
+//! [`Ftl::check_invariants`] recomputes, from the map, the write buffer and the lines, what the
+//! counters and lists of every part should say, and reports the first difference by name. It reads
+//! all of the state, so that its cost grows with the flash: tests call it, the data path does not.
+//!
+//! Every part has a file here. What concerns the private state of one type only is checked by a
+//! `check` method beside that type, which these files call.
+
+mod buffer;
+mod durability;
+mod gc;
+mod health;
+mod mapping;
+mod requests;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::Ftl;
+
+/// A part of the translation layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Host requests: queued writes and trims, reads in progress, completions.
+    Requests,
+    /// Logical-to-physical and physical-to-logical maps, and the cache of translation pages.
+    Mapping,
+    /// The write buffer.
+    Buffer,
+    /// Chunks, lines, and the placement of write units.
+    Space,
+    /// Garbage collection.
+    Gc,
+    /// Flushes, trims, checkpoints and the journal.
+    Durability,
+    /// Bad chunks, refresh and wear leveling.
+    Health,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Requests => "requests",
+            Part::Mapping => "mapping",
+            Part::Buffer => "buffer",
+            Part::Space => "space",
+            Part::Gc => "gc",
+            Part::Durability => "durability",
+            Part::Health => "health",
+        })
+    }
+}
+
+/// What an invariant is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The part as a whole.
+    Part,
+    /// A logical sector.
+    Lba(u32),
+    /// A physical sector.
+    Sector(u32),
+    /// A chunk.
+    Chunk(u32),
+    /// A parallel unit.
+    Pu(u32),
+    /// A line.
+    Line(u32),
+    /// A write unit of the buffer: the ring (0 host, 1 garbage collection) and the index in it.
+    Unit(usize, u32),
+    /// A ring of the write buffer.
+    Ring(usize),
+    /// A translation page.
+    Page(u32),
+    /// A frame of the map cache.
+    Frame(u32),
+    /// A request or an operation, by its index in a table.
+    Index(u32),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Part => f.write_str("the part"),
+            Subject::Lba(n) => write!(f, "logical sector {n}"),
+            Subject::Sector(n) => write!(f, "physical sector {n}"),
+            Subject::Chunk(n) => write!(f, "chunk {n}"),
+            Subject::Pu(n) => write!(f, "parallel unit {n}"),
+            Subject::Line(n) => write!(f, "line {n}"),
+            Subject::Unit(ring, n) => write!(f, "unit {n} of ring {ring}"),
+            Subject::Ring(n) => write!(f, "ring {n}"),
+            Subject::Page(n) => write!(f, "translation page {n}"),
+            Subject::Frame(n) => write!(f, "frame {n}"),
+            Subject::Index(n) => write!(f, "entry {n}"),
+        }
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
+pub struct Violation {
+    /// The part whose invariant it is.
+    pub part: Part,
+    /// The invariant's name.
+    pub invariant: &'static str,
+    /// What it does not hold for.
+    pub subject: Subject,
+    /// The value, or the bound, that the invariant asks for.
+    pub expected: String,
+    /// The value that is there.
+    pub found: String,
+}
+
+impl Violation {
+    #[cold]
+    pub(crate) fn new(
+        part: Part,
+        invariant: &'static str,
+        subject: Subject,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Violation {
+        let (expected, found) = (expected.to_string(), found.to_string());
+        Violation { part, invariant, subject, expected, found }
+    }
+}
+
+/// Returns a [`Violation`] from the calling function unless a condition holds.
+macro_rules! require {
+    ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
+        if !$holds {
+            return Err($crate::check::Violation::new(
+                $crate::check::Part::$part,
+                $invariant,
+                $subject,
+                $expected,
+                $found,
+            ));
+        }
+    };
+}
+
+/// Returns a [`Violation`] from the calling function unless two values are equal.
+macro_rules! require_eq {
+    ($part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
+        let (expected, found) = ($expected, $found);
+        $crate::check::require!(expected == found, $part, $invariant, $subject, expected, found);
+    };
+}
+
+pub(crate) use {require, require_eq};
+
+impl Ftl {
+    /// Checks the invariants of every part. May be called between any two calls of the layer's
+    /// methods; takes time proportional to the size of the flash.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), Violation> {
+        self.check_requests()?;
+        self.check_buffer()?;
+        self.check_space()?;
+        self.check_mapping()?;
+        self.check_gc()?;
+        self.check_durability()?;
+        self.check_health()
+    }
+}

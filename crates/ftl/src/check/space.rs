@@ -1,0 +1,238 @@
+//! Invariants of chunks and lines, and of the programs under way on them.
+
+use super::{Subject, Violation, require, require_eq};
+use crate::Ftl;
+use crate::dispatch::PROGRAMS_PER_PU;
+use crate::ftl::{GC, HOST};
+use crate::lines::{Footer, LineState, NONE};
+use crate::write_ring::UnitState;
+
+impl Ftl {
+    pub(super) fn check_space(&self) -> Result<(), Violation> {
+        self.lines.check()?;
+        self.check_ownership()?;
+        self.check_open_lines()?;
+        self.check_programs()?;
+        self.check_line_metadata()
+    }
+
+    /// Every chunk that can be used is free, in a line, or the journal's.
+    fn check_ownership(&self) -> Result<(), Violation> {
+        let mut owned = vec![false; self.lines.chunks.len()];
+        for chunk in self.journal.chunks().chain(self.lines.free_list()) {
+            let twice = std::mem::replace(&mut owned[chunk as usize], true);
+            require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
+        }
+        for (chunk, (c, &line)) in (0..).zip(self.lines.chunks.iter().zip(&self.lines.line_of)) {
+            let others = u32::from(owned[chunk as usize]) + u32::from(line != NONE);
+            require!(
+                others == 1 || others == 0 && c.bad,
+                Space,
+                "a chunk has one owner",
+                Subject::Chunk(chunk),
+                1,
+                others
+            );
+        }
+        Ok(())
+    }
+
+    fn check_open_lines(&self) -> Result<(), Violation> {
+        let mut seen = Vec::new();
+        for open in self.open_lines.iter().flatten().chain(&self.line_finisher.open) {
+            let subject = Subject::Line(open.line);
+            require!(!seen.contains(&open.line), Space, "a line is open once", subject, 1, 2);
+            seen.push(open.line);
+            open.check(&self.geometry)?;
+            let line = &self.lines.lines[open.line as usize];
+            require!(
+                line.state == LineState::Open && !line.fully_mapped,
+                Space,
+                "an open line takes write units",
+                subject,
+                "Open, units left",
+                format_args!("{:?}, fully mapped: {}", line.state, line.fully_mapped)
+            );
+            let members: Vec<u32> = open.members.iter().map(|m| m.chunk).collect();
+            require!(
+                members == line.chunks,
+                Space,
+                "the members of an open line are its chunks",
+                subject,
+                format_args!("{:?}", line.chunks),
+                format_args!("{members:?}")
+            );
+            let is_recorded = open.recorded_lsn <= self.journal.durable();
+            for member in &open.members {
+                let c = &self.lines.chunks[member.chunk as usize];
+                let subject = Subject::Chunk(member.chunk);
+                require!(
+                    c.write_pointer <= member.next,
+                    Space,
+                    "what is programmed has been placed",
+                    subject,
+                    format_args!("at most {}", member.next),
+                    c.write_pointer
+                );
+                require!(
+                    is_recorded || c.first == NONE && c.write_pointer == 0,
+                    Space,
+                    "a line takes units when its record is durable",
+                    subject,
+                    0,
+                    c.write_pointer
+                );
+            }
+        }
+        for ahead in &self.open_lines {
+            require!(
+                ahead.iter().all(|open| open.free_units > 0),
+                Space,
+                "a full line is not open",
+                Subject::Part,
+                "write units left",
+                0
+            );
+        }
+        let open =
+            self.lines.lines.iter().filter(|l| l.state == LineState::Open && !l.fully_mapped);
+        require_eq!(
+            Space,
+            "a line that is not full is open",
+            Subject::Part,
+            open.count(),
+            seen.len()
+        );
+        Ok(())
+    }
+
+    /// The counters of programs under way, and where those write.
+    fn check_programs(&self) -> Result<(), Violation> {
+        let mut on_pu = vec![0u32; self.geometry.pus as usize];
+        let mut on_line = vec![0u32; self.lines.lines.len()];
+        let mut pads = vec![0u32; self.geometry.pus as usize];
+        let mut all = 0;
+        let mut program = |chunk: u32, sector: u32, subject| {
+            let line = self.lines.line_of[chunk as usize];
+            require!(
+                line != NONE,
+                Space,
+                "a program writes into a line",
+                subject,
+                "a line",
+                "none"
+            );
+            require!(
+                sector + self.geometry.ws_opt <= self.geometry.sectors_per_chunk
+                    && sector.is_multiple_of(self.geometry.ws_opt),
+                Space,
+                "a program writes a whole write unit of its chunk",
+                subject,
+                format_args!("in {} sectors", self.geometry.sectors_per_chunk),
+                sector
+            );
+            on_pu[self.geometry.pu_of(chunk) as usize] += 1;
+            on_line[line as usize] += 1;
+            all += 1;
+            Ok(())
+        };
+        for ring in [HOST, GC] {
+            for (unit, _) in self.rings[ring].occupied() {
+                let u = &self.rings[ring].units[unit as usize];
+                if u.state == UnitState::Programming
+                    && !self.redispatch_queue.contains(&(ring, unit))
+                {
+                    program(u.chunk, u.sector, Subject::Unit(ring, unit))?;
+                }
+            }
+        }
+        for pad in &self.pads_in_flight {
+            pads[self.geometry.pu_of(pad.chunk) as usize] += 1;
+            program(pad.chunk, pad.sector, Subject::Chunk(pad.chunk))?;
+        }
+        for (chunk, sector) in self.line_meta_writer.in_flight() {
+            program(chunk, sector, Subject::Chunk(chunk))?;
+        }
+        // A unit that is redispatched keeps the line that it is in open.
+        for ring in [HOST, GC] {
+            for (unit, _) in self.rings[ring].occupied() {
+                let from = self.rings[ring].units[unit as usize].redispatch_from;
+                if from != NONE {
+                    on_line[from as usize] += 1;
+                }
+            }
+        }
+        require_eq!(Space, "programs in flight", Subject::Part, all, self.programs_in_flight);
+        for (pu, (&expected, &found)) in (0..).zip(on_pu.iter().zip(&self.programs_per_pu)) {
+            let subject = Subject::Pu(pu);
+            require_eq!(
+                Space,
+                "programs in flight per parallel unit",
+                subject,
+                expected,
+                u32::from(found)
+            );
+            let most = u32::from(PROGRAMS_PER_PU) + pads[pu as usize];
+            require!(
+                expected <= most,
+                Space,
+                "a parallel unit has two programs at most, besides padding",
+                subject,
+                format_args!("at most {most}"),
+                expected
+            );
+        }
+        for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&on_line)) {
+            let subject = Subject::Line(id);
+            require_eq!(
+                Space,
+                "programs in flight per line",
+                subject,
+                expected,
+                line.programs_in_flight
+            );
+            require!(
+                expected == 0 || line.state == LineState::Open,
+                Space,
+                "a line with programs in flight is open",
+                subject,
+                "Open",
+                format_args!("{:?}", line.state)
+            );
+        }
+        Ok(())
+    }
+
+    fn check_line_metadata(&self) -> Result<(), Violation> {
+        for (line, outstanding) in self.line_meta_writer.footers_in_flight() {
+            let l = &self.lines.lines[line as usize];
+            require!(
+                l.footer == Footer::Writing && l.state == LineState::Open,
+                Space,
+                "a footer is written to a line that is full",
+                Subject::Line(line),
+                "Writing, Open",
+                format_args!("{:?}, {:?}", l.footer, l.state)
+            );
+            require_eq!(
+                Space,
+                "write units of a footer in flight",
+                Subject::Line(line),
+                l.programs_in_flight,
+                outstanding
+            );
+        }
+        for &line in &self.lines.footer_due {
+            let l = &self.lines.lines[line as usize];
+            require!(
+                l.footer == Footer::Writing && l.programs_in_flight == 0,
+                Space,
+                "a line waits for its footer when its programs have ended",
+                Subject::Line(line),
+                "Writing, 0",
+                format_args!("{:?}, {}", l.footer, l.programs_in_flight)
+            );
+        }
+        Ok(())
+    }
+}

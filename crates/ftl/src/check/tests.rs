@@ -1,0 +1,221 @@
+//! Broken invariants are reported by the name of their part and their own.
+
+use std::collections::VecDeque;
+
+use clock::Nanos;
+use nvme::{Geometry, Status};
+
+use super::Part;
+use crate::ftl::{GC, HOST};
+use crate::lines::{LineState, NONE};
+use crate::write_ring::UnitState;
+use crate::{
+    ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
+    WriteUnit,
+};
+
+enum Op {
+    Program(OpToken),
+    Read(OpToken),
+    Erase(OpToken),
+}
+
+/// A flash that stores nothing and completes operations in order, when it is told to.
+#[derive(Default)]
+struct QueueFlash {
+    ops: VecDeque<Op>,
+}
+
+impl QueueFlash {
+    fn complete_oldest(&mut self, ftl: &mut Ftl) -> bool {
+        match self.ops.pop_front() {
+            None => return false,
+            Some(Op::Program(op)) => ftl.program_done(Nanos(0), op, Status::SUCCESS, self),
+            Some(Op::Read(op)) => _ = ftl.read_done(op, 0, self),
+            Some(Op::Erase(op)) => ftl.erase_done(op, Status::SUCCESS),
+        }
+        ftl.kick(Nanos(0), self);
+        true
+    }
+}
+
+impl FlashBackend for QueueFlash {
+    fn stores_data(&self) -> bool {
+        false
+    }
+    fn program(&mut self, _: Nanos, op: OpToken, _: WriteUnit<'_>) {
+        self.ops.push_back(Op::Program(op));
+    }
+    fn read(&mut self, _: Nanos, op: OpToken, _: &[(u32, u32)], _: ReadDest) {
+        self.ops.push_back(Op::Read(op));
+    }
+    fn erase(&mut self, _: Nanos, op: OpToken, _: u32) {
+        self.ops.push_back(Op::Erase(op));
+    }
+    fn copy_from_host(&mut self, _: u64, _: u32, _: u32) {}
+    fn copy_to_host(&mut self, _: u64, _: u32, _: u32) {}
+    fn zero_to_host(&mut self, _: u64, _: u32) {}
+    fn write_slot(&mut self, _: u32, _: &[u8]) {}
+    fn sync_slot(&mut self, _: u32, _: u32) {}
+    fn read_slot(&mut self, _: u32, _: &mut [u8]) {}
+    fn read_slot_oob(&mut self, _: u32, _: u32, _: &mut [u8; Oob::BYTES]) {}
+}
+
+/// An FTL that has been overwritten once, with programs, relocations and a flush in flight.
+fn busy() -> (Ftl, QueueFlash) {
+    let geometry = FlashGeometry::from_geometry(&Geometry {
+        groups: 1,
+        pus: 2,
+        chunks: 40,
+        sectors: 32,
+        sector_bytes: 512,
+        oob_bytes: 16,
+        ws_min: 4,
+        ws_opt: 4,
+        mw_cunits: 8,
+    });
+    let config = FtlConfig::default();
+    let mut ftl = Ftl::new(geometry, config, |_| ChunkReport::Free).expect("a small FTL");
+    let mut flash = QueueFlash::default();
+    let sectors = ftl.sectors();
+    // Every third sector is overwritten: lines keep some valid sectors, which GC relocates.
+    for i in 0..3 * sectors {
+        let lba = if i < sectors { i } else { i * 3 % sectors };
+        ftl.write(i, lba, 1, false);
+        ftl.kick(Nanos(0), &mut flash);
+        while ftl.pop_completion().is_none() {
+            assert!(flash.complete_oldest(&mut ftl), "write {i} hangs: {}", ftl.debug_state());
+        }
+        ftl.check_invariants().expect("nothing is broken yet");
+        let relocates = ftl.lines.lines.iter().any(|l| l.relocations_in_flight > 0);
+        if i > 2 * sectors && relocates && ftl.programs_in_flight > 0 {
+            break;
+        }
+    }
+    ftl.trim(1, 0, 1);
+    ftl.flush(Nanos(0), 2, &mut flash);
+    ftl.check_invariants().expect("nothing is broken yet");
+    (ftl, flash)
+}
+
+/// Two logical sectors that are on flash, and where.
+fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
+    let on_flash = (0..ftl.plan.logical).filter_map(|lba| match ftl.l2p.get(lba) {
+        L2pEntry::Flash(sector) => Some((lba, sector)),
+        _ => None,
+    });
+    let mut on_flash = on_flash.take(2);
+    [on_flash.next().expect("one"), on_flash.next().expect("two")]
+}
+
+fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::lines::Line {
+    ftl.lines.lines.iter_mut().find(|l| l.state == state).expect("a line in this state")
+}
+
+fn programming(ftl: &Ftl, ring: usize) -> u32 {
+    let units = (0..).zip(&ftl.rings[ring].units);
+    let mut units = units.filter(|(_, u)| u.state == UnitState::Programming).map(|(i, _)| i);
+    units.next().expect("a unit that is being programmed")
+}
+
+#[test]
+fn a_broken_invariant_is_reported_by_name() {
+    type Plant = (Part, &'static str, fn(&mut Ftl));
+    let plants: &[Plant] = &[
+        (Part::Requests, "prefetched requests are queued", |f| f.prefetched = 99),
+        (Part::Requests, "a free read is free once", |f| {
+            f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
+            f.free_host_reads = vec![0, 0];
+        }),
+        (Part::Mapping, "mapped sectors", |f| f.l2p.mapped += 1),
+        (Part::Mapping, "P2L agrees with L2P", |f| {
+            let [(lba, _), (_, sector)] = two_on_flash(f);
+            f.p2l.set(sector, Some(lba), false);
+        }),
+        (Part::Mapping, "a physical sector is mapped once", |f| {
+            let [(_, sector), (lba, _)] = two_on_flash(f);
+            f.l2p.set(lba, L2pEntry::Flash(sector));
+        }),
+        (Part::Mapping, "a slot holds the sector that the map has there", |f| {
+            let [(lba, _), _] = two_on_flash(f);
+            f.l2p.set(lba, L2pEntry::Buffer(0));
+        }),
+        (Part::Buffer, "a unit's state is one of its position", |f| {
+            let unit = programming(f, HOST);
+            f.rings[HOST].units[unit as usize].state = UnitState::Filling;
+        }),
+        (Part::Buffer, "a unit is in its chunk's list", |f| {
+            let unit = programming(f, HOST);
+            f.rings[HOST].units[unit as usize].chunk += 1;
+        }),
+        (Part::Buffer, "the end of a chunk's list", |f| {
+            let chunk = f.rings[HOST].units[programming(f, HOST) as usize].chunk;
+            f.lines.chunks[chunk as usize].last = NONE;
+        }),
+        (Part::Buffer, "every unit with a place is in a chunk's list", |f| {
+            let chunk = f.rings[HOST].units[programming(f, HOST) as usize].chunk;
+            let c = &mut f.lines.chunks[chunk as usize];
+            (c.first, c.last) = (NONE, NONE);
+        }),
+        (Part::Buffer, "unfinished sequence numbers = units programming", |f| {
+            f.sequencer.assign();
+        }),
+        (Part::Buffer, "fills pending = sectors being relocated", |f| {
+            let unit = f.rings[GC].occupied().next().expect("a unit of relocated data").0;
+            f.rings[GC].units[unit as usize].fills_pending += 1;
+        }),
+        (Part::Space, "a free chunk is in no line", |f| {
+            let chunk = f.lines.free_list().next().expect("a free chunk");
+            f.lines.line_of[chunk as usize] = 0;
+        }),
+        (Part::Space, "a chunk has one owner", |f| {
+            let chunk = f.lines.free_list().next().expect("a free chunk");
+            f.lines.remove_free(chunk);
+        }),
+        (Part::Space, "valid sectors", |f| line_in(f, LineState::Closed).valid_sectors -= 1),
+        (Part::Space, "free units of an open line", |f| f.open_lines[HOST][0].free_units += 1),
+        (Part::Space, "programs in flight", |f| f.programs_in_flight += 1),
+        (Part::Space, "programs in flight per parallel unit", |f| {
+            f.programs_per_pu[0] ^= 1;
+        }),
+        (Part::Space, "programs in flight per line", |f| {
+            line_in(f, LineState::Open).programs_in_flight += 1;
+        }),
+        (Part::Space, "a line takes units when its record is durable", |f| {
+            let journal_end = f.journal.position();
+            f.open_lines[HOST][0].recorded_lsn = crate::journal::Lsn(journal_end.0 + 1);
+        }),
+        (Part::Gc, "relocations in flight", |f| {
+            let lines = &mut f.lines.lines;
+            let line = lines.iter_mut().find(|l| l.relocations_in_flight > 0);
+            line.expect("a line with relocations in flight").relocations_in_flight -= 1;
+        }),
+        (Part::Space, "chunks being erased", |f| f.lines.erasing += 1),
+        (Part::Gc, "a victim is being scanned", |f| {
+            let closed = |l: &&mut crate::lines::Line| {
+                l.state == LineState::Closed && l.valid_sectors > 0 && !l.degraded
+            };
+            let line = f.lines.lines.iter_mut().find(closed);
+            line.expect("a closed line").state = LineState::Victim;
+        }),
+        (Part::Durability, "requests that wait for durability", |f| f.host_barriers += 1),
+        (Part::Durability, "translation pages are in the write buffer", |f| {
+            f.map_pages_pos = u64::MAX;
+        }),
+        (Part::Durability, "a page with trims is listed", |f| f.trim_page_epoch[0] = 0),
+        (Part::Health, "an offline chunk is bad", |f| f.lines.chunks[3].offline = true),
+        (Part::Health, "a closed line to be refreshed is queued", |f| {
+            line_in(f, LineState::Closed).refresh_requested = true;
+        }),
+    ];
+    let (ftl, _flash) = busy();
+    for (part, invariant, break_it) in plants {
+        let mut broken = ftl.clone();
+        break_it(&mut broken);
+        let found = broken.check_invariants().expect_err(invariant);
+        assert_eq!((found.part, found.invariant), (*part, *invariant), "{found}");
+        let text = found.to_string();
+        assert!(text.starts_with(&format!("{part}: {invariant} is broken for ")), "{text}");
+        assert!(text.contains(&found.expected) && text.contains(&found.found), "{text}");
+    }
+}
