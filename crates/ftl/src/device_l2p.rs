@@ -316,6 +316,7 @@ impl Ftl {
     /// The drive has answered [`FlashBackend::device_trim`]. [`kick`](Ftl::kick) afterwards.
     pub fn device_trim_done(&mut self, now: Nanos, status: Status, flash: &mut impl FlashBackend) {
         if let Some(map) = &mut self.device_l2p {
+            assert!(map.sync_state == TrimSyncState::InFlight, "no device trim is in flight");
             let ok = status.is_success();
             map.sync_state = if ok { TrimSyncState::Idle } else { TrimSyncState::Failed(status) };
         }

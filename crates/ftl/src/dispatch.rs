@@ -98,6 +98,16 @@ impl Ftl {
             return false;
         };
         let u = &self.rings[ring].units[unit as usize];
+        assert!(
+            u.state <= UnitState::Programming,
+            "unit {unit} of ring {ring} is dispatched although it is {:?}",
+            u.state
+        );
+        let write_pointer = self.lines.chunks[chunk as usize].write_pointer;
+        assert!(
+            sector >= write_pointer,
+            "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
+        );
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != NONE) {
             self.drop_superseded(ring, unit);
         }
@@ -206,7 +216,7 @@ impl Ftl {
         sector: u32,
         flash: &mut impl FlashBackend,
     ) {
-        debug_assert!(!self.has_pad_in_flight(chunk), "chunk {chunk}");
+        assert!(!self.has_pad_in_flight(chunk), "chunk {chunk} is being padded already");
         self.pads_in_flight.push(PadWrite { chunk, sector });
         let first_psn = self.geometry.first_sector_of(chunk) + sector;
         for psn in first_psn..first_psn + self.geometry.ws_opt {
@@ -464,15 +474,22 @@ impl Ftl {
         if op.kind() == OpKind::Meta {
             return self.metadata_program_done(op.index(), status);
         }
+        op.expect_kind(OpKind::Program);
         let name = op.index();
         let padding = name & PAD_BIT != 0;
         let (chunk, sector) = if padding {
             let chunk = name & !PAD_BIT;
             let at = self.pads_in_flight.iter().position(|p| p.chunk == chunk);
-            let Some(at) = at else { return };
+            let at = at.unwrap_or_else(|| panic!("no padding of chunk {chunk} is in flight"));
             (chunk, self.pads_in_flight.swap_remove(at).sector)
         } else {
             let unit = self.unit_mut(name);
+            assert!(
+                unit.state == UnitState::Programming,
+                "no program of unit {:?} is in flight: it is {:?}",
+                split_unit_id(name),
+                unit.state
+            );
             (unit.chunk, unit.sector)
         };
         let line = self.lines.line_of[chunk as usize];
@@ -606,6 +623,11 @@ impl Ftl {
     pub(crate) fn release_unit(&mut self, name: u32) {
         let (ring, unit) = split_unit_id(name);
         let u = &mut self.rings[ring].units[unit as usize];
+        assert!(
+            u.state == UnitState::Persisted,
+            "unit {unit} of ring {ring} is released although it is {:?}",
+            u.state
+        );
         u.state = UnitState::Released;
         let first_psn = self.geometry.first_sector_of(u.chunk) + u.sector;
         let line = self.lines.line_of[u.chunk as usize];

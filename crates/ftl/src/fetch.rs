@@ -388,7 +388,8 @@ impl Ftl {
         if let Some(at) = index.checked_sub(FETCH_MAX) {
             return self.scan_read_done(at, failed, flash);
         }
-        let Some(fetch) = self.fetches.fetches.get_mut(index as usize) else { return };
+        let fetch = &mut self.fetches.fetches[index as usize];
+        assert!(fetch.state == State::Reading, "no page is being read by fetch {index}");
         if failed == 0 {
             flash.sync_slot(fetch.psn, self.fetches.first_slot + index);
         }

@@ -48,6 +48,12 @@ impl OpToken {
         }
     }
 
+    /// Asserts that a completion of this operation may be reported by the function that was called.
+    #[inline]
+    pub(crate) fn expect_kind(self, kind: OpKind) {
+        assert!(self.kind() == kind, "{:?} is reported as {kind:?}", self.kind());
+    }
+
     pub(crate) fn index(self) -> u32 {
         self.0 & INDEX_MASK
     }
@@ -110,6 +116,9 @@ impl WriteUnit<'_> {
 /// Operations are started by these calls and reported later through [`Ftl::read_done`],
 /// [`Ftl::program_done`] and [`Ftl::erase_done`]; never from within the call. Addresses are flat
 /// physical sector numbers ([`nvme::Geometry::flat`]).
+///
+/// Every operation is reported once, by the function of its kind: a report of one that is not in
+/// flight is a defect of the backend, and panics.
 ///
 /// Order has two sides:
 ///

@@ -412,7 +412,9 @@ impl Ftl {
 
     /// Sectors of a victim have been read.
     pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
-        let read = self.gc.reads[index as usize];
+        let read = &mut self.gc.reads[index as usize];
+        let read = Relocation { count: std::mem::take(&mut read.count), ..*read };
+        assert!(read.count > 0, "no relocation {index} is in flight");
         self.gc.free_reads.push(index);
         let mut moved = 0;
         for i in 0..read.count {
@@ -533,6 +535,13 @@ impl Ftl {
     /// Erases the chunks of a line that nothing depends on any more.
     pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         tracepoint::trace_at(now, || Event::GcEnds { line });
+        let l = &self.lines.lines[line as usize];
+        assert!(
+            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
+            "line {line} is erased although it is {:?}, with {} relocations in flight",
+            l.state,
+            l.relocations_in_flight
+        );
         self.gc.draining -= 1;
         self.stats.lines_reclaimed += 1;
         self.drop_line_copies(line);
@@ -560,8 +569,11 @@ impl Ftl {
         if op.kind() == OpKind::Journal {
             return self.journal.erase_done(op.index(), status);
         }
+        op.expect_kind(OpKind::Erase);
         let chunk = op.index();
         let line = self.lines.line_of[chunk as usize];
+        let erasing = self.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+        assert!(erasing > 0, "chunk {chunk} is not being erased");
         self.lines.erasing -= 1;
         self.stream_blocked = [false; STREAM_COUNT];
         self.stats.erases += 1;

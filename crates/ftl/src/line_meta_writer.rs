@@ -275,7 +275,8 @@ impl Ftl {
     /// A program of metadata has ended.
     pub(crate) fn metadata_program_done(&mut self, at: u32, status: Status) {
         let write = self.line_meta_writer.writes.get_mut(at as usize).and_then(Option::take);
-        let Some(MetaWrite { line, chunk, sector }) = write else { return };
+        let write = write.unwrap_or_else(|| panic!("no metadata program {at} is in flight"));
+        let MetaWrite { line, chunk, sector } = write;
         self.lines.lines[line as usize].programs_in_flight -= 1;
         self.programs_per_pu[self.geometry.pu_of(chunk) as usize] -= 1;
         self.programs_in_flight -= 1;

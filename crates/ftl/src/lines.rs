@@ -641,10 +641,7 @@ impl LineTable {
     /// The line's chunks are on their way back to the free lists.
     pub(crate) fn release(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
-        debug_assert_eq!(
-            (line.programs_in_flight, line.relocations_in_flight, line.erasing),
-            (0, 0, 0)
-        );
+        assert_eq!((line.programs_in_flight, line.relocations_in_flight, line.erasing), (0, 0, 0));
         line.state = LineState::Free;
         line.p2l = None;
         line.chunks.clear();

@@ -277,13 +277,15 @@ impl Ftl {
     /// A read for the scan has ended. [`kick`](Ftl::kick) afterwards.
     pub(crate) fn scan_read_done(&mut self, at: u32, failed: u64, flash: &mut impl FlashBackend) {
         let first_slot = self.fetches.scan_slot(at * self.geometry.ws_opt);
-        let Some(mut look) = self.p2l_reader().current.take() else { return };
-        if let Some(read) = look.reads.get_mut(at as usize).and_then(Option::take) {
-            if failed != 0 && read.attempts < READ_ATTEMPTS {
-                look.reads[at as usize] = Some(UnitRead { in_flight: false, ..read });
-            } else if !look.erased {
-                self.parse_unit(&mut look, read, first_slot, failed, flash);
-            }
+        let look = self.p2l_reader().current.take();
+        let mut look = look.unwrap_or_else(|| panic!("no line is being read"));
+        let read = look.reads.get_mut(at as usize).and_then(Option::take);
+        let read = read.filter(|read| read.in_flight);
+        let read = read.unwrap_or_else(|| panic!("no read {at} of a line is in flight"));
+        if failed != 0 && read.attempts < READ_ATTEMPTS {
+            look.reads[at as usize] = Some(UnitRead { in_flight: false, ..read });
+        } else if !look.erased {
+            self.parse_unit(&mut look, read, first_slot, failed, flash);
         }
         self.p2l_reader().current = Some(look);
     }

@@ -241,8 +241,10 @@ impl Ftl {
             self.metadata_read_done(op.index(), failed, flash);
             return true;
         }
+        op.expect_kind(OpKind::HostRead);
         let index = op.index();
         let read = &mut self.host_reads[index as usize];
+        assert!(read.outstanding > 0, "no host read {index} is in flight");
         if failed != 0 {
             read.status = Status::UNRECOVERED_READ;
         }

@@ -48,7 +48,9 @@ impl WriteSequencer {
     /// A unit is on the media, or will get another number before it is.
     #[inline]
     pub(crate) fn retire(&mut self, number: u64) {
-        self.retired[(number - self.low_watermark) as usize] = true;
+        let retired = &mut self.retired[(number - self.low_watermark) as usize];
+        assert!(!*retired, "sequence number {number} is retired twice");
+        *retired = true;
         while self.retired.front() == Some(&true) {
             self.retired.pop_front();
             self.low_watermark += 1;

@@ -182,9 +182,12 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let first_slot = self.metadata_read_slot(at as usize);
-        let Some(reading) = &mut self.gc.p2l_read else { return };
+        let reading = self.gc.p2l_read.as_mut();
+        let reading = reading.unwrap_or_else(|| panic!("no victim's metadata is being read"));
         let read = reading.reads.get_mut(at as usize).and_then(Option::take);
-        let Some(VictimUnitRead { unit_index: piece, member, first_psn }) = read else { return };
+        let read =
+            read.unwrap_or_else(|| panic!("no read {at} of a victim's metadata is in flight"));
+        let VictimUnitRead { unit_index: piece, member, first_psn } = read;
         let (unit, size) = (self.geometry.ws_opt, self.geometry.sector_bytes as usize);
         for i in 0..unit {
             let (psn, slot) = (first_psn + i, first_slot + i);

@@ -431,8 +431,7 @@ impl Journal {
             }
             Some(Op::Pad { copy: lane, epoch, pool_index: slot }) => (lane, epoch, None, slot),
             Some(Op::Erase { .. }) | None => {
-                debug_assert!(false, "operation {op} is no program");
-                return;
+                panic!("journal operation {op} is no program in flight");
             }
         };
         let ok = status.is_success();
@@ -458,8 +457,7 @@ impl Journal {
     pub fn erase_done(&mut self, op: u32, status: Status) {
         self.unchanged = false;
         let Some(Op::Erase { pool_index: slot }) = self.pop_op(op) else {
-            debug_assert!(false, "operation {op} is no erase");
-            return;
+            panic!("journal operation {op} is no erase in flight");
         };
         let ok = status.is_success();
         self.pool.on_erased(slot, ok);

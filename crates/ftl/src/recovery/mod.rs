@@ -177,7 +177,8 @@ pub struct Recovery {
     lost_pages: Vec<u32>,
     l2p_entries: Vec<u32>,
     poison: Vec<u32>,
-    purposes: Vec<RecoveryOpPurpose>,
+    /// By operation of the batch, what it is for, until it completes.
+    purposes: Vec<Option<RecoveryOpPurpose>>,
     stats: RecoveryStats,
     has_own_data: bool,
     foreign_evidence: (u64, u32),
@@ -305,14 +306,18 @@ impl Recovery {
         self.purposes.clear();
         for (id, job) in jobs.iter_mut().enumerate() {
             job.id = id as u32;
-            self.purposes.push(job.purpose);
+            self.purposes.push(Some(job.purpose));
         }
         jobs
     }
 
-    /// A job has been done.
+    /// Takes the result of an operation that [`next_ops`](Recovery::next_ops) returned.
+    ///
+    /// # Panics
+    /// If the operation is not outstanding, or the result is one of another kind of operation.
     pub fn complete(&mut self, id: u32, done: RecoveryOpResult<'_>) {
-        let Some(&kind) = self.purposes.get(id as usize) else { return };
+        let kind = self.purposes.get_mut(id as usize).and_then(Option::take);
+        let kind = kind.unwrap_or_else(|| panic!("no recovery operation {id} is outstanding"));
         match (kind, done) {
             (RecoveryOpPurpose::Journal { op, .. }, RecoveryOpResult::Padded(status)) => {
                 if let Phase::Journal(journal) = &mut self.phase {
@@ -371,7 +376,6 @@ impl Recovery {
                     self.import_page(number, (failed == 0).then_some(data));
                 }
             }
-            // What was asked for is what is reported.
             (RecoveryOpPurpose::Pad { .. }, RecoveryOpResult::Read { .. })
             | (
                 RecoveryOpPurpose::Oob { .. }
@@ -380,7 +384,7 @@ impl Recovery {
                 | RecoveryOpPurpose::LineFooter { .. }
                 | RecoveryOpPurpose::Check { .. },
                 RecoveryOpResult::Padded(_),
-            ) => {}
+            ) => panic!("recovery operation {id} is reported as an operation of another kind"),
         }
     }
 
