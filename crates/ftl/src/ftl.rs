@@ -6,29 +6,29 @@ use std::io;
 use clock::Nanos;
 use nvme::Status;
 
-use crate::admit::QueuedWrite;
-use crate::checkpoint::Checkpoint;
-use crate::defer::GcDeferral;
-use crate::device_l2p::DeviceL2p;
-use crate::dispatch::PadWrite;
-use crate::fetch::PageFetches;
-use crate::finish_line::LineFinisher;
-use crate::flush::Barrier;
-use crate::frames::Frames;
+use crate::buffer::redispatch::RedispatchTracker;
+use crate::buffer::sequence::WriteSequencer;
+use crate::buffer::write_ring::{UnitState, WriteRing};
+use crate::durability::checkpoint::Checkpoint;
+use crate::durability::device_l2p::DeviceL2p;
+use crate::durability::flush::Barrier;
+use crate::durability::journal::Journal;
 use crate::gc::Gc;
-use crate::journal::Journal;
-use crate::line_meta_writer::LineMetaWriter;
-use crate::lines::{LOST, LineTable, NONE};
-use crate::map_cache::MapPager;
-use crate::open_line::OpenLine;
-use crate::p2l::P2l;
-use crate::read::HostRead;
-use crate::rebuild::PageRebuild;
-use crate::reconcile::Reconcile;
-use crate::redispatch::RedispatchTracker;
-use crate::refresh::RefreshState;
-use crate::sequence::WriteSequencer;
-use crate::write_ring::{UnitState, WriteRing};
+use crate::gc::defer::GcDeferral;
+use crate::health::finish_line::LineFinisher;
+use crate::health::refresh::RefreshState;
+use crate::mapping::cache::fetch::PageFetches;
+use crate::mapping::cache::frames::Frames;
+use crate::mapping::cache::map_cache::MapPager;
+use crate::mapping::cache::rebuild::PageRebuild;
+use crate::mapping::p2l::P2l;
+use crate::mapping::reconcile::Reconcile;
+use crate::pipeline::dispatch::PadWrite;
+use crate::requests::admit::QueuedWrite;
+use crate::requests::read::HostRead;
+use crate::space::line_meta_writer::LineMetaWriter;
+use crate::space::lines::{LOST, LineTable, NONE};
+use crate::space::open_line::OpenLine;
 use crate::{
     BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, FtlConfig,
     FtlStats, L2p, L2pEntry, RateLimiter,
@@ -426,7 +426,7 @@ impl Ftl {
     }
 
     /// The write unit of a slot.
-    pub(crate) fn unit_of(&self, slot: u32) -> &crate::write_ring::BufferUnit {
+    pub(crate) fn unit_of(&self, slot: u32) -> &crate::buffer::write_ring::BufferUnit {
         let ring = &self.rings[usize::from(slot >= self.rings[HOST].capacity())];
         &ring.units[ring.unit_of_slot(slot)]
     }
@@ -532,7 +532,7 @@ impl Ftl {
     pub fn debug_state(&self) -> String {
         let lines = self.lines.lines.iter().enumerate();
         let lines: Vec<String> = lines
-            .filter(|(_, l)| l.state != crate::lines::LineState::Free)
+            .filter(|(_, l)| l.state != crate::space::lines::LineState::Free)
             .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid_sectors, l.sectors))
             .collect();
         let open = self.open_lines.each_ref();

@@ -2,10 +2,11 @@
 
 use nvme::Geometry;
 
-use crate::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
-use crate::snapshot::Snapshot;
-use crate::translation_page::TranslationPage;
-use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind, line_meta};
+use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
+use crate::durability::snapshot::Snapshot;
+use crate::mapping::translation_page::TranslationPage;
+use crate::space::line_meta;
+use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
 
 /// Names the layer in its journal, together with [`FtlConfig::instance_id`].
 const OWNER: u32 = 0x006c_7466;

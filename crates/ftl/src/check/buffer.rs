@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
-use crate::dispatch::split_unit_id;
+use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::lines::NONE;
-use crate::write_ring::UnitState;
+use crate::pipeline::dispatch::split_unit_id;
+use crate::space::lines::NONE;
 
 impl Ftl {
     pub(super) fn check_buffer(&self) -> Result<(), Violation> {

@@ -2,9 +2,9 @@
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
-use crate::flush::BarrierOwner;
+use crate::durability::flush::BarrierOwner;
 use crate::ftl::HOST;
-use crate::lines::LineState;
+use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {

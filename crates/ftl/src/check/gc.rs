@@ -2,9 +2,9 @@
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
+use crate::buffer::write_ring::UnitState;
 use crate::ftl::GC;
-use crate::lines::{LineState, NONE};
-use crate::write_ring::UnitState;
+use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {

@@ -2,7 +2,7 @@
 
 use super::{Subject, Violation, require};
 use crate::Ftl;
-use crate::lines::LineState;
+use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_health(&self) -> Result<(), Violation> {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Subject, Violation, require, require_eq};
+use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::lines::{LineState, NONE};
-use crate::translation_page::TranslationPage;
-use crate::write_ring::UnitState;
+use crate::mapping::translation_page::TranslationPage;
+use crate::space::lines::{LineState, NONE};
 use crate::{Ftl, L2pEntry};
 
 /// What the entries that have been looked at say together.

@@ -2,10 +2,10 @@
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
-use crate::dispatch::PROGRAMS_PER_PU;
+use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::lines::{Footer, LineState, NONE};
-use crate::write_ring::UnitState;
+use crate::pipeline::dispatch::PROGRAMS_PER_PU;
+use crate::space::lines::{Footer, LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_space(&self) -> Result<(), Violation> {

@@ -6,9 +6,9 @@ use clock::Nanos;
 use nvme::{Geometry, Status};
 
 use super::Part;
+use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::lines::{LineState, NONE};
-use crate::write_ring::UnitState;
+use crate::space::lines::{LineState, NONE};
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
     WriteUnit,
@@ -108,7 +108,7 @@ fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
     [on_flash.next().expect("one"), on_flash.next().expect("two")]
 }
 
-fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::lines::Line {
+fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::space::lines::Line {
     ftl.lines.lines.iter_mut().find(|l| l.state == state).expect("a line in this state")
 }
 
@@ -183,7 +183,7 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Space, "a line takes units when its record is durable", |f| {
             let journal_end = f.journal.position();
-            f.open_lines[HOST][0].recorded_lsn = crate::journal::Lsn(journal_end.0 + 1);
+            f.open_lines[HOST][0].recorded_lsn = crate::durability::journal::Lsn(journal_end.0 + 1);
         }),
         (Part::Gc, "relocations in flight", |f| {
             let lines = &mut f.lines.lines;
@@ -192,7 +192,7 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Space, "chunks being erased", |f| f.lines.erasing += 1),
         (Part::Gc, "a victim is being scanned", |f| {
-            let closed = |l: &&mut crate::lines::Line| {
+            let closed = |l: &&mut crate::space::lines::Line| {
                 l.state == LineState::Closed && l.valid_sectors > 0 && !l.degraded
             };
             let line = f.lines.lines.iter_mut().find(closed);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{ChunkReport, Phase, Recovery, RecoveryError, ScanObservations};
-use crate::checkpoint::Checkpoint;
-use crate::device_l2p::DeviceL2p;
-use crate::reconcile::Reconcile;
-use crate::sequence::WriteSequencer;
-use crate::translation_page::TranslationPage;
+use crate::buffer::sequence::WriteSequencer;
+use crate::durability::checkpoint::Checkpoint;
+use crate::durability::device_l2p::DeviceL2p;
+use crate::mapping::reconcile::Reconcile;
+use crate::mapping::translation_page::TranslationPage;
 use crate::{Ftl, L2pEntry, NewFtlError};
 
 impl Recovery {

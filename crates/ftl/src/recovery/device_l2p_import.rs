@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, OPS_PER_BATCH_MAX, Phase, Recovery, RecoveryError, RecoveryOp};
 use crate::Oob;
-use crate::device_l2p::{DeviceL2p, SEQ_GAP_AFTER_DAMAGE};
-use crate::snapshot::LineEntry;
+use crate::durability::device_l2p::{DeviceL2p, SEQ_GAP_AFTER_DAMAGE};
+use crate::durability::snapshot::LineEntry;
 
 /// What the drive's own map says.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! [`RecoveryError`]: why what is on the media cannot be used.
 
 use crate::NewFtlError;
-use crate::journal::JournalError;
-use crate::snapshot::ConfigMismatch;
+use crate::durability::journal::JournalError;
+use crate::durability::snapshot::ConfigMismatch;
 
 /// Why what is on the media cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use clock::Nanos;
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, Phase, Recovery, RecoveryError, RecoveryOp, l2p_table};
+use crate::durability::journal::{JournalChunkReport, JournalFlash, JournalMedia, Recovered};
+use crate::durability::snapshot::{LineOpened, Snapshot, SnapshotError};
 use crate::ftl::owned_chunks;
-use crate::journal::{JournalChunkReport, JournalFlash, JournalMedia, Recovered};
-use crate::snapshot::{LineOpened, Snapshot, SnapshotError};
 use crate::{CapacityPlan, FlashGeometry, NewFtlError};
 
 /// Contents of sectors of the journal that have been read, by flat number: nothing is read twice, neither

@@ -11,8 +11,8 @@
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, OPS_PER_BATCH_MAX, Phase, Recovery, RecoveryOp};
-use crate::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
-use crate::snapshot::LineEntry;
+use crate::durability::snapshot::LineEntry;
+use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
 use crate::{CapacityPlan, Oob};
 
 /// Reads of last metadata that are handed out at a time at most: their contents are kept until a line

@@ -1,10 +1,10 @@
 //! Lines after power was lost: as the journal knows them, and what has become of their chunks.
 
 use super::{ChunkReport, Recovery};
+use crate::durability::snapshot::{LineEntry, LineOpened};
 use crate::ftl::HOST;
-use crate::lines::{LineState, NONE};
-use crate::open_line::OpenLine;
-use crate::snapshot::{LineEntry, LineOpened};
+use crate::space::lines::{LineState, NONE};
+use crate::space::open_line::OpenLine;
 use crate::{Ftl, L2pEntry};
 
 impl Recovery {

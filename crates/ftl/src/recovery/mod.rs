@@ -62,9 +62,9 @@ use journal::{JournalContents, journal_chunk_report, without_padding};
 use op::RecoveryOpPurpose;
 pub use op::{RecoveryOp, RecoveryOpKind, RecoveryOpResult};
 
+use crate::durability::journal::{Journal, JournalChunkReport, JournalRecovery};
+use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::ftl::{journal_chunks, owned_chunks};
-use crate::journal::{Journal, JournalChunkReport, JournalRecovery};
-use crate::snapshot::{LineEntry, Snapshot};
 use crate::{CapacityError, CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use device_l2p_import::DeviceL2pImport;
 use line_metadata::LineMetaScan;

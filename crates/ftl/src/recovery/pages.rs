@@ -2,8 +2,8 @@
 
 use super::op::RecoveryOpPurpose;
 use super::{NewestCopies, OPS_PER_BATCH_MAX, ObservedLbas, Phase, Recovery, RecoveryOp};
-use crate::lines::LOST;
-use crate::translation_page::TranslationPage;
+use crate::mapping::translation_page::TranslationPage;
+use crate::space::lines::LOST;
 
 impl Recovery {
     /// Where the current pages of the map are.

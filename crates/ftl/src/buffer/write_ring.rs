@@ -1,0 +1,454 @@
+//! The write buffer (LightNVM paper section 4.2.1): a ring of write units between acknowledgement
+//! and the media.
+//!
+//! Entries go in at the head, in order; a unit that is full is mapped and programmed as a whole,
+//! possibly out of order; `persisted` and `released` follow in order. A unit is *persisted* when it
+//! is programmed, and *released* when it can be read from the media, that is when its paired pages
+//! are programmed too; only then are its slots used again.
+
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
+
+/// One slot's metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferEntry {
+    /// The logical sector plus 1; 0 for padding.
+    pub(crate) lba_plus_1: u32,
+    /// The sector's data was lost.
+    pub(crate) poison: bool,
+    /// The newest copy on the media as long as this one is not there; [`NONE`](crate::space::lines::NONE)
+    /// if there is none. Of a moved sector: where it comes from.
+    pub(crate) durable_copy: u32,
+    /// Every unit with a smaller number holds no newer copy than `under`.
+    pub(crate) durable_copy_seq: u64,
+    /// Names the trim that it comes after and that the drive's own map was not told of, as long as no
+    /// copy since is on the media; 0 for none.
+    pub(crate) trim_dep: u64,
+}
+
+impl BufferEntry {
+    /// Padding.
+    pub(crate) const PADDING: BufferEntry = BufferEntry {
+        lba_plus_1: 0,
+        poison: false,
+        durable_copy: crate::space::lines::NONE,
+        durable_copy_seq: 0,
+        trim_dep: 0,
+    };
+
+    /// The logical sector, and whether its data was lost.
+    #[inline]
+    pub(crate) fn lba_and_poison(&self) -> (Option<u32>, bool) {
+        (self.lba_plus_1.checked_sub(1), self.poison)
+    }
+
+    /// What is written beside the sector in a write unit of this number.
+    pub fn oob(&self, sequence: u64) -> crate::Oob {
+        crate::Oob {
+            lba: self.lba_plus_1.checked_sub(1),
+            poison: self.poison,
+            metadata: false,
+            sequence,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnitState {
+    /// Being filled, or waiting for reads into it.
+    Filling,
+    /// A program is outstanding.
+    Programming,
+    /// On the media, not readable there yet.
+    Persisted,
+    /// On the media and readable.
+    Released,
+}
+
+/// One write unit of the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferUnit {
+    pub(crate) state: UnitState,
+    /// Entries whose data is still being read.
+    pub(crate) fills_pending: u32,
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
+    /// Its number in the order in which units were first given a place.
+    pub(crate) sequence: u64,
+    /// Next unit of the same chunk that holds its slots.
+    pub(crate) chain_next: u32,
+    /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::space::lines::NONE).
+    /// That line stays as it is until this is durable elsewhere.
+    pub(crate) redispatch_from: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WriteRing {
+    ws_opt: u32,
+    unit_count: u64,
+    /// First slot number: slots of all rings are numbered together.
+    base: u32,
+    entries: Box<[BufferEntry]>,
+    pub(crate) units: Box<[BufferUnit]>,
+    /// The unit being filled, and how far.
+    head: u64,
+    fill_sectors: u32,
+    /// Its place in the ring: `head % count`, which is a division that every sector would pay for.
+    head_index: u32,
+    /// The next unit to map, the first not persisted, the first not released.
+    dispatched: u64,
+    persisted: u64,
+    released: u64,
+}
+
+impl WriteRing {
+    pub(crate) fn new(shape: &FlashGeometry, units: u32, base: u32) -> WriteRing {
+        let blank = BufferUnit {
+            state: UnitState::Filling,
+            fills_pending: 0,
+            chunk: 0,
+            sector: 0,
+            sequence: 0,
+            chain_next: crate::space::lines::NONE,
+            redispatch_from: crate::space::lines::NONE,
+        };
+        WriteRing {
+            ws_opt: shape.ws_opt,
+            unit_count: units.into(),
+            base,
+            entries: vec![BufferEntry::default(); (units * shape.ws_opt) as usize].into(),
+            units: vec![blank; units as usize].into(),
+            head: 0,
+            fill_sectors: 0,
+            head_index: 0,
+            dispatched: 0,
+            persisted: 0,
+            released: 0,
+        }
+    }
+
+    /// Slots.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Slots that can be filled now.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        let units = (self.unit_count - (self.head - self.released)) as u32;
+        units * self.ws_opt - self.fill_sectors
+    }
+
+    /// Slots that hold something not released yet.
+    pub(crate) fn used(&self) -> u32 {
+        self.capacity() - self.free()
+    }
+
+    /// A position that grows with every entry: everything before it has been filled.
+    #[inline]
+    pub(crate) fn head_pos(&self) -> u64 {
+        self.head * u64::from(self.ws_opt) + u64::from(self.fill_sectors)
+    }
+
+    /// Everything before this position is durable.
+    #[inline]
+    pub(crate) fn durable_pos(&self) -> u64 {
+        self.persisted * u64::from(self.ws_opt)
+    }
+
+    /// The slot that [`push`](WriteRing::push) fills next.
+    #[inline]
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.base + self.head_index * self.ws_opt + self.fill_sectors
+    }
+
+    /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
+    /// [`free`](WriteRing::free).
+    #[inline]
+    pub(crate) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
+        debug_assert!(self.free() > 0);
+        let at = self.head_index * self.ws_opt + self.fill_sectors;
+        self.entries[at as usize] = entry;
+        if self.fill_sectors == 0 {
+            let unit = &mut self.units[self.head_index as usize];
+            unit.state = UnitState::Filling;
+            unit.fills_pending = 0;
+            unit.redispatch_from = crate::space::lines::NONE;
+        }
+        if pending {
+            self.units[self.head_index as usize].fills_pending += 1;
+        }
+        self.fill_sectors += 1;
+        if self.fill_sectors == self.ws_opt {
+            self.fill_sectors = 0;
+            self.head += 1;
+            self.head_index += 1;
+            if u64::from(self.head_index) == self.unit_count {
+                self.head_index = 0;
+            }
+        }
+        self.base + at
+    }
+
+    /// Slots missing to a full unit; 0 if no unit is begun.
+    pub(crate) fn free_in_unit(&self) -> u32 {
+        if self.fill_sectors == 0 { 0 } else { self.ws_opt - self.fill_sectors }
+    }
+
+    /// What has been put into the unit that is being filled.
+    pub(crate) fn open_entries(&self) -> &[BufferEntry] {
+        let first = (self.head % self.unit_count) as usize * self.ws_opt as usize;
+        &self.entries[first..first + self.fill_sectors as usize]
+    }
+
+    /// The next unit to program, if it is full and all its data is there.
+    #[inline]
+    pub(crate) fn ready(&self) -> Option<u32> {
+        if self.dispatched == self.head {
+            return None;
+        }
+        let unit = (self.dispatched % self.unit_count) as u32;
+        (self.units[unit as usize].fills_pending == 0).then_some(unit)
+    }
+
+    /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
+    /// half of the ring behind it.
+    #[inline]
+    pub(crate) fn oldest_unreadable_chunk(&self) -> Option<u32> {
+        if 2 * (self.dispatched - self.released) <= self.unit_count {
+            return None;
+        }
+        let oldest = &self.units[(self.released % self.unit_count) as usize];
+        (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+    }
+
+    /// How many units have been given a place: the next one's name in order.
+    #[inline]
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.dispatched
+    }
+
+    /// Write units that can be given a place before the one of this name, or the oldest one, must be
+    /// released.
+    #[inline]
+    pub(crate) fn dispatchable_after(&self, name: u64) -> u64 {
+        self.unit_count - (self.dispatched - name.clamp(self.released, self.dispatched))
+    }
+
+    /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the
+    /// same condition.
+    pub(crate) fn unreadable_chunks(&self, count: u32) -> impl Iterator<Item = u32> {
+        let late = 2 * (self.dispatched - self.released) > self.unit_count;
+        let under_way = if late { self.released..self.dispatched } else { 0..0 };
+        under_way
+            .map(|at| &self.units[(at % self.unit_count) as usize])
+            .filter(|unit| unit.state == UnitState::Persisted)
+            .map(|unit| unit.chunk)
+            .take(count as usize)
+    }
+
+    /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
+    /// be programmed.
+    #[inline]
+    pub(crate) fn pair_blocked_chunk(&self) -> Option<u32> {
+        let stuck =
+            self.free() < self.ws_opt && self.released < self.dispatched && self.ready().is_none();
+        let oldest = &self.units[(self.released % self.unit_count) as usize];
+        (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+    }
+
+    /// The next unit is being programmed.
+    #[inline]
+    pub(crate) fn advance_dispatched(&mut self) {
+        self.dispatched += 1;
+    }
+
+    /// Whether a unit's program is under way, or to be repeated.
+    pub(crate) fn is_programming(&self) -> bool {
+        self.persisted < self.dispatched
+    }
+
+    /// Whether a unit with a number above this one, whose program is under way or to be repeated, holds a
+    /// logical sector.
+    pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
+        let mut under_way = self.persisted..self.dispatched;
+        under_way.any(|at| {
+            let unit = (at % self.unit_count) as u32;
+            let u = &self.units[unit as usize];
+            u.state == UnitState::Programming
+                && u.sequence > above
+                && self.entries(unit).iter().any(|e| e.lba_plus_1 == lba + 1)
+        })
+    }
+
+    /// Sectors that wait for a place on the media.
+    #[inline]
+    pub(crate) fn undispatched(&self) -> u64 {
+        self.head_pos() - self.dispatched * u64::from(self.ws_opt)
+    }
+
+    /// Moves `persisted` and `released` over everything that is.
+    #[inline]
+    pub(crate) fn advance_watermarks(&mut self) {
+        while self.persisted < self.dispatched
+            && self.units[(self.persisted % self.unit_count) as usize].state >= UnitState::Persisted
+        {
+            self.persisted += 1;
+        }
+        while self.released < self.persisted
+            && self.units[(self.released % self.unit_count) as usize].state == UnitState::Released
+        {
+            self.released += 1;
+        }
+    }
+
+    /// Units in use, oldest first, with the number of filled entries of each.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, u32)> {
+        let full =
+            (self.released..self.head).map(|at| ((at % self.unit_count) as u32, self.ws_opt));
+        let open = (self.fill_sectors > 0).then_some((self.head_index, self.fill_sectors));
+        full.chain(open)
+    }
+
+    /// Checks the order of the watermarks and the unit states between them.
+    pub(crate) fn check(&self, ring: usize) -> Result<(), Violation> {
+        let subject = Subject::Ring(ring);
+        let order = [self.released, self.persisted, self.dispatched, self.head];
+        require!(
+            order.is_sorted(),
+            Buffer,
+            "released ≤ persisted ≤ dispatched ≤ head",
+            subject,
+            "ascending",
+            format_args!("{order:?}")
+        );
+        let in_use = self.head - self.released + u64::from(self.fill_sectors > 0);
+        require!(
+            in_use <= self.unit_count,
+            Buffer,
+            "units in use fit the ring",
+            subject,
+            format_args!("at most {}", self.unit_count),
+            in_use
+        );
+        require_eq!(
+            Buffer,
+            "the unit at the head",
+            subject,
+            self.head % self.unit_count,
+            u64::from(self.head_index)
+        );
+        for at in self.released..self.head {
+            let unit = (at % self.unit_count) as u32;
+            let u = &self.units[unit as usize];
+            let redispatched = u.redispatch_from != crate::space::lines::NONE;
+            let legal = match u.state {
+                UnitState::Filling => {
+                    at >= self.dispatched
+                        || redispatched
+                        || ring == crate::ftl::GC && at >= self.persisted
+                }
+                UnitState::Programming => {
+                    (self.persisted..self.dispatched).contains(&at)
+                        || redispatched && at < self.dispatched
+                }
+                UnitState::Persisted => at < self.dispatched && at != self.persisted,
+                UnitState::Released => {
+                    at < self.dispatched && at != self.persisted && at != self.released
+                }
+            };
+            require!(
+                legal,
+                Buffer,
+                "a unit's state is one of its position",
+                Subject::Unit(ring, unit),
+                format_args!("one for {at} of {order:?}"),
+                format_args!("{:?}", u.state)
+            );
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn slot_of_unit(&self, unit: u32) -> u32 {
+        self.base + unit * self.ws_opt
+    }
+
+    #[inline]
+    pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
+        ((slot - self.base) / self.ws_opt) as usize
+    }
+
+    /// A slot's place among those of its write unit.
+    #[inline]
+    pub(crate) fn offset_in_unit(&self, slot: u32) -> u32 {
+        (slot - self.base) % self.ws_opt
+    }
+
+    #[inline]
+    pub(crate) fn entries(&self, unit: u32) -> &[BufferEntry] {
+        let first = (unit * self.ws_opt) as usize;
+        &self.entries[first..first + self.ws_opt as usize]
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
+        &self.entries[(slot - self.base) as usize]
+    }
+
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+        &mut self.entries[(slot - self.base) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+
+    use super::*;
+
+    fn ring() -> WriteRing {
+        let shape = FlashGeometry::from_geometry(&Geometry {
+            groups: 1,
+            pus: 1,
+            chunks: 4,
+            sectors: 16,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 0,
+        });
+        WriteRing::new(&shape, 4, 100)
+    }
+
+    #[test]
+    fn units_become_ready_when_full_and_free_when_released_in_order() {
+        let mut r = ring();
+        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (16, 0, None));
+        for i in 0..5 {
+            assert_eq!(r.push(BufferEntry::default(), false), 100 + i);
+        }
+        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(0)));
+        r.advance_dispatched();
+        assert_eq!(r.ready(), None, "the second unit is not full");
+        for _ in 0..3 {
+            r.push(BufferEntry::default(), true);
+        }
+        assert_eq!(r.ready(), None, "its data is not there");
+        r.units[1].fills_pending = 0;
+        assert_eq!(r.ready(), Some(1));
+        r.advance_dispatched();
+        r.units[1].state = UnitState::Released;
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free()), (0, 8), "unit 0 comes first");
+        assert_eq!(r.unreadable_chunks(4).count(), 0, "no more than half of it waits");
+        r.units[0].state = UnitState::Persisted;
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free()), (8, 8), "durable, but not readable");
+        r.units[0].state = UnitState::Released;
+        r.advance_watermarks();
+        assert_eq!((r.durable_pos(), r.free(), r.head_pos()), (8, 16, 8));
+    }
+}

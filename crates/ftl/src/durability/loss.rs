@@ -1,0 +1,176 @@
+//! Losses: sectors of which nothing can be read any more, and that must not read as something else
+//! after a power cut.
+//!
+//! What is beside a sector is lost with it: recovery cannot know that there was a copy, and would take
+//! the one before it, or none. So when reads begin to fail, or a chunk goes offline, where a unit may
+//! be newer than the last checkpoint, a checkpoint is begun at once: its map pages say where the
+//! newest copies are, readable or not. Guarantee: no flush ends after that before the checkpoint is
+//! durable, nor before what could be [written again](Ftl::chunk_offline) is; a flush hurries both.
+//!
+//! Nothing to do where the drive keeps the map: it does not forget.
+
+use nvme::Status;
+
+use crate::ftl::HOST;
+use crate::space::lines::{LOST, LineState, NONE};
+use crate::{FlashBackend, Ftl, L2pEntry};
+
+impl Ftl {
+    /// Something in a chunk cannot be read.
+    #[cold]
+    pub(crate) fn note_uncorrectable(&mut self, chunk: u32) {
+        let line = self.lines.line_of[chunk as usize];
+        if self.device_l2p.is_some() || line == NONE {
+            return;
+        }
+        let suspect =
+            std::mem::replace(&mut self.lines.chunks[chunk as usize].had_read_error, true);
+        let mut pages = !suspect && self.mark_pages_on_chunk_dirty(chunk);
+        let pu = self.geometry.pu_of(chunk) as usize;
+        if !std::mem::replace(&mut self.pus_with_read_errors[pu], true) {
+            // Perhaps the first that is seen of a die's end.
+            pages |= self.mark_pages_on_pu_dirty(pu as u32);
+        }
+        let l = &self.lines.lines[line as usize];
+        let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };
+        if self.checkpoint.would_lose(if pages { u64::MAX } else { newest }) {
+            self.checkpoint.record_loss();
+            self.stats.loss_checkpoints += 1;
+        }
+    }
+
+    /// Map pages that are on a chunk are to be written again: what they say is in memory. Returns whether
+    /// there are any.
+    fn mark_pages_on_chunk_dirty(&mut self, chunk: u32) -> bool {
+        let first = self.geometry.first_sector_of(chunk);
+        let mut any = false;
+        for psn in first..first + self.lines.chunks[chunk as usize].write_pointer {
+            let page = self.p2l.get(psn).and_then(|lba| lba.checked_sub(self.plan.logical));
+            if let Some(page) = page
+                && self.l2p.is_mapped_to(self.plan.logical + page, psn)
+            {
+                self.mark_resident_page_dirty(page);
+                any = true;
+            }
+        }
+        any | self.mark_pages_at_risk(chunk)
+    }
+
+    /// Has the pages of a map in frames that are on a chunk, and in none, brought into frames and written
+    /// elsewhere; returns whether there are any.
+    fn mark_pages_at_risk(&mut self, chunk: u32) -> bool {
+        let first = self.geometry.first_sector_of(chunk);
+        let mut any = false;
+        for page in 0..self.plan.map_pages {
+            if self.l2p.is_page_resident(page) {
+                continue;
+            }
+            if let L2pEntry::Flash(psn) = self.l2p.get(self.plan.logical + page)
+                && (first..first + self.geometry.sectors_per_chunk).contains(&psn)
+            {
+                self.page_rebuild.mark_at_risk(page);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The same for a parallel unit.
+    fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
+        let mut any = false;
+        for page in 0..self.plan.map_pages {
+            let (psn, _) = self.durable_copy_of(self.l2p.get(self.plan.logical + page));
+            if psn < LOST && self.geometry.pu_of(self.geometry.chunk_of(psn)) == pu {
+                self.mark_resident_page_dirty(page);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be
+    /// now: the checkpoint says where it is, so that it is not the page before that is found.
+    fn mark_resident_page_dirty(&mut self, page: u32) {
+        if self.l2p.is_page_resident(page) {
+            self.checkpoint.mark_dirty(page);
+        }
+    }
+
+    /// A user's read of these sectors has failed somewhere.
+    ///
+    /// Of a page of the map that has left its frame meanwhile it is not known where. What is in such a
+    /// page was all on the media when it was written last, and it says where; a flush that begins from
+    /// now on waits for that. Unless it was not looked at since the recovery: then the copies that are
+    /// newer than the page are found again after the next, or not.
+    #[cold]
+    pub(crate) fn host_read_failed(&mut self, lba: u32, sectors: u32) {
+        let mut unknown = false;
+        for lba in lba..lba + sectors {
+            let page = self.geometry.map_page_of(lba);
+            if !self.l2p.is_page_resident(page) {
+                unknown |= self.reconcile.is_pending(page);
+            } else if let L2pEntry::Flash(psn) = self.l2p.get(lba) {
+                self.note_uncorrectable(self.geometry.chunk_of(psn));
+            }
+        }
+        if unknown && self.checkpoint.would_lose(u64::MAX) {
+            self.checkpoint.record_loss();
+            self.stats.loss_checkpoints += 1;
+        }
+    }
+
+    /// A sector that cannot be read is to be moved: if it is a page of the map, what it should say may be
+    /// in memory, and goes into the slot instead. Returns whether it does.
+    #[cold]
+    pub(crate) fn restore_map_page(
+        &mut self,
+        lba: u32,
+        slot: u32,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let Some(page) = lba.checked_sub(self.plan.logical) else { return false };
+        if !self.l2p.is_page_resident(page) {
+            return false;
+        }
+        if flash.stores_data() {
+            let mut bytes = std::mem::take(&mut self.pager.page_scratch);
+            self.encode_map_page(page, self.sequencer.low_watermark(), &mut bytes);
+            flash.write_slot(slot, &bytes);
+            self.pager.page_scratch = bytes;
+        }
+        true
+    }
+
+    /// Whether requests for durability must not end yet.
+    #[inline]
+    pub(crate) fn must_defer_flushes(&self) -> bool {
+        self.checkpoint.has_undurable_loss()
+            || self.redispatch.defers_flush_at(self.rings[HOST].durable_pos())
+    }
+
+    /// A request for durability has what it needs: it ends, or waits for what is lost to be known.
+    #[inline]
+    pub(crate) fn complete_flush(&mut self, tag: u64) {
+        if self.must_defer_flushes() {
+            self.deferred_flushes.push_back(tag);
+            self.host_barriers += 1;
+        } else {
+            self.complete(tag, Status::SUCCESS);
+        }
+    }
+
+    /// Ends the requests that were held, if nothing holds them any more.
+    pub(crate) fn complete_deferred(&mut self) {
+        if !self.deferred_flushes.is_empty() && !self.must_defer_flushes() {
+            self.complete_deferred_with(Status::SUCCESS);
+        }
+    }
+
+    /// Ends the requests that were held.
+    pub(crate) fn complete_deferred_with(&mut self, status: Status) {
+        while let Some(tag) = self.deferred_flushes.pop_front() {
+            self.host_barriers -= 1;
+            self.complete(tag, status);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! [`Snapshot`], [`Opened`]: what the layer keeps in its journal (LightNVM paper section 4.2.2: a
+//! checkpoint of the map, and a log of operations on blocks).
+//!
+//! ```text
+//! snapshot
+//! bytes 0..4     0x50616e53 ("Snap"), little endian as everything
+//! bytes 4..8     version, 1
+//! bytes 8..48    ten words: parallel units, chunks, sectors, write unit, pair, bytes per sector, chunks
+//!                per line, users' sectors, map pages, chunks that count
+//! bytes 48..56   base: what every write unit with a smaller number wrote is in the map's pages
+//! bytes 56..60   lines
+//! bytes 60..64   write units of metadata in a full line, 0 if lines have none
+//! then           per page of the map: physical sector + 1, 0 if it was never written, or 0xffffffff
+//!                if it was and its newest copy is lost
+//! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with last
+//!                metadata), chunks (2 bytes), 0 (4 bytes), the
+//!                largest number of a unit in it (8 bytes), its chunks (4 bytes each)
+//!
+//! record: a line was opened
+//! byte 0         1
+//! byte 1         stream
+//! bytes 2..4     0
+//! then           its chunks (4 bytes each)
+//! ```
+//! The journal's frames carry the checksum.
+
+use crate::{CapacityPlan, FlashGeometry};
+
+const MAGIC: u32 = 0x5061_6e53;
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+const LINE_BYTES: usize = 16;
+const RECORD_LINE_OPENED: u8 = 1;
+const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
+
+/// A line as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LineEntry {
+    pub(crate) stream: u8,
+    pub(crate) open: bool,
+    /// Its last metadata is on the media.
+    pub(crate) has_footer: bool,
+    /// The largest number of a write unit in it; the largest there is if it is open.
+    pub(crate) max_seq: u64,
+    pub(crate) chunks: Vec<u32>,
+}
+
+/// A checkpoint: where the map's pages are, and which lines there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// Chunks that count towards capacity.
+    pub(crate) usable_chunks: u32,
+    /// What every write unit with a smaller number wrote is in the map's pages.
+    pub(crate) base_seq: u64,
+    /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
+    pub(crate) pages: Vec<u32>,
+    pub(crate) lines: Vec<LineEntry>,
+}
+
+/// A number that the medium was written with, and what it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} was {was} when the drive was written, and is {is} now")]
+pub struct ConfigMismatch {
+    /// What.
+    pub what: &'static str,
+    /// Then.
+    pub was: u32,
+    /// Now.
+    pub is: u32,
+}
+
+/// Why a snapshot cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotError {
+    /// It is of another layout.
+    ConfigMismatch(ConfigMismatch),
+    /// It is not a snapshot of this version.
+    Malformed,
+}
+
+fn fingerprint(shape: &FlashGeometry, layout: &CapacityPlan) -> [(&'static str, u32); 9] {
+    [
+        ("the number of parallel units", shape.pus),
+        ("the number of chunks per parallel unit", shape.chunks_per_pu),
+        ("the number of sectors per chunk", shape.sectors_per_chunk),
+        ("the write unit (ws_opt)", shape.ws_opt),
+        ("the distance to the paired page (mw_cunits)", shape.mw_cunits),
+        ("the size of a sector", shape.sector_bytes),
+        ("active_pus", layout.active_pus),
+        (CAPACITY, layout.logical),
+        ("the number of map pages", layout.map_pages),
+    ]
+}
+
+/// Reads little-endian numbers one after the other.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+impl Snapshot {
+    /// In place of a page's place: it was written, and it is not known where.
+    const LOST_PAGE: u32 = crate::space::lines::LOST + 1;
+
+    /// Bytes of a snapshot at most.
+    pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
+        HEADER_BYTES as u64 + 4 * u64::from(pages) + (LINE_BYTES as u64 + 4) * u64::from(chunks)
+    }
+
+    pub(crate) fn encode(&self, shape: &FlashGeometry, layout: &CapacityPlan) -> Vec<u8> {
+        let chunks: usize = self.lines.iter().map(|l| l.chunks.len()).sum();
+        let bytes =
+            HEADER_BYTES + 4 * self.pages.len() + LINE_BYTES * self.lines.len() + 4 * chunks;
+        let mut out = Vec::with_capacity(bytes);
+        let word = |out: &mut Vec<u8>, w: u32| out.extend_from_slice(&w.to_le_bytes());
+        word(&mut out, MAGIC);
+        word(&mut out, VERSION);
+        for (_, fact) in fingerprint(shape, layout) {
+            word(&mut out, fact);
+        }
+        word(&mut out, self.usable_chunks);
+        out.extend_from_slice(&self.base_seq.to_le_bytes());
+        word(&mut out, self.lines.len() as u32);
+        word(&mut out, layout.line_metadata_units);
+        for page in &self.pages {
+            word(&mut out, *page);
+        }
+        for line in &self.lines {
+            out.extend_from_slice(&[
+                line.stream,
+                u8::from(line.open) | u8::from(line.has_footer) << 1,
+            ]);
+            out.extend_from_slice(&(line.chunks.len() as u16).to_le_bytes());
+            word(&mut out, 0);
+            out.extend_from_slice(&line.max_seq.to_le_bytes());
+            for chunk in &line.chunks {
+                word(&mut out, *chunk);
+            }
+        }
+        out
+    }
+
+    /// The number of chunks that count, for the layout that [`decode`](Snapshot::decode) compares.
+    pub(crate) fn usable_chunks(bytes: &[u8]) -> Option<u32> {
+        Reader(bytes.get(44..48)?).u32()
+    }
+
+    pub(crate) fn decode(
+        bytes: &[u8],
+        shape: &FlashGeometry,
+        layout: &CapacityPlan,
+    ) -> Result<Snapshot, SnapshotError> {
+        let mut r = Reader(bytes);
+        let garbled = SnapshotError::Malformed;
+        if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
+            return Err(garbled);
+        }
+        let of_lines = bytes.get(60..64).and_then(|b| Reader(b).u32()).ok_or(garbled)?;
+        let of_lines = ConfigMismatch {
+            what: "the number of write units of metadata in a line (line_metadata)",
+            was: of_lines,
+            is: layout.line_metadata_units,
+        };
+        for (what, is) in fingerprint(shape, layout) {
+            let was = r.u32().ok_or(garbled)?;
+            if was != is && !(what == CAPACITY && of_lines.was != of_lines.is) {
+                return Err(SnapshotError::ConfigMismatch(ConfigMismatch { what, was, is }));
+            }
+            if what == CAPACITY && of_lines.was != of_lines.is {
+                // It changes the capacity.
+                return Err(SnapshotError::ConfigMismatch(of_lines));
+            }
+        }
+        Snapshot::body(&mut r, shape, layout).ok_or(garbled)
+    }
+
+    fn body(r: &mut Reader<'_>, shape: &FlashGeometry, layout: &CapacityPlan) -> Option<Snapshot> {
+        let counted = r.u32()?;
+        let base = r.u64()?;
+        let count = r.u32()?;
+        r.u32()?;
+        let physical = shape.total_sectors();
+        let known = |w: &u32| u64::from(*w) <= physical || *w == Snapshot::LOST_PAGE;
+        let page = |r: &mut Reader<'_>| r.u32().filter(known);
+        let pages = (0..layout.map_pages).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let [stream, state, a, b] = r.take()?;
+            r.u32()?;
+            let newest = r.u64()?;
+            let chunk = |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks());
+            let chunks = u16::from_le_bytes([a, b]);
+            let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
+            let (open, last) = (state & 1 != 0, state & 2 != 0);
+            lines.push(LineEntry { stream, open, has_footer: last, max_seq: newest, chunks });
+        }
+        Some(Snapshot { usable_chunks: counted, base_seq: base, pages, lines })
+    }
+}
+
+/// The record of a line that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LineOpened {
+    pub(crate) stream: u8,
+    pub(crate) chunks: Vec<u32>,
+}
+
+impl LineOpened {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![RECORD_LINE_OPENED, self.stream, 0, 0];
+        out.extend(self.chunks.iter().flat_map(|c| c.to_le_bytes()));
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8], shape: &FlashGeometry) -> Option<LineOpened> {
+        let (&[kind, stream, 0, 0], chunks) = bytes.split_first_chunk()? else { return None };
+        let (chunks, rest) = chunks.as_chunks::<4>();
+        let chunks: Vec<u32> = chunks.iter().map(|c| u32::from_le_bytes(*c)).collect();
+        let sound = chunks.iter().all(|c| *c < shape.total_chunks());
+        (kind == RECORD_LINE_OPENED && rest.is_empty() && sound)
+            .then_some(LineOpened { stream, chunks })
+    }
+}

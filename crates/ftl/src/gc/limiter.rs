@@ -1,0 +1,298 @@
+//! [`RateLimiter`]: how users and garbage collection share the flash (LightNVM paper section 4.2.4:
+//! "a PID controlled rate limiter, whose feedback loop is based on the total number of free blocks
+//! available").
+//!
+//! Guarantees, whichever kind: with `high` free sectors or more users write freely, but never leave
+//! fewer than `low`; with `low` or fewer they wait; in between every moved sector earns them something, so that one victim's worth of
+//! moved sectors never leaves them without any, and what was earned ahead is bounded; when nothing is
+//! moved that could earn, they do not wait for it. The same calls give the same answers (rule R3).
+
+use clock::Nanos;
+
+use crate::gc::limiter_history::{LimiterHistory, LimiterSample};
+use crate::gc::pid::Pid;
+use crate::{Ftl, RateLimiterKind};
+
+/// Shares the write bandwidth between users and garbage collection by the free space, between two
+/// levels of it, `low` and `high` sectors.
+///
+/// In between users get a share `s` of what is written: every moved sector earns them `s / (1 - s)`
+/// sectors. In steady state `s` is one over the write amplification, and both sides flow evenly
+/// instead of stopping and going. What `s` is, the [`RateLimiterKind`] says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateLimiter {
+    low: u64,
+    high: u64,
+    credits: f64,
+    credits_max: f64,
+    /// None for [`RateLimiterKind::Proportional`].
+    pid: Option<Pid>,
+    history: LimiterHistory,
+}
+
+impl RateLimiter {
+    /// A limiter between two levels of free sectors, with at most `burst` sectors earned ahead.
+    pub fn new(low: u64, high: u64, burst: u32, kind: RateLimiterKind) -> RateLimiter {
+        let high = high.max(low + 1);
+        let pid = match kind {
+            RateLimiterKind::Proportional => None,
+            RateLimiterKind::Pid { kp, ki, kd } => Some(Pid::new(low, high, [kp, ki, kd])),
+        };
+        let history = LimiterHistory::new(high - low);
+        RateLimiter { low, high, credits: 0.0, credits_max: f64::from(burst), pid, history }
+    }
+
+    /// How much is left between the levels at this much free space, from 0 to 1: what
+    /// [`RateLimiterKind::Proportional`] gives users, and, whatever the kind, how short space is.
+    pub fn headroom(&self, free: u64) -> f64 {
+        (free.saturating_sub(self.low) as f64 / (self.high - self.low) as f64).min(1.0)
+    }
+
+    /// The users' share of what is written, from 0 to 1.
+    #[inline]
+    pub fn host_share(&self, free: u64) -> f64 {
+        match &self.pid {
+            Some(pid) if free < self.high => pid.host_share(),
+            Some(_) | None => self.headroom(free),
+        }
+    }
+
+    /// The free sectors at which the limiter lets users wait, and from which on they are free.
+    pub fn watermarks(&self) -> (u64, u64) {
+        (self.low, self.high)
+    }
+
+    /// Whether garbage collection should run.
+    #[inline]
+    pub fn needs_gc(&self, free: u64) -> bool {
+        free < self.high
+    }
+
+    /// Whether space is so short that garbage collection goes on regardless of whom it disturbs: the
+    /// lower half between the levels.
+    #[inline]
+    pub fn is_below_critical(&self, free: u64) -> bool {
+        2 * free.saturating_sub(self.low) < self.high - self.low
+    }
+
+    /// Sectors with which space begins to [press](RateLimiter::is_below_critical) when they are written; none, or
+    /// 0, if it does already.
+    #[inline]
+    pub(crate) fn budget_until_critical(&self, free: u64) -> Option<u64> {
+        let half = self.low + (self.high - self.low).div_ceil(2);
+        (free + 1).checked_sub(half)
+    }
+
+    /// Garbage collection moved `sectors`.
+    #[inline]
+    pub(crate) fn on_relocated(&mut self, sectors: u32, free: u64) {
+        self.on_written(sectors, free);
+        let s = self.host_share(free);
+        if s < 1.0 {
+            self.credits =
+                (self.credits + f64::from(sectors) * s / (1.0 - s)).min(self.credits_max);
+        }
+    }
+
+    /// How many of `wanted` sectors users may write now: none of those that leave fewer than `low`.
+    #[inline]
+    pub(crate) fn admissible_sectors(&self, wanted: u32, free: u64, idle: bool) -> u32 {
+        let above = free.saturating_sub(self.low);
+        let wanted = if above < u64::from(wanted) { above as u32 } else { wanted };
+        if free >= self.high {
+            wanted
+        } else if idle {
+            // Nothing is being moved that could earn quota; what is left may be used.
+            wanted
+        } else {
+            wanted.min(self.credits as u32)
+        }
+    }
+
+    /// Users wrote `sectors`.
+    #[inline]
+    pub(crate) fn spend(&mut self, sectors: u32, free: u64) {
+        self.on_written(sectors, free);
+        if free < self.high {
+            self.credits = (self.credits - f64::from(sectors)).max(0.0);
+        }
+    }
+
+    #[inline]
+    fn on_written(&mut self, sectors: u32, free: u64) {
+        self.history.record_written(sectors);
+        if let Some(pid) = &mut self.pid {
+            pid.step(sectors, free);
+        }
+    }
+
+    /// Notes where the limiter stands, if it is time to.
+    #[inline]
+    pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
+        if self.history.is_due(free) {
+            self.record_sample(now, free);
+        }
+    }
+
+    #[cold]
+    fn record_sample(&mut self, now: Nanos, free: u64) {
+        let terms = self.pid.as_ref().map_or([0.0; 3], Pid::terms);
+        let set_point = self.pid.as_ref().map_or(self.high, Pid::set_point);
+        let sample = LimiterSample {
+            at: now,
+            written: 0,
+            free,
+            free_min: free,
+            free_max: free,
+            set_point,
+            proportional: terms[0],
+            integral: terms[1],
+            derivative: terms[2],
+            host_share: self.host_share(free),
+            credits: self.credits,
+        };
+        self.history.push(sample);
+    }
+
+    /// What the limiter has done; see [`LimiterSample`].
+    pub(crate) fn history(&self) -> &[LimiterSample] {
+        self.history.samples()
+    }
+
+    /// Forgets the curve and begins a new one.
+    pub(crate) fn reset_history(&mut self) {
+        self.history = LimiterHistory::new(self.high - self.low);
+    }
+}
+
+impl Ftl {
+    /// What the rate limiter has done since the layer was started or the curve was
+    /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
+    /// written apart.
+    pub fn limiter_history(&self) -> &[LimiterSample] {
+        self.limiter.history()
+    }
+
+    /// Begins a new curve, as close as the first.
+    pub fn reset_limiter_history(&mut self) {
+        self.limiter.reset_history();
+    }
+
+    /// The rate limiter.
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [RateLimiterKind; 2] = [RateLimiterKind::Proportional, RateLimiterKind::PID];
+
+    #[test]
+    fn the_share_falls_from_all_to_nothing() {
+        let l = RateLimiter::new(100, 200, 64, RateLimiterKind::Proportional);
+        for (free, share) in [(1_000, 1.0), (150, 0.5), (100, 0.0), (0, 0.0)] {
+            assert_eq!((l.headroom(free), l.host_share(free)), (share, share));
+        }
+        assert!(l.needs_gc(199) && !l.needs_gc(200));
+        assert!(l.is_below_critical(149) && !l.is_below_critical(150));
+        for (low, high) in [(100, 200), (100, 201), (100, 101), (7, 7)] {
+            let l = RateLimiter::new(low, high, 64, RateLimiterKind::Proportional);
+            for free in 0..300 {
+                let spare = l.budget_until_critical(free).filter(|spare| *spare > 0);
+                assert_eq!(l.is_below_critical(free), spare.is_none(), "{low} to {high}: {free}");
+                assert!(spare.is_none_or(|spare| l.is_below_critical(free - spare)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_host_gets_its_share_of_what_is_relocated() {
+        let mut l = RateLimiter::new(100, 200, 64, RateLimiterKind::Proportional);
+        assert_eq!(l.admissible_sectors(10, 150, false), 0, "nothing earned yet");
+        l.on_relocated(30, 150);
+        assert_eq!(l.admissible_sectors(100, 150, false), 30, "half and half");
+        l.spend(10, 150);
+        assert_eq!(l.admissible_sectors(100, 150, false), 20);
+        assert_eq!(l.admissible_sectors(100, 100, true), 0, "the reserve is not the users'");
+        assert_eq!(
+            l.admissible_sectors(100, 110, true),
+            10,
+            "nothing to wait for, but the reserve is not theirs"
+        );
+        assert_eq!(l.admissible_sectors(200, 250, false), 150);
+        l.on_relocated(1_000, 199);
+        assert_eq!(l.admissible_sectors(1_000, 199, false), 64, "bounded burst");
+    }
+
+    #[test]
+    fn both_kinds_are_free_above_wait_below_and_earn_in_between() {
+        for kind in BOTH {
+            let mut l = RateLimiter::new(1_000, 2_000, 64, kind);
+            assert_eq!(l.host_share(5_000), 1.0);
+            assert_eq!(l.admissible_sectors(70, 2_000, false), 70);
+            assert_eq!(l.admissible_sectors(70, 1_000, true), 0);
+            // A controller that has seen nothing but shortage still lets something be earned.
+            for _ in 0..1_000 {
+                l.on_relocated(64, 1_001);
+            }
+            l.spend(64, 1_001);
+            l.on_relocated(1_000, 1_001);
+            assert!(l.admissible_sectors(64, 1_001, false) > 0, "{kind:?} starves users");
+        }
+    }
+
+    /// The plant of a device in steady state: a moved sector gives `1 / v - 1` back, in lines.
+    #[test]
+    fn the_controller_settles_at_its_set_point_whatever_the_amplification() {
+        // What one victim takes before it gives back swings by more the fuller it is, and at the lower
+        // level users wait: the mean gives way.
+        for (valid, near) in [(0.3, 0.12), (0.6, 0.12), (0.8, 0.12), (0.9, 0.2)] {
+            let (low, high, line) = (10_000u64, 30_000u64, 10_000.0);
+            let mut l = RateLimiter::new(low, high, 512, RateLimiterKind::PID);
+            let (mut free, mut taken) = (high as f64, 0.0);
+            let (mut sum, mut n) = (0.0, 0);
+            for step in 0..60_000 {
+                let at = free as u64;
+                let moved = if l.needs_gc(at) { 16 } else { 0 };
+                l.on_relocated(moved, at);
+                free -= f64::from(moved);
+                taken += f64::from(moved);
+                if taken >= valid * line {
+                    (free, taken) = (free + line, taken - valid * line);
+                }
+                let n_users = l.admissible_sectors(256, free as u64, moved == 0);
+                l.spend(n_users, free as u64);
+                free -= f64::from(n_users);
+                assert!(free > low as f64 - line, "{valid}: {free} free after {step}");
+                if step > 30_000 {
+                    (sum, n) = (sum + free, n + 1);
+                }
+            }
+            let mean = (sum / f64::from(n) - low as f64) / (high - low) as f64;
+            assert!((mean - Pid::SET_POINT).abs() < near, "{valid} valid: settles at {mean}");
+        }
+    }
+
+    #[test]
+    fn the_history_shows_both_kinds_and_starts_again() {
+        for kind in BOTH {
+            let mut l = RateLimiter::new(100, 200, 64, kind);
+            for i in 0..100_000u64 {
+                l.on_relocated(3, 150 + i % 7);
+                l.observe(Nanos(i), 150 + i % 7);
+            }
+            let curve = l.history();
+            assert!((200..=512).contains(&curve.len()), "{}", curve.len());
+            let last = curve.last().unwrap();
+            assert!(last.written > 290_000 && last.at > Nanos(98_000), "{last:?}");
+            assert!(curve.windows(2).all(|w| w[0].written < w[1].written && w[0].at < w[1].at));
+            assert_eq!((last.free_min, last.free_max), (150, 156));
+            assert!(curve.iter().all(|s| (0.0..=1.0).contains(&s.host_share) && s.credits <= 64.0));
+            l.reset_history();
+            assert!(l.history().is_empty());
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! [`Frames`]: the memory for pages of a map that does not fit it, with CLOCK replacement (Corbato, "A
+//! paging experiment with the Multics system", 1968; for flash: Gupta, Kim, Urgaonkar, "DFTL",
+//! ASPLOS 2009, which caches single entries; here pages are whole).
+//!
+//! A page is in a frame or it is not; a frame holds one page or none. A frame that is *held* keeps its
+//! page. Guarantees: never more pages than frames; what is held is never chosen; every other frame is
+//! chosen within two rounds. The last frame is not one of them: it shows a page for the time of a
+//! look-up when no other frame is to be had, so that reads never wait for one.
+
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::mapping::translation_page::TranslationPage;
+use crate::space::lines::NONE;
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// The page in it, or that is on its way into it; [`NONE`] if it is free.
+    page: u32,
+    /// How many need it to stay.
+    pins: u32,
+    /// It has been used since the hand was here.
+    referenced: bool,
+}
+
+/// Which page is in which frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Frames {
+    geometry: FlashGeometry,
+    /// Logical sectors per page; users' sectors; where the words of the pages' own places begin.
+    sectors_per_page: u32,
+    logical: u32,
+    gtd_base: usize,
+    frame_of: Box<[u32]>,
+    frames: Box<[Frame]>,
+    free: Vec<u32>,
+    hand: u32,
+    /// Frames that are held.
+    pinned: u32,
+    resident_max: u32,
+}
+
+impl Frames {
+    /// Frames for `pages` pages of the map of `logical` sectors: one for look-ups, `frames` others.
+    pub(crate) fn new(shape: &FlashGeometry, logical: u32, pages: u32, frames: u32) -> Frames {
+        let sectors_per_page = TranslationPage::entries_per_page(shape);
+        let free = Frame { page: NONE, pins: 0, referenced: false };
+        Frames {
+            geometry: *shape,
+            sectors_per_page,
+            logical,
+            gtd_base: (frames as usize + 1) * sectors_per_page as usize,
+            frame_of: vec![NONE; pages as usize].into(),
+            frames: vec![free; frames as usize].into(),
+            free: (0..frames).rev().collect(),
+            hand: 0,
+            pinned: 0,
+            resident_max: 0,
+        }
+    }
+
+    /// Words of the map: of all frames and of the pages' own places.
+    pub(crate) fn entry_count(&self) -> usize {
+        self.gtd_base + self.frame_of.len()
+    }
+
+    /// Bytes of memory, those of the words included.
+    pub(crate) fn bytes(&self) -> u64 {
+        let words = self.entry_count() + self.frame_of.len() + self.free.capacity();
+        (4 * words + size_of_val(&*self.frames)) as u64
+    }
+
+    /// Where the word of a logical sector is; of a users' one, its page must be in a frame.
+    #[inline]
+    pub(crate) fn index(&self, lba: u32) -> usize {
+        if lba >= self.logical {
+            return self.gtd_base + (lba - self.logical) as usize;
+        }
+        let page = self.geometry.map_page_of(lba);
+        let frame = self.frame_of[page as usize];
+        debug_assert_ne!(frame, NONE, "page {page} is used without being there");
+        frame as usize * self.sectors_per_page as usize
+            + (lba - page * self.sectors_per_page) as usize
+    }
+
+    /// The page of a users' sector; `None` for the pages' own.
+    #[inline]
+    pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
+        (lba < self.logical).then(|| self.geometry.map_page_of(lba))
+    }
+
+    /// The sectors of a page: the first one and how many.
+    pub(crate) fn page_range(&self, page: u32) -> (u32, u32) {
+        let first = page * self.sectors_per_page;
+        (first, self.sectors_per_page.min(self.logical - first))
+    }
+
+    /// How many of the sectors from `lba` on are in the same page as it.
+    #[inline]
+    pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
+        let (first, count) = self.page_range(self.geometry.map_page_of(lba));
+        sectors.min(first + count - lba)
+    }
+
+    /// Whether a page is in a frame.
+    #[inline]
+    pub(crate) fn is_resident(&self, page: u32) -> bool {
+        self.frame_of[page as usize] != NONE
+    }
+
+    /// The same; and it has been used.
+    #[inline]
+    pub(crate) fn touch(&mut self, page: u32) -> bool {
+        let frame = self.frame_of[page as usize];
+        if let Some(frame) = self.frames.get_mut(frame as usize) {
+            frame.referenced = true;
+        }
+        frame != NONE
+    }
+
+    /// Whether somebody needs a page that is in a frame to stay.
+    #[inline]
+    pub(crate) fn is_pinned(&self, page: u32) -> bool {
+        let frame = self.frame_of[page as usize];
+        self.frames.get(frame as usize).is_some_and(|f| f.pins > 0)
+    }
+
+    /// A page must stay where it is.
+    #[inline]
+    pub(crate) fn pin(&mut self, page: u32) {
+        self.pin_frame(self.frame_of[page as usize]);
+    }
+
+    #[inline]
+    fn pin_frame(&mut self, frame: u32) {
+        let frame = &mut self.frames[frame as usize];
+        self.pinned += u32::from(frame.pins == 0);
+        frame.pins += 1;
+    }
+
+    /// One who held a page needs it no more.
+    #[inline]
+    pub(crate) fn unpin(&mut self, page: u32) {
+        self.unpin_frame(self.frame_of[page as usize]);
+    }
+
+    #[inline]
+    fn unpin_frame(&mut self, frame: u32) {
+        let frame = &mut self.frames[frame as usize];
+        debug_assert!(frame.pins > 0);
+        frame.pins -= 1;
+        self.pinned -= u32::from(frame.pins == 0);
+    }
+
+    /// Takes a free frame for a page on its way, which holds it.
+    pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
+        let frame = self.free.pop()?;
+        self.frames[frame as usize] = Frame { page, pins: 0, referenced: true };
+        self.pin_frame(frame);
+        self.resident_max = self.resident_max.max(self.resident());
+        Some(frame)
+    }
+
+    /// The page has arrived in its frame. It is still held.
+    pub(crate) fn fill_done(&mut self, frame: u32) {
+        let page = self.frames[frame as usize].page;
+        debug_assert!(!self.is_resident(page));
+        self.frame_of[page as usize] = frame;
+    }
+
+    /// Moves the hand to the next page that may go: one that is `clean`, or with `any` whatever is not
+    /// held. `None` if there is none within `steps`.
+    pub(crate) fn pick_victim(
+        &mut self,
+        steps: u32,
+        any: bool,
+        clean: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        self.pick_victim_if(steps, |page| any || clean(page))
+    }
+
+    /// The same for any that `may` go.
+    pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
+        let count = self.frames.len() as u32;
+        if self.pinned == count {
+            return None;
+        }
+        for _ in 0..steps {
+            self.hand = if self.hand + 1 >= count { 0 } else { self.hand + 1 };
+            let frame = &mut self.frames[self.hand as usize];
+            if frame.page == NONE || frame.pins > 0 || std::mem::take(&mut frame.referenced) {
+                continue;
+            }
+            if may(frame.page) {
+                return Some(frame.page);
+            }
+        }
+        None
+    }
+
+    /// A page goes; its frame is free.
+    pub(crate) fn evict(&mut self, page: u32) {
+        let frame = std::mem::replace(&mut self.frame_of[page as usize], NONE);
+        debug_assert_eq!(self.frames[frame as usize].pins, 0);
+        self.frames[frame as usize].page = NONE;
+        self.free.push(frame);
+    }
+
+    /// Resident pages and the number of pins of each; pages that are being read are not resident.
+    pub(crate) fn resident_pins(&self) -> impl Iterator<Item = (u32, u32)> {
+        let frames = self.frames.iter().filter(|f| f.page != NONE && self.is_resident(f.page));
+        frames.map(|f| (f.page, f.pins))
+    }
+
+    /// Checks that pages and frames refer to each other, and the counters.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        for (page, &frame) in (0..).zip(&self.frame_of) {
+            if frame != NONE {
+                let found = self.frames.get(frame as usize).map_or(NONE, |f| f.page);
+                require_eq!(
+                    Mapping,
+                    "the frame of a page holds it",
+                    Subject::Page(page),
+                    page,
+                    found
+                );
+            }
+        }
+        let mut free = vec![false; self.frames.len()];
+        for &frame in &self.free {
+            let twice = std::mem::replace(&mut free[frame as usize], true);
+            require!(!twice, Mapping, "a frame is free once", Subject::Frame(frame), 1, 2);
+        }
+        let mut held = 0;
+        for (frame, (f, &is_free)) in (0..).zip(self.frames.iter().zip(&free)) {
+            require_eq!(
+                Mapping,
+                "a frame is free or holds a page",
+                Subject::Frame(frame),
+                is_free,
+                f.page == NONE
+            );
+            held += u32::from(f.pins > 0 && !is_free);
+        }
+        require_eq!(Mapping, "pinned frames", Subject::Part, held, self.pinned);
+        Ok(())
+    }
+
+    /// The number of the frame for look-ups.
+    pub(crate) fn scratch_frame(&self) -> u32 {
+        self.frames.len() as u32
+    }
+
+    /// Shows a page in the frame for look-ups, until it is hidden.
+    pub(crate) fn map_scratch(&mut self, page: u32) {
+        debug_assert!(!self.is_resident(page));
+        self.frame_of[page as usize] = self.scratch_frame();
+    }
+
+    /// The frame for look-ups shows nothing.
+    pub(crate) fn unmap_scratch(&mut self, page: u32) {
+        self.frame_of[page as usize] = NONE;
+    }
+
+    /// Where the words of a frame begin.
+    pub(crate) fn frame_base(&self, frame: u32) -> usize {
+        frame as usize * self.sectors_per_page as usize
+    }
+
+    /// Frames with a page in them, or on its way.
+    pub(crate) fn resident(&self) -> u32 {
+        (self.frames.len() - self.free.len()) as u32
+    }
+
+    /// The most there ever were.
+    pub(crate) fn resident_max(&self) -> u32 {
+        self.resident_max
+    }
+
+    /// Frames whose pages are held.
+    pub(crate) fn pinned(&self) -> u32 {
+        self.pinned
+    }
+
+    /// Frames, that for look-ups not among them.
+    pub(crate) fn len(&self) -> u32 {
+        self.frames.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+    use rng::Rng;
+
+    use super::*;
+
+    fn frames(pages: u32, frames: u32) -> Frames {
+        let shape = FlashGeometry::from_geometry(&Geometry {
+            groups: 1,
+            pus: 1,
+            chunks: 100,
+            sectors: 100,
+            sector_bytes: 512,
+            oob_bytes: 16,
+            ws_min: 1,
+            ws_opt: 1,
+            mw_cunits: 0,
+        });
+        Frames::new(&shape, pages * 112 - 5, pages, frames)
+    }
+
+    fn fill(f: &mut Frames, page: u32) {
+        let frame = f.allocate(page).expect("a free frame");
+        f.fill_done(frame);
+        f.unpin(page);
+    }
+
+    #[test]
+    fn words_of_a_page_are_in_its_frame_and_the_pages_own_behind_all() {
+        let mut f = frames(4, 2);
+        assert_eq!(
+            (f.entry_count(), f.scratch_frame(), f.page_range(3)),
+            (3 * 112 + 4, 2, (336, 107))
+        );
+        assert_eq!((f.page_of(442), f.page_of(443)), (Some(3), None));
+        assert_eq!(
+            (f.run_in_page(100, 50), f.run_in_page(440, 9), f.run_in_page(0, 7)),
+            (12, 3, 7)
+        );
+        fill(&mut f, 3);
+        fill(&mut f, 1);
+        assert_eq!((f.index(336), f.index(113), f.index(443)), (0, 113, 336));
+        assert!(f.is_resident(3) && !f.is_resident(0) && f.allocate(0).is_none());
+        f.map_scratch(0);
+        assert_eq!(f.index(1), 225);
+        f.unmap_scratch(0);
+        assert!(!f.is_resident(0));
+    }
+
+    #[test]
+    fn the_hand_spares_what_was_used_once_and_what_is_pinned_always() {
+        let mut f = frames(8, 3);
+        (0..3).for_each(|page| fill(&mut f, page));
+        f.pin(1);
+        // The first round takes the marks away.
+        let second = f.pick_victim(6, true, |_| true).expect("two may go");
+        assert_ne!(second, 1);
+        f.evict(second);
+        fill(&mut f, 5);
+        let third = f.pick_victim(6, true, |_| true).expect("one has no mark");
+        assert!(third != 1 && third != 5, "{third}");
+        f.pin(third);
+        assert_eq!(f.pick_victim(6, false, |page| page != 5), None, "what is left is not clean");
+        f.pin(5);
+        assert_eq!((f.pinned(), f.pick_victim(100, true, |_| true)), (3, None));
+        f.unpin(5);
+        assert_eq!(f.pick_victim(6, true, |_| true), Some(5));
+    }
+
+    #[test]
+    fn random_use_agrees_with_a_model_and_never_exceeds_the_frames() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let (pages, count) = (2 + rng.below(30) as u32, 1 + rng.below(9) as u32);
+            let mut f = frames(pages, count);
+            let mut model: Vec<Option<u32>> = vec![None; pages as usize];
+            for _ in 0..500 {
+                let page = rng.below(pages.into()) as u32;
+                let holds = &mut model[page as usize];
+                match (rng.below(4), *holds) {
+                    (0 | 1, None) => {
+                        if f.allocate(page).is_none() {
+                            let clean = rng.below(pages.into()) as u32;
+                            let any = rng.chance(0.5);
+                            let chosen = f.pick_victim(2 * count + 1, any, |p| p >= clean);
+                            let may =
+                                |p: &u32| model[*p as usize] == Some(0) && (any || *p >= clean);
+                            assert_eq!(chosen.is_some(), (0..pages).any(|p| may(&p)), "{seed}");
+                            let Some(chosen) = chosen else { continue };
+                            assert!(may(&chosen), "seed {seed}: {chosen}");
+                            f.evict(chosen);
+                            model[chosen as usize] = None;
+                            f.allocate(page).expect("it is free now");
+                        }
+                        let frame = f.frames.iter().position(|x| x.page == page);
+                        f.fill_done(frame.expect("it was taken") as u32);
+                        model[page as usize] = Some(1);
+                    }
+                    (0 | 2, Some(n)) => {
+                        f.pin(page);
+                        *holds = Some(n + 1);
+                    }
+                    (_, Some(n @ 1..)) => {
+                        f.unpin(page);
+                        *holds = Some(n - 1);
+                    }
+                    _ => {}
+                }
+                for (page, holds) in (0..).zip(&model) {
+                    assert_eq!(f.touch(page), holds.is_some(), "seed {seed}");
+                    assert_eq!(f.is_pinned(page), holds.is_some_and(|n| n > 0), "seed {seed}");
+                }
+                let resident = model.iter().flatten().count() as u32;
+                assert_eq!(f.resident(), resident, "seed {seed}");
+                assert!(resident <= count && f.resident_max() <= count, "seed {seed}");
+                assert_eq!(f.pinned(), model.iter().flatten().filter(|n| **n > 0).count() as u32);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! [`Map`]: logical to physical, four bytes per sector; all of it in memory, or those pages of it that
+//! are in [`Frames`].
+
+use std::io;
+
+use ring::HugeArray;
+
+use crate::mapping::cache::frames::Frames;
+
+/// Where a logical sector is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum L2pEntry {
+    /// Nowhere: it reads as zeros.
+    Unmapped,
+    /// In the write buffer, in this slot.
+    Buffer(u32),
+    /// On the media, at this physical sector.
+    Flash(u32),
+    /// Not known any more: its page of the map could not be read. Reads fail until it is written.
+    Lost,
+}
+
+/// The map. A word of zero means nothing, so memory is touched only for what is mapped.
+///
+/// ```text
+/// word: 0 unmapped | 1..=0x7000_0000 physical sector + 1 | 0x8000_0000 + slot | 0xffff_ffff lost
+/// ```
+/// Of a map in frames only those sectors may be asked for whose page is in one; where the pages
+/// themselves are is always there.
+#[derive(Clone, Debug)]
+pub struct L2p {
+    table: HugeArray,
+    /// None if all of the map is in memory.
+    pub(crate) frames: Option<Box<Frames>>,
+    /// Logical sectors that are mapped.
+    pub(crate) mapped: u64,
+}
+
+const BUFFER_BIT: u32 = 1 << 31;
+const LOST_ENTRY: u32 = u32::MAX;
+
+/// A place as a word of the map.
+#[inline]
+pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
+    match at {
+        L2pEntry::Unmapped => 0,
+        L2pEntry::Buffer(slot) => BUFFER_BIT | slot,
+        L2pEntry::Flash(psn) => psn + 1,
+        L2pEntry::Lost => LOST_ENTRY,
+    }
+}
+
+/// The place that a word of the map stands for.
+#[inline(always)]
+fn decode_l2p_entry(word: u32) -> L2pEntry {
+    match word {
+        0 => L2pEntry::Unmapped,
+        LOST_ENTRY => L2pEntry::Lost,
+        w if w & BUFFER_BIT != 0 => L2pEntry::Buffer(w & !BUFFER_BIT),
+        w => L2pEntry::Flash(w - 1),
+    }
+}
+
+impl L2p {
+    /// An empty map, all of it in memory.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub fn new(logical: u32) -> io::Result<L2p> {
+        Ok(L2p { table: HugeArray::zeroed(logical as usize)?, frames: None, mapped: 0 })
+    }
+
+    /// An empty map in frames.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub(crate) fn with_frames(frames: Frames) -> io::Result<L2p> {
+        Ok(L2p {
+            table: HugeArray::zeroed(frames.entry_count())?,
+            frames: Some(Box::new(frames)),
+            mapped: 0,
+        })
+    }
+
+    #[inline]
+    fn index(&self, lba: u32) -> usize {
+        match &self.frames {
+            None => lba as usize,
+            Some(frames) => frames.index(lba),
+        }
+    }
+
+    /// Where a logical sector is.
+    #[inline]
+    pub fn get(&self, lba: u32) -> L2pEntry {
+        decode_l2p_entry(self.table[self.index(lba)])
+    }
+
+    /// The physical sector of a logical one, if it has one and there is one: a look ahead. Of a map in
+    /// frames nothing is looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
+        if self.frames.is_some() {
+            return None;
+        }
+        self.table.get(lba as usize).filter(|word| **word & BUFFER_BIT == 0)?.checked_sub(1)
+    }
+
+    /// Points a logical sector somewhere and returns where it pointed before.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
+        let (at, to) = (self.index(lba), encode_l2p_entry(to));
+        let old = std::mem::replace(&mut self.table[at], to);
+        self.mapped = self.mapped + u64::from(to != 0) - u64::from(old != 0);
+        decode_l2p_entry(old)
+    }
+
+    /// Points a logical sector from one place to another, if that is where it points.
+    ///
+    /// # Errors
+    /// Where it points instead; nothing was changed.
+    #[inline(always)]
+    pub(crate) fn compare_and_set(
+        &mut self,
+        lba: u32,
+        from: L2pEntry,
+        to: L2pEntry,
+    ) -> Result<(), L2pEntry> {
+        debug_assert!(from != L2pEntry::Unmapped && to != L2pEntry::Unmapped);
+        let at = self.index(lba);
+        let at = &mut self.table[at];
+        if *at != encode_l2p_entry(from) {
+            return Err(decode_l2p_entry(*at));
+        }
+        *at = encode_l2p_entry(to);
+        Ok(())
+    }
+
+    /// The words of a run of logical sectors, to look for mapped ones quickly; in frames, of one page.
+    #[inline]
+    pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
+        let at = self.index(first);
+        &self.table[at..at + count as usize]
+    }
+
+    /// The word number `i` of a frame.
+    #[inline]
+    pub(crate) fn set_raw(&mut self, frame_at: usize, i: u32, word: u32) {
+        self.table[frame_at + i as usize] = word;
+    }
+
+    /// Whether a logical sector is there.
+    #[inline]
+    pub(crate) fn is_at(&self, lba: u32, place: L2pEntry) -> bool {
+        self.table[self.index(lba)] == encode_l2p_entry(place)
+    }
+
+    /// Whether a logical sector points at this physical one.
+    #[inline]
+    pub(crate) fn is_mapped_to(&self, lba: u32, psn: u32) -> bool {
+        self.is_at(lba, L2pEntry::Flash(psn))
+    }
+
+    /// Whether what a page says is in memory.
+    #[inline]
+    pub(crate) fn is_page_resident(&self, page: u32) -> bool {
+        self.frames.as_ref().is_none_or(|frames| frames.is_resident(page))
+    }
+
+    /// The page of a users' sector must stay in its frame: the sector is in the write buffer.
+    #[inline]
+    pub(crate) fn pin(&mut self, lba: u32) {
+        if let Some(frames) = &mut self.frames
+            && let Some(page) = frames.page_of(lba)
+        {
+            frames.pin(page);
+        }
+    }
+
+    /// A sector has left the write buffer.
+    #[inline]
+    pub(crate) fn unpin(&mut self, lba: u32) {
+        if let Some(frames) = &mut self.frames
+            && let Some(page) = frames.page_of(lba)
+        {
+            frames.unpin(page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sector_is_redirected_from_where_it_is_and_from_nowhere_else() {
+        let mut map = L2p::new(8).unwrap();
+        let (slot, media) = (L2pEntry::Buffer(7), L2pEntry::Flash(7));
+        assert_eq!(map.set(3, slot), L2pEntry::Unmapped);
+        assert_eq!(map.compare_and_set(3, L2pEntry::Buffer(6), media), Err(slot));
+        assert_eq!(map.compare_and_set(3, media, slot), Err(slot), "slot 7 is not sector 7");
+        assert!(map.is_at(3, slot) && !map.is_at(3, media));
+        assert_eq!(map.compare_and_set(3, slot, media), Ok(()));
+        assert_eq!((map.get(3), map.is_mapped_to(3, 7), map.mapped), (media, true, 1));
+        assert_eq!(map.set(3, L2pEntry::Lost), media);
+        assert_eq!(map.compare_and_set(3, media, slot), Err(L2pEntry::Lost));
+        assert_eq!((map.set(3, L2pEntry::Unmapped), map.mapped), (L2pEntry::Lost, 0));
+        assert_eq!(map.compare_and_set(3, slot, media), Err(L2pEntry::Unmapped));
+        assert_eq!((map.get(3), map.mapped), (L2pEntry::Unmapped, 0));
+    }
+}

@@ -1,0 +1,653 @@
+//! Programming: where write units go, what happens when a program ends or fails, and when the map
+//! moves from the write buffer to the media (LightNVM paper sections 4.2.1 and 4.2.3).
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::buffer::write_ring::{UnitState, WriteRing};
+use crate::durability::snapshot::LineOpened;
+use crate::flash::OpKind;
+use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
+use crate::space::active_pus::WIDTH_UNLIMITED;
+use crate::space::lines::NONE;
+use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
+
+/// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
+pub(crate) const PROGRAMS_PER_PU: u8 = 2;
+
+/// Names a program of padding from outside of the rings; the rest of the name is its chunk.
+const PAD_BIT: u32 = 1 << 28;
+
+/// A program of padding from outside of the rings that is under way: one per chunk at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PadWrite {
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
+}
+
+/// The name of a ring's unit, and of its program.
+fn unit_id(ring: usize, unit: u32) -> u32 {
+    (ring as u32) << 27 | unit
+}
+
+/// The ring and the unit that a name stands for.
+pub(crate) fn split_unit_id(name: u32) -> (usize, u32) {
+    ((name >> 27) as usize, name & 0x07ff_ffff)
+}
+
+impl Ftl {
+    /// Starts programs for all units that are ready, as far as parallel units take them.
+    pub(crate) fn dispatch_ready(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = self.write_headers(now, flash);
+        // One per parallel unit at most: users have the other program that it takes.
+        moved |= self.write_footers(now, flash);
+        let mut at = 0;
+        while let Some(&(ring, unit)) = self.redispatch_queue.get(at) {
+            if self.dispatch_unit(now, ring, unit, flash) {
+                self.redispatch_queue.remove(at);
+                moved = true;
+            } else if ring == GC {
+                // Moved data that finds no place holds nobody up: what it came from is still there, and
+                // space for it may come from what users' units make durable.
+                at += 1;
+            } else {
+                return self.write_footers(now, flash) || moved;
+            }
+        }
+        // Users first: what they may write has been limited on admission, and victims may wait for
+        // it to be durable.
+        for ring in [HOST, GC] {
+            self.update_avoided_pus(ring, flash);
+            while let Some(unit) = self.rings[ring].ready() {
+                if !self.dispatch_unit(now, ring, unit, flash) {
+                    break;
+                }
+                self.rings[ring].advance_dispatched();
+                moved = true;
+            }
+        }
+        self.gc_deferral.clear_avoided();
+        self.write_footers(now, flash) || moved
+    }
+
+    pub(crate) fn dispatch_unit(
+        &mut self,
+        now: Nanos,
+        ring: usize,
+        unit: u32,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let stream = self.stream_of(ring, unit);
+        if ring == GC && !self.gc_can_place_unit() {
+            return false;
+        }
+        if self.stream_blocked[stream] {
+            return false;
+        }
+        if self.rings[ring].units[unit as usize].state == UnitState::Filling
+            && !self.can_assign_seq(ring)
+        {
+            return false;
+        }
+        let Some((line, chunk, sector)) = self.choose_placement(ring, stream) else {
+            self.record_unplaced(ring);
+            // If nothing is under way, what unblocks it is not foreseen here.
+            self.stream_blocked[stream] =
+                self.programs_in_flight > 0 && !self.gc_deferral.is_program_deferred();
+            return false;
+        };
+        let u = &self.rings[ring].units[unit as usize];
+        assert!(
+            u.state <= UnitState::Programming,
+            "unit {unit} of ring {ring} is dispatched although it is {:?}",
+            u.state
+        );
+        let write_pointer = self.lines.chunks[chunk as usize].write_pointer;
+        assert!(
+            sector >= write_pointer,
+            "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
+        );
+        if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != NONE) {
+            self.drop_superseded(ring, unit);
+        }
+        let first_psn = self.geometry.first_sector_of(chunk) + sector;
+        let entries = self.rings[ring].entries(unit).iter();
+        self.p2l.set_run(first_psn, entries.map(BufferEntry::lba_and_poison));
+        let name = unit_id(ring, unit);
+        // Behind the chunk's other units, so that they are released in order.
+        let last = self.lines.chunks[chunk as usize].last;
+        match last {
+            NONE => self.lines.chunks[chunk as usize].first = name,
+            last => self.unit_mut(last).chain_next = name,
+        }
+        self.lines.chunks[chunk as usize].last = name;
+        let u = &mut self.rings[ring].units[unit as usize];
+        if u.state == UnitState::Filling {
+            // One that was under way already keeps its number, and so its age (see `again`).
+            u.sequence = self.sequencer.assign();
+            if ring == GC {
+                self.checkpoint.record_relocated(self.geometry.ws_opt);
+            }
+        }
+        (u.state, u.chunk, u.sector, u.chain_next) = (UnitState::Programming, chunk, sector, NONE);
+        let sequence = u.sequence;
+        let l = &mut self.lines.lines[line as usize];
+        if let Some(list) = &mut l.p2l {
+            let place = self.lines.chunks[chunk as usize].member_index;
+            let entries = self.rings[ring].entries(unit).iter();
+            list.record(place, sector, sequence, entries.map(BufferEntry::lba_and_poison));
+        }
+        l.programs_in_flight += 1;
+        l.max_seq = l.max_seq.max(sequence);
+        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] += 1;
+        self.programs_in_flight += 1;
+        self.stats.programs += 1;
+        let op = OpToken::new(OpKind::Program, name);
+        let ring = &self.rings[ring];
+        let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
+        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
+        flash.program(now, op, unit);
+        true
+    }
+
+    /// When a ring is full of units that wait for their pairs, nothing can be put into it that
+    /// would program those: padding does, from outside of the rings.
+    pub(crate) fn break_pair_deadlock(
+        &mut self,
+        now: Nanos,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        // A chunk that has something under way gets there by itself.
+        let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
+        let mut stuck = self.rings.iter().filter_map(WriteRing::pair_blocked_chunk).filter(waits);
+        let still =
+            |chunk: &u32| !self.has_pad_in_flight(*chunk) && self.only_waits_for_pairs(*chunk);
+        let Some(chunk) = stuck.find(still) else { return false };
+        let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
+        let Some(open) = self.open_lines.iter_mut().flatten().find(has) else { return false };
+        let line = open.line;
+        let mut chunk = chunk;
+        if open.is_blocked_on_footer(&self.geometry, chunk) {
+            // What is kept for the last metadata comes when the other chunks are full. With little
+            // left in them they are padded, else there will be none.
+            if open.free_units <= open.members.len() as u32 {
+                let padded = &self.pads_in_flight;
+                let is_free = |chunk| padded.iter().all(|p| p.chunk != chunk);
+                let Some(other) = open.other_writable_chunk(is_free) else { return false };
+                chunk = other;
+            } else {
+                open.release_footer(&self.geometry, &mut self.lines);
+                self.stats.lines_without_metadata += 1;
+            }
+        }
+        let from = PlacementBudget { ring: HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
+        let Some(sector) = open.allocate_on(&self.geometry, from, chunk) else { return false };
+        (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
+        self.pad_unit(now, line, chunk, sector, flash);
+        true
+    }
+
+    /// Whether padding from outside of the rings is being programmed into a chunk.
+    fn has_pad_in_flight(&self, chunk: u32) -> bool {
+        self.pads_in_flight.iter().any(|p| p.chunk == chunk)
+    }
+
+    /// Whether every unit of a chunk that holds its slots is on the media.
+    fn only_waits_for_pairs(&self, chunk: u32) -> bool {
+        let mut at = self.lines.chunks[chunk as usize].first;
+        while at != NONE {
+            let (ring, unit) = split_unit_id(at);
+            let unit = &self.rings[ring].units[unit as usize];
+            if unit.state != UnitState::Persisted {
+                return false;
+            }
+            at = unit.chain_next;
+        }
+        true
+    }
+
+    /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
+    pub(crate) fn pad_unit(
+        &mut self,
+        now: Nanos,
+        line: u32,
+        chunk: u32,
+        sector: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        assert!(!self.has_pad_in_flight(chunk), "chunk {chunk} is being padded already");
+        self.pads_in_flight.push(PadWrite { chunk, sector });
+        let first_psn = self.geometry.first_sector_of(chunk) + sector;
+        for psn in first_psn..first_psn + self.geometry.ws_opt {
+            self.p2l.set(psn, None, false);
+        }
+        self.lines.lines[line as usize].programs_in_flight += 1;
+        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] += 1;
+        self.programs_in_flight += 1;
+        self.stats.programs += 1;
+        self.stats.padding += u64::from(self.geometry.ws_opt);
+        let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
+        let slot = self.rings[HOST].capacity() + self.rings[GC].capacity();
+        let entries = &[BufferEntry::PADDING; 64][..self.geometry.ws_opt as usize];
+        let unit =
+            WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
+        flash.program(now, op, unit);
+    }
+
+    #[inline]
+    pub(crate) fn unit_mut(&mut self, name: u32) -> &mut crate::buffer::write_ring::BufferUnit {
+        let (ring, unit) = split_unit_id(name);
+        &mut self.rings[ring].units[unit as usize]
+    }
+
+    /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
+    fn stream_of(&self, ring: usize, unit: u32) -> usize {
+        if ring == HOST && self.holds_only_map_pages(unit) {
+            MAP_PAGES
+        } else if ring == GC && self.is_cold(unit) {
+            GC_COLD
+        } else if self.config.hot_cold {
+            ring
+        } else {
+            HOST
+        }
+    }
+
+    /// A place for a ring's next unit. When the ring is half full of what cannot be read yet, its
+    /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
+    /// because its parallel unit has been busy would hold up all of them.
+    fn choose_placement(&mut self, ring: usize, stream: usize) -> Option<(u32, u32, u32)> {
+        // Any line that takes units of the ring may lag, not only one of this unit's stream.
+        let last = if ring == HOST { HOST } else { stream };
+        let streams = [stream, GC_COLD, MAP_PAGES, last];
+        let (from, holds) = self.placement_budget(ring);
+        if let Some(chunk) = self.rings[ring].oldest_unreadable_chunk() {
+            let free = self.programs_per_pu[self.geometry.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
+            let at = self.lines.chunks[chunk as usize].member_index as usize;
+            for stream in streams.into_iter().filter(|_| free) {
+                let mut open = self.open_lines[stream].iter_mut();
+                if let Some((line, sector)) = open
+                    .find_map(|o| Some((o.line, o.allocate_at(&self.geometry, from, chunk, at)?)))
+                {
+                    self.retire_full_open_lines(stream);
+                    return Some((line, chunk, sector));
+                }
+            }
+        }
+        // What keeps its slots until a line's last metadata is written waits for all of that line: as much
+        // of the ring as it takes is kept for it.
+        if holds && from.units_to_spare <= 0 {
+            return self.place_on_retained_line(from);
+        }
+        // Written to fewer parallel units than before, chunks that were left behind would be gone on with
+        // one at a time: as many at a time as are written, so that the write buffer keeps flowing.
+        if self.stripe_width() != WIDTH_UNLIMITED {
+            let free = |chunk: &u32| {
+                let open = self.open_lines[stream].iter().flat_map(|o| &o.members);
+                self.programs_per_pu[self.geometry.pu_of(*chunk) as usize] < PROGRAMS_PER_PU
+                    && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
+            };
+            let laggard = self.rings[ring].unreadable_chunks(self.stripe_width()).find(free);
+            let mut open = self.open_lines[stream].iter_mut();
+            if let Some(chunk) = laggard
+                && let Some((line, sector)) =
+                    open.find_map(|o| Some((o.line, o.allocate_on(&self.geometry, from, chunk)?)))
+            {
+                self.retire_full_open_lines(stream);
+                return Some((line, chunk, sector));
+            }
+        }
+        self.place_unit(from, stream)
+    }
+
+    /// A ring's next unit, and whether lines hold units of the ring until they are full. With lines that
+    /// do, the units that fit behind the first one held, less what those lines still take.
+    fn placement_budget(&self, ring: usize) -> (PlacementBudget, bool) {
+        let (mut first, mut room) = (NO_RETAINED_UNIT, 0);
+        for open in
+            self.open_lines.iter().flatten().filter(|o| o.retained[ring] != NO_RETAINED_UNIT)
+        {
+            first = first.min(open.retained[ring]);
+            room += i64::from(open.free_units);
+        }
+        let (unit, fits) =
+            (self.rings[ring].dispatched(), self.rings[ring].dispatchable_after(first));
+        (
+            PlacementBudget { ring, unit, units_to_spare: fits as i64 - room },
+            first != NO_RETAINED_UNIT,
+        )
+    }
+
+    /// A place in a line that holds units of the ring.
+    fn place_on_retained_line(&mut self, from: PlacementBudget) -> Option<(u32, u32, u32)> {
+        let (width, busy) = (self.stripe_width(), &self.programs_per_pu);
+        for stream in 0..STREAM_COUNT {
+            for open in self.open_lines[stream]
+                .iter_mut()
+                .filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT)
+            {
+                let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+                if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
+                    let line = open.line;
+                    self.retire_full_open_lines(stream);
+                    return Some((line, chunk, sector));
+                }
+            }
+        }
+        None
+    }
+
+    /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
+    /// is left, the other stream's open lines will do.
+    fn place_unit(&mut self, from: PlacementBudget, stream: usize) -> Option<(u32, u32, u32)> {
+        loop {
+            let (placed, room) = self.place_on_open_line(from, stream);
+            if placed.is_some() {
+                return placed;
+            }
+            // Room that is kept for cold data is everybody's when there is no other.
+            if stream != GC_COLD
+                && !self.open_lines[GC_COLD].is_empty()
+                && self.limiter.headroom(self.free_sectors()) <= 0.0
+                && let (placed @ Some(_), _) = self.place_on_open_line(from, GC_COLD)
+            {
+                return placed;
+            }
+            // A second line is opened when the first one draws to its end: early enough for the
+            // journal to say so before it is needed, three programs in a row at worst.
+            let units = self.plan.line_sectors / self.geometry.ws_opt;
+            let end = (4 * self.plan.active_pus).min(units / 2).max(self.plan.active_pus);
+            let one = stream == GC_COLD && room > 0;
+            if one || room >= end || self.open_lines[stream].len() >= 2 && room > 0 {
+                return None;
+            }
+            // With no line to spare, room in any open line comes first: what was overwritten in it cannot
+            // be won back before it is full.
+            if self.lines.free_chunks() < 2 * self.plan.active_pus {
+                let mut left = room;
+                for other in (0..STREAM_COUNT).filter(|other| *other != stream) {
+                    let (placed, room) = self.place_on_open_line(from, other);
+                    if placed.is_some() {
+                        return placed;
+                    }
+                    left += room;
+                }
+                if left > 0 && self.programs_in_flight > 0 {
+                    return None;
+                }
+            }
+            // A line is opened narrower than it should be only when no chunk is on its way back.
+            if self.lines.free_chunks() < self.plan.active_pus && self.lines.erasing > 0 {
+                return None;
+            }
+            match self.lines.open(stream as u8, self.sequencer.next_seq()) {
+                Some(open) => {
+                    if !self.journal_line_open(stream, open) {
+                        return None;
+                    }
+                }
+                None if room == 0 => {
+                    let mut others = (0..STREAM_COUNT).filter(|other| *other != stream);
+                    return others.find_map(|other| self.place_on_open_line(from, other).0);
+                }
+                None => return None,
+            }
+        }
+    }
+
+    /// Has the journal say that a line was opened. Without room there it is not.
+    fn journal_line_open(&mut self, stream: usize, mut open: OpenLine) -> bool {
+        if self.device_l2p.is_some() {
+            // Its recovery does not ask for lines.
+            self.open_lines[stream].push(open);
+            return true;
+        }
+        let chunks = open.members.iter().map(|m| m.chunk).collect();
+        let record = LineOpened { stream: stream as u8, chunks }.encode();
+        if self.journal.append(&record).is_err() {
+            self.lines.cancel_open(open.line);
+            self.request_snapshot();
+            return false;
+        }
+        open.recorded_lsn = self.journal.flush();
+        let first = (self.lines.lines[open.line as usize].open_seq, open.members[0].chunk);
+        open.previous = self.line_meta_writer.replace_previous(stream, first);
+        self.open_lines[stream].push(open);
+        true
+    }
+
+    /// A place in a stream's open lines, or how many write units they have room for.
+    fn place_on_open_line(
+        &mut self,
+        from: PlacementBudget,
+        stream: usize,
+    ) -> (Option<(u32, u32, u32)>, u32) {
+        let mut room = 0;
+        let recorded = self.journal.durable();
+        let mut width = self.stripe_width();
+        for open in self.open_lines[stream].iter_mut().take(2) {
+            if open.recorded_lsn > recorded || width == 0 {
+                room += open.free_units;
+                continue;
+            }
+            let (busy, yielding) = (&self.programs_per_pu, &self.gc_deferral);
+            let accepts =
+                |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU && !yielding.should_avoid(pu);
+            if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
+                let line = open.line;
+                if open.free_units == 0 {
+                    self.retire_full_open_lines(stream);
+                }
+                return (Some((line, chunk, sector)), 0);
+            }
+            room += open.free_units;
+            if width != WIDTH_UNLIMITED {
+                width = width.saturating_sub(open.writable_members());
+            }
+        }
+        (None, room)
+    }
+
+    /// Forgets open lines that take no more; they close when their programs are done.
+    pub(crate) fn retire_full_open_lines(&mut self, stream: usize) {
+        let lines = &mut self.lines;
+        self.open_lines[stream].retain(|open| {
+            if open.free_units == 0 {
+                lines.lines[open.line as usize].fully_mapped = true;
+            }
+            open.free_units > 0
+        });
+    }
+
+    /// A program has ended. [`kick`](Ftl::kick) afterwards.
+    pub fn program_done(
+        &mut self,
+        now: Nanos,
+        op: OpToken,
+        status: Status,
+        flash: &mut impl FlashBackend,
+    ) {
+        if op.kind() == OpKind::Journal {
+            return self.journal_program_done(op.index(), status);
+        }
+        if op.kind() == OpKind::Meta {
+            return self.metadata_program_done(op.index(), status);
+        }
+        op.expect_kind(OpKind::Program);
+        let name = op.index();
+        let padding = name & PAD_BIT != 0;
+        let (chunk, sector) = if padding {
+            let chunk = name & !PAD_BIT;
+            let at = self.pads_in_flight.iter().position(|p| p.chunk == chunk);
+            let at = at.unwrap_or_else(|| panic!("no padding of chunk {chunk} is in flight"));
+            (chunk, self.pads_in_flight.swap_remove(at).sector)
+        } else {
+            let unit = self.unit_mut(name);
+            assert!(
+                unit.state == UnitState::Programming,
+                "no program of unit {:?} is in flight: it is {:?}",
+                split_unit_id(name),
+                unit.state
+            );
+            (unit.chunk, unit.sector)
+        };
+        let line = self.lines.line_of[chunk as usize];
+        self.lines.lines[line as usize].programs_in_flight -= 1;
+        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] -= 1;
+        self.programs_in_flight -= 1;
+        self.stream_blocked = [false; STREAM_COUNT];
+        let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
+        let mut rescued_from = line;
+        if status.is_success() && !gone {
+            self.lines.chunks[chunk as usize].on_programmed(sector + self.geometry.ws_opt);
+            if !padding {
+                let unit = self.unit_mut(name);
+                unit.state = UnitState::Persisted;
+                let (sequence, from) =
+                    (unit.sequence, std::mem::replace(&mut unit.redispatch_from, NONE));
+                self.sequencer.retire(sequence);
+                self.publish_durable(name);
+                if from != NONE {
+                    rescued_from = from;
+                    self.redispatch_done(from);
+                } else {
+                    self.record_durable_relocations(name, flash, now);
+                }
+            }
+        } else {
+            if gone {
+                self.stats.program_failures += 1;
+                self.chunk_offline(chunk);
+            } else {
+                self.program_failed(chunk);
+            }
+            if !padding {
+                self.requeue_failed(name);
+            }
+        }
+        self.release_readable_units(chunk);
+        self.rings[HOST].advance_watermarks();
+        self.rings[GC].advance_watermarks();
+        self.lines.close_if_done(line);
+        self.lines.close_if_done(rescued_from);
+        self.complete_barriers(now, flash);
+        self.complete_deferred();
+    }
+
+    /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
+    fn publish_durable(&mut self, name: u32) {
+        let (ring, unit) = split_unit_id(name);
+        let u = &self.rings[ring].units[unit as usize];
+        let (first_psn, sequence) = (self.geometry.first_sector_of(u.chunk) + u.sector, u.sequence);
+        let first_slot = self.rings[ring].slot_of_unit(unit);
+        // Those whose pages are to say so.
+        let paged = if self.device_l2p.is_none() { self.plan.logical } else { 0 };
+        let shape = self.geometry;
+        for i in 0..shape.ws_opt {
+            let entry = self.rings[ring].entry(first_slot + i);
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            let trim = entry.trim_dep;
+            if lba < paged {
+                self.checkpoint.mark_dirty(shape.map_page_of(lba));
+            }
+            if !self.l2p.is_at(lba, L2pEntry::Buffer(first_slot + i))
+                && let L2pEntry::Buffer(slot) = self.l2p.get(lba)
+            {
+                let newer = self.entry_mut(slot);
+                if newer.trim_dep == trim {
+                    newer.trim_dep = 0;
+                }
+                if newer.durable_copy_seq <= sequence {
+                    (newer.durable_copy, newer.durable_copy_seq) = (first_psn + i, sequence);
+                }
+            }
+        }
+    }
+
+    /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
+    pub(crate) fn program_failed(&mut self, chunk: u32) {
+        self.stats.program_failures += 1;
+        self.lines.chunks[chunk as usize].bad = true;
+        self.close_open_chunk(chunk);
+        self.lines.lines[self.lines.line_of[chunk as usize] as usize].degraded = true;
+    }
+
+    /// A chunk of an open line takes no more.
+    pub(crate) fn close_open_chunk(&mut self, chunk: u32) {
+        for open in self.open_lines.iter_mut().flatten().chain(&mut self.line_finisher.open) {
+            open.close_member(&self.geometry, chunk);
+        }
+        (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
+    }
+
+    pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {
+        let (mut at, mut before) = (self.lines.chunks[chunk as usize].first, NONE);
+        while at != NONE {
+            let next = self.unit_mut(at).chain_next;
+            if at == name {
+                match before {
+                    NONE => self.lines.chunks[chunk as usize].first = next,
+                    before => self.unit_mut(before).chain_next = next,
+                }
+                if next == NONE {
+                    self.lines.chunks[chunk as usize].last = before;
+                }
+                return;
+            }
+            (before, at) = (at, next);
+        }
+    }
+
+    /// Points the map at the media for every unit of a chunk that can be read there now.
+    pub(crate) fn release_readable_units(&mut self, chunk: u32) {
+        loop {
+            let c = self.lines.chunks[chunk as usize];
+            if c.first == NONE {
+                return;
+            }
+            let unit = *self.unit_mut(c.first);
+            let readable = unit.sector + self.geometry.ws_opt <= c.readable_end(&self.geometry);
+            if unit.state != UnitState::Persisted || !readable {
+                return;
+            }
+            self.release_unit(c.first);
+            let chunk = &mut self.lines.chunks[chunk as usize];
+            chunk.first = unit.chain_next;
+            if unit.chain_next == NONE {
+                chunk.last = NONE;
+            }
+        }
+    }
+
+    pub(crate) fn release_unit(&mut self, name: u32) {
+        let (ring, unit) = split_unit_id(name);
+        let u = &mut self.rings[ring].units[unit as usize];
+        assert!(
+            u.state == UnitState::Persisted,
+            "unit {unit} of ring {ring} is released although it is {:?}",
+            u.state
+        );
+        u.state = UnitState::Released;
+        let first_psn = self.geometry.first_sector_of(u.chunk) + u.sector;
+        let line = self.lines.line_of[u.chunk as usize];
+        let line = &mut self.lines.lines[line as usize];
+        let first_slot = self.rings[ring].slot_of_unit(unit);
+        for (i, entry) in (0..).zip(self.rings[ring].entries(unit)) {
+            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+            let (slot, psn) = (first_slot + i, first_psn + i);
+            match self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(psn)) {
+                Ok(()) => line.valid_sectors += 1,
+                Err(now) => {
+                    self.p2l.invalidate(psn);
+                    match now {
+                        L2pEntry::Unmapped => line.erase_after_trims = true,
+                        // Overwritten in the buffer: until the new copy is durable this one counts.
+                        _ => line.erase_after_pos = self.rings[HOST].head_pos(),
+                    }
+                }
+            }
+            self.l2p.unpin(lba);
+        }
+    }
+}

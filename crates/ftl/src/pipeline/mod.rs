@@ -1,0 +1,3 @@
+//! Transactions that span several parts.
+
+pub(crate) mod dispatch;

@@ -1,0 +1,320 @@
+//! Requests that change the map: they are taken into the write buffer, or unmap sectors, in the order in
+//! which they came, as far as the rate limiter and the buffer have room (LightNVM paper sections 4.2.1 and
+//! 4.2.4).
+//!
+//! Guarantee: what was admitted has its space on the media. What can never be admitted is told so.
+
+use clock::Nanos;
+use nvme::Status;
+use tracepoint::{Admission, Event};
+
+use crate::buffer::write_ring::WriteRing;
+use crate::durability::flush::{BarrierOwner, TrimDep};
+use crate::ftl::HOST;
+use crate::mapping::translation_page::TranslationPage;
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
+
+/// Requests whose map words are looked at together.
+const PREFETCH_REQUESTS: usize = 32;
+
+/// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
+const TRIM_SLICE: u32 = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueuedWriteKind {
+    Write,
+    Zeroes,
+    Trim,
+}
+
+/// A request that changes the map, admitted in order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedWrite {
+    kind: QueuedWriteKind,
+    tag: u64,
+    lba: u32,
+    done_sectors: u32,
+    sectors: u32,
+    durable: bool,
+}
+
+impl QueuedWrite {
+    /// Whether no more than all sectors are done, and all are below `logical`.
+    pub(crate) fn is_within(&self, logical: u32) -> bool {
+        self.done_sectors <= self.sectors
+            && u64::from(self.lba) + u64::from(self.sectors) <= logical.into()
+    }
+}
+
+impl Ftl {
+    /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
+    /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
+    /// on the media.
+    #[inline]
+    pub fn write(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        self.enqueue(QueuedWriteKind::Write, tag, lba, sectors, durable);
+    }
+
+    /// Writes zeros, as mapped sectors.
+    pub fn write_zeroes(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        self.enqueue(QueuedWriteKind::Zeroes, tag, lba, sectors, durable);
+    }
+
+    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so. Of a map in
+    /// frames one may end with [`Status::CAPACITY_EXCEEDED`], when nothing can be written any more so that
+    /// a page could come for one that goes.
+    pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
+        self.enqueue(QueuedWriteKind::Trim, tag, lba, sectors, false);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, kind: QueuedWriteKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
+        if !self.in_range(lba, sectors) {
+            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        tracepoint::trace(|| Event::FtlQueued { tag });
+        self.write_queue.push_back(QueuedWrite {
+            kind,
+            tag,
+            lba: lba as u32,
+            done_sectors: 0,
+            sectors,
+            durable,
+        });
+    }
+
+    /// Puts one sector into the user's ring and points the map at it.
+    #[inline(always)]
+    pub(crate) fn admit(&mut self, lba: u32) -> u32 {
+        let slot = self.rings[HOST].next_slot();
+        let old = self.l2p.set(lba, L2pEntry::Buffer(slot));
+        if let L2pEntry::Flash(psn) = old {
+            self.lines.invalidate(psn, Some(self.rings[HOST].head_pos() + 1));
+            self.p2l.invalidate(psn);
+        }
+        let (under, under_sequence) = self.durable_copy_of(old);
+        let trim = self.trim_before(lba, old);
+        let entry = BufferEntry {
+            lba_plus_1: lba + 1,
+            poison: false,
+            durable_copy: under,
+            durable_copy_seq: under_sequence,
+            trim_dep: trim,
+        };
+        let slot = self.rings[HOST].push(entry, false);
+        self.l2p.pin(lba);
+        slot
+    }
+
+    /// The same for what is about to be admitted, and for the lines that it is to be taken from.
+    #[inline]
+    fn prefetch_pending(&mut self) {
+        let mut seen = 0;
+        let end = self.write_queue.len().min(PREFETCH_REQUESTS);
+        for p in self.write_queue.range(self.prefetched.min(end)..end) {
+            if let Some(psn) = self.l2p.prefetch((p.lba + p.done_sectors).into()) {
+                seen ^= self.lines.line_of[self.geometry.chunk_of(psn) as usize];
+            }
+        }
+        self.prefetched = end;
+        std::hint::black_box(seen);
+    }
+
+    pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if self.write_queue.is_empty() {
+            return false;
+        }
+        let (mut moved, mut written) = (false, 0);
+        // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
+        // go, which are looked for.
+        let (mut free, mut slots) = (self.free_sectors(), self.rings[HOST].free());
+        let idle = !self.gc.is_relocating();
+        let mut admission = Admission::Open;
+        while let Some(&(mut p)) = self.write_queue.front() {
+            if self.prefetched == 0 {
+                self.prefetch_pending();
+            }
+            let left = p.sectors - p.done_sectors;
+            let took = match p.kind {
+                QueuedWriteKind::Trim => {
+                    admission = Admission::MapPage;
+                    self.trim_slice(now, p.lba + p.done_sectors, left.min(TRIM_SLICE), flash)
+                }
+                QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
+                    let room = left.min(slots);
+                    let spare = if idle { None } else { self.credit_while_gc_deferred(free) };
+                    let n = match spare {
+                        Some(spare) => room.min(spare),
+                        None => self
+                            .limiter
+                            .admissible_sectors(room, free, idle)
+                            .max(room.min(self.reserve_grant)),
+                    };
+                    admission = match n {
+                        _ if n == slots => Admission::BufferFull,
+                        n if n < room => Admission::GcLimiter,
+                        _ => Admission::MapPage,
+                    };
+                    let n = match n {
+                        0 => 0,
+                        n => self.prepare_modify(
+                            now,
+                            p.lba + p.done_sectors,
+                            n,
+                            WriteRing::free,
+                            flash,
+                        ),
+                    };
+                    if self.l2p.frames.is_some() {
+                        (free, slots) = (self.free_sectors(), self.rings[HOST].free());
+                    }
+                    for i in p.done_sectors..p.done_sectors + n {
+                        let slot = self.admit(p.lba + i);
+                        match p.kind {
+                            QueuedWriteKind::Write => flash.copy_from_host(p.tag, i, slot),
+                            _ => flash.write_slot(slot, &[]),
+                        }
+                    }
+                    self.limiter.spend(n, free);
+                    if self.reserve_grant > 0 {
+                        self.stats.host_writes_from_reserve += u64::from(n.min(self.reserve_grant));
+                        self.reserve_grant = self.reserve_grant.saturating_sub(n);
+                    }
+                    (free, slots) = (free.saturating_sub(n.into()), slots - n);
+                    written += u64::from(n);
+                    n
+                }
+            };
+            p.done_sectors += took;
+            moved |= took > 0;
+            if p.done_sectors < p.sectors {
+                self.write_queue[0] = p;
+                // A trim goes on next time round; a write waits for room.
+                break;
+            }
+            self.write_queue.pop_front();
+            self.prefetched -= 1;
+            admission = Admission::Open;
+            tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
+            if p.durable {
+                self.add_barrier(BarrierOwner::Host(p.tag), TrimDep::None);
+            } else {
+                self.complete(p.tag, Status::SUCCESS);
+            }
+            moved = true;
+        }
+        tracepoint::trace_at(now, || Event::FtlAdmission { state: admission });
+        if written > 0 {
+            self.stats.host_writes += written;
+            self.gc.note_host_change();
+            self.checkpoint.note_host_change();
+        }
+        moved
+    }
+
+    /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
+    /// and the end.
+    pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
+        self.write_queue.get(i).map(|p| (p.lba + p.done_sectors, p.lba + p.sectors))
+    }
+
+    fn trim_slice(
+        &mut self,
+        now: Nanos,
+        lba: u32,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) -> u32 {
+        let Some(frames) = &self.l2p.frames else { return self.trim_entries(lba, sectors) };
+        // Page by page.
+        let run = frames.run_in_page(lba, sectors);
+        if !self.is_known_empty(frames.page_of(lba).unwrap_or(0)) {
+            let run = self.prepare_modify(now, lba, sectors, |_| u32::MAX, flash);
+            return self.trim_entries(lba, run);
+        }
+        run
+    }
+
+    fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
+        if sectors > 0 {
+            self.gc.note_host_change();
+            self.checkpoint.note_host_change();
+        }
+        let page = TranslationPage::entries_per_page(&self.geometry);
+        let mut at = lba;
+        while at < lba + sectors {
+            // Skip what is not mapped without asking for every sector.
+            let rest = self.l2p.raw_range(at, lba + sectors - at);
+            let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
+            at += skip as u32;
+            if let L2pEntry::Flash(psn) = self.l2p.set(at, L2pEntry::Unmapped) {
+                self.lines.invalidate(psn, None);
+                self.p2l.invalidate(psn);
+            }
+            self.stats.trimmed += 1;
+            self.trim_epoch += 1;
+            let p = at / page;
+            if std::mem::replace(&mut self.trim_page_epoch[p as usize], self.trim_epoch) == 0 {
+                self.trim_dirty_pages.push(p);
+            }
+            match &mut self.device_l2p {
+                Some(map) => map.mark_trimmed(at),
+                None => self.checkpoint.mark_dirty(p),
+            }
+            at += 1;
+        }
+        sectors
+    }
+
+    /// Fails what can never go on: writes without space and flushes of data without space, when
+    /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
+    /// whether they are, or a trim that waited behind failed writes can go on now.
+    pub(crate) fn fail_if_full(&mut self) -> bool {
+        if self.write_queue.is_empty() && self.host_barriers == 0 {
+            return false;
+        }
+        let under_way = self.lines.erasing > 0
+            || self.gc.reads_in_flight() > 0
+            || self.programs_in_flight > 0
+            || self.fetches.in_flight() > 0
+            || self.page_rebuild.is_scanning()
+            || !self.journal.is_idle()
+            || self.gc_deferral.is_deferring() && self.host_reads_in_flight() > 0
+            || self.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
+        if under_way {
+            return false;
+        }
+        let is_write = |p: &QueuedWrite| !matches!(p.kind, QueuedWriteKind::Trim);
+        let granted = std::mem::take(&mut self.reserve_grant);
+        if granted == 0
+            && self.write_queue.front().is_some_and(is_write)
+            && self.host_can_use_reserve()
+        {
+            self.reserve_grant = self.geometry.ws_opt;
+            return true;
+        }
+        let mut failed = false;
+        while let Some(p) = self.write_queue.front() {
+            // One that was first has had its chance, if it needs a page that has no room.
+            if matches!(p.kind, QueuedWriteKind::Trim)
+                && (failed || self.can_modify_now(p.lba + p.done_sectors))
+            {
+                return true;
+            }
+            let tag = p.tag;
+            failed = true;
+            self.write_queue.pop_front();
+            self.prefetched = self.prefetched.saturating_sub(1);
+            self.complete(tag, Status::CAPACITY_EXCEEDED);
+        }
+        for i in (0..self.barriers.len()).rev() {
+            if let BarrierOwner::Host(tag) = self.barriers[i].owner {
+                self.barriers.remove(i);
+                self.host_barriers -= 1;
+                self.complete(tag, Status::CAPACITY_EXCEEDED);
+            }
+        }
+        self.complete_deferred_with(Status::CAPACITY_EXCEEDED);
+        false
+    }
+}

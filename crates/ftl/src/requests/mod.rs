@@ -1,0 +1,4 @@
+//! Host requests: queued writes and trims, and reads.
+
+pub(crate) mod admit;
+pub(crate) mod read;

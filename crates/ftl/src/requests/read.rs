@@ -1,0 +1,262 @@
+//! Users' reads: every sector is looked up once, and what is on the media is read in as few calls as there
+//! may be addresses in one.
+//!
+//! Guarantee: what a read returns of a sector is what the map says at one instant between its coming and
+//! its end. One that needs a page of the map that is not in memory waits for it, and holds up nobody.
+
+use clock::Nanos;
+use nvme::Status;
+use tracepoint::Event;
+
+use crate::flash::OpKind;
+use crate::mapping::cache::fetch::FetchReason;
+use crate::space::lines::NONE;
+use crate::{FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostRead {
+    tag: u64,
+    outstanding: u32,
+    status: Status,
+    lba: u32,
+    sectors: u32,
+    /// The next sector that is looked up, when its page of the map is there.
+    resolved: u32,
+    /// Another read that waits for the same page.
+    pub(crate) wait_next: u32,
+}
+
+impl HostRead {
+    /// Flash reads in flight, plus one if a translation page is awaited.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Whether all sectors have been looked up.
+    pub(crate) fn is_looked_up(&self) -> bool {
+        self.resolved == self.sectors
+    }
+}
+
+impl Ftl {
+    /// Reads `sectors` from `lba` into the memory of request `tag`.
+    #[inline]
+    pub fn read(
+        &mut self,
+        now: Nanos,
+        tag: u64,
+        lba: u64,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        if !self.in_range(lba, sectors) {
+            return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        self.stats.host_reads += u64::from(sectors);
+        if sectors == 1
+            && self.l2p.frames.is_none()
+            && let L2pEntry::Flash(psn) = self.l2p.get(lba as u32)
+            && !self.p2l.is_poisoned(psn)
+        {
+            let index = self.begin_read(tag, lba as u32, 1);
+            let op = OpToken::new(OpKind::HostRead, index);
+            return flash.read(now, op, &[(psn, 0)], ReadDest::Host(tag));
+        }
+        self.read_many(now, tag, lba, sectors, flash);
+    }
+
+    /// Notes a read of one operation.
+    #[inline]
+    fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
+        let read = HostRead {
+            tag,
+            outstanding: 1,
+            status: Status::SUCCESS,
+            lba,
+            sectors,
+            resolved: sectors,
+            wait_next: NONE,
+        };
+        match self.free_host_reads.pop() {
+            Some(index) => {
+                self.host_reads[index as usize] = read;
+                index
+            }
+            None => {
+                self.host_reads.push(read);
+                (self.host_reads.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A read of anything.
+    fn read_many(
+        &mut self,
+        now: Nanos,
+        tag: u64,
+        lba: u64,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        let index = self.begin_read(tag, lba as u32, sectors);
+        let read = HostRead { outstanding: 0, resolved: 0, ..self.host_reads[index as usize] };
+        let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
+        if !looked_up {
+            // Room for the page must be made, or it must be waited for.
+            self.pager.add_waiting_read(index);
+        }
+        if !looked_up || self.page_rebuild.has_new_job() {
+            self.kick(now, flash);
+        }
+    }
+
+    /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
+    /// cannot be had as `demand` asks for it; the caller sees to the read then.
+    #[inline]
+    fn lookup(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        mut read: HostRead,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let (tag, lba) = (read.tag, read.lba);
+        let op = OpToken::new(OpKind::HostRead, index);
+        let mut addresses = std::mem::take(&mut self.addresses);
+        let mut waits = None;
+        while read.resolved < read.sectors {
+            let (first, left) = (read.resolved, read.sectors - read.resolved);
+            let run = match self.resident_run(now, lba + first, left, demand, flash) {
+                Ok(run) => run,
+                Err(fetch) => {
+                    waits = Some(fetch);
+                    break;
+                }
+            };
+            for i in first..first + run {
+                match self.l2p.get(lba + i) {
+                    L2pEntry::Unmapped => {
+                        self.stats.unmapped_reads += 1;
+                        flash.zero_to_host(tag, i);
+                    }
+                    L2pEntry::Buffer(slot) => {
+                        self.stats.buffer_hits += 1;
+                        if self.entry(slot).poison {
+                            read.status = Status::UNRECOVERED_READ;
+                        }
+                        flash.copy_to_host(tag, i, slot);
+                    }
+                    L2pEntry::Flash(psn) => {
+                        if self.p2l.is_poisoned(psn) {
+                            read.status = Status::UNRECOVERED_READ;
+                            continue;
+                        }
+                        addresses.push((psn, i));
+                        if addresses.len() == 64 {
+                            flash.read(now, op, &addresses, ReadDest::Host(tag));
+                            read.outstanding += 1;
+                            addresses.clear();
+                        }
+                    }
+                    L2pEntry::Lost => read.status = Status::UNRECOVERED_READ,
+                }
+            }
+            read.resolved = first + run;
+        }
+        if !addresses.is_empty() {
+            flash.read(now, op, &addresses, ReadDest::Host(tag));
+            read.outstanding += 1;
+            addresses.clear();
+        }
+        self.addresses = addresses;
+        if waits.is_none() && read.outstanding == 0 {
+            self.free_host_reads.push(index);
+            self.complete(tag, read.status);
+            return true;
+        }
+        if waits.is_some() {
+            tracepoint::trace_at(now, || Event::FtlMapWait { tag });
+        }
+        // The page counts as something outstanding.
+        read.outstanding += u32::from(waits.is_some());
+        self.host_reads[index as usize] = read;
+        match waits {
+            Some(Some(fetch)) => self.fetches.add_waiter(fetch, index, &mut self.host_reads),
+            Some(None) => return false,
+            None => {}
+        }
+        true
+    }
+
+    /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
+    /// [`lookup`](Ftl::lookup).
+    pub(crate) fn step_read(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let mut read = self.host_reads[index as usize];
+        read.outstanding -= 1;
+        self.lookup(now, index, read, demand, flash)
+    }
+
+    /// Users' reads that wait for the flash.
+    #[inline]
+    pub(crate) fn host_reads_in_flight(&self) -> usize {
+        self.host_reads.len() - self.free_host_reads.len()
+    }
+
+    /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
+    /// the cache misses overlap, there each would be waited for.
+    #[inline]
+    pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
+        let mut seen = 0;
+        for lba in lbas {
+            seen ^= self.l2p.prefetch(lba).unwrap_or(0);
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// A read has ended; [`kick`](Ftl::kick) afterwards if something may follow from it (`true`): it
+    /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
+    /// stands for the `i`-th address of the call.
+    #[inline]
+    pub fn read_done(&mut self, op: OpToken, failed: u64, flash: &mut impl FlashBackend) -> bool {
+        match op.kind() {
+            OpKind::GcRead => {
+                self.gc_read_done(op.index(), failed, flash);
+                return true;
+            }
+            OpKind::MapRead => {
+                self.map_read_done(op.index(), failed, flash);
+                return true;
+            }
+            _ => {}
+        }
+        if op.kind() == OpKind::Meta {
+            self.metadata_read_done(op.index(), failed, flash);
+            return true;
+        }
+        op.expect_kind(OpKind::HostRead);
+        let index = op.index();
+        let read = &mut self.host_reads[index as usize];
+        assert!(read.outstanding > 0, "no host read {index} is in flight");
+        if failed != 0 {
+            read.status = Status::UNRECOVERED_READ;
+        }
+        read.outstanding -= 1;
+        let read = *read;
+        if read.outstanding == 0 {
+            self.free_host_reads.push(index);
+            self.complete(read.tag, read.status);
+        }
+        if failed != 0 {
+            self.host_read_failed(read.lba, read.sectors);
+        }
+        failed != 0 || self.gc_deferral.is_deferring() || self.page_rebuild.is_busy()
+    }
+}

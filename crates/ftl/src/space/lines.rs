@@ -1,0 +1,650 @@
+//! Lines: the unit of reclamation, one chunk on each active parallel unit.
+
+use std::collections::VecDeque;
+
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::ftl::{GC_COLD, MAP_PAGES};
+use crate::space::chunk::ChunkState;
+use crate::space::line_meta::P2lTable;
+use crate::space::open_line::OpenLine;
+use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation, VictimPolicy};
+
+/// No line, no chunk, no unit.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// No physical sector, because it is not known any more where a logical one was.
+pub(crate) const LOST: u32 = u32::MAX - 1;
+
+/// Where a line is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineState {
+    /// Not in use.
+    Free,
+    /// Being written, or programs of it are outstanding.
+    Open,
+    /// Fully written: the victim policy knows it.
+    Closed,
+    /// Its valid sectors are being found and read.
+    Victim,
+    /// All have been read; some are not durable elsewhere yet.
+    Draining,
+}
+
+/// Where a line is with its last metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Footer {
+    /// It has none, and gets none.
+    Absent,
+    /// Its last write units are kept for it.
+    Reserved,
+    /// They are being written, with it or with padding.
+    Writing,
+    /// It is on the media.
+    Valid,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) state: LineState,
+    /// Sectors that a logical sector points at.
+    pub(crate) valid_sectors: u32,
+    /// Sectors it holds when full.
+    pub(crate) sectors: u32,
+    /// Program operations outstanding.
+    pub(crate) programs_in_flight: u32,
+    /// Whether nothing more will be mapped into it.
+    pub(crate) fully_mapped: bool,
+    /// A chunk of it failed: it is to be reclaimed first.
+    pub(crate) degraded: bool,
+    /// Its data is to be moved, whoever needs space.
+    pub(crate) refresh_requested: bool,
+    /// How many lines had been closed before.
+    pub(crate) close_index: u64,
+    /// Moved sectors that are not durable elsewhere yet.
+    pub(crate) relocations_in_flight: u32,
+    /// Chunks being erased.
+    pub(crate) erasing: u32,
+    /// Position of the user's ring that must be durable before the line is erased: some sector was
+    /// overwritten from there, and until the new copy is durable this is the one that counts.
+    pub(crate) erase_after_pos: u64,
+    /// A sector was trimmed: the trim must be durable before the line is erased.
+    pub(crate) erase_after_trims: bool,
+    /// Which stream it takes.
+    pub(crate) stream: u8,
+    /// The largest number of a unit in it.
+    pub(crate) max_seq: u64,
+    /// The number of the next write unit when it was opened.
+    pub(crate) open_seq: u64,
+    pub(crate) footer: Footer,
+    /// What was written in it: while it is written, if it gets last metadata or there is no reverse
+    /// map in memory; while it is reclaimed, if there is none.
+    pub(crate) p2l: Option<Box<P2lTable>>,
+    pub(crate) chunks: Vec<u32>,
+}
+
+impl Line {
+    /// A sector has become outdated that counts until that is durable: up to position `after` of the users'
+    /// ring, or a trim.
+    #[inline]
+    pub(crate) fn erase_must_wait_for(&mut self, after: Option<u64>) {
+        match after {
+            Some(after) => self.erase_after_pos = after,
+            None => self.erase_after_trims = true,
+        }
+    }
+
+    /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
+    /// written again, weigh four times as much: to wait for that is cheaper than to move them.
+    fn victim_weight(&self) -> u32 {
+        if usize::from(self.stream) != MAP_PAGES {
+            return self.valid_sectors;
+        }
+        self.valid_sectors
+            .saturating_mul(4)
+            .min(self.sectors.saturating_sub(1))
+            .max(self.valid_sectors)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LineTable {
+    geometry: FlashGeometry,
+    active: u32,
+    pub(crate) lines: Vec<Line>,
+    free_lines: Vec<u32>,
+    pub(crate) line_of: Vec<u32>,
+    pub(crate) chunks: Vec<ChunkState>,
+    /// Per parallel unit: the next one to be opened first. With wear levelling the least worn, and
+    /// among equals the one that has been free longest; else that one.
+    free_by_pu: Vec<VecDeque<u32>>,
+    dynamic_wl: bool,
+    free_chunks: u32,
+    pub(crate) erasing: u32,
+    /// How many sectors of a line are valid is not known of all: no line is closed before.
+    pub(crate) reconciling: bool,
+    pu_cursor: u32,
+    pub(crate) policy: Box<dyn VictimPolicy>,
+    /// Closed lines with a failed chunk, taken before the policy's.
+    pub(crate) degraded_lines: VecDeque<u32>,
+    /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
+    empty_lines: VecDeque<u32>,
+    /// Write units of metadata in a full line; 0 if lines have none.
+    pub(crate) metadata_units: u32,
+    /// Whether every line keeps a list while it is written, and whether a closed one is read back
+    /// from the media when it is wanted again.
+    keep_p2l: bool,
+    pub(crate) reload_p2l: bool,
+    /// Open lines that are full and wait for their last metadata to be written.
+    pub(crate) footer_due: VecDeque<u32>,
+    pub(crate) closed_total: u64,
+    /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
+    pub(crate) refresh_queue: VecDeque<u32>,
+    /// Erases of the most worn chunk.
+    pub(crate) wear_max: u32,
+    /// Chunks that were closed and emptied, if somebody wants to know.
+    pub(crate) chunk_events: Option<VecDeque<ChunkEvent>>,
+}
+
+impl LineTable {
+    pub(crate) fn new(
+        geometry: FlashGeometry,
+        layout: &CapacityPlan,
+        config: &FtlConfig,
+    ) -> LineTable {
+        let total = geometry.total_chunks() as usize;
+        LineTable {
+            geometry,
+            active: layout.active_pus,
+            lines: Vec::with_capacity(layout.lines as usize + 8),
+            free_lines: Vec::new(),
+            line_of: vec![NONE; total],
+            chunks: vec![ChunkState::free(0); total],
+            free_by_pu: vec![VecDeque::new(); geometry.pus as usize],
+            dynamic_wl: config.dynamic_wear_leveling,
+            free_chunks: 0,
+            erasing: 0,
+            reconciling: false,
+            pu_cursor: 0,
+            policy: config.victim_policy.build(),
+            degraded_lines: VecDeque::new(),
+            empty_lines: VecDeque::new(),
+            closed_total: 0,
+            metadata_units: layout.line_metadata_units,
+            keep_p2l: config.p2l_location == P2lLocation::Media,
+            reload_p2l: false,
+            footer_due: VecDeque::new(),
+            refresh_queue: VecDeque::new(),
+            wear_max: 0,
+            chunk_events: None,
+        }
+    }
+
+    /// Free chunks.
+    pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
+        self.free_by_pu.iter().flatten().copied()
+    }
+
+    /// Checks the lists of free chunks and the line table.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        let mut count = 0;
+        for (pu, free) in (0..).zip(&self.free_by_pu) {
+            for &chunk in free {
+                let (subject, c) = (Subject::Chunk(chunk), &self.chunks[chunk as usize]);
+                require_eq!(
+                    Space,
+                    "a free chunk is in the list of its parallel unit",
+                    subject,
+                    pu,
+                    self.geometry.pu_of(chunk)
+                );
+                require_eq!(
+                    Space,
+                    "a free chunk is in no line",
+                    subject,
+                    NONE,
+                    self.line_of[chunk as usize]
+                );
+                require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
+                require!(
+                    !c.bad && !c.offline,
+                    Space,
+                    "a free chunk is good",
+                    subject,
+                    "good",
+                    "bad"
+                );
+                count += 1;
+            }
+            if self.dynamic_wl {
+                let wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
+                require!(
+                    free.iter().is_sorted_by_key(wear),
+                    Space,
+                    "free chunks are in order of their wear",
+                    Subject::Pu(pu),
+                    "ascending",
+                    "not"
+                );
+            }
+        }
+        require_eq!(Space, "free chunks", Subject::Part, count, self.free_chunks);
+        let worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
+        require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, self.wear_max);
+        let mut free = vec![0; self.lines.len()];
+        self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
+        let (mut hurt, mut empty) = (0, 0);
+        for (id, line) in (0..).zip(&self.lines) {
+            let subject = Subject::Line(id);
+            let is_free = line.state == LineState::Free;
+            require_eq!(
+                Space,
+                "a line that is not in use is listed",
+                subject,
+                i32::from(is_free),
+                free[id as usize]
+            );
+            require!(
+                !is_free || line.chunks.is_empty(),
+                Space,
+                "a free line has no chunks",
+                subject,
+                0,
+                line.chunks.len()
+            );
+            require!(
+                line.state != LineState::Closed || line.valid_sectors <= line.sectors,
+                Space,
+                "a closed line has no more valid sectors than sectors",
+                subject,
+                format_args!("at most {}", line.sectors),
+                line.valid_sectors
+            );
+            let closed = line.state == LineState::Closed;
+            hurt += usize::from(closed && line.degraded);
+            empty += usize::from(closed && !line.degraded && line.valid_sectors == 0);
+            // Chunks whose erase has completed may be in another line.
+            let mut erased = 0;
+            for (place, &chunk) in (0..).zip(&line.chunks) {
+                if self.line_of[chunk as usize] != id {
+                    erased += 1;
+                    require!(
+                        line.erasing > 0,
+                        Space,
+                        "the chunks of a line name it",
+                        Subject::Chunk(chunk),
+                        id,
+                        self.line_of[chunk as usize]
+                    );
+                    continue;
+                }
+                let c = &self.chunks[chunk as usize];
+                require_eq!(
+                    Space,
+                    "the place of a chunk in its line",
+                    Subject::Chunk(chunk),
+                    place,
+                    c.member_index
+                );
+            }
+            if line.erasing > 0 {
+                require_eq!(
+                    Space,
+                    "chunks of a line being erased",
+                    subject,
+                    line.chunks.len() - erased,
+                    line.erasing as usize
+                );
+            }
+        }
+        require_eq!(Space, "degraded lines", Subject::Part, hurt, self.degraded_lines.len());
+        require_eq!(Space, "empty lines", Subject::Part, empty, self.empty_lines.len());
+        for (chunk, &line) in (0..).zip(&self.line_of) {
+            let has = line == NONE
+                || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
+            require!(
+                has,
+                Space,
+                "a chunk is in the line that it names",
+                Subject::Chunk(chunk),
+                line,
+                "none"
+            );
+        }
+        Ok(())
+    }
+
+    /// Chunks that can be opened now.
+    pub(crate) fn free_chunks(&self) -> u32 {
+        self.free_chunks
+    }
+
+    /// A chunk is erased and can be written.
+    pub(crate) fn add_free(&mut self, chunk: u32) {
+        self.line_of[chunk as usize] = NONE;
+        let erases = self.chunks[chunk as usize].erases;
+        self.chunks[chunk as usize] = ChunkState::free(erases);
+        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
+        let at = if self.dynamic_wl {
+            free.partition_point(|c| self.chunks[*c as usize].erases <= erases)
+        } else {
+            free.len()
+        };
+        free.insert(at, chunk);
+        self.free_chunks += 1;
+    }
+
+    /// A chunk has been erased once more.
+    pub(crate) fn record_erase(&mut self, chunk: u32) {
+        let erases = &mut self.chunks[chunk as usize].erases;
+        *erases = erases.saturating_add(1);
+        self.wear_max = self.wear_max.max(*erases);
+    }
+
+    /// Learns how often each chunk has been erased.
+    pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        for (number, chunk) in (0..).zip(&mut self.chunks) {
+            chunk.erases = erases(number);
+        }
+        self.wear_max = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
+        if self.dynamic_wl {
+            for free in &mut self.free_by_pu {
+                let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
+                free.make_contiguous().sort_by_key(by_wear);
+            }
+        }
+        for id in 0..self.lines.len() as u32 {
+            if self.lines[id as usize].state == LineState::Closed {
+                self.policy.on_wear(id, self.mean_wear(id));
+            }
+        }
+    }
+
+    /// How often a line's chunks have been erased, on average.
+    pub(crate) fn mean_wear(&self, line: u32) -> u32 {
+        let chunks = &self.lines[line as usize].chunks;
+        let sum: u64 = chunks.iter().map(|c| u64::from(self.chunks[*c as usize].erases)).sum();
+        (sum / (chunks.len() as u64).max(1)) as u32
+    }
+
+    /// Makes a line of chunks, each with the next sector to write.
+    pub(crate) fn insert(&mut self, members: &[(u32, u32)], state: LineState) -> u32 {
+        let id = self.free_lines.pop().unwrap_or_else(|| {
+            self.lines.push(Line {
+                state: LineState::Free,
+                valid_sectors: 0,
+                sectors: 0,
+                programs_in_flight: 0,
+                fully_mapped: false,
+                degraded: false,
+                refresh_requested: false,
+                close_index: 0,
+                relocations_in_flight: 0,
+                erasing: 0,
+                erase_after_pos: 0,
+                erase_after_trims: false,
+                stream: 0,
+                max_seq: 0,
+                open_seq: 0,
+                footer: Footer::Absent,
+                p2l: None,
+                chunks: Vec::new(),
+            });
+            (self.lines.len() - 1) as u32
+        });
+        let line = &mut self.lines[id as usize];
+        line.state = state;
+        line.valid_sectors = 0;
+        line.sectors = members.len() as u32 * self.geometry.sectors_per_chunk;
+        line.fully_mapped = state != LineState::Open;
+        line.degraded = false;
+        line.refresh_requested = false;
+        line.relocations_in_flight = 0;
+        line.erase_after_pos = 0;
+        line.erase_after_trims = false;
+        line.max_seq = 0;
+        line.open_seq = 0;
+        line.footer = Footer::Absent;
+        line.p2l = None;
+        line.chunks.clear();
+        for (place, &(chunk, _)) in (0..).zip(members) {
+            line.chunks.push(chunk);
+            self.line_of[chunk as usize] = id;
+            self.chunks[chunk as usize].member_index = place;
+        }
+        id
+    }
+
+    /// Takes the free chunk of a parallel unit that is next, or the most worn.
+    fn pop_free(&mut self, pu: u32, worn: bool) -> Option<u32> {
+        let free = &mut self.free_by_pu[pu as usize];
+        if !worn {
+            return free.pop_front();
+        }
+        let wear = |at: &usize| self.chunks[free[*at] as usize].erases;
+        let most = (0..free.len()).max_by_key(wear)?;
+        free.remove(most)
+    }
+
+    /// A free chunk has gone. Returns whether it was free.
+    pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
+        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
+        let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
+        free.remove(at);
+        self.free_chunks -= 1;
+        true
+    }
+
+    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk, for
+    /// cold data on the most worn of them; the next write unit's number is `opening`. Only a line of
+    /// full width has metadata: the capacity counts it per so many chunks.
+    pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
+        let mut members = Vec::with_capacity(self.active as usize);
+        let pus = self.geometry.pus;
+        let mut tried = 0;
+        while members.len() < self.active as usize && tried < pus {
+            let pu = self.geometry.striped_pu((self.pu_cursor + tried) % pus);
+            if let Some(chunk) = self.pop_free(pu, usize::from(stream) == GC_COLD) {
+                members.push((chunk, 0));
+            }
+            tried += 1;
+        }
+        if members.is_empty() {
+            return None;
+        }
+        self.pu_cursor = (self.pu_cursor + tried) % pus;
+        self.free_chunks -= members.len() as u32;
+        let line = self.insert(&members, LineState::Open);
+        let count = members.len() as u32;
+        let with_meta = self.metadata_units > 0 && count == self.active;
+        let l = &mut self.lines[line as usize];
+        (l.stream, l.open_seq) = (stream, opening);
+        if with_meta || self.keep_p2l {
+            l.p2l = Some(Box::new(P2lTable::new(&self.geometry, count, opening)));
+        }
+        let mut open = OpenLine::new(&self.geometry, line, &members);
+        if with_meta {
+            let l = &mut self.lines[line as usize];
+            l.footer = Footer::Reserved;
+            l.sectors -= self.metadata_units * self.geometry.ws_opt;
+            open.reserve_metadata(&self.geometry, self.metadata_units);
+        }
+        Some(open)
+    }
+
+    /// Marks a line as one whose last metadata is on the media.
+    pub(crate) fn mark_footer_valid(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.footer = Footer::Valid;
+        line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
+    }
+
+    /// Drops what is in memory of a closed line and can be read back, or is never asked for.
+    fn drop_p2l(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        // A line with a failed chunk is reclaimed at once.
+        if !self.keep_p2l || self.reload_p2l && !line.degraded {
+            line.p2l = None;
+        }
+    }
+
+    /// Closes a line if nothing more will be mapped and nothing is outstanding.
+    pub(crate) fn close_if_done(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
+            return;
+        }
+        match line.footer {
+            Footer::Reserved => {
+                line.footer = Footer::Writing;
+                self.footer_due.push_back(id);
+                return;
+            }
+            Footer::Writing => return,
+            Footer::Absent | Footer::Valid => {}
+        }
+        if self.reconciling {
+            return;
+        }
+        line.state = LineState::Closed;
+        line.close_index = self.closed_total;
+        // Some may have been counted twice (see `revive`).
+        line.valid_sectors = line.valid_sectors.min(line.sectors);
+        if line.refresh_requested {
+            self.refresh_queue.push_back(id);
+        }
+        self.emit_closed(id);
+        self.drop_p2l(id);
+        let line = &self.lines[id as usize];
+        if line.degraded {
+            self.degraded_lines.push_back(id);
+        } else if line.valid_sectors == 0 {
+            self.empty_lines.push_back(id);
+        } else {
+            self.closed_total += 1;
+            let (valid, sectors) = (line.victim_weight(), line.sectors);
+            self.policy.on_wear(id, self.mean_wear(id));
+            self.policy.on_closed(id, valid, sectors, self.closed_total);
+        }
+    }
+
+    /// A sector of the line lost its logical sector: to a copy that ends at position `after` of the
+    /// user's ring, or to a trim.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) {
+        let id = self.line_of[self.geometry.chunk_of(psn) as usize];
+        // Of no line is what is in a bad chunk.
+        let Some(line) = self.lines.get_mut(id as usize) else { return };
+        line.valid_sectors -= 1;
+        line.erase_must_wait_for(after);
+        if line.state == LineState::Closed {
+            self.dec_valid(id);
+        }
+    }
+
+    /// A closed line has one valid sector less.
+    #[inline]
+    pub(crate) fn dec_valid(&mut self, id: u32) {
+        let line = &self.lines[id as usize];
+        if line.degraded {
+            return;
+        }
+        if line.valid_sectors == 0 {
+            self.policy.remove(id);
+            self.empty_lines.push_back(id);
+        } else {
+            self.policy.on_invalidate(id, line.victim_weight());
+        }
+    }
+
+    /// So many sectors of a line turn out to be valid; some of them may have been counted.
+    pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) {
+        let Some(line) = self.lines.get_mut(id as usize) else { return };
+        let before = line.valid_sectors;
+        line.valid_sectors = before.saturating_add(sectors).min(line.sectors.max(before));
+        if line.state != LineState::Closed || line.degraded {
+            return;
+        }
+        let (valid, all, closed_at) = (line.victim_weight(), line.sectors, line.close_index);
+        if before == 0 {
+            self.empty_lines.retain(|e| *e != id);
+        } else {
+            self.policy.remove(id);
+        }
+        self.policy.on_wear(id, self.mean_wear(id));
+        self.policy.on_closed(id, valid, all, closed_at);
+    }
+
+    /// Whether there are closed lines without a valid sector.
+    #[inline]
+    pub(crate) fn has_empty(&self) -> bool {
+        !self.empty_lines.is_empty()
+    }
+
+    /// Takes a closed line without a valid sector that is not being looked through: what is read of it
+    /// would be taken for what is in the next line of its name.
+    pub(crate) fn pop_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
+        let at = self.empty_lines.iter().position(|id| Some(*id) != scanned)?;
+        let id = self.empty_lines.remove(at)?;
+        self.lines[id as usize].state = LineState::Victim;
+        Some(id)
+    }
+
+    /// Takes the closed line with the fewest valid sectors, if those are no more than `room`.
+    pub(crate) fn take_fewest_valid(&mut self, room: u64) -> Option<u32> {
+        let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
+        let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
+        if u64::from(line.valid_sectors) > room {
+            return None;
+        }
+        self.remove_from_candidates(id);
+        Some(id)
+    }
+
+    /// Makes a closed line a victim, wherever it waits.
+    pub(crate) fn remove_from_candidates(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.state = LineState::Victim;
+        if line.degraded {
+            self.degraded_lines.retain(|h| *h != id);
+        } else if line.valid_sectors == 0 {
+            self.empty_lines.retain(|e| *e != id);
+        } else {
+            self.policy.remove(id);
+        }
+    }
+
+    /// Takes the next victim that has valid sectors, or is to be retired.
+    pub(crate) fn pop_victim(&mut self) -> Option<u32> {
+        let id = match self.degraded_lines.pop_front() {
+            Some(id) => id,
+            None => self.policy.take(self.closed_total)?,
+        };
+        self.lines[id as usize].state = LineState::Victim;
+        Some(id)
+    }
+
+    /// A line that was opened just now is not used: its chunks are free again.
+    pub(crate) fn cancel_open(&mut self, id: u32) {
+        let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
+        for chunk in chunks.into_iter().rev() {
+            self.line_of[chunk as usize] = NONE;
+            let erases = self.chunks[chunk as usize].erases;
+            let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
+            let less = |c: &u32| self.chunks[*c as usize].erases < erases;
+            let at = if self.dynamic_wl { free.partition_point(less) } else { 0 };
+            free.insert(at, chunk);
+            self.free_chunks += 1;
+        }
+        self.release(id);
+    }
+
+    /// The line's chunks are on their way back to the free lists.
+    pub(crate) fn release(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        assert_eq!((line.programs_in_flight, line.relocations_in_flight, line.erasing), (0, 0, 0));
+        line.state = LineState::Free;
+        line.p2l = None;
+        line.chunks.clear();
+        self.free_lines.push(id);
+    }
+}

@@ -1,0 +1,266 @@
+//! [`OpenLine`]: a line that is being written: which of its chunks takes the next write unit.
+
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require_eq};
+use crate::durability::journal::Lsn;
+use crate::space::line_meta::data_end;
+use crate::space::lines::{Footer, LineTable};
+
+/// No unit of a ring waits for last metadata.
+pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
+
+/// A chunk of an open line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) chunk: u32,
+    pub(crate) pu: u32,
+    /// Next sector to be mapped; `end` when it takes no more.
+    pub(crate) next: u32,
+    /// Where data ends: at the chunk's size, or before the last metadata.
+    pub(crate) end: u32,
+    /// Where its tail begins: units from there on can be read only when the last metadata behind them is
+    /// written. `end` if there is none.
+    footer_bound_from: u32,
+}
+
+impl Member {
+    /// Write units of its tail that can still be mapped.
+    fn footer_bound_remaining(&self, shape: &FlashGeometry) -> u32 {
+        (self.end - self.next.max(self.footer_bound_from).min(self.end)) / shape.ws_opt
+    }
+}
+
+/// A line that is being written.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenLine {
+    pub(crate) line: u32,
+    pub(crate) members: Vec<Member>,
+    cursor: usize,
+    /// Write units that can still be mapped; and those of them in tails of chunks that end with last
+    /// metadata. What is in a tail keeps its slots of the write buffer until all of the line is full, so
+    /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
+    /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
+    /// older one that must be readable.
+    pub(crate) free_units: u32,
+    footer_bound_units: u32,
+    /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
+    /// ring reaches. [`NO_RETAINED_UNIT`] if there is none.
+    pub(crate) retained: [u64; 2],
+    /// Where the journal says that it was opened: only when that is durable it takes units.
+    pub(crate) recorded_lsn: Lsn,
+    /// Its first metadata is still to be written, in front of everything in the first chunk.
+    pub(crate) header_due: bool,
+    /// The line opened before it in its stream: its opening number and first chunk.
+    pub(crate) previous: Option<(u64, u32)>,
+}
+
+/// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
+/// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacementBudget {
+    pub(crate) ring: usize,
+    pub(crate) unit: u64,
+    pub(crate) units_to_spare: i64,
+}
+
+impl OpenLine {
+    /// A line over chunks with write pointers of their own.
+    pub(crate) fn new(shape: &FlashGeometry, line: u32, members: &[(u32, u32)]) -> OpenLine {
+        let room = members.iter().map(|(_, next)| (shape.sectors_per_chunk - next) / shape.ws_opt);
+        OpenLine {
+            line,
+            footer_bound_units: 0,
+            retained: [NO_RETAINED_UNIT; 2],
+            free_units: room.sum(),
+            members: members
+                .iter()
+                .map(|&(chunk, next)| Member {
+                    chunk,
+                    pu: shape.pu_of(chunk),
+                    next,
+                    end: shape.sectors_per_chunk,
+                    footer_bound_from: shape.sectors_per_chunk,
+                })
+                .collect(),
+            // The first metadata goes first into the first one.
+            cursor: usize::from(members.len() > 1),
+            recorded_lsn: Lsn(0),
+            header_due: false,
+            previous: None,
+        }
+    }
+
+    /// Keeps `meta` write units for metadata: the first of the first chunk, and the last ones.
+    pub(crate) fn reserve_metadata(&mut self, shape: &FlashGeometry, meta: u32) {
+        let count = self.members.len() as u32;
+        for (place, member) in (0..).zip(&mut self.members) {
+            member.end = data_end(shape, count, meta - 1, place);
+            let pairs = shape.pair_units() * shape.ws_opt;
+            let ends_early = member.end < shape.sectors_per_chunk;
+            member.footer_bound_from =
+                member.end.saturating_sub(if ends_early { pairs } else { 0 });
+        }
+        self.members[0].next = shape.ws_opt;
+        self.header_due = true;
+        self.free_units -= meta;
+        self.count_footer_bound(shape);
+    }
+
+    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
+    /// the first `width` that are not full.
+    pub(crate) fn allocate(
+        &mut self,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
+        width: u32,
+        mut accepts: impl FnMut(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        if self.free_units == 0 {
+            return None;
+        }
+        let fits = self.retained[from.ring] != NO_RETAINED_UNIT
+            || i64::from(self.free_units) <= from.units_to_spare;
+        let with_tails = fits || self.free_units <= self.footer_bound_units;
+        let n = self.window(width, with_tails);
+        if self.cursor >= n {
+            self.cursor = 0;
+        }
+        for i in 0..n {
+            let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
+            let member = &mut self.members[at];
+            let end = if with_tails { member.end } else { member.footer_bound_from };
+            if member.next < end && !(self.header_due && at == 0) && accepts(member.pu) {
+                let placed = (member.chunk, member.next);
+                self.advance(shape, from, at);
+                self.cursor = if at + 1 == n { 0 } else { at + 1 };
+                return Some(placed);
+            }
+        }
+        None
+    }
+
+    /// Members up to the `width`-th that takes a write unit now.
+    #[inline]
+    fn window(&self, width: u32, with_tails: bool) -> usize {
+        let all = self.members.len();
+        if width as usize >= all {
+            return all;
+        }
+        let takes = |at: &usize| {
+            let m = &self.members[*at];
+            m.next < if with_tails { m.end } else { m.footer_bound_from }
+                && !(self.header_due && *at == 0)
+        };
+        let mut open = (0..all).filter(takes);
+        width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
+    }
+
+    /// A member's next write unit is one of `from`.
+    #[inline]
+    fn advance(&mut self, shape: &FlashGeometry, from: PlacementBudget, at: usize) {
+        let member = &mut self.members[at];
+        if member.next >= member.footer_bound_from {
+            self.footer_bound_units -= 1;
+            self.retained[from.ring] = self.retained[from.ring].min(from.unit);
+        }
+        member.next += shape.ws_opt;
+        self.free_units -= 1;
+    }
+
+    /// Checks the counters of free write units.
+    pub(crate) fn check(&self, geometry: &FlashGeometry) -> Result<(), Violation> {
+        let subject = Subject::Line(self.line);
+        let left: u32 = self.members.iter().map(|m| (m.end - m.next) / geometry.ws_opt).sum();
+        require_eq!(Space, "free units of an open line", subject, left, self.free_units);
+        let tails: u32 = self.members.iter().map(|m| m.footer_bound_remaining(geometry)).sum();
+        require_eq!(
+            Space,
+            "free units in front of a footer",
+            subject,
+            tails,
+            self.footer_bound_units
+        );
+        Ok(())
+    }
+
+    /// Members that are not full.
+    pub(crate) fn writable_members(&self) -> u32 {
+        self.members.iter().filter(|m| m.next < m.end).count() as u32
+    }
+
+    /// Maps the next write unit of one chunk, of `from`.
+    pub(crate) fn allocate_on(
+        &mut self,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
+        chunk: u32,
+    ) -> Option<u32> {
+        let at = self.members.iter().position(|m| m.chunk == chunk)?;
+        self.allocate_at(shape, from, chunk, at)
+    }
+
+    /// The same of the chunk that has this place in its line, if that is this one.
+    #[inline]
+    pub(crate) fn allocate_at(
+        &mut self,
+        shape: &FlashGeometry,
+        from: PlacementBudget,
+        chunk: u32,
+        place: usize,
+    ) -> Option<u32> {
+        let mut places = self.members.iter().enumerate();
+        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
+        let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
+        let sector = self.members.get(place).filter(open)?.next;
+        if self.header_due && place == 0 {
+            return None;
+        }
+        self.advance(shape, from, place);
+        Some(sector)
+    }
+
+    /// A chunk takes no more.
+    pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: u32) {
+        for member in &mut self.members {
+            if member.chunk == chunk && member.next < member.end {
+                self.free_units -= (member.end - member.next) / shape.ws_opt;
+                member.next = member.end;
+            }
+        }
+        self.count_footer_bound(shape);
+    }
+
+    fn count_footer_bound(&mut self, shape: &FlashGeometry) {
+        self.footer_bound_units =
+            self.members.iter().map(|m| m.footer_bound_remaining(shape)).sum();
+    }
+
+    /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
+    pub(crate) fn is_blocked_on_footer(&self, shape: &FlashGeometry, chunk: u32) -> bool {
+        let waits =
+            |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors_per_chunk;
+        self.free_units > 0 && self.members.iter().any(waits)
+    }
+
+    /// A chunk that takes more, and will `do`.
+    pub(crate) fn other_writable_chunk(&self, will_do: impl Fn(u32) -> bool) -> Option<u32> {
+        let members = self.members.iter().skip(usize::from(self.header_due));
+        members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|chunk| will_do(*chunk))
+    }
+
+    /// Gives the write units that are kept for the last metadata to data.
+    pub(crate) fn release_footer(&mut self, shape: &FlashGeometry, lines: &mut LineTable) {
+        let line = &mut lines.lines[self.line as usize];
+        line.footer = Footer::Absent;
+        line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
+        self.retained = [NO_RETAINED_UNIT; 2];
+        for member in &mut self.members {
+            if !lines.chunks[member.chunk as usize].bad {
+                self.free_units += (shape.sectors_per_chunk - member.end) / shape.ws_opt;
+                (member.end, member.footer_bound_from) =
+                    (shape.sectors_per_chunk, shape.sectors_per_chunk);
+            }
+        }
+        self.count_footer_bound(shape);
+    }
+}
