@@ -25,7 +25,7 @@ use crate::mapping::p2l::P2l;
 use crate::mapping::reconcile::Reconcile;
 use crate::pipeline::dispatch::PadWrite;
 use crate::requests::admit::QueuedWrite;
-use crate::requests::read::HostRead;
+use crate::requests::host_reads::HostReads;
 use crate::space::line_meta_writer::LineMetaWriter;
 use crate::space::lines::{LOST, LineTable, NONE};
 use crate::space::open_line::OpenLine;
@@ -88,12 +88,10 @@ pub struct Ftl {
     pub(crate) reserve_grant: u32,
     /// Of them, those in front whose map words have been looked at.
     pub(crate) prefetched: usize,
-    pub(crate) host_reads: Vec<HostRead>,
-    pub(crate) free_host_reads: Vec<u32>,
+    pub(crate) host_reads: HostReads,
     /// Requests that wait for a position of the user's ring to become durable, in order of it.
     pub(crate) barriers: VecDeque<Barrier>,
     pub(crate) completions: VecDeque<Completion>,
-    pub(crate) addresses: Vec<(u32, u32)>,
     /// Padding from outside of the rings that is under way.
     pub(crate) pads_in_flight: Vec<PadWrite>,
     /// Units that are [written again](crate::again), before any other.
@@ -225,11 +223,9 @@ impl Ftl {
             write_queue: VecDeque::new(),
             reserve_grant: 0,
             prefetched: 0,
-            host_reads: Vec::new(),
-            free_host_reads: Vec::new(),
+            host_reads: HostReads::new(),
             barriers: VecDeque::new(),
             completions: VecDeque::new(),
-            addresses: Vec::with_capacity(64),
             pads_in_flight: Vec::new(),
             redispatch_queue: VecDeque::new(),
             trim_dirty_pages: Vec::new(),
@@ -322,7 +318,7 @@ impl Ftl {
         self.write_queue.is_empty()
             && self.host_barriers == 0
             && self.completions.is_empty()
-            && self.free_host_reads.len() == self.host_reads.len()
+            && self.host_reads.in_flight() == 0
             && self.programs_in_flight == 0
             && self.lines.erasing == 0
             && !self.gc.is_relocating()

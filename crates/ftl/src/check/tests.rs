@@ -125,7 +125,7 @@ fn a_broken_invariant_is_reported_by_name() {
         (Part::Requests, "prefetched requests are queued", |f| f.prefetched = 99),
         (Part::Requests, "a free read is free once", |f| {
             f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
-            f.free_host_reads = vec![0, 0];
+            f.host_reads.free_twice(0);
         }),
         (Part::Mapping, "mapped sectors", |f| f.l2p.mapped += 1),
         (Part::Mapping, "P2L agrees with L2P", |f| {

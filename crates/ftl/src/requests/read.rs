@@ -10,34 +10,8 @@ use tracepoint::Event;
 
 use crate::flash::OpKind;
 use crate::mapping::cache::fetch::FetchReason;
-use crate::space::lines::NONE;
+use crate::requests::host_reads::HostRead;
 use crate::{FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
-
-/// A read under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostRead {
-    tag: u64,
-    outstanding: u32,
-    status: Status,
-    lba: u32,
-    sectors: u32,
-    /// The next sector that is looked up, when its page of the map is there.
-    resolved: u32,
-    /// Another read that waits for the same page.
-    pub(crate) wait_next: u32,
-}
-
-impl HostRead {
-    /// Flash reads in flight, plus one if a translation page is awaited.
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.outstanding
-    }
-
-    /// Whether all sectors have been looked up.
-    pub(crate) fn is_looked_up(&self) -> bool {
-        self.resolved == self.sectors
-    }
-}
 
 impl Ftl {
     /// Reads `sectors` from `lba` into the memory of request `tag`.
@@ -66,28 +40,18 @@ impl Ftl {
         self.read_many(now, tag, lba, sectors, flash);
     }
 
-    /// Notes a read of one operation.
+    /// Adds a host read with one flash read in flight, and returns its index.
     #[inline]
     fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
-        let read = HostRead {
+        let status = Status::SUCCESS;
+        self.host_reads.begin(HostRead {
             tag,
             outstanding: 1,
-            status: Status::SUCCESS,
+            status,
             lba,
             sectors,
             resolved: sectors,
-            wait_next: NONE,
-        };
-        match self.free_host_reads.pop() {
-            Some(index) => {
-                self.host_reads[index as usize] = read;
-                index
-            }
-            None => {
-                self.host_reads.push(read);
-                (self.host_reads.len() - 1) as u32
-            }
-        }
+        })
     }
 
     /// A read of anything.
@@ -100,7 +64,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let index = self.begin_read(tag, lba as u32, sectors);
-        let read = HostRead { outstanding: 0, resolved: 0, ..self.host_reads[index as usize] };
+        let read = HostRead { outstanding: 0, resolved: 0, ..self.host_reads.get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
             // Room for the page must be made, or it must be waited for.
@@ -124,7 +88,7 @@ impl Ftl {
     ) -> bool {
         let (tag, lba) = (read.tag, read.lba);
         let op = OpToken::new(OpKind::HostRead, index);
-        let mut addresses = std::mem::take(&mut self.addresses);
+        let mut addresses = self.host_reads.take_addresses();
         let mut waits = None;
         while read.resolved < read.sectors {
             let (first, left) = (read.resolved, read.sectors - read.resolved);
@@ -170,9 +134,9 @@ impl Ftl {
             read.outstanding += 1;
             addresses.clear();
         }
-        self.addresses = addresses;
+        self.host_reads.return_addresses(addresses);
         if waits.is_none() && read.outstanding == 0 {
-            self.free_host_reads.push(index);
+            self.host_reads.release(index);
             self.complete(tag, read.status);
             return true;
         }
@@ -181,7 +145,7 @@ impl Ftl {
         }
         // The page counts as something outstanding.
         read.outstanding += u32::from(waits.is_some());
-        self.host_reads[index as usize] = read;
+        self.host_reads.update(index, read);
         match waits {
             Some(Some(fetch)) => self.fetches.add_waiter(fetch, index, &mut self.host_reads),
             Some(None) => return false,
@@ -199,7 +163,7 @@ impl Ftl {
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let mut read = self.host_reads[index as usize];
+        let mut read = self.host_reads.get(index);
         read.outstanding -= 1;
         self.lookup(now, index, read, demand, flash)
     }
@@ -207,7 +171,7 @@ impl Ftl {
     /// Users' reads that wait for the flash.
     #[inline]
     pub(crate) fn host_reads_in_flight(&self) -> usize {
-        self.host_reads.len() - self.free_host_reads.len()
+        self.host_reads.in_flight()
     }
 
     /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
@@ -243,15 +207,8 @@ impl Ftl {
         }
         op.expect_kind(OpKind::HostRead);
         let index = op.index();
-        let read = &mut self.host_reads[index as usize];
-        assert!(read.outstanding > 0, "no host read {index} is in flight");
-        if failed != 0 {
-            read.status = Status::UNRECOVERED_READ;
-        }
-        read.outstanding -= 1;
-        let read = *read;
+        let read = self.host_reads.complete_one(index, failed == 0);
         if read.outstanding == 0 {
-            self.free_host_reads.push(index);
             self.complete(read.tag, read.status);
         }
         if failed != 0 {

@@ -22,7 +22,7 @@ use crate::mapping::l2p::{L2p, encode_l2p_entry};
 use crate::mapping::p2l_reader::P2lReader;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::CopyRef;
-use crate::requests::read::HostRead;
+use crate::requests::host_reads::HostReads;
 use crate::space::lines::NONE;
 use crate::{CapacityPlan, FlashBackend, FlashGeometry, Ftl, L2pEntry, OpToken, ReadDest};
 
@@ -204,12 +204,11 @@ impl PageFetches {
     }
 
     /// A read waits for a fetch.
-    pub(crate) fn add_waiter(&mut self, fetch: u32, index: u32, reads: &mut [HostRead]) {
+    pub(crate) fn add_waiter(&mut self, fetch: u32, index: u32, reads: &mut HostReads) {
         let fetch = &mut self.fetches[fetch as usize];
-        reads[index as usize].wait_next = NONE;
-        match fetch.last_waiter {
-            NONE => fetch.first_waiter = index,
-            last => reads[last as usize].wait_next = index,
+        reads.append_waiter(Some(fetch.last_waiter).filter(|last| *last != NONE), index);
+        if fetch.last_waiter == NONE {
+            fetch.first_waiter = index;
         }
         fetch.last_waiter = index;
     }
@@ -221,12 +220,12 @@ impl PageFetches {
     }
 
     /// Reads that wait for a fetch.
-    pub(crate) fn waiting_reads(&self, reads: &[HostRead]) -> impl Iterator<Item = u32> {
+    pub(crate) fn waiting_reads(&self, reads: &HostReads) -> impl Iterator<Item = u32> {
         let chains = self.fetches.iter().filter(|f| f.state != State::Idle).map(|f| f.first_waiter);
-        let next = |at: &u32| Some(reads[*at as usize].wait_next).filter(|next| *next != NONE);
+        let next = |at: &u32| Some(reads.next_waiter(*at)).filter(|next| *next != NONE);
         chains
             .filter(|first| *first != NONE)
-            .flat_map(move |first| std::iter::successors(Some(first), next).take(reads.len() + 1))
+            .flat_map(move |first| std::iter::successors(Some(first), next))
     }
 
     /// Checks the counters of fetches and returns the page in the scratch frame.
@@ -498,7 +497,7 @@ impl Ftl {
         let view = self.fetches.scratch_page == page;
         while first != NONE {
             let read = first;
-            first = self.host_reads[read as usize].wait_next;
+            first = self.host_reads.next_waiter(read);
             if view {
                 self.map_scratch(page);
             }

@@ -1,0 +1,168 @@
+//! [`HostReads`]: the table of host reads in progress.
+
+use nvme::Status;
+
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::space::lines::NONE;
+
+/// A host read in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostRead {
+    pub(crate) tag: u64,
+    /// Flash reads in flight, plus one if a translation page is awaited.
+    pub(crate) outstanding: u32,
+    pub(crate) status: Status,
+    pub(crate) lba: u32,
+    pub(crate) sectors: u32,
+    /// Sectors that have been looked up.
+    pub(crate) resolved: u32,
+}
+
+/// An entry of the table.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    read: HostRead,
+    /// The next read that waits for the same translation page.
+    wait_next: u32,
+}
+
+/// Host reads in progress, by index. A read's index is in the tokens of its flash reads.
+///
+/// Invariants: a read in progress has something outstanding; it waits for one translation page at most,
+/// and it does so exactly if sectors are left to be looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct HostReads {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Scratch memory for the addresses of one flash read.
+    addresses: Vec<(u32, u32)>,
+}
+
+impl HostReads {
+    /// No reads.
+    pub(crate) fn new() -> HostReads {
+        HostReads { slots: Vec::new(), free: Vec::new(), addresses: Vec::with_capacity(64) }
+    }
+
+    /// Adds a read and returns its index.
+    #[inline]
+    pub(crate) fn begin(&mut self, read: HostRead) -> u32 {
+        let slot = Slot { read, wait_next: NONE };
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Returns a read in progress.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> HostRead {
+        self.slots[index as usize].read
+    }
+
+    /// Replaces a read in progress, which keeps its index.
+    #[inline]
+    pub(crate) fn update(&mut self, index: u32, read: HostRead) {
+        self.slots[index as usize].read = read;
+    }
+
+    /// Counts a flash read of a host read as completed, and returns what is left of it. Without anything
+    /// outstanding it is [released](HostReads::release).
+    ///
+    /// # Panics
+    /// If nothing of the read is outstanding.
+    #[inline]
+    pub(crate) fn complete_one(&mut self, index: u32, ok: bool) -> HostRead {
+        let read = &mut self.slots[index as usize].read;
+        assert!(read.outstanding > 0, "no host read {index} is in flight");
+        if !ok {
+            read.status = Status::UNRECOVERED_READ;
+        }
+        read.outstanding -= 1;
+        let read = *read;
+        if read.outstanding == 0 {
+            self.free.push(index);
+        }
+        read
+    }
+
+    /// Removes a read that has been completed.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32) {
+        self.slots[index as usize].read.outstanding = 0;
+        self.free.push(index);
+    }
+
+    /// Returns the number of reads in progress.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes the scratch memory for addresses, which is empty, to be [given back](HostReads::return_addresses).
+    #[inline]
+    pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.addresses)
+    }
+
+    #[inline]
+    pub(crate) fn return_addresses(&mut self, addresses: Vec<(u32, u32)>) {
+        self.addresses = addresses;
+    }
+
+    /// Appends a read to a list of reads that wait for one page; `last` is the end of the list, or none.
+    pub(crate) fn append_waiter(&mut self, last: Option<u32>, index: u32) {
+        self.slots[index as usize].wait_next = NONE;
+        if let Some(last) = last {
+            self.slots[last as usize].wait_next = index;
+        }
+    }
+
+    /// Returns the read behind this one in its list, or [`NONE`].
+    pub(crate) fn next_waiter(&self, index: u32) -> u32 {
+        self.slots[index as usize].wait_next
+    }
+
+    /// Checks the invariants; `waiters` are the reads that wait for translation pages.
+    pub(crate) fn check(&self, waiters: impl Iterator<Item = u32>) -> Result<(), Violation> {
+        let mut free = vec![false; self.slots.len()];
+        for &index in &self.free {
+            let twice = std::mem::replace(&mut free[index as usize], true);
+            require!(!twice, Requests, "a free read is free once", Subject::Index(index), 1, 2);
+        }
+        let mut waiting = vec![0u32; self.slots.len()];
+        waiters.take(self.slots.len() + 1).for_each(|index| waiting[index as usize] += 1);
+        for (index, (Slot { read, .. }, &is_free)) in (0..).zip(self.slots.iter().zip(&free)) {
+            let subject = Subject::Index(index);
+            require!(
+                is_free || read.outstanding > 0,
+                Requests,
+                "a read in progress has something outstanding",
+                subject,
+                "at least 1",
+                read.outstanding
+            );
+            let expected = u32::from(!is_free && read.resolved < read.sectors);
+            require_eq!(
+                Requests,
+                "a read that is not looked up waits for a translation page",
+                subject,
+                expected,
+                waiting[index as usize]
+            );
+        }
+        Ok(())
+    }
+
+    /// Breaks the list of free entries.
+    #[cfg(test)]
+    pub(crate) fn free_twice(&mut self, index: u32) {
+        self.free = vec![index, index];
+    }
+}
