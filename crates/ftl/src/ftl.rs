@@ -9,10 +9,11 @@ use nvme::Status;
 use crate::buffer::redispatch::RedispatchTracker;
 use crate::buffer::sequence::WriteSequencer;
 use crate::buffer::write_ring::{UnitState, WriteRing};
+use crate::durability::barriers::BarrierQueue;
 use crate::durability::checkpoint::Checkpoint;
 use crate::durability::device_l2p::DeviceL2p;
-use crate::durability::flush::Barrier;
 use crate::durability::journal::Journal;
+use crate::durability::trims::TrimLog;
 use crate::gc::Gc;
 use crate::gc::defer::GcDeferral;
 use crate::health::finish_line::LineFinisher;
@@ -24,8 +25,8 @@ use crate::mapping::cache::rebuild::PageRebuild;
 use crate::mapping::p2l::P2l;
 use crate::mapping::reconcile::Reconcile;
 use crate::pipeline::dispatch::PadWrite;
-use crate::requests::admit::QueuedWrite;
 use crate::requests::host_reads::HostReads;
+use crate::requests::queue::WriteQueue;
 use crate::space::line_meta_writer::LineMetaWriter;
 use crate::space::lines::{LOST, LineTable, NONE};
 use crate::space::open_line::OpenLine;
@@ -83,32 +84,15 @@ pub struct Ftl {
     pub(crate) stream_blocked: [bool; STREAM_COUNT],
     pub(crate) stats: FtlStats,
     pub(crate) sequencer: WriteSequencer,
-    pub(crate) write_queue: VecDeque<QueuedWrite>,
-    /// Sectors that users may write out of the reserve.
-    pub(crate) reserve_grant: u32,
-    /// Of them, those in front whose map words have been looked at.
-    pub(crate) prefetched: usize,
+    pub(crate) write_queue: WriteQueue,
     pub(crate) host_reads: HostReads,
-    /// Requests that wait for a position of the user's ring to become durable, in order of it.
-    pub(crate) barriers: VecDeque<Barrier>,
+    pub(crate) barriers: BarrierQueue,
+    pub(crate) trims: TrimLog,
     pub(crate) completions: VecDeque<Completion>,
     /// Padding from outside of the rings that is under way.
     pub(crate) pads_in_flight: Vec<PadWrite>,
     /// Units that are [written again](crate::again), before any other.
     pub(crate) redispatch_queue: VecDeque<(usize, u32)>,
-    /// Map pages that somebody who flushes waits for, and how many sectors had been trimmed when each
-    /// last was; 0 if it need not be written for that.
-    pub(crate) trim_dirty_pages: Vec<u32>,
-    pub(crate) trim_redirtied_pages: Vec<u32>,
-    pub(crate) trim_page_epoch: Vec<u64>,
-    /// Mapped sectors that have been trimmed.
-    pub(crate) trim_epoch: u64,
-    /// Position of the user's ring behind the last map page.
-    pub(crate) map_pages_pos: u64,
-    /// Requests among those waiting: begun units are padded for them.
-    pub(crate) host_barriers: u32,
-    /// Those of them that only wait for losses to be recorded.
-    pub(crate) deferred_flushes: VecDeque<u64>,
     pub(crate) refresh_state: RefreshState,
     pub(crate) redispatch: RedispatchTracker,
     pub(crate) line_finisher: LineFinisher,
@@ -220,21 +204,13 @@ impl Ftl {
             stream_blocked: [false; STREAM_COUNT],
             stats: FtlStats::default(),
             sequencer: WriteSequencer::starting_at(1),
-            write_queue: VecDeque::new(),
-            reserve_grant: 0,
-            prefetched: 0,
+            write_queue: WriteQueue::new(),
             host_reads: HostReads::new(),
-            barriers: VecDeque::new(),
+            barriers: BarrierQueue::default(),
             completions: VecDeque::new(),
             pads_in_flight: Vec::new(),
             redispatch_queue: VecDeque::new(),
-            trim_dirty_pages: Vec::new(),
-            trim_redirtied_pages: Vec::new(),
-            trim_page_epoch: vec![0; layout.map_pages as usize],
-            trim_epoch: 0,
-            map_pages_pos: 0,
-            host_barriers: 0,
-            deferred_flushes: VecDeque::new(),
+            trims: TrimLog::new(layout.map_pages),
             refresh_state: RefreshState::default(),
             redispatch: RedispatchTracker::default(),
             line_finisher: LineFinisher::default(),
@@ -316,7 +292,7 @@ impl Ftl {
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
         self.write_queue.is_empty()
-            && self.host_barriers == 0
+            && !self.barriers.has_host_requests()
             && self.completions.is_empty()
             && self.host_reads.in_flight() == 0
             && self.programs_in_flight == 0

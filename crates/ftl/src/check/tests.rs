@@ -122,7 +122,7 @@ fn programming(ftl: &Ftl, ring: usize) -> u32 {
 fn a_broken_invariant_is_reported_by_name() {
     type Plant = (Part, &'static str, fn(&mut Ftl));
     let plants: &[Plant] = &[
-        (Part::Requests, "prefetched requests are queued", |f| f.prefetched = 99),
+        (Part::Requests, "prefetched requests are queued", |f| f.write_queue.break_prefetched()),
         (Part::Requests, "a free read is free once", |f| {
             f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
             f.host_reads.free_twice(0);
@@ -198,11 +198,13 @@ fn a_broken_invariant_is_reported_by_name() {
             let line = f.lines.lines.iter_mut().find(closed);
             line.expect("a closed line").state = LineState::Victim;
         }),
-        (Part::Durability, "requests that wait for durability", |f| f.host_barriers += 1),
-        (Part::Durability, "translation pages are in the write buffer", |f| {
-            f.map_pages_pos = u64::MAX;
+        (Part::Durability, "requests that wait for durability", |f| {
+            f.barriers.break_host_requests()
         }),
-        (Part::Durability, "a page with trims is listed", |f| f.trim_page_epoch[0] = 0),
+        (Part::Durability, "translation pages are in the write buffer", |f| {
+            f.trims.set_pages_pos(u64::MAX);
+        }),
+        (Part::Durability, "a page with trims is listed", |f| f.trims.settle(0, true)),
         (Part::Health, "an offline chunk is bad", |f| f.lines.chunks[3].offline = true),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;

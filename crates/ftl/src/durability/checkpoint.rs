@@ -269,7 +269,7 @@ impl Ftl {
     /// Whether somebody waits for the checkpoint under way.
     fn is_checkpoint_urgent(&self) -> bool {
         let c = &self.checkpoint;
-        c.unpaced || c.requested || c.has_undurable_loss() && self.host_barriers > 0
+        c.unpaced || c.requested || c.has_undurable_loss() && self.barriers.has_host_requests()
     }
 
     /// Goes on with a checkpoint, or begins one when it is time.
@@ -383,7 +383,7 @@ impl Ftl {
         while written < due {
             let Some(page) = self.checkpoint.next_page(next) else {
                 // Those that a flush has written meanwhile are among what must be durable.
-                self.checkpoint.phase = Phase::AwaitPages(self.map_pages_pos);
+                self.checkpoint.phase = Phase::AwaitPages(self.trims.pages_pos());
                 return true;
             };
             let room = self.rings[HOST].free() > 0
@@ -460,7 +460,7 @@ impl Ftl {
         let slot = self.admit(self.plan.logical + page);
         flash.write_slot(slot, &bytes);
         self.pager.page_scratch = bytes;
-        self.map_pages_pos = self.rings[HOST].head_pos();
+        self.trims.set_pages_pos(self.rings[HOST].head_pos());
         // Pages bring on no checkpoint: else those of one would bring on the next, while garbage
         // collection changes more of them to make room.
         self.checkpoint.excluded_sectors += 1;

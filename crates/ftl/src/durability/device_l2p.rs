@@ -273,13 +273,13 @@ impl Ftl {
         map.ranges.clear();
         let count = TranslationPage::entries_per_page(&self.geometry);
         // So that what is taken off the end ascends, and runs go on over pages.
-        self.trim_dirty_pages.sort_unstable_by(|a, b| b.cmp(a));
+        self.trims.sort_dirty();
         loop {
-            let next = || self.trim_dirty_pages.pop().map(|page| (page, page * count));
+            let next = || self.trims.pop_dirty().map(|page| (page, page * count));
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
             let end = ((page + 1) * count).min(self.plan.logical);
             // Trimmed again since: copies of that may yet be given a number.
-            let again = self.trim_page_epoch[page as usize] > trimmed;
+            let again = self.trims.is_later_than(page, trimmed);
             while let Some(lba) = map.next_pending_trim(at, end) {
                 if self.needs_trim_sync(lba) && !map.add_range(lba) {
                     map.cursor = Some((page, lba));
@@ -290,11 +290,7 @@ impl Ftl {
                 }
                 at = lba + 1;
             }
-            if again {
-                self.trim_redirtied_pages.push(page);
-            } else {
-                self.trim_page_epoch[page as usize] = 0;
-            }
+            self.trims.settle(page, again);
         }
     }
 

@@ -4,43 +4,12 @@
 use clock::Nanos;
 use tracepoint::Event;
 
+use crate::durability::barriers::{Barrier, BarrierOwner, TrimDep};
 use crate::durability::device_l2p::TrimSync;
 use crate::ftl::HOST;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl};
-
-/// Who waits for durability.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum BarrierOwner {
-    /// A request.
-    Host(u64),
-    /// A drained line, which can be erased then. Nobody hurries for it.
-    Erase(u32),
-}
-
-/// Somebody who waits for everything before a position of the user's ring to be durable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Barrier {
-    pub(crate) position: u64,
-    pub(crate) owner: BarrierOwner,
-    /// Trims among what came before: the map pages that say so are written next.
-    pub(crate) trim_dep: TrimDep,
-    /// Sectors trimmed before.
-    pub(crate) trim_epoch: u64,
-}
-
-/// Whether somebody who waits needs map pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TrimDep {
-    /// No, or they have been written.
-    None,
-    /// Those of all trims before, as soon as the position is durable.
-    All,
-    /// The same, as soon as every unit with a smaller number is on the media: some may hold what was
-    /// trimmed, and a page takes back only what is older than all that is under way.
-    AfterSeq(u64),
-}
 
 impl Ftl {
     /// Makes everything that completed so far durable, trims included.
@@ -54,29 +23,24 @@ impl Ftl {
 
     pub(crate) fn add_barrier(&mut self, waiter: BarrierOwner, trims: TrimDep) {
         let position = self.rings[HOST].head_pos();
-        self.barriers.push_back(Barrier {
-            position,
-            owner: waiter,
-            trim_dep: trims,
-            trim_epoch: self.trim_epoch,
-        });
-        self.host_barriers += u32::from(matches!(waiter, BarrierOwner::Host(_)));
+        let trim_epoch = self.trims.epoch();
+        self.barriers.add(Barrier { position, owner: waiter, trim_dep: trims, trim_epoch });
     }
 
     /// Completes what waits for durability as far as it is reached.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        while let Some(&w) = self.barriers.front() {
+        while let Some(w) = self.barriers.front() {
             if w.position > self.rings[HOST].durable_pos() {
                 break;
             }
             if w.trim_dep != TrimDep::None {
                 // Of a drive's own map; what is to be told again is taken up when that is done.
                 let begun = self.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
-                    || !self.trim_redirtied_pages.is_empty();
-                if begun || !self.trim_dirty_pages.is_empty() {
+                    || self.trims.has_redirtied();
+                if begun || self.trims.has_dirty() {
                     let TrimDep::AfterSeq(issued) = w.trim_dep else {
                         let trims = TrimDep::AfterSeq(self.sequencer.next_seq());
-                        self.barriers[0] = Barrier { trim_dep: trims, ..w };
+                        self.barriers.set_front_dep(trims);
                         continue;
                     };
                     if self.sequencer.low_watermark() < issued {
@@ -87,7 +51,7 @@ impl Ftl {
                             TrimSync::Complete => {}
                             TrimSync::InFlight => break,
                             TrimSync::Failed(status) => {
-                                self.pop_barrier();
+                                self.barriers.pop();
                                 match w.owner {
                                     BarrierOwner::Host(tag) => self.complete(tag, status),
                                     BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -98,19 +62,19 @@ impl Ftl {
                     } else {
                         self.write_trimmed_pages(w.trim_epoch, flash);
                     }
-                    if !self.trim_dirty_pages.is_empty() {
+                    if self.trims.has_dirty() {
                         break;
                     }
-                    std::mem::swap(&mut self.trim_dirty_pages, &mut self.trim_redirtied_pages);
+                    self.trims.start_next();
                 }
                 // Somebody else may have written them, and wait for them, too.
-                if self.map_pages_pos > self.rings[HOST].durable_pos() {
-                    self.pop_barrier();
+                if self.trims.pages_pos() > self.rings[HOST].durable_pos() {
+                    self.barriers.pop();
                     self.add_barrier(w.owner, TrimDep::None);
                     continue;
                 }
             }
-            self.pop_barrier();
+            self.barriers.pop();
             match w.owner {
                 BarrierOwner::Host(tag) => self.complete_flush(tag),
                 BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -118,16 +82,10 @@ impl Ftl {
         }
     }
 
-    pub(crate) fn pop_barrier(&mut self) {
-        if let Some(Barrier { owner: BarrierOwner::Host(_), .. }) = self.barriers.pop_front() {
-            self.host_barriers -= 1;
-        }
-    }
-
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     pub(crate) fn needs_padding(&self) -> bool {
-        self.host_barriers as usize > self.deferred_flushes.len()
+        self.barriers.has_host_barriers()
             || self.has_urgent_pages()
             || !self.barriers.is_empty() && self.limiter.headroom(self.free_sectors()) < 0.5
     }
@@ -136,17 +94,13 @@ impl Ftl {
     /// room.
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl FlashBackend) {
         while self.rings[HOST].free() > 0 {
-            let Some(page) = self.trim_dirty_pages.pop() else { return };
-            if self.clear_written_trims(page) {
+            let Some(page) = self.trims.pop_dirty() else { return };
+            if self.trims.clear_written(page) {
                 continue;
             }
-            if self.trim_page_epoch[page as usize] > trimmed {
-                // Trimmed again since: copies of that may yet be given a place, or have been given one
-                // that is not on the media.
-                self.trim_redirtied_pages.push(page);
-            } else {
-                self.trim_page_epoch[page as usize] = 0;
-            }
+            // A page trimmed again since is left to the next flush: copies of what was trimmed may be in
+            // units that have no place yet, or are not durable.
+            self.trims.settle(page, self.trims.is_later_than(page, trimmed));
             self.write_map_page(page, flash);
         }
     }

@@ -152,8 +152,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn complete_flush(&mut self, tag: u64) {
         if self.must_defer_flushes() {
-            self.deferred_flushes.push_back(tag);
-            self.host_barriers += 1;
+            self.barriers.defer(tag);
         } else {
             self.complete(tag, Status::SUCCESS);
         }
@@ -161,15 +160,14 @@ impl Ftl {
 
     /// Ends the requests that were held, if nothing holds them any more.
     pub(crate) fn complete_deferred(&mut self) {
-        if !self.deferred_flushes.is_empty() && !self.must_defer_flushes() {
+        if self.barriers.has_deferred() && !self.must_defer_flushes() {
             self.complete_deferred_with(Status::SUCCESS);
         }
     }
 
     /// Ends the requests that were held.
     pub(crate) fn complete_deferred_with(&mut self, status: Status) {
-        while let Some(tag) = self.deferred_flushes.pop_front() {
-            self.host_barriers -= 1;
+        while let Some(tag) = self.barriers.pop_deferred() {
             self.complete(tag, status);
         }
     }

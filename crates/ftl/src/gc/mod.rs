@@ -20,7 +20,7 @@ use nvme::Status;
 use tracepoint::Event;
 
 use crate::check::{Subject, Violation, require};
-use crate::durability::flush::{BarrierOwner, TrimDep};
+use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::flash::OpKind;
 use crate::ftl::{GC, HOST, STREAM_COUNT};
 use crate::gc::defer::VictimUnit;

@@ -1,3 +1,5 @@
 //! Transactions that span several parts.
 
+pub(crate) mod admit;
 pub(crate) mod dispatch;
+pub(crate) mod read;

@@ -1,5 +1,4 @@
-//! Host requests: queued writes and trims, and reads.
+//! Host requests: queued writes and trims, and reads in progress.
 
-pub(crate) mod admit;
 pub(crate) mod host_reads;
-pub(crate) mod read;
+pub(crate) mod queue;

@@ -55,9 +55,6 @@ const PREFETCH_PAGES_MAX: u32 = 8;
 /// Frames that are looked at for a clean page when nothing may be written.
 const CLEAN_STEPS: u32 = 64;
 
-/// In [`Ftl::trim_page_epoch`]: the trims are in a copy of the page that takes back all of them.
-const TRIM_WRITTEN_BIT: u64 = 1 << 63;
-
 /// Memory for the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapCacheStats {
@@ -404,11 +401,8 @@ impl Ftl {
         }
         let any = writes && self.rings[HOST].free() > 0;
         let steps = if writes { 2 * frames.len() + 1 } else { CLEAN_STEPS };
-        let (checkpoint, trimmed_at) = (&self.checkpoint, &self.trim_page_epoch);
-        let clean = |page: u32| {
-            let trims = trimmed_at[page as usize];
-            !checkpoint.is_dirty(page) && (trims == 0 || trims & TRIM_WRITTEN_BIT != 0)
-        };
+        let (checkpoint, trims) = (&self.checkpoint, &self.trims);
+        let clean = |page: u32| !checkpoint.is_dirty(page) && trims.is_written(page);
         let old = frames.pick_victim(steps, any, clean)?;
         if !clean(old) {
             self.write_map_page(old, flash);
@@ -454,20 +448,11 @@ impl Ftl {
     pub(crate) fn base_seq_of_page(&mut self, page: u32) -> u64 {
         match &self.l2p.frames {
             Some(frames) if !frames.is_pinned(page) => {
-                let trims = &mut self.trim_page_epoch[page as usize];
-                *trims |= if *trims == 0 { 0 } else { TRIM_WRITTEN_BIT };
+                self.trims.mark_written(page);
                 self.sequencer.next_seq()
             }
             _ => self.sequencer.low_watermark(),
         }
-    }
-
-    /// Whether a copy of a page that was written since takes back all that was trimmed in it.
-    pub(crate) fn clear_written_trims(&mut self, page: u32) -> bool {
-        let trims = &mut self.trim_page_epoch[page as usize];
-        let written = *trims & TRIM_WRITTEN_BIT != 0;
-        *trims = if written { 0 } else { *trims };
-        written
     }
 
     /// Asks for the pages that reads wait for, and goes on counting.

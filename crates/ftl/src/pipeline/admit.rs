@@ -9,42 +9,14 @@ use nvme::Status;
 use tracepoint::{Admission, Event};
 
 use crate::buffer::write_ring::WriteRing;
-use crate::durability::flush::{BarrierOwner, TrimDep};
+use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
 use crate::mapping::translation_page::TranslationPage;
+use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
-
-/// Requests whose map words are looked at together.
-const PREFETCH_REQUESTS: usize = 32;
 
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
 const TRIM_SLICE: u32 = 1 << 16;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum QueuedWriteKind {
-    Write,
-    Zeroes,
-    Trim,
-}
-
-/// A request that changes the map, admitted in order of arrival.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QueuedWrite {
-    kind: QueuedWriteKind,
-    tag: u64,
-    lba: u32,
-    done_sectors: u32,
-    sectors: u32,
-    durable: bool,
-}
-
-impl QueuedWrite {
-    /// Whether no more than all sectors are done, and all are below `logical`.
-    pub(crate) fn is_within(&self, logical: u32) -> bool {
-        self.done_sectors <= self.sectors
-            && u64::from(self.lba) + u64::from(self.sectors) <= logical.into()
-    }
-}
 
 impl Ftl {
     /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
@@ -73,7 +45,7 @@ impl Ftl {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         tracepoint::trace(|| Event::FtlQueued { tag });
-        self.write_queue.push_back(QueuedWrite {
+        self.write_queue.push(QueuedWrite {
             kind,
             tag,
             lba: lba as u32,
@@ -110,13 +82,11 @@ impl Ftl {
     #[inline]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
-        let end = self.write_queue.len().min(PREFETCH_REQUESTS);
-        for p in self.write_queue.range(self.prefetched.min(end)..end) {
-            if let Some(psn) = self.l2p.prefetch((p.lba + p.done_sectors).into()) {
+        for p in self.write_queue.next_to_prefetch() {
+            if let Some(psn) = self.l2p.prefetch(p.next_lba().into()) {
                 seen ^= self.lines.line_of[self.geometry.chunk_of(psn) as usize];
             }
         }
-        self.prefetched = end;
         std::hint::black_box(seen);
     }
 
@@ -130,15 +100,13 @@ impl Ftl {
         let (mut free, mut slots) = (self.free_sectors(), self.rings[HOST].free());
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
-        while let Some(&(mut p)) = self.write_queue.front() {
-            if self.prefetched == 0 {
-                self.prefetch_pending();
-            }
+        while let Some(mut p) = self.write_queue.front() {
+            self.prefetch_pending();
             let left = p.sectors - p.done_sectors;
             let took = match p.kind {
                 QueuedWriteKind::Trim => {
                     admission = Admission::MapPage;
-                    self.trim_slice(now, p.lba + p.done_sectors, left.min(TRIM_SLICE), flash)
+                    self.trim_slice(now, p.next_lba(), left.min(TRIM_SLICE), flash)
                 }
                 QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
                     let room = left.min(slots);
@@ -148,7 +116,7 @@ impl Ftl {
                         None => self
                             .limiter
                             .admissible_sectors(room, free, idle)
-                            .max(room.min(self.reserve_grant)),
+                            .max(room.min(self.write_queue.reserve_grant())),
                     };
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -157,13 +125,7 @@ impl Ftl {
                     };
                     let n = match n {
                         0 => 0,
-                        n => self.prepare_modify(
-                            now,
-                            p.lba + p.done_sectors,
-                            n,
-                            WriteRing::free,
-                            flash,
-                        ),
+                        n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
                     };
                     if self.l2p.frames.is_some() {
                         (free, slots) = (self.free_sectors(), self.rings[HOST].free());
@@ -176,9 +138,9 @@ impl Ftl {
                         }
                     }
                     self.limiter.spend(n, free);
-                    if self.reserve_grant > 0 {
-                        self.stats.host_writes_from_reserve += u64::from(n.min(self.reserve_grant));
-                        self.reserve_grant = self.reserve_grant.saturating_sub(n);
+                    if self.write_queue.reserve_grant() > 0 {
+                        let used = self.write_queue.use_reserve(n);
+                        self.stats.host_writes_from_reserve += u64::from(used);
                     }
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     written += u64::from(n);
@@ -188,12 +150,11 @@ impl Ftl {
             p.done_sectors += took;
             moved |= took > 0;
             if p.done_sectors < p.sectors {
-                self.write_queue[0] = p;
+                self.write_queue.update_front(p);
                 // A trim goes on next time round; a write waits for room.
                 break;
             }
             self.write_queue.pop_front();
-            self.prefetched -= 1;
             admission = Admission::Open;
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
@@ -215,7 +176,7 @@ impl Ftl {
     /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
     /// and the end.
     pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
-        self.write_queue.get(i).map(|p| (p.lba + p.done_sectors, p.lba + p.sectors))
+        self.write_queue.get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
     }
 
     fn trim_slice(
@@ -252,11 +213,8 @@ impl Ftl {
                 self.p2l.invalidate(psn);
             }
             self.stats.trimmed += 1;
-            self.trim_epoch += 1;
             let p = at / page;
-            if std::mem::replace(&mut self.trim_page_epoch[p as usize], self.trim_epoch) == 0 {
-                self.trim_dirty_pages.push(p);
-            }
+            self.trims.record(p);
             match &mut self.device_l2p {
                 Some(map) => map.mark_trimmed(at),
                 None => self.checkpoint.mark_dirty(p),
@@ -270,7 +228,7 @@ impl Ftl {
     /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
     /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
-        if self.write_queue.is_empty() && self.host_barriers == 0 {
+        if self.write_queue.is_empty() && !self.barriers.has_host_requests() {
             return false;
         }
         let under_way = self.lines.erasing > 0
@@ -284,35 +242,28 @@ impl Ftl {
         if under_way {
             return false;
         }
-        let is_write = |p: &QueuedWrite| !matches!(p.kind, QueuedWriteKind::Trim);
-        let granted = std::mem::take(&mut self.reserve_grant);
+        let is_write = |p: QueuedWrite| !p.is_trim();
+        let granted = self.write_queue.set_reserve_grant(0);
         if granted == 0
             && self.write_queue.front().is_some_and(is_write)
             && self.host_can_use_reserve()
         {
-            self.reserve_grant = self.geometry.ws_opt;
+            self.write_queue.set_reserve_grant(self.geometry.ws_opt);
             return true;
         }
         let mut failed = false;
         while let Some(p) = self.write_queue.front() {
             // One that was first has had its chance, if it needs a page that has no room.
-            if matches!(p.kind, QueuedWriteKind::Trim)
-                && (failed || self.can_modify_now(p.lba + p.done_sectors))
-            {
+            if p.is_trim() && (failed || self.can_modify_now(p.next_lba())) {
                 return true;
             }
             let tag = p.tag;
             failed = true;
             self.write_queue.pop_front();
-            self.prefetched = self.prefetched.saturating_sub(1);
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
-        for i in (0..self.barriers.len()).rev() {
-            if let BarrierOwner::Host(tag) = self.barriers[i].owner {
-                self.barriers.remove(i);
-                self.host_barriers -= 1;
-                self.complete(tag, Status::CAPACITY_EXCEEDED);
-            }
+        while let Some(tag) = self.barriers.pop_last_host() {
+            self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         self.complete_deferred_with(Status::CAPACITY_EXCEEDED);
         false

@@ -1,0 +1,164 @@
+//! [`BarrierQueue`]: flushes and erases that wait for earlier writes to be durable.
+
+use std::collections::VecDeque;
+
+use crate::check::{Subject, Violation, require, require_eq};
+
+/// Who waits at a barrier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BarrierOwner {
+    /// The host request with this tag.
+    Host(u64),
+    /// The erase of this drained line. It never has the write buffer padded by itself.
+    Erase(u32),
+}
+
+/// Whether a barrier needs translation pages to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrimDep {
+    /// No, or they have been written.
+    None,
+    /// The pages of all earlier trims, when the barrier's position is durable.
+    All,
+    /// The pages of all earlier trims, when every unit with a smaller sequence number is durable: such a
+    /// unit may hold what was trimmed, and a page takes back only what is older than all units in flight.
+    AfterSeq(u64),
+}
+
+/// A wait for everything in front of a position of the host ring to be durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Barrier {
+    pub(crate) position: u64,
+    pub(crate) owner: BarrierOwner,
+    pub(crate) trim_dep: TrimDep,
+    /// Sectors trimmed before.
+    pub(crate) trim_epoch: u64,
+}
+
+/// Barriers in the order of their positions, and flushes that only wait for lost sectors to be recorded.
+///
+/// Invariants: positions ascend; the number of host requests counts those in both lists.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BarrierQueue {
+    queue: VecDeque<Barrier>,
+    deferred: VecDeque<u64>,
+    host_requests: u32,
+}
+
+impl BarrierQueue {
+    #[inline]
+    pub(crate) fn add(&mut self, barrier: Barrier) {
+        self.host_requests += u32::from(matches!(barrier.owner, BarrierOwner::Host(_)));
+        self.queue.push_back(barrier);
+    }
+
+    /// Returns the barrier with the smallest position.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Barrier> {
+        self.queue.front().copied()
+    }
+
+    /// Replaces what the first barrier needs of trims.
+    pub(crate) fn set_front_dep(&mut self, trim_dep: TrimDep) {
+        self.queue[0].trim_dep = trim_dep;
+    }
+
+    /// Removes the first barrier.
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        if let Some(Barrier { owner: BarrierOwner::Host(_), .. }) = self.queue.pop_front() {
+            self.host_requests -= 1;
+        }
+    }
+
+    /// Removes the last barrier of a host request, and returns the request's tag.
+    pub(crate) fn pop_last_host(&mut self) -> Option<u64> {
+        for i in (0..self.queue.len()).rev() {
+            if let BarrierOwner::Host(tag) = self.queue[i].owner {
+                self.queue.remove(i);
+                self.host_requests -= 1;
+                return Some(tag);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether host requests wait, at barriers or deferred.
+    #[inline]
+    pub(crate) fn has_host_requests(&self) -> bool {
+        self.host_requests > 0
+    }
+
+    /// Whether host requests wait at barriers.
+    #[inline]
+    pub(crate) fn has_host_barriers(&self) -> bool {
+        self.host_requests as usize > self.deferred.len()
+    }
+
+    /// Defers the completion of a host request that has passed its barrier.
+    pub(crate) fn defer(&mut self, tag: u64) {
+        self.deferred.push_back(tag);
+        self.host_requests += 1;
+    }
+
+    #[inline]
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Removes the oldest deferred request, and returns its tag.
+    pub(crate) fn pop_deferred(&mut self) -> Option<u64> {
+        let tag = self.deferred.pop_front()?;
+        self.host_requests -= 1;
+        Some(tag)
+    }
+
+    /// Checks the invariants; returns the lines that wait to be erased. `head` is the host ring's position,
+    /// `trim_epoch` the number of sectors trimmed so far.
+    pub(crate) fn check(&self, head: u64, trim_epoch: u64) -> Result<Vec<u32>, Violation> {
+        let (mut host, mut position, mut lines) = (0, 0, Vec::new());
+        for (i, barrier) in (0..).zip(&self.queue) {
+            let subject = Subject::Index(i);
+            require!(
+                (position..=head).contains(&barrier.position),
+                Durability,
+                "barriers are in order of their positions",
+                subject,
+                format_args!("{position} to {head}"),
+                barrier.position
+            );
+            require!(
+                barrier.trim_epoch <= trim_epoch,
+                Durability,
+                "a barrier waits for trims that have been",
+                subject,
+                format_args!("at most {trim_epoch}"),
+                barrier.trim_epoch
+            );
+            position = barrier.position;
+            match barrier.owner {
+                BarrierOwner::Host(_) => host += 1,
+                BarrierOwner::Erase(line) => lines.push(line),
+            }
+        }
+        require_eq!(
+            Durability,
+            "requests that wait for durability",
+            Subject::Part,
+            host + self.deferred.len() as u32,
+            self.host_requests
+        );
+        Ok(lines)
+    }
+
+    /// Counts a host request that is not there.
+    #[cfg(test)]
+    pub(crate) fn break_host_requests(&mut self) {
+        self.host_requests += 1;
+    }
+}

@@ -1,0 +1,147 @@
+//! [`TrimLog`]: translation pages with trims that no flush has made durable.
+
+use crate::check::{Subject, Violation, require, require_eq};
+
+/// In a page's epoch: a copy of the page has been written that takes back all of its trims.
+const WRITTEN_BIT: u64 = 1 << 63;
+
+/// Translation pages with trims that the next flush makes durable.
+///
+/// Invariant: a page has an epoch exactly as long as it is listed.
+#[derive(Clone, Debug)]
+pub(crate) struct TrimLog {
+    dirty: Vec<u32>,
+    /// Pages that were trimmed once more after the flush in progress had begun: the next flush's.
+    redirtied: Vec<u32>,
+    /// By page, how many sectors had been trimmed when one of the page last was; 0 for no trims.
+    page_epoch: Vec<u64>,
+    /// Mapped sectors that have been trimmed.
+    epoch: u64,
+    /// Position of the host ring behind the translation page written last.
+    pages_pos: u64,
+}
+
+impl TrimLog {
+    /// No trims in any of `pages` pages.
+    pub(crate) fn new(pages: u32) -> TrimLog {
+        TrimLog {
+            dirty: Vec::new(),
+            redirtied: Vec::new(),
+            page_epoch: vec![0; pages as usize],
+            epoch: 0,
+            pages_pos: 0,
+        }
+    }
+
+    /// Records that a mapped sector of a page is trimmed.
+    #[inline]
+    pub(crate) fn record(&mut self, page: u32) {
+        self.epoch += 1;
+        if std::mem::replace(&mut self.page_epoch[page as usize], self.epoch) == 0 {
+            self.dirty.push(page);
+        }
+    }
+
+    /// Returns how many mapped sectors have been trimmed.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the position of the host ring behind the translation page written last.
+    #[inline]
+    pub(crate) fn pages_pos(&self) -> u64 {
+        self.pages_pos
+    }
+
+    /// Records that a translation page was appended to the host ring in front of this position.
+    #[inline]
+    pub(crate) fn set_pages_pos(&mut self, position: u64) {
+        self.pages_pos = position;
+    }
+
+    #[inline]
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn has_redirtied(&self) -> bool {
+        !self.redirtied.is_empty()
+    }
+
+    /// Sorts the pages so that [`pop_dirty`](TrimLog::pop_dirty) returns them in ascending order.
+    pub(crate) fn sort_dirty(&mut self) {
+        self.dirty.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    /// Takes a page that a flush makes durable; [`settle`](TrimLog::settle) it.
+    pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
+        self.dirty.pop()
+    }
+
+    /// Whether a page has trims that came later than the first `epoch` ones.
+    pub(crate) fn is_later_than(&self, page: u32, epoch: u64) -> bool {
+        self.page_epoch[page as usize] > epoch
+    }
+
+    /// The flush has dealt with a page. With `redirtied` its later trims are left to the next flush.
+    pub(crate) fn settle(&mut self, page: u32, redirtied: bool) {
+        if redirtied {
+            self.redirtied.push(page);
+        } else {
+            self.page_epoch[page as usize] = 0;
+        }
+    }
+
+    /// The flush has dealt with all pages: what is left is the next one's.
+    pub(crate) fn start_next(&mut self) {
+        std::mem::swap(&mut self.dirty, &mut self.redirtied);
+    }
+
+    /// Records that a copy of a page is written that takes back all of its trims.
+    #[inline]
+    pub(crate) fn mark_written(&mut self, page: u32) {
+        let epoch = &mut self.page_epoch[page as usize];
+        *epoch |= if *epoch == 0 { 0 } else { WRITTEN_BIT };
+    }
+
+    /// Whether a page has no trims that are in no copy of it.
+    #[inline]
+    pub(crate) fn is_written(&self, page: u32) -> bool {
+        let epoch = self.page_epoch[page as usize];
+        epoch == 0 || epoch & WRITTEN_BIT != 0
+    }
+
+    /// Forgets the trims of a page if a copy of it has been written that takes back all of them, and
+    /// returns whether it has.
+    pub(crate) fn clear_written(&mut self, page: u32) -> bool {
+        let epoch = &mut self.page_epoch[page as usize];
+        let written = *epoch & WRITTEN_BIT != 0;
+        *epoch = if written { 0 } else { *epoch };
+        written
+    }
+
+    /// Checks the invariant; `cursor` is a page that was taken and is not settled, `head` the position of
+    /// the host ring.
+    pub(crate) fn check(&self, cursor: Option<u32>, head: u64) -> Result<(), Violation> {
+        require!(
+            self.pages_pos <= head,
+            Durability,
+            "translation pages are in the write buffer",
+            Subject::Part,
+            format_args!("at most {head}"),
+            self.pages_pos
+        );
+        let mut listed = vec![0u32; self.page_epoch.len()];
+        for &page in self.dirty.iter().chain(&self.redirtied).chain(&cursor) {
+            listed[page as usize] += 1;
+        }
+        for (page, (&epoch, &found)) in (0..).zip(self.page_epoch.iter().zip(&listed)) {
+            let expected = u32::from(epoch != 0);
+            let subject = Subject::Page(page);
+            require_eq!(Durability, "a page with trims is listed", subject, expected, found);
+        }
+        Ok(())
+    }
+}
