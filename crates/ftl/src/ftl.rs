@@ -24,12 +24,12 @@ use crate::mapping::cache::map_cache::MapPager;
 use crate::mapping::cache::rebuild::PageRebuild;
 use crate::mapping::p2l::P2l;
 use crate::mapping::reconcile::Reconcile;
-use crate::pipeline::dispatch::PadWrite;
 use crate::requests::host_reads::HostReads;
 use crate::requests::queue::WriteQueue;
 use crate::space::line_meta_writer::LineMetaWriter;
 use crate::space::lines::{LOST, LineTable, NONE};
 use crate::space::open_line::OpenLine;
+use crate::space::programs::ProgramsInFlight;
 use crate::{
     BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, FtlConfig,
     FtlStats, L2p, L2pEntry, RateLimiter,
@@ -78,10 +78,7 @@ pub struct Ftl {
     pub(crate) line_meta_writer: LineMetaWriter,
     /// Set if the drive keeps the map.
     pub(crate) device_l2p: Option<Box<DeviceL2p>>,
-    pub(crate) programs_per_pu: Vec<u8>,
-    pub(crate) programs_in_flight: u32,
-    /// Streams without a place for a write unit until a program or an erase has ended.
-    pub(crate) stream_blocked: [bool; STREAM_COUNT],
+    pub(crate) programs: ProgramsInFlight,
     pub(crate) stats: FtlStats,
     pub(crate) sequencer: WriteSequencer,
     pub(crate) write_queue: WriteQueue,
@@ -89,8 +86,6 @@ pub struct Ftl {
     pub(crate) barriers: BarrierQueue,
     pub(crate) trims: TrimLog,
     pub(crate) completions: VecDeque<Completion>,
-    /// Padding from outside of the rings that is under way.
-    pub(crate) pads_in_flight: Vec<PadWrite>,
     /// Units that are [written again](crate::again), before any other.
     pub(crate) redispatch_queue: VecDeque<(usize, u32)>,
     pub(crate) refresh_state: RefreshState,
@@ -199,16 +194,13 @@ impl Ftl {
             device_l2p: None,
             rings: [user, gc],
             open_lines: Default::default(),
-            programs_per_pu: vec![0; shape.pus as usize],
-            programs_in_flight: 0,
-            stream_blocked: [false; STREAM_COUNT],
+            programs: ProgramsInFlight::new(shape.pus),
             stats: FtlStats::default(),
             sequencer: WriteSequencer::starting_at(1),
             write_queue: WriteQueue::new(),
             host_reads: HostReads::new(),
             barriers: BarrierQueue::default(),
             completions: VecDeque::new(),
-            pads_in_flight: Vec::new(),
             redispatch_queue: VecDeque::new(),
             trims: TrimLog::new(layout.map_pages),
             refresh_state: RefreshState::default(),
@@ -295,7 +287,7 @@ impl Ftl {
             && !self.barriers.has_host_requests()
             && self.completions.is_empty()
             && self.host_reads.in_flight() == 0
-            && self.programs_in_flight == 0
+            && self.programs.total() == 0
             && self.lines.erasing == 0
             && !self.gc.is_relocating()
             && self.journal.is_idle()

@@ -4,7 +4,6 @@ use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::pipeline::dispatch::PROGRAMS_PER_PU;
 use crate::space::lines::{Footer, LineState, NONE};
 
 impl Ftl {
@@ -110,8 +109,6 @@ impl Ftl {
     fn check_programs(&self) -> Result<(), Violation> {
         let mut on_pu = vec![0u32; self.geometry.pus as usize];
         let mut on_line = vec![0u32; self.lines.lines.len()];
-        let mut pads = vec![0u32; self.geometry.pus as usize];
-        let mut all = 0;
         let mut program = |chunk: u32, sector: u32, subject| {
             let line = self.lines.line_of[chunk as usize];
             require!(
@@ -133,7 +130,6 @@ impl Ftl {
             );
             on_pu[self.geometry.pu_of(chunk) as usize] += 1;
             on_line[line as usize] += 1;
-            all += 1;
             Ok(())
         };
         for ring in [HOST, GC] {
@@ -146,8 +142,7 @@ impl Ftl {
                 }
             }
         }
-        for pad in &self.pads_in_flight {
-            pads[self.geometry.pu_of(pad.chunk) as usize] += 1;
+        for pad in self.programs.pads() {
             program(pad.chunk, pad.sector, Subject::Chunk(pad.chunk))?;
         }
         for (chunk, sector) in self.line_meta_writer.in_flight() {
@@ -162,26 +157,7 @@ impl Ftl {
                 }
             }
         }
-        require_eq!(Space, "programs in flight", Subject::Part, all, self.programs_in_flight);
-        for (pu, (&expected, &found)) in (0..).zip(on_pu.iter().zip(&self.programs_per_pu)) {
-            let subject = Subject::Pu(pu);
-            require_eq!(
-                Space,
-                "programs in flight per parallel unit",
-                subject,
-                expected,
-                u32::from(found)
-            );
-            let most = u32::from(PROGRAMS_PER_PU) + pads[pu as usize];
-            require!(
-                expected <= most,
-                Space,
-                "a parallel unit has two programs at most, besides padding",
-                subject,
-                format_args!("at most {most}"),
-                expected
-            );
-        }
+        self.programs.check(&self.geometry, &on_pu)?;
         for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&on_line)) {
             let subject = Subject::Line(id);
             require_eq!(

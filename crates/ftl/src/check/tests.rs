@@ -88,7 +88,7 @@ fn busy() -> (Ftl, QueueFlash) {
         }
         ftl.check_invariants().expect("nothing is broken yet");
         let relocates = ftl.lines.lines.iter().any(|l| l.relocations_in_flight > 0);
-        if i > 2 * sectors && relocates && ftl.programs_in_flight > 0 {
+        if i > 2 * sectors && relocates && ftl.programs.total() > 0 {
             break;
         }
     }
@@ -174,10 +174,8 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Space, "valid sectors", |f| line_in(f, LineState::Closed).valid_sectors -= 1),
         (Part::Space, "free units of an open line", |f| f.open_lines[HOST][0].free_units += 1),
-        (Part::Space, "programs in flight", |f| f.programs_in_flight += 1),
-        (Part::Space, "programs in flight per parallel unit", |f| {
-            f.programs_per_pu[0] ^= 1;
-        }),
+        (Part::Space, "programs in flight", |f| f.programs.break_count(None)),
+        (Part::Space, "programs in flight per parallel unit", |f| f.programs.break_count(Some(0))),
         (Part::Space, "programs in flight per line", |f| {
             line_in(f, LineState::Open).programs_in_flight += 1;
         }),

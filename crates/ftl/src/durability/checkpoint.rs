@@ -17,7 +17,7 @@ use crate::check::{Subject, Violation, require};
 use crate::durability::journal::{Journal, JournalFlash, Lsn, OPS_MAX};
 use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::flash::OpKind;
-use crate::ftl::{HOST, STREAM_COUNT};
+use crate::ftl::HOST;
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{
     BufferEntry, CapacityPlan, FlashBackend, FlashGeometry, Ftl, FtlConfig, OpToken, WriteUnit,
@@ -478,6 +478,6 @@ impl Ftl {
     /// An operation of the journal has ended.
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
         self.journal.program_done(op, status);
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.unblock();
     }
 }

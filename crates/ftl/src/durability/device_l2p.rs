@@ -31,7 +31,7 @@ use crate::check::{Subject, Violation, require};
 use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
 use crate::flash::OpKind;
-use crate::ftl::{GC, HOST, STREAM_COUNT};
+use crate::ftl::{GC, HOST};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashBackend, FlashGeometry, Ftl, L2pEntry, OpToken};
 
@@ -345,7 +345,7 @@ impl Ftl {
         {
             (map.reserved_seq_end, map.reservation) = (limit, None);
             self.checkpoint.complete_reservation();
-            self.stream_blocked = [false; STREAM_COUNT];
+            self.programs.unblock();
             moved = true;
         }
         while let Some(lba) = map.unrecorded.last() {

@@ -22,7 +22,7 @@ use tracepoint::Event;
 use crate::check::{Subject, Violation, require};
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::flash::OpKind;
-use crate::ftl::{GC, HOST, STREAM_COUNT};
+use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::victim_p2l::VictimP2lRead;
 use crate::pipeline::dispatch::split_unit_id;
@@ -201,7 +201,7 @@ impl Ftl {
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
         let stuck = self.gc.draining > 0
-            && self.programs_in_flight == 0
+            && self.programs.total() == 0
             && self.lines.erasing == 0
             && self.gc.reads_in_flight() == 0
             && !self.gc_can_place_unit();
@@ -582,7 +582,7 @@ impl Ftl {
         let erasing = self.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
         assert!(erasing > 0, "chunk {chunk} is not being erased");
         self.lines.erasing -= 1;
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.unblock();
         self.stats.erases += 1;
         self.lines.record_erase(chunk);
         if status.is_success() && !self.lines.chunks[chunk as usize].offline {

@@ -18,7 +18,6 @@
 use clock::Nanos;
 
 use crate::ftl::{HOST, STREAM_COUNT};
-use crate::pipeline::dispatch::PROGRAMS_PER_PU;
 use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::{FlashBackend, Ftl};
 
@@ -92,11 +91,11 @@ impl Ftl {
             self.lines.close_if_done(line);
             return true;
         }
-        if !self.pads_in_flight.is_empty() {
+        if !self.programs.pads().is_empty() {
             return false;
         }
-        let busy = &self.programs_per_pu;
-        let takes = |m: &&Member| m.next < m.end && busy[m.pu as usize] < PROGRAMS_PER_PU;
+        let busy = &self.programs;
+        let takes = |m: &&Member| m.next < m.end && busy.has_slot(m.pu);
         let takes = open.members.iter().filter(takes);
         let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
         let padding = PlacementBudget { ring: HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };

@@ -17,7 +17,6 @@ use std::collections::BTreeSet;
 
 use clock::Nanos;
 
-use crate::ftl::STREAM_COUNT;
 use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReason};
 use crate::mapping::cache::frames::Frames;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
@@ -217,6 +216,6 @@ impl Ftl {
         for line in 0..self.lines.lines.len() as u32 {
             self.lines.close_if_done(line);
         }
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.unblock();
     }
 }

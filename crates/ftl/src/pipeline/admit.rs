@@ -233,7 +233,7 @@ impl Ftl {
         }
         let under_way = self.lines.erasing > 0
             || self.gc.reads_in_flight() > 0
-            || self.programs_in_flight > 0
+            || self.programs.total() > 0
             || self.fetches.in_flight() > 0
             || self.page_rebuild.is_scanning()
             || !self.journal.is_idle()

@@ -11,20 +11,11 @@ use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::NONE;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
+use crate::space::programs::PadWrite;
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
-
-/// Programs outstanding per parallel unit at most: one in the array, one in the cache register.
-pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
 const PAD_BIT: u32 = 1 << 28;
-
-/// A program of padding from outside of the rings that is under way: one per chunk at most.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PadWrite {
-    pub(crate) chunk: u32,
-    pub(crate) sector: u32,
-}
 
 /// The name of a ring's unit, and of its program.
 fn unit_id(ring: usize, unit: u32) -> u32 {
@@ -82,7 +73,7 @@ impl Ftl {
         if ring == GC && !self.gc_can_place_unit() {
             return false;
         }
-        if self.stream_blocked[stream] {
+        if self.programs.is_blocked(stream) {
             return false;
         }
         if self.rings[ring].units[unit as usize].state == UnitState::Filling
@@ -93,8 +84,8 @@ impl Ftl {
         let Some((line, chunk, sector)) = self.choose_placement(ring, stream) else {
             self.record_unplaced(ring);
             // If nothing is under way, what unblocks it is not foreseen here.
-            self.stream_blocked[stream] =
-                self.programs_in_flight > 0 && !self.gc_deferral.is_program_deferred();
+            let blocked = self.programs.total() > 0 && !self.gc_deferral.is_program_deferred();
+            self.programs.set_blocked(stream, blocked);
             return false;
         };
         let u = &self.rings[ring].units[unit as usize];
@@ -140,8 +131,7 @@ impl Ftl {
         }
         l.programs_in_flight += 1;
         l.max_seq = l.max_seq.max(sequence);
-        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] += 1;
-        self.programs_in_flight += 1;
+        self.programs.start(self.geometry.pu_of(chunk));
         self.stats.programs += 1;
         let op = OpToken::new(OpKind::Program, name);
         let ring = &self.rings[ring];
@@ -162,7 +152,7 @@ impl Ftl {
         let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
         let mut stuck = self.rings.iter().filter_map(WriteRing::pair_blocked_chunk).filter(waits);
         let still =
-            |chunk: &u32| !self.has_pad_in_flight(*chunk) && self.only_waits_for_pairs(*chunk);
+            |chunk: &u32| !self.programs.has_pad_on(*chunk) && self.only_waits_for_pairs(*chunk);
         let Some(chunk) = stuck.find(still) else { return false };
         let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
         let Some(open) = self.open_lines.iter_mut().flatten().find(has) else { return false };
@@ -172,8 +162,8 @@ impl Ftl {
             // What is kept for the last metadata comes when the other chunks are full. With little
             // left in them they are padded, else there will be none.
             if open.free_units <= open.members.len() as u32 {
-                let padded = &self.pads_in_flight;
-                let is_free = |chunk| padded.iter().all(|p| p.chunk != chunk);
+                let programs = &self.programs;
+                let is_free = |chunk| !programs.has_pad_on(chunk);
                 let Some(other) = open.other_writable_chunk(is_free) else { return false };
                 chunk = other;
             } else {
@@ -186,11 +176,6 @@ impl Ftl {
         (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
         self.pad_unit(now, line, chunk, sector, flash);
         true
-    }
-
-    /// Whether padding from outside of the rings is being programmed into a chunk.
-    fn has_pad_in_flight(&self, chunk: u32) -> bool {
-        self.pads_in_flight.iter().any(|p| p.chunk == chunk)
     }
 
     /// Whether every unit of a chunk that holds its slots is on the media.
@@ -216,15 +201,13 @@ impl Ftl {
         sector: u32,
         flash: &mut impl FlashBackend,
     ) {
-        assert!(!self.has_pad_in_flight(chunk), "chunk {chunk} is being padded already");
-        self.pads_in_flight.push(PadWrite { chunk, sector });
+        self.programs.add_pad(PadWrite { chunk, sector });
         let first_psn = self.geometry.first_sector_of(chunk) + sector;
         for psn in first_psn..first_psn + self.geometry.ws_opt {
             self.p2l.set(psn, None, false);
         }
         self.lines.lines[line as usize].programs_in_flight += 1;
-        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] += 1;
-        self.programs_in_flight += 1;
+        self.programs.start(self.geometry.pu_of(chunk));
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
@@ -263,7 +246,7 @@ impl Ftl {
         let streams = [stream, GC_COLD, MAP_PAGES, last];
         let (from, holds) = self.placement_budget(ring);
         if let Some(chunk) = self.rings[ring].oldest_unreadable_chunk() {
-            let free = self.programs_per_pu[self.geometry.pu_of(chunk) as usize] < PROGRAMS_PER_PU;
+            let free = self.programs.has_slot(self.geometry.pu_of(chunk));
             let at = self.lines.chunks[chunk as usize].member_index as usize;
             for stream in streams.into_iter().filter(|_| free) {
                 let mut open = self.open_lines[stream].iter_mut();
@@ -285,7 +268,7 @@ impl Ftl {
         if self.stripe_width() != WIDTH_UNLIMITED {
             let free = |chunk: &u32| {
                 let open = self.open_lines[stream].iter().flat_map(|o| &o.members);
-                self.programs_per_pu[self.geometry.pu_of(*chunk) as usize] < PROGRAMS_PER_PU
+                self.programs.has_slot(self.geometry.pu_of(*chunk))
                     && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
             };
             let laggard = self.rings[ring].unreadable_chunks(self.stripe_width()).find(free);
@@ -321,13 +304,13 @@ impl Ftl {
 
     /// A place in a line that holds units of the ring.
     fn place_on_retained_line(&mut self, from: PlacementBudget) -> Option<(u32, u32, u32)> {
-        let (width, busy) = (self.stripe_width(), &self.programs_per_pu);
+        let (width, busy) = (self.stripe_width(), &self.programs);
         for stream in 0..STREAM_COUNT {
             for open in self.open_lines[stream]
                 .iter_mut()
                 .filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT)
             {
-                let accepts = |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU;
+                let accepts = |pu: u32| busy.has_slot(pu);
                 if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
                     let line = open.line;
                     self.retire_full_open_lines(stream);
@@ -373,7 +356,7 @@ impl Ftl {
                     }
                     left += room;
                 }
-                if left > 0 && self.programs_in_flight > 0 {
+                if left > 0 && self.programs.total() > 0 {
                     return None;
                 }
             }
@@ -431,9 +414,8 @@ impl Ftl {
                 room += open.free_units;
                 continue;
             }
-            let (busy, yielding) = (&self.programs_per_pu, &self.gc_deferral);
-            let accepts =
-                |pu: u32| busy[pu as usize] < PROGRAMS_PER_PU && !yielding.should_avoid(pu);
+            let (busy, yielding) = (&self.programs, &self.gc_deferral);
+            let accepts = |pu: u32| busy.has_slot(pu) && !yielding.should_avoid(pu);
             if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
                 let line = open.line;
                 if open.free_units == 0 {
@@ -479,9 +461,7 @@ impl Ftl {
         let padding = name & PAD_BIT != 0;
         let (chunk, sector) = if padding {
             let chunk = name & !PAD_BIT;
-            let at = self.pads_in_flight.iter().position(|p| p.chunk == chunk);
-            let at = at.unwrap_or_else(|| panic!("no padding of chunk {chunk} is in flight"));
-            (chunk, self.pads_in_flight.swap_remove(at).sector)
+            (chunk, self.programs.take_pad(chunk))
         } else {
             let unit = self.unit_mut(name);
             assert!(
@@ -494,9 +474,7 @@ impl Ftl {
         };
         let line = self.lines.line_of[chunk as usize];
         self.lines.lines[line as usize].programs_in_flight -= 1;
-        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] -= 1;
-        self.programs_in_flight -= 1;
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.complete(self.geometry.pu_of(chunk));
         let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
         let mut rescued_from = line;
         if status.is_success() && !gone {

@@ -12,7 +12,6 @@
 //! written beside the number.
 
 use crate::Ftl;
-use crate::ftl::STREAM_COUNT;
 
 /// No limit but the line's: the number is the configured one.
 pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
@@ -43,7 +42,7 @@ impl Ftl {
             return Err(ActivePusError { requested: count, max: most });
         }
         self.active_pus = if count == 0 { most } else { count };
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.unblock();
         Ok(())
     }
 

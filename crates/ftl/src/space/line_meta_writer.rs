@@ -15,7 +15,6 @@ use nvme::Status;
 
 use crate::flash::OpKind;
 use crate::ftl::{GC, HOST, STREAM_COUNT};
-use crate::pipeline::dispatch::PROGRAMS_PER_PU;
 use crate::space::line_meta::{LineFooter, LineHeader, LineIdentity, footer_unit_location};
 use crate::space::lines::Footer;
 use crate::{BufferEntry, CapacityPlan, FlashBackend, Ftl, OpToken, WriteUnit};
@@ -137,8 +136,7 @@ impl Ftl {
         }
         self.line_meta_writer.writes[at] = Some(write);
         self.lines.lines[line as usize].programs_in_flight += 1;
-        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] += 1;
-        self.programs_in_flight += 1;
+        self.programs.start(self.geometry.pu_of(chunk));
         self.stats.programs += 1;
         match bytes {
             Some(_) => self.stats.metadata += u64::from(unit),
@@ -170,7 +168,7 @@ impl Ftl {
                 }
                 let (line, chunk, pu) = (open.line, open.members[0].chunk, open.members[0].pu);
                 let Some(at) = self.line_meta_writer.free_slot() else { return moved };
-                if self.programs_per_pu[pu as usize] >= PROGRAMS_PER_PU {
+                if !self.programs.has_slot(pu) {
                     continue;
                 }
                 let name = self.identity_of(line);
@@ -257,7 +255,7 @@ impl Ftl {
             let Some(at) = self.line_meta_writer.free_slot() else { break };
             let has_one = self.line_meta_writer.writes.iter().flatten();
             let has_one = has_one.map(|w| self.geometry.pu_of(w.chunk)).any(|p| p == pu);
-            if has_one || self.programs_per_pu[pu as usize] >= PROGRAMS_PER_PU {
+            if has_one || !self.programs.has_slot(pu) {
                 break;
             }
             let first = finish.next as usize * bytes_per_unit;
@@ -278,9 +276,7 @@ impl Ftl {
         let write = write.unwrap_or_else(|| panic!("no metadata program {at} is in flight"));
         let MetaWrite { line, chunk, sector } = write;
         self.lines.lines[line as usize].programs_in_flight -= 1;
-        self.programs_per_pu[self.geometry.pu_of(chunk) as usize] -= 1;
-        self.programs_in_flight -= 1;
-        self.stream_blocked = [false; STREAM_COUNT];
+        self.programs.complete(self.geometry.pu_of(chunk));
         if status.is_success() {
             self.lines.chunks[chunk as usize].on_programmed(sector + self.geometry.ws_opt);
         } else {

@@ -6,3 +6,4 @@ pub(crate) mod line_meta;
 pub(crate) mod line_meta_writer;
 pub(crate) mod lines;
 pub(crate) mod open_line;
+pub(crate) mod programs;

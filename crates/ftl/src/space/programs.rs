@@ -1,0 +1,150 @@
+//! [`ProgramsInFlight`]: programs in flight on lines, and what waits for one of them to complete.
+
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::ftl::STREAM_COUNT;
+
+/// Programs in flight per parallel unit at most: one in the array, one in the cache register. Padding
+/// that breaks a deadlock of paired pages comes on top.
+pub(crate) const PROGRAMS_PER_PU: u8 = 2;
+
+/// A program of padding that comes from no ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PadWrite {
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
+}
+
+/// Programs in flight on chunks of lines; the journal counts its own.
+///
+/// Invariants: the total is the sum over the parallel units; a chunk has one padding program at most.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgramsInFlight {
+    per_pu: Vec<u8>,
+    total: u32,
+    pads: Vec<PadWrite>,
+    /// Streams for which no location was found. Set until something completes that may make one.
+    blocked: [bool; STREAM_COUNT],
+}
+
+impl ProgramsInFlight {
+    /// No programs on flash with `pus` parallel units.
+    pub(crate) fn new(pus: u32) -> ProgramsInFlight {
+        ProgramsInFlight {
+            per_pu: vec![0; pus as usize],
+            total: 0,
+            pads: Vec::new(),
+            blocked: [false; STREAM_COUNT],
+        }
+    }
+
+    /// Counts a program that starts on a parallel unit.
+    #[inline]
+    pub(crate) fn start(&mut self, pu: u32) {
+        self.per_pu[pu as usize] += 1;
+        self.total += 1;
+    }
+
+    /// Counts a program that has completed on a parallel unit. All streams look for locations again.
+    ///
+    /// # Panics
+    /// If none is in flight there.
+    #[inline]
+    pub(crate) fn complete(&mut self, pu: u32) {
+        let on_pu = &mut self.per_pu[pu as usize];
+        assert!(*on_pu > 0, "no program is in flight on parallel unit {pu}");
+        *on_pu -= 1;
+        self.total -= 1;
+        self.unblock();
+    }
+
+    /// Returns how many programs are in flight.
+    #[inline]
+    pub(crate) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Whether a parallel unit takes another program.
+    #[inline]
+    pub(crate) fn has_slot(&self, pu: u32) -> bool {
+        self.per_pu[pu as usize] < PROGRAMS_PER_PU
+    }
+
+    /// Whether no location was found for a stream since something completed last.
+    #[inline]
+    pub(crate) fn is_blocked(&self, stream: usize) -> bool {
+        self.blocked[stream]
+    }
+
+    /// Records whether a stream need not look for a location before something completes.
+    #[inline]
+    pub(crate) fn set_blocked(&mut self, stream: usize, blocked: bool) {
+        self.blocked[stream] = blocked;
+    }
+
+    /// Has all streams look for locations again.
+    #[inline]
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = [false; STREAM_COUNT];
+    }
+
+    /// Records that padding is programmed into a chunk.
+    ///
+    /// # Panics
+    /// If the chunk has padding in flight already.
+    pub(crate) fn add_pad(&mut self, pad: PadWrite) {
+        assert!(!self.has_pad_on(pad.chunk), "chunk {} is being padded already", pad.chunk);
+        self.pads.push(pad);
+    }
+
+    /// Removes the padding of a chunk, whose program has completed, and returns its first sector.
+    ///
+    /// # Panics
+    /// If the chunk has none in flight.
+    pub(crate) fn take_pad(&mut self, chunk: u32) -> u32 {
+        let at = self.pads.iter().position(|p| p.chunk == chunk);
+        let at = at.unwrap_or_else(|| panic!("no padding of chunk {chunk} is in flight"));
+        self.pads.swap_remove(at).sector
+    }
+
+    /// Whether a chunk has padding in flight.
+    pub(crate) fn has_pad_on(&self, chunk: u32) -> bool {
+        self.pads.iter().any(|p| p.chunk == chunk)
+    }
+
+    /// Returns padding in flight.
+    pub(crate) fn pads(&self) -> &[PadWrite] {
+        &self.pads
+    }
+
+    /// Checks the counters against the programs counted by parallel unit.
+    pub(crate) fn check(&self, geometry: &FlashGeometry, on_pu: &[u32]) -> Result<(), Violation> {
+        let all: u32 = on_pu.iter().sum();
+        require_eq!(Space, "programs in flight", Subject::Part, all, self.total);
+        for (pu, (&expected, &found)) in (0..).zip(on_pu.iter().zip(&self.per_pu)) {
+            let subject = Subject::Pu(pu);
+            let found = u32::from(found);
+            require_eq!(Space, "programs in flight per parallel unit", subject, expected, found);
+            let pads = self.pads.iter().filter(|p| geometry.pu_of(p.chunk) == pu).count() as u32;
+            let most = u32::from(PROGRAMS_PER_PU) + pads;
+            require!(
+                expected <= most,
+                Space,
+                "a parallel unit has two programs at most, besides padding",
+                subject,
+                format_args!("at most {most}"),
+                expected
+            );
+        }
+        Ok(())
+    }
+
+    /// Counts a program that is not there, on a parallel unit or only in total.
+    #[cfg(test)]
+    pub(crate) fn break_count(&mut self, pu: Option<usize>) {
+        match pu {
+            Some(pu) => self.per_pu[pu] += 1,
+            None => self.total += 1,
+        }
+    }
+}
