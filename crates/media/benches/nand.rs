@@ -1,5 +1,5 @@
-//! What an operation costs the simulator, without errors and with. Every case reports the time of
-//! one operation.
+//! Costs of simulated operations, without errors and with. Every case reports the time of one
+//! operation.
 
 extern crate sluice_media as media;
 
@@ -48,7 +48,7 @@ fn fill(n: &mut Nand) {
     }
 }
 
-/// Random sectors, drawn beforehand.
+/// Returns random sectors, chosen before the measurement.
 fn sectors(n: &Nand) -> Vec<PhysSector> {
     let mut rng = rng::Rng::new(3);
     (0..1 << 16).map(|_| PhysSector(rng.below(n.layout().sector_count().into()) as u32)).collect()
@@ -111,7 +111,7 @@ fn program_that_may_fail(bencher: Bencher) {
     program(bencher, Nand::create(cfg).unwrap());
 }
 
-/// Records in an image too; data is not placed.
+/// The image stores records as well; no data is staged.
 #[divan::bench]
 fn program_image(bencher: Bencher) {
     let dir = tempfile::TempDir::new().unwrap();

@@ -5,7 +5,7 @@
 //! properties of its controller. Registers of 64 bits are accessed as two halves, the lower first,
 //! as [NVMe1.4 §3.1] allows.
 
-/// Offset of [`Capabilities`], CAP, 64 bits.
+/// Offset of [`Cap`], CAP, 64 bits.
 pub const CAP: usize = 0x00;
 /// Offset of the version, VS: major in bits 31:16, minor in bits 15:8.
 pub const VS: usize = 0x08;

@@ -1,5 +1,5 @@
-//! Entries and typed commands: where the bytes are, that nothing makes parsing panic, and that
-//! making and parsing are inverse.
+//! Entries and typed commands: byte positions, no panics in parsing, and parsing as the inverse of
+//! encoding.
 
 use proptest::prelude::*;
 use sluice_nvme::{
@@ -91,7 +91,7 @@ fn malformed_io_entries_get_the_status_that_says_why() {
     );
     let directive = |s: &mut Sqe| *s = Sqe { opcode: 1, cdw12: (1 << 20).into(), ..*s };
     assert_eq!(of(directive), Status::INVALID_FIELD);
-    // Room for three dwords, but a descriptor has four; and a query for nothing.
+    // A buffer of three dwords, although a descriptor has four; and an empty query.
     let short = |s: &mut Sqe| *s = Sqe { opcode: 0x86, cdw12: 2.into(), cdw13: 1.into(), ..*s };
     assert_eq!(of(short), Status::INVALID_FIELD);
     assert_eq!(of(|s| *s = Sqe { opcode: 0x86, cdw12: 3.into(), ..*s }), Status::INVALID_FIELD);
@@ -225,7 +225,7 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
     ]
 }
 
-/// Entries that are mostly known commands with any field at all.
+/// Entries that are mostly known commands with random fields.
 fn any_entry() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         any::<u8>(),
@@ -244,7 +244,7 @@ proptest! {
     #[test]
     fn no_entry_makes_parsing_panic(sqe in any_entry()) {
         let _ = format!("{sqe:?}");
-        // What parses can be made again, and parses to the same.
+        // A parsed command can be encoded, and parsed again with an equal result.
         if let Ok(command) = IoCommand::parse(&sqe) {
             let made = command.to_sqe(sqe.nsid.get());
             prop_assert_eq!(IoCommand::parse(&made), Ok(command));

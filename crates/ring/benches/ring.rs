@@ -1,5 +1,5 @@
-//! What the rings cost per command, both ends: on one thread in batches, on two threads spinning,
-//! and what copying as many bytes costs.
+//! Costs of the rings per command, both ends: on one thread in batches, on two spinning threads,
+//! and the cost of copying as many bytes.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn main() {
 }
 
 const DEPTH: u16 = 256;
-/// Batches per measurement: one takes less than the timer can tell.
+/// Batches per measurement: one is too short for the timer.
 const BATCHES: u32 = 1000;
 /// Commands of a measurement with two threads.
 const COMMANDS: u64 = 100_000;
@@ -69,7 +69,7 @@ impl Host {
         reaped
     }
 
-    /// `count` commands, at most `depth` of them outstanding.
+    /// Executes `count` commands, at most `depth` of them in flight.
     fn drive_through(&mut self, count: u64, depth: u64) {
         let (mut sent, mut done) = (0, 0);
         while done < count {
@@ -103,7 +103,7 @@ impl Drive {
     }
 }
 
-/// Batches of `batch` commands there and back, both ends on one thread.
+/// Sends batches of `batch` commands and their completions, both ends on one thread.
 #[divan::bench(args = [1, 8, 32])]
 fn one_thread(bencher: Bencher<'_, '_>, batch: u16) {
     let (mut host, mut drive) = both_sides();
@@ -117,7 +117,7 @@ fn one_thread(bencher: Bencher<'_, '_>, batch: u16) {
     });
 }
 
-/// Host and drive on a thread each, `depth` commands outstanding.
+/// Host and drive on one thread each, with `depth` commands in flight.
 #[divan::bench(args = [1, 32, 128])]
 fn two_threads(bencher: Bencher<'_, '_>, depth: u64) {
     let (mut host, mut drive) = both_sides();
@@ -137,7 +137,7 @@ fn two_threads(bencher: Bencher<'_, '_>, depth: u64) {
     });
 }
 
-/// Copying an entry of 64 bytes and one of 16: what no ring can do without.
+/// Copies an entry of 64 bytes and one of 16, which is the minimum cost of any ring.
 #[divan::bench(args = [1, 8, 32])]
 fn copies(bencher: Bencher<'_, '_>, batch: usize) {
     let mut entries = vec![[0u8; 64]; DEPTH.into()];

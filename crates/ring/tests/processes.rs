@@ -1,7 +1,7 @@
-//! A port whose ends are in two processes: commands and data go both ways, both sides sleep and are
-//! woken, and memory is given back when the host dies.
+//! A port between two processes: commands and data in both directions, sleeping and waking on both
+//! sides, and the release of memory when the host dies.
 
-// Under the name that those have for it who use it: `common` is theirs, too.
+// The crate has the name that its users give it, because `common` is shared with them.
 extern crate sluice_ring as ring;
 
 mod common;
@@ -28,12 +28,12 @@ fn child() {
             common::send(std::io::stdin(), common::kind::NOTE, b"here", &[]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
-        // Run as a test among others: there is no other process.
+        // Started as a normal test: there is no other process.
         _ => {}
     }
 }
 
-/// One command at a time, whose data is a counter; sleeps until each completes.
+/// Sends one command at a time, whose data is a counter, and sleeps until each completes.
 fn ping() {
     let port = common::join();
     let parker = Parker::new().unwrap();
@@ -69,14 +69,14 @@ fn ping() {
     }
 }
 
-/// Sleeps until it is woken, not until it gives up.
+/// Parks until it is woken, without a time-out.
 fn park(parker: &Parker) {
     let before = std::time::Instant::now();
     parker.park(&[], Nanos::from_secs(20)).unwrap();
     assert!(before.elapsed().as_secs() < 19, "nobody wakes us");
 }
 
-/// Registers more than it may.
+/// Registers more memory than its limits allow.
 fn register() {
     let port = common::join();
     let registered =
@@ -153,11 +153,11 @@ fn a_host_that_dies_leaves_nothing() {
         child.kill().unwrap();
         assert!(common::receive(&socket).is_none(), "the socket says so");
         child.wait().unwrap();
-        // Whatever it left in flight does not block, and is swallowed.
+        // Interrupts to a dead host do not block, and are discarded.
         (0..1_000).for_each(|_| port.interrupt(0));
         parker.unpark();
     }
-    // Those of tests that run beside this one aside.
+    // Concurrent tests open descriptors of their own.
     assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
 }
 
@@ -183,7 +183,7 @@ fn parts_that_do_not_fit_are_refused() {
             .map(drop)
     };
     assert!(join(&[]).is_ok());
-    // Doorbells that can only be read, registers where doorbells belong, a socket as memory.
+    // A read-only doorbell memory, registers in place of doorbells, a socket in place of memory.
     for swap in [(0, 1), (1, 2), (2, 3), (0, 4)] {
         assert!(join(&[swap]).is_err(), "{swap:?}");
     }
@@ -210,7 +210,7 @@ fn the_drives_side_shows_and_the_hosts_side_sees() {
     let last = 2 * usize::from(MAX_QUEUES) * DOORBELL_STRIDE - DOORBELL_STRIDE;
     host.doorbells().atomic_u32(last).store(9, std::sync::atomic::Ordering::Release);
     assert_eq!(drive.doorbells().atomic_u32(last).load(std::sync::atomic::Ordering::Acquire), 9);
-    // Vectors: moved from one runner to another, and the drive's going away is heard.
+    // Vectors: rebound from one runner to another, and woken when the drive closes the port.
     let (one, two) = (Parker::new().unwrap(), Parker::new().unwrap());
     host.set_vector(3, one.waker()).unwrap();
     host.set_vector(3, two.waker()).unwrap();

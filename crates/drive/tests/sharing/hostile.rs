@@ -201,7 +201,7 @@ impl Model {
     }
 }
 
-/// On an idle drive: only the drive's own work for each host costs time.
+/// On a null drive, which has no media: hosts compete only for the work of the controller.
 #[test]
 fn a_hostile_host_costs_others_no_time() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! What goes wrong by itself and on cue.
+//! Random and injected faults.
 
 use media::{
     ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig, Operation,
@@ -9,7 +9,7 @@ use crate::fixture::{config, erase, nand, program, program_all, verify};
 
 const C: ChunkIndex = ChunkIndex(7);
 
-/// Many chunks and no data.
+/// A medium with many chunks, which stores no data.
 fn many() -> NandConfig {
     let mut cfg = config();
     cfg.geometry.chunks = 2000;
@@ -17,7 +17,7 @@ fn many() -> NandConfig {
     cfg
 }
 
-/// Whether `n` of `of` is what a probability `p` gives, within five standard deviations.
+/// Whether `n` of `of` agrees with a probability `p`, within five standard deviations.
 fn is_about(n: u64, of: u64, p: f64) -> bool {
     let (mean, deviation) = (of as f64 * p, (of as f64 * p * (1.0 - p)).sqrt());
     (n as f64 - mean).abs() <= 5.0 * deviation
@@ -230,7 +230,8 @@ fn faults_of_things_that_do_not_exist_are_refused() {
 
 #[test]
 fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
-    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which 30 are corrected.
+    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which ECC corrects
+    // 30.
     let mut cfg = many();
     cfg.geometry.sector_bytes = 4096;
     cfg.geometry.page_bytes = 8192;
@@ -277,7 +278,8 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
 
 #[test]
 fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
-    // 32768 bits per sector, mean 56 errors, 40 corrected: most reads need a repetition, some two.
+    // 32768 bits per sector, mean 56 errors, of which ECC corrects 40: most reads need one retry,
+    // some two.
     let mut cfg = many();
     (cfg.geometry.chunks, cfg.geometry.sector_bytes, cfg.geometry.page_bytes) = (6, 4096, 8192);
     cfg.errors.rber = 56.0 / 32768.0;
@@ -310,14 +312,14 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
                 let short = n.check_read_within(psn, needs - 1).unwrap_err();
                 assert!(matches!(short, MediaError::Uncorrectable { .. }), "{short}");
             }
-            // Without repetitions, the same cells fail at once.
+            // Without retries, the same cells fail at once.
             assert_eq!(none.retries_needed(psn), 0);
             assert_eq!(none.check_read(psn).is_ok(), needs == 0);
         }
     }
     assert!(seen[0] > 0 && seen[1] > 500 && seen[2] > 0, "{seen:?}");
     assert_eq!(n.stats().retried_reads, 2 * (seen[1] + seen[2] + seen[3]));
-    // What repetitions do not help: lost data takes them all, what is not there takes none.
+    // Uncorrectable data takes all retries; an unwritten sector takes none.
     let lost = n.layout().psn(C, 0);
     n.inject(InjectedFault::Uncorrectable { psn: lost }).unwrap();
     assert_eq!(n.retries_needed(lost), 3);

@@ -1,4 +1,4 @@
-//! A small medium and what the tests do with it.
+//! A small medium, and helper functions of the tests.
 
 use clock::Nanos;
 use media::{
@@ -34,7 +34,7 @@ pub(crate) fn nand() -> Nand {
     Nand::create(config()).unwrap()
 }
 
-/// Places the data of generation `stamp` in every sector of a unit.
+/// Stages the data of generation `stamp` in every sector of a unit.
 pub(crate) fn stage(
     nand: &mut Nand,
     chunk: ChunkIndex,

@@ -1,4 +1,4 @@
-//! Image files: what survives, what is refused and left alone, and full disks.
+//! Image files: persistence, refused files that must not change, and full disks.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -52,7 +52,7 @@ fn everything_survives_a_restart() {
     let before: Vec<_> = n.chunks().collect();
     drop(n);
 
-    // Another seed in the configuration changes nothing: weak cells are the medium's.
+    // Another seed in the configuration has no effect: the medium keeps its weak cells.
     let mut n = Nand::open(NandConfig { seed: 6, ..cfg.clone() }).unwrap();
     assert_eq!(n.chunks().collect::<Vec<_>>(), before);
     assert_eq!(n.config().seed, 5);
@@ -90,7 +90,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
         assert_eq!(n.chunk_info(C).unwrap().write_pointer, 8);
         let psn = n.layout().psn(ChunkIndex(0), 5);
         assert!(matches!(n.check_read(psn), Err(MediaError::EraseInterrupted { .. })));
-        // The second time, it was resolved in the image.
+        // At the second open, the image already contains the resolved state.
     }
     let mut n = Nand::open(image_config(&path)).unwrap();
     erase(&mut n, C).unwrap();
@@ -100,8 +100,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     stage(&mut n, C, 6, 2).unwrap();
     n.begin_program(C, 6).unwrap();
     drop(n);
-    // The mark from before the erase is not taken for one of now, by whoever resolves the cut and
-    // by whoever comes after.
+    // A mark from before the erase is ignored, both when the power cut is resolved and later.
     for _ in 0..2 {
         let mut n = Nand::open(image_config(&path)).unwrap();
         let psn = n.layout().psn(C, 5);
@@ -132,7 +131,7 @@ fn an_image_is_sparse_and_shrinks_again() {
     program_all(&mut n, C, 2);
 }
 
-/// `docs/format/image.md`, byte by byte: what this writes, later versions must read.
+/// Compares a file with `docs/format/image.md` byte by byte: later versions must read it.
 #[test]
 fn the_byte_map_is_the_documented_one() {
     let (_dir, path) = temp_image();
@@ -171,13 +170,14 @@ fn the_byte_map_is_the_documented_one() {
     media::check_pattern(9 << 32 | first as u64, sector).unwrap();
 }
 
-/// Everything about a file that refusing it must not change.
+/// Returns everything about a file that a refusal must not change.
 fn fingerprint(path: &Path) -> (Vec<u8>, i64, i64) {
     let meta = fs::metadata(path).unwrap();
     (fs::read(path).unwrap(), meta.mtime(), meta.mtime_nsec())
 }
 
-/// Opens what must be refused, every way there is, and checks that the file is unharmed.
+/// Opens an image that must be refused, with every open function, and checks that the file did not
+/// change.
 fn expect_refused(cfg: &NandConfig, path: &Path) -> OpenError {
     let before = fingerprint(path);
     Nand::create(cfg.clone()).unwrap_err();
@@ -337,11 +337,11 @@ fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
     verify(&mut n, psn, 1).unwrap();
 }
 
-/// A small file system in memory, unmounted at the end.
+/// A small in-memory file system, unmounted when it is dropped.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None` where this process may not mount.
+    /// Mounts the file system; `None` if this process is not allowed to.
     fn mount(bytes: u64) -> Option<SmallDisk> {
         let dir = TempDir::new().unwrap();
         let mounted = Command::new("mount")
@@ -362,7 +362,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_host_disk_is_an_error_and_never_a_signal() {
     let Some(disk) = SmallDisk::mount(1 << 20) else {
-        // The refused reservation above takes the same path.
+        // Mounting is not allowed; the refused allocation above tests the same path.
         testkit::skip!("no file system may be mounted here");
         return;
     };
@@ -405,7 +405,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
         }
     }
     drop(n);
-    // No room for the tables: nothing is left behind.
+    // No space for the tables: no file remains.
     fs::remove_file(&path).unwrap();
     fs::write(disk.0.path().join("filler"), vec![1; (1 << 20) - (4 << 12)]).unwrap();
     cfg.geometry.pages = 1 << 14;
@@ -427,7 +427,7 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     let blocks = fs::metadata(&path).unwrap().blocks();
 
     let over = |path: &Path| NandConfig { data: DataStore::Overlay(path.into()), ..config() };
-    // Two at once, and no permission to write is needed.
+    // Two overlays at once, without write permission.
     let mut permissions = fs::metadata(&path).unwrap().permissions();
     permissions.set_readonly(true);
     fs::set_permissions(&path, permissions).unwrap();
@@ -458,7 +458,8 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     assert_eq!(fs::metadata(&path).unwrap().blocks(), blocks);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 
-    // An image in use is refused, not disturbed; a medium without an image is fresh, and makes none.
+    // An image in use is refused and not changed; a medium without an image is fresh, and creates
+    // none.
     let mut permissions = fs::metadata(&path).unwrap().permissions();
     #[expect(clippy::permissions_set_readonly_false, reason = "a file of this test's own")]
     permissions.set_readonly(false);

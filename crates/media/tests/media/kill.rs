@@ -1,4 +1,4 @@
-//! `kill -9` of a process that has an image open is a power cut.
+//! A `kill -9` of a process with an open image has the effect of a power cut.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -16,13 +16,12 @@ fn image_config(path: PathBuf) -> NandConfig {
     NandConfig { data: DataStore::File(path), ..config() }
 }
 
-/// The generation that a chunk has after so many erases.
+/// Returns the generation of a chunk after a number of erases.
 fn stamp(wear: u32) -> u64 {
     u64::from(wear) + 1
 }
 
-/// What the child does until it is killed: programs and erases chunks at random, and says so after
-/// each operation.
+/// The child: programs and erases chunks at random until it is killed, and reports each operation.
 #[test]
 #[ignore = "the child of the test below"]
 fn child() {
@@ -36,7 +35,7 @@ fn child() {
         let chunk = ChunkIndex(rng.below(u64::from(n.layout().chunk_count())) as u32);
         let info = n.chunk_info(chunk).unwrap();
         let line = if info.state == ChunkState::Closed {
-            // Said beforehand: from now on what the chunk held may be gone.
+            // Reported before the erase: the contents of the chunk may be lost from now on.
             out.write_all(format!("E {} {}\n", chunk.0, info.wear + 1).as_bytes()).unwrap();
             n.begin_erase(chunk).unwrap();
             std::thread::yield_now();
@@ -48,7 +47,7 @@ fn child() {
             n.begin_program(chunk, unit).unwrap();
             std::thread::yield_now();
             n.complete_program(chunk, unit).unwrap();
-            // Said in one write, of which a pipe takes all or nothing.
+            // One write per report, which a pipe accepts entirely or not at all.
             format!("P {} {} {}\n", chunk.0, info.wear, unit)
         };
         out.write_all(line.as_bytes()).unwrap();
@@ -64,7 +63,7 @@ fn a_kill_is_a_power_cut() {
         (n.layout().chunk_count(), n.layout().units_per_chunk(), n.layout().write_unit());
     drop(n);
     let mut torn_units = 0;
-    // By chunk: wear, and units that the child said were programmed at that wear.
+    // Per chunk: wear, and the number of units that the child reported as programmed at that wear.
     let mut said = vec![(0u32, 0u32); chunks as usize];
     for round in 0..30u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -96,7 +95,7 @@ fn a_kill_is_a_power_cut() {
         for chunk in (0..chunks).map(ChunkIndex) {
             let info = n.chunk_info(chunk).unwrap();
             let (wear, programmed) = said[chunk.0 as usize];
-            // An erase that was announced may not have begun.
+            // A reported erase may not have begun.
             let erase_pending = programmed == 0 && info.wear + 1 == wear;
             assert!(info.wear == wear || erase_pending, "{chunk}: {info:?}, said {wear}");
             if info.wear == wear {

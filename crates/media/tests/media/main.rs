@@ -1,4 +1,4 @@
-//! The medium against its rules, through its public interface only.
+//! Tests of the medium through its public interface.
 
 extern crate sluice_media as media;
 

@@ -1,4 +1,4 @@
-//! Random operations against a model that is slow and obvious.
+//! Random operations against a simple, slow model.
 
 use media::{
     CellType, ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
@@ -10,7 +10,7 @@ use crate::fixture::{config, stage, verify};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Stage and begin, at the write pointer or off by some units.
+    /// Stages and begins a program, at the write pointer or some units off.
     Begin {
         chunk: u32,
         off: i32,
@@ -308,7 +308,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
             }
             Step::Release => n.release_free().unwrap(),
         }
-        // Nothing of an earlier state is left in the counters that the model does not know.
+        // The counters that the model does not track contain nothing of an earlier state.
         assert!(n.stats().wear.max < 1000);
     }
     check(&mut n, &cfg, &model);

@@ -1,4 +1,4 @@
-//! Program, erase and read in order and out of order; pairing; bytes in and out.
+//! Program, erase and read in order and out of order; paired pages; data in and out.
 
 use media::{
     CellType, ChunkIndex, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation,
@@ -313,7 +313,7 @@ fn impossible_media_are_refused() {
     let mut cfg = config();
     cfg.geometry.planes = 0;
     assert!(matches!(Nand::create(cfg), Err(media::OpenError::Geometry(_))));
-    // Products beyond 64 bits are as impossible as those beyond the limit.
+    // Products beyond 64 bits are refused like those beyond the limit.
     let huge: [fn(&mut media::NandGeometry); 3] = [
         |g| (g.pages, g.planes) = (u32::MAX - 1, u32::MAX),
         |g| (g.pages, g.planes, g.page_bytes) = (u32::MAX - 1, u32::MAX, 1 << 31),

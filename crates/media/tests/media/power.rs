@@ -74,7 +74,7 @@ fn a_chunk_can_be_torn_again_and_again() {
         let psn = n.layout().psn(C, sector);
         assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
     }
-    // Its neighbours' marks are their own.
+    // The marks of neighboring chunks are independent.
     program_all(&mut n, ChunkIndex(6), 1);
     program_all(&mut n, ChunkIndex(8), 1);
     for chunk in [6, 8] {

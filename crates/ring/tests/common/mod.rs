@@ -1,5 +1,5 @@
-//! A port between two processes, for tests: this test binary runs itself as the other process, with
-//! a socket as its standard input; parts of ports and memory travel through that.
+//! A port between two processes, for tests. The test binary runs itself as the other process, with
+//! a socket as its standard input; port descriptors and memory are sent over that socket.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,19 +14,19 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// Says to the binary that it is the other process, and what it is to do.
+/// Environment variable that tells the binary that it is the other process, and its role.
 pub const ROLE: &str = "SLUICE_SHARED_PORT_ROLE";
 
-/// Descriptors of one message at most.
+/// Maximum number of descriptors per message.
 const DESCRIPTORS: usize = PortDescriptor::MAX_DESCRIPTORS;
 
-/// What the first byte of a message says.
+/// Values of a message's first byte.
 pub mod kind {
     pub const PORT: u8 = b'P';
     pub const MEMORY: u8 = b'M';
     pub const DONE: u8 = b'D';
     pub const REFUSED: u8 = b'R';
-    /// For the tests themselves.
+    /// A message of the test itself.
     pub const NOTE: u8 = b'N';
 }
 
@@ -42,7 +42,7 @@ pub fn send(socket: impl AsFd, kind: u8, bytes: &[u8], fds: &[OwnedFd]) -> io::R
     Ok(())
 }
 
-/// A message; `None` when the other process is gone.
+/// Receives a message; `None` if the other process is gone.
 pub fn receive(socket: impl AsFd) -> Option<(u8, Vec<u8>, Vec<OwnedFd>)> {
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -60,7 +60,8 @@ pub fn receive(socket: impl AsFd) -> Option<(u8, Vec<u8>, Vec<OwnedFd>)> {
     Some((*kind, rest.to_vec(), fds))
 }
 
-/// Runs the test `child` of this binary as another process, which has the other end of the socket.
+/// Runs the test `child` of this binary as another process, which holds the other end of the
+/// socket.
 pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>) {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -80,13 +81,13 @@ pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>
     (child, Arc::new(ours))
 }
 
-/// Gives the host's process its port.
+/// Sends the host's process its port.
 pub fn send_port(socket: impl AsFd, port: &Port) {
     let (header, fds) = port.take_descriptor().unwrap().into_message();
     send(socket, kind::PORT, &header, &fds).unwrap();
 }
 
-/// Takes in the memory that the host registers, until it is gone. Returns its other messages.
+/// Registers the memory that the host sends, until it is gone. Passes its other messages to `note`.
 pub fn serve(socket: impl AsFd, port: &Port, mut note: impl FnMut(&[u8])) {
     while let Some((kind, bytes, mut fds)) = receive(&socket) {
         if kind != kind::MEMORY {
@@ -105,7 +106,7 @@ pub fn serve(socket: impl AsFd, port: &Port, mut note: impl FnMut(&[u8])) {
     }
 }
 
-/// Hands the host's memory over.
+/// Exports the host's registrations over the socket.
 #[derive(Debug)]
 struct SocketExporter(Mutex<()>);
 
@@ -122,7 +123,7 @@ impl RegistrationExporter for SocketExporter {
     }
 }
 
-/// The port of this process, which is a host's.
+/// Joins the port of this process, which is a host.
 pub fn join() -> Arc<Port> {
     let (kind, header, fds) = receive(io::stdin()).unwrap();
     assert_eq!(kind, kind::PORT);

@@ -1,7 +1,7 @@
-//! [`Choices`]: what a test that does anything decides by: a seed, or the bytes of a fuzzer.
+//! [`Choices`]: the source of a random test's choices: a seed, or the bytes of a fuzzer.
 //!
-//! Guarantee: the same seed or bytes make the same choices. A test takes `Choices` where it would take a
-//! generator, and is a fuzz target without another line (`fuzz/`).
+//! Invariant: equal seeds or bytes give equal choices. A test that takes `Choices` instead of a
+//! generator is a fuzz target without further code (`fuzz/`).
 #![allow(dead_code, unreachable_pub, reason = "every test uses its own part")]
 
 use rng::Rng;
@@ -11,22 +11,23 @@ use rng::Rng;
 pub enum Choices {
     /// A generator; it never ends.
     Seeded(Rng),
-    /// Bytes, and how many of them have been used. After the last of them every choice is 0.
+    /// Bytes, and the number of bytes used. After the last one, every choice is 0.
     Bytes(Vec<u8>, usize),
 }
 
 impl Choices {
-    /// By a seed.
+    /// Creates choices from a seed.
     pub fn seeded(seed: u64) -> Choices {
         Choices::Seeded(Rng::new(seed))
     }
 
-    /// By bytes: few for a choice between few, so that a fuzzer that changes one changes one choice.
+    /// Creates choices from bytes. A choice between few values uses few bytes, so that a changed
+    /// byte changes one choice.
     pub fn of(bytes: &[u8]) -> Choices {
         Choices::Bytes(bytes.to_vec(), 0)
     }
 
-    /// Whether nothing is left to choose by.
+    /// Whether all bytes are used.
     pub fn is_over(&self) -> bool {
         matches!(self, Choices::Bytes(bytes, used) if *used >= bytes.len())
     }
@@ -45,12 +46,12 @@ impl Choices {
         }
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn next_u64(&mut self) -> u64 {
         self.take(8)
     }
 
-    /// A number below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         match self {
             Choices::Seeded(rng) => rng.below(n),
@@ -61,7 +62,7 @@ impl Choices {
         }
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, p: f64) -> bool {
         match self {
             Choices::Seeded(rng) => rng.chance(p),
@@ -70,7 +71,7 @@ impl Choices {
     }
 }
 
-/// The seed of a test: `SLUICE_SEED`, or 1.
+/// Returns the seed of a test: `SLUICE_SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
