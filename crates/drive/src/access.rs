@@ -69,7 +69,7 @@ pub struct AccessPolicy {
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The requested part is not a part of the drive.
-    #[error("{part:?} is no part of a drive with {what}")]
+    #[error("{part:?} does not fit a drive with {what}")]
     Scope {
         /// The requested part.
         part: AccessScope,
@@ -77,13 +77,13 @@ pub enum AttachError {
         what: String,
     },
     /// A limit is too small for the host to execute any command.
-    #[error("a host needs {what}")]
+    #[error("the access policy must allow {what}")]
     Limit {
-        /// The minimum that the limit must allow.
+        /// The resource that the policy must allow.
         what: &'static str,
     },
     /// The given port is the host's side of a port, or is already attached.
-    #[error("the port is not a drive's, or is attached to one")]
+    #[error("the port is the host's side of a port, or is attached already")]
     Port,
     /// The Geometry command cannot represent the geometry for this host.
     #[error(transparent)]

@@ -196,11 +196,11 @@ fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<
     for (what, at) in [("bytes", 16), ("identity", 24)] {
         if word(found, at) != word(wanted, at) {
             let (has, wants) = (word(found, at), word(wanted, at));
-            return Err(format!("its {what} is {has}, and {wants} is asked for"));
+            return Err(format!("its {what} is {has}, but the drive needs {wants}"));
         }
     }
     if half(found, 12) != half(wanted, 12) {
-        return Err("it is of another kind (1 controller memory buffer, 2 dual map)".into());
+        return Err("it is of another kind (1 controller memory buffer, 2 device L2P)".into());
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ pub enum MediaError {
         doing: Operation,
     },
     /// An operation is in progress in the chunk.
-    #[error("{doing} of {chunk} while its {with} is under way")]
+    #[error("{doing} of {chunk} while its {with} is in progress")]
     Busy {
         /// The chunk.
         chunk: ChunkIndex,
@@ -149,7 +149,7 @@ pub enum MediaError {
         free: u32,
     },
     /// Completion of an operation that was not begun.
-    #[error("end of a {doing} of {chunk} that is not under way")]
+    #[error("completion of a {doing} of {chunk} that was not begun")]
     NotBegun {
         /// The chunk.
         chunk: ChunkIndex,
@@ -172,14 +172,14 @@ pub enum MediaError {
     },
     /// The file system of the image file has no space for the chunk. The medium did not change; the
     /// operation can be repeated when there is space.
-    #[error("the image file's disk has no room for {chunk}: free some space there")]
+    #[error("the image file's disk is full: free some space for {chunk}")]
     HostDiskFull {
         /// The chunk.
         chunk: ChunkIndex,
     },
     /// The file system of the image file could not allocate space for the chunk, for another
     /// reason.
-    #[error("the image file's disk failed to make room for {chunk}: error {errno}")]
+    #[error("cannot allocate space for {chunk} in the image file: error {errno}")]
     HostDisk {
         /// The chunk.
         chunk: ChunkIndex,

@@ -98,7 +98,7 @@ pub enum OpenError {
     },
     /// The header is damaged.
     #[error(
-        "image {}: the header is damaged (CRC32C {found:#010x}, and its bytes have {computed:#010x})",
+        "image {}: the header is damaged (CRC32C is {found:#010x}, but {computed:#010x} was computed)",
         path.display()
     )]
     Checksum {
@@ -111,7 +111,7 @@ pub enum OpenError {
     },
     /// The image belongs to another medium.
     #[error(
-        "image {} is of another medium: its {what} is {found}, and {wanted} is asked for",
+        "image {} is of another medium: its {what} is {found}, but the configuration needs {wanted}",
         path.display()
     )]
     Differs {

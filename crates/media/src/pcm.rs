@@ -32,14 +32,14 @@ pub enum PcmError {
         bytes: u64,
     },
     /// The file system of the image file has no space. Nothing was written.
-    #[error("the image file's disk has no room for byte {offset}: free some space there")]
+    #[error("the image file's disk is full: free some space for byte {offset}")]
     HostDiskFull {
         /// First byte without space.
         offset: u64,
     },
     /// The file system of the image file could not allocate space, for another reason. Nothing was
     /// written.
-    #[error("the image file's disk failed to make room for byte {offset}: error {errno}")]
+    #[error("cannot allocate space for byte {offset} in the image file: error {errno}")]
     HostDisk {
         /// First byte without space.
         offset: u64,

@@ -63,7 +63,7 @@ pub enum GeometryError {
     /// The fields of an address need more than 64 bits.
     #[error(
         "an address needs {bits} bits (groups, PUs, chunks and sectors, each rounded up to a \
-         power of two), but there are 64"
+         power of two), but has only 64"
     )]
     TooManyBits {
         /// Number of bits needed.

@@ -113,7 +113,7 @@ pub enum RegisterError {
     #[error("all memory registrations of this port are in use")]
     Full,
     /// The region exceeds the maximum size of a registration.
-    #[error("a region of {len} bytes is over the {max_bytes} that one registration can name")]
+    #[error("a region of {len} bytes exceeds the maximum of {max_bytes} per registration")]
     TooLong {
         /// Size in bytes.
         len: usize,
@@ -141,7 +141,7 @@ pub enum RegisterError {
         kind: io::ErrorKind,
     },
     /// The memory that a real controller needs is not available.
-    #[error("no memory for {len} bytes that the controller reaches: {kind}{remediation}")]
+    #[error("no memory for {len} bytes that the controller can access: {kind}{remediation}")]
     Reachable {
         /// Size in bytes.
         len: usize,
@@ -154,19 +154,19 @@ pub enum RegisterError {
     #[error("the drive is in another process: only shared memory can be registered with it")]
     NotShared,
     /// The region could not be sent to the other process.
-    #[error("handing memory over to the drive's process: {kind}")]
+    #[error("cannot send memory to the drive's process: {kind}")]
     Export {
         /// The kind of the error.
         kind: io::ErrorKind,
     },
     /// The registration index is out of range or in use.
-    #[error("memory registration {slot} is in use, or past the last")]
+    #[error("memory registration {slot} is in use or out of range")]
     Slot {
         /// The index.
         slot: usize,
     },
     /// The host has reached its registration limit.
-    #[error("a host may register {regions} regions of {bytes} bytes together")]
+    #[error("the host has reached its limit of {regions} regions and {bytes} bytes")]
     Limit {
         /// Maximum number of regions.
         regions: usize,

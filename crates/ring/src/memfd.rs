@@ -27,7 +27,7 @@ pub enum SharedMemoryError {
     #[error("the descriptor is not of memory (memfd) that is sealed against shrinking")]
     NotSealed,
     /// The file is on `hugetlbfs`, whose pages can run out.
-    #[error("memory on pages of hugetlbfs: they can be taken away by punching holes")]
+    #[error("the memory is on hugetlbfs, whose pages another process can remove: use a memfd")]
     HugePages,
     /// The memory is empty, or exceeds the limit.
     #[error("memory of {bytes} bytes, where 1 to {max_bytes} are allowed")]

@@ -332,7 +332,7 @@ impl Port {
     pub fn set_register(&self, offset: usize, value: u32) {
         match &self.registers {
             Registers::Owned(region) => region.atomic_u32(offset).store(value, Ordering::Release),
-            Registers::ReadOnly(_) => panic!("a host sets no controller register ({offset:#x})"),
+            Registers::ReadOnly(_) => panic!("the host cannot set controller register {offset:#x}"),
         }
     }
 

@@ -36,7 +36,7 @@ pub struct PortDescriptor {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The header has another version, or does not belong to a port.
-    #[error("these are not the parts of a port of version {VERSION}: {header:02x?}")]
+    #[error("the message is not the descriptor of a port of version {VERSION}: {header:02x?}")]
     Header {
         /// The received header.
         header: [u8; PortDescriptor::HEADER_BYTES],

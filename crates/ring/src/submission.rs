@@ -123,7 +123,7 @@ pub struct SqConsumer {
 /// The error for a tail outside the ring ([NVMe1.4 §5.2]: error event *invalid doorbell write
 /// value*). The drive fetches nothing more from the queue until it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("queue {qid}: doorbell value {value} is outside of a ring of {depth}")]
+#[error("queue {qid}: doorbell value {value} is outside a ring of {depth} entries")]
 pub struct InvalidDoorbell {
     /// Identifier of the queue.
     pub qid: u16,

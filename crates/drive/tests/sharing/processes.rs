@@ -146,7 +146,7 @@ fn write() {
             socket::send(std::io::stdin(), kind::NOTE, b"begun", &[]).unwrap();
         }
     }
-    // Nobody killed it: it goes round until somebody does.
+    // Wait to be killed.
     loop {
         std::thread::sleep(Duration::from_millis(1));
     }
