@@ -16,7 +16,7 @@ fn main() {
     divan::main();
 }
 
-/// The drive of the LightNVM paper with fewer blocks; `data` is where its sectors are kept.
+/// Returns the drive of [LightNVM17 §5] with fewer blocks; `data` is the storage of its sectors.
 fn config(data: DataStore, chunks: u32) -> NandConfig {
     NandConfig {
         geometry: NandGeometry {
