@@ -1,22 +1,22 @@
-//! Instructions of user-level I/O: a gate that noise cannot move.
+//! Instruction counts of user-level I/O: a gate that is insensitive to noise.
 //!
-//! | case | what is counted, per 4 KB read, 32 outstanding |
+//! | case | instructions counted, per 4 KB read, 32 outstanding |
 //! |---|---|
 //! | `queue` | everything, on the null device: submission, doorbell, reaping, the application |
-//! | `hit` | a hit of the block cache, the copy of 4 KB included |
-//! | `drive` | the drive's turn for a host that may do everything: fetch, check, completion |
-//! | `drive-part` | the same for a host that has a part of it, as all hosts in other processes have |
-//! | `drive-data` | the same of a read with data that the drive does not have: its memory is checked |
+//! | `hit` | a hit of the block cache, including the copy of 4 KB |
+//! | `drive` | the drive's iteration for an unrestricted host: fetch, check, completion |
+//! | `drive-part` | as `drive`, for a host with a partition, as all hosts in other processes have |
+//! | `drive-data` | as `drive-part`, for a read with data that the drive does not have: its memory is checked |
 //! | `client` | the host's side of that queue pair |
 //!
-//! A child process is traced: from one marker to the next it is stepped an instruction at a time, and the
-//! steps are counted. One build counts the same however busy the machine is; of the machine only what its
-//! processor's kind chooses in `memcpy` counts, and a repeated string instruction counts once.
+//! A child process is single-stepped between two markers, and the steps are counted. A build yields
+//! the same count however busy the machine is. Of the machine, only the variant of `memcpy` that
+//! its processor selects matters. A repeated string instruction counts once.
 //!
-//! | run | what it does |
+//! | command | effect |
 //! |---|---|
-//! | `cargo bench --package sluice-direct --bench instructions` | counts, and fails over a bound |
-//! | the same with `-- run hit 100000` | as many batches without a tracer, for a profiler |
+//! | `cargo bench --package sluice-direct --bench instructions` | counts, and fails if a bound is exceeded |
+//! | the same with `-- run hit 100000` | runs that many batches without a tracer, for a profiler |
 
 use std::process::{Command, ExitCode};
 
@@ -40,21 +40,21 @@ use nix::unistd::Pid;
 use ring::Port;
 use rng::Rng;
 
-/// Whatever goes wrong: it is said, and the gate has failed.
+/// Any error is printed and fails the gate.
 type Failed = Box<dyn std::error::Error>;
 
-/// Requests of a batch.
+/// Requests per batch.
 const BATCH: u64 = 32;
-/// Batches that are counted.
+/// Batches counted.
 const BATCHES: u64 = 8;
-/// Batches before them, until everything that happens once has happened.
+/// Warm-up batches, in which one-time work happens.
 const WARMUP_BATCHES: u64 = 8;
 const SECTOR: u32 = 4096;
-/// Sectors that requests go to.
+/// Range of the requests, in sectors.
 const LBA_RANGE_SECTORS: u64 = 128;
 
-/// Instructions at most, of the workspace's own profile (`lto = "fat"`), as `cargo bench` has it: a fiftieth more
-/// than were counted. A build without link-time optimisation is mostly below.
+/// Maximum instructions, for the workspace's own profile (`lto = "fat"`) as `cargo bench` uses it:
+/// 2 % more than counted. A build without link-time optimization is mostly below.
 const BOUNDS: [(&str, f64); 6] = [
     ("queue", 366.0),
     ("hit", 552.0),
@@ -64,7 +64,7 @@ const BOUNDS: [(&str, f64); 6] = [
     ("client", 368.0),
 ];
 
-/// Tells the tracer, by a signal that the tracer keeps for itself.
+/// Notifies the tracer by a signal, which the tracer does not deliver.
 fn mark(traced: bool) -> Result<(), Failed> {
     if traced { Ok(raise(Signal::SIGSTOP)?) } else { Ok(()) }
 }
@@ -131,14 +131,14 @@ fn null_drive() -> DriveConfig {
     }
 }
 
-/// Which side of a queue pair is counted.
+/// The side of a queue pair that is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Host,
     Drive,
 }
 
-/// A drive, and a host that has all or a part of it.
+/// Runs a drive, and a host with all or a part of it.
 fn over_a_drive(
     (restricted, with_data, side): (bool, bool, Side),
     (batches, traced): (u64, bool),
@@ -224,7 +224,7 @@ fn run(case: &str, batches: u64, traced: bool) -> Result<(), Failed> {
         "drive-part" => over_a_drive((true, false, Side::Drive), how),
         "drive-data" => over_a_drive((true, true, Side::Drive), how),
         "client" => over_a_drive((true, true, Side::Host), how),
-        // What the markers themselves take.
+        // Cost of the markers.
         "nothing" => {
             for _ in 0..2 * batches {
                 mark(traced)?;
@@ -235,7 +235,8 @@ fn run(case: &str, batches: u64, traced: bool) -> Result<(), Failed> {
     }
 }
 
-/// Runs a case in a child, and counts the instructions between its markers, and the pairs of them.
+/// Runs a case in a child; returns the instructions between its markers, and the number of marker
+/// pairs.
 fn count(case: &str) -> Result<(u64, u64), Failed> {
     let program = std::env::current_exe()?;
     let batches = BATCHES.to_string();
@@ -251,7 +252,7 @@ fn count(case: &str) -> Result<(u64, u64), Failed> {
                 marks += 1;
             }
             WaitStatus::Stopped(_, Signal::SIGTRAP) => {
-                // A repeated string instruction is stepped through byte by byte.
+                // A repeated string instruction is stepped once per iteration; count it once.
                 let at = ptrace::getregs(pid)?.rip;
                 counted += u64::from(at != last);
                 last = at;
@@ -263,9 +264,9 @@ fn count(case: &str) -> Result<(u64, u64), Failed> {
     }
 }
 
-/// Counts everything; whether all bounds hold.
+/// Counts all cases; returns whether all bounds hold.
 fn gate() -> Result<bool, Failed> {
-    // A step is two switches between processes: on one CPU nobody has to be woken on another.
+    // A step needs two context switches: on a single CPU neither process must be woken on another.
     let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
     if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
         let mut one = CpuSet::new();

@@ -1,8 +1,9 @@
-//! The service and the library together, without the command: a program runs on a volume in memory, and what it
-//! prints on a directory of the host is what it must print there.
+//! The service and the library without the command: a program runs on a volume in memory, and must
+//! print the same as on a directory of the host.
 //!
-//! With `-Zsanitizer=address` in `RUSTFLAGS` (`make test-sanitizer`) the library is made with it, and its runtime is
-//! linked into the program, which is loaded first and so lends it to the library.
+//! With `-Zsanitizer=address` in `RUSTFLAGS` (`make test-sanitizer`) the library is built with it.
+//! The sanitizer's runtime is linked into the program, which is loaded first and provides it to the
+//! library.
 
 #[path = "../../store/tests/common/memory.rs"]
 mod memory;
@@ -30,12 +31,13 @@ fn sanitizes() -> bool {
     std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer=address"))
 }
 
-/// The machine, as compilers call it: named, so that flags are for the library and not for what builds it.
+/// Returns the target triple; passing it explicitly restricts flags to the library, excluding build
+/// scripts.
 fn host() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Builds the library once, in the folder of the tests: nothing depends on it, so that nobody else does.
+/// Builds the library once in the tests' folder, because no dependency builds it.
 fn library() -> PathBuf {
     static BUILD: Once = Once::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
@@ -75,7 +77,7 @@ fn compiled(source: &Path, program: PathBuf) -> PathBuf {
     program
 }
 
-/// Runs a program on a new volume; what it said, what the service counted, and the volume.
+/// Runs a program on a new volume; returns its output, the service's counters, and the volume.
 fn on_a_volume(
     program: &Path,
     arguments: &[&str],
@@ -101,7 +103,7 @@ fn on_a_volume_with(
         token: "0123456789abcdef".repeat(2),
     };
     let service = Service::new(store, &address).unwrap();
-    // Not into what ends it when it takes too long.
+    // The environment is not passed to `timeout`.
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "100", "env"]);
     command.arg(format!("LD_PRELOAD={}", library().display()));
@@ -139,7 +141,7 @@ fn a_program_finds_on_a_volume_what_it_finds_on_the_host() {
     assert!(report.problems.is_empty() && report.owner().is_none(), "{report:?}");
 }
 
-/// Mappings, forks and deaths of who has them; what they changed is on the volume when all of them are gone.
+/// Mappings, forks and exits of mapping processes; changes are on the volume after the last one.
 #[test]
 fn mappings_are_shared_as_on_the_host() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,7 +165,8 @@ fn mappings_are_shared_as_on_the_host() {
     }
 }
 
-/// Random calls and stores to mappings, by parents and children in turns. `SLUICE_SEED` repeats one.
+/// Random calls and stores to mappings, interleaved in parents and children. `SLUICE_SEED` repeats
+/// one.
 #[test]
 fn random_calls_and_mappings_are_as_on_the_host() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,20 +189,20 @@ fn random_calls_and_mappings_are_as_on_the_host() {
     }
 }
 
-/// Threads and processes that tell each other by pipes what they have written. `SLUICE_SEED` repeats one.
+/// Threads and processes that notify each other of writes through pipes. `SLUICE_SEED` repeats one.
 #[test]
 fn posted_writes_are_seen_by_every_reader() {
     let dir = tempfile::tempdir().unwrap();
     let (program, host) = (compile("left", dir.path()), dir.path().join("host"));
     let at = dir.path().canonicalize().unwrap().join("at");
     let given = std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok());
-    // Of the last a write waits for the device while its file is read.
+    // With seed 19, a write waits for the device while its file is read.
     let seeds = given.map_or_else(|| (0..8u32).chain([19]).collect(), |seed| vec![seed]);
     for seed in seeds {
         let arguments = [&seed.to_string(), "1000"];
         std::fs::create_dir(&host).unwrap();
         let wanted = works(Command::new(&program).arg(&host).args(arguments));
-        // With little memory writes wait for the device.
+        // With a small page cache, writes wait for the device.
         let options = Options { cache_pages: [4096, 16][seed as usize % 2], ..Options::default() };
         let (got, counters, device) =
             on_a_volume_with(&program, &arguments, &at, 200 + seed, options);
@@ -233,7 +236,7 @@ fn what_is_refused_is_refused_in_words_and_breaks_nothing() {
     assert!(said.lines().count() >= 7, "{said}");
 }
 
-/// Writes, syncs and reads a file again and again.
+/// Writes, syncs and reads a file repeatedly.
 const REWRITE_PROGRAM: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -255,7 +258,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Rule R9, of the service and the store together: what a call more costs is not an allocation.
+/// ARCHITECTURE.md, R9, for service and volume together: an additional call does not allocate.
 #[test]
 fn calls_allocate_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,6 +277,6 @@ fn calls_allocate_nothing() {
     }
     let [(_, few, before), (_, many, after)] = runs;
     assert!(many - few >= 5 * 2700, "{runs:?}");
-    // Its journal has a checkpoint now and then, and how calls meet is not the same twice.
+    // Checkpoints and the interleaving of calls vary.
     assert!(after < before + 100, "{runs:?}");
 }

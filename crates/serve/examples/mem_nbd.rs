@@ -1,4 +1,4 @@
-//! Serves a device in memory until it is interrupted: what the server itself costs.
+//! Serves a device in memory until interrupted, for measuring the cost of the server itself.
 //!
 //! `cargo run --release -p sluice-serve --example mem_nbd -- unix:/tmp/mem.sock [MiB] [sector]`
 

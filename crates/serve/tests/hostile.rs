@@ -1,5 +1,5 @@
-//! Clients that send garbage, lie about lengths, dawdle, or die: each gets the protocol's error or
-//! is dropped, memory comes back, and others are served.
+//! Clients that send garbage or wrong lengths, stall, or disconnect. Each gets the protocol's error
+//! or is dropped; memory is freed, and other clients are served.
 
 mod common;
 
@@ -10,7 +10,7 @@ use clock::Nanos;
 use common::*;
 use sluice_serve::nbd::NbdConfig;
 
-/// A small deterministic generator, so that a failure repeats.
+/// A small deterministic generator, for reproducible failures.
 struct Random(u64);
 
 impl Random {
@@ -144,7 +144,7 @@ fn a_half_open_client_gets_its_replies() {
     c.socket.shutdown(Shutdown::Write).unwrap();
     assert_eq!(c.result(cookie).unwrap().len(), 8 + (1 << 20));
     assert!(c.is_dropped(), "and then is let go");
-    // Gone in the other direction: what it has sent is done, nobody is told.
+    // Shut down in the other direction: requests are executed without replies.
     let mut c = Client::transmission(&served.path);
     c.socket.shutdown(Shutdown::Read).unwrap();
     c.request(WRITE, 0, 0, 512);
@@ -205,7 +205,7 @@ fn clients_that_do_not_read_hold_up_nobodys_small_requests() {
     let served = Served::small();
     let mut deaf: Vec<_> = (0..12).map(|_| Client::transmission(&served.path)).collect();
     for (n, c) in deaf.iter_mut().enumerate() {
-        // More than it may have under way, of one size each.
+        // More than may be in flight, of one size per client.
         let length = if n % 2 == 0 { 1 << 20 } else { 65_536 };
         let all: Vec<u8> = (0..200u64).flat_map(|i| request(READ, 0, i, 0, length)).collect();
         c.give(&all);
@@ -220,7 +220,7 @@ fn clients_that_do_not_read_hold_up_nobodys_small_requests() {
     }
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(served.stats().clients_dropped, 0);
-    // They have not been forgotten either.
+    // Their replies were not lost.
     for c in &mut deaf {
         let Reply::Chunk { kind: 1, payload, .. } = c.reply().unwrap() else { panic!() };
         assert!(payload.len() > 65_536);
@@ -242,7 +242,7 @@ fn a_client_that_hoards_memory_is_dropped_when_others_need_it() {
     hoarder.request(WRITE, 0, 0, 32 << 20);
     hoarder.give(&[1; 100_000]);
     served.until("it has the memory", |s| s.memory_bytes >= 32 << 20);
-    // Short requests have memory of their own.
+    // Short requests have their own size class.
     let mut short = Client::transmission(&served.path);
     let start = Instant::now();
     short.write(0, &vec![7; 1 << 20]).unwrap();
@@ -301,7 +301,7 @@ fn random_sessions_never_hurt_the_server() {
             out[at] ^= 1 << (random.next() % 8);
         }
         out.truncate(200_000);
-        // The server may close while it is being talked to.
+        // The server may close during the write.
         c.socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         let _ = std::io::Write::write_all(&mut c.socket, &out);
         if random.one_in(2) {

@@ -1,5 +1,5 @@
-//! Real programs against the server, over a Unix socket and over TCP: what `nbdinfo`, `nbdcopy`,
-//! `qemu-img`, `qemu-io` and `fio` make of it.
+//! Real programs against the server, over a Unix socket and over TCP: `nbdinfo`, `nbdcopy`,
+//! `qemu-img`, `qemu-io` and `fio`.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn served() -> Served {
     Served::new(limits(4096, BYTES), config)
 }
 
-/// A sparse image: data, holes, data that is not aligned to anything large.
+/// Returns a sparse image: data, holes, unaligned data.
 fn image() -> Vec<u8> {
     let mut image = vec![0u8; BYTES as usize];
     let mut x = 12345u32;
@@ -125,7 +125,7 @@ fn fio_verifies_what_it_wrote() {
         ("sequential", &["--rw=write", "--bs=1m", "--iodepth=4", "--fsync=8"]),
         ("mixed", &["--rw=randrw", "--bs=16k", "--iodepth=8"]),
         // fio does not wait for the trim of a block before it writes the block, and a server may
-        // do one before the other: one request at a time.
+        // reorder them. Therefore one request at a time.
         ("trims", &["--rw=randtrimwrite", "--bs=4k", "--iodepth=1"]),
     ] {
         let mut fio = program("fio", "fio");
@@ -133,7 +133,7 @@ fn fio_verifies_what_it_wrote() {
         fio.args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
         fio.arg(format!("--uri={}", served.uri())).args(extra).current_dir(served.file(""));
         let output = succeed(&mut fio);
-        // fio puts remarks before its result.
+        // fio prints notes before its result.
         let text = String::from_utf8(output.stdout).unwrap();
         let json = &text[text.find('{').unwrap_or_else(|| panic!("no result: {text}"))..];
         let json: serde_json::Value = serde_json::from_str(json).unwrap();

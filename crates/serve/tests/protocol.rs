@@ -1,5 +1,4 @@
-//! The protocol as the specification has it, seen from a client that shares no code with the
-//! server.
+//! Protocol conformance, tested by a client that shares no code with the server.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Rule R9: what a program does to files all day asks nothing of the allocator, and no more of the device than it must. A
-//! counting allocator watches.
+//! ARCHITECTURE.md, R9: common file operations do not allocate, and make no more device writes than
+//! necessary. A counting allocator checks this.
 
 #[path = "common/memory.rs"]
 mod memory;
@@ -63,7 +63,7 @@ impl Bed {
         self.run(Op::Sync { ino: self.ino, data_only: true });
     }
 
-    /// Allocations of each of so many rounds, and requests that had to be durable.
+    /// Returns allocations per round, and durable device requests per round.
     fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
         (0..rounds).for_each(|i| round(self, i));
         let durable = self.volume.device().durable;
@@ -103,7 +103,8 @@ fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
             let (offset, data) = (i * u64::from(step) % end, bed.data(BLOCK));
             bed.run(Op::Read { ino, offset, data });
         });
-        // What comes into memory and goes has a place in a tree, whose parts come and go with it.
+        // Blocks that enter and leave the cache have entries in a tree, whose nodes are allocated
+        // and freed.
         assert!(allocations <= if step == BLOCK { 0.0 } else { 0.5 }, "{step}: {allocations}");
     }
 }
@@ -117,8 +118,8 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
         bed.run(Op::Append { ino, data });
         bed.sync();
     });
-    // One in eight begins a block, and has a frame. Now and then blocks are written in place, and flushed
-    // before what says so.
+    // One append in eight starts a block, with a new page. Occasionally blocks are written in place
+    // and flushed before their records.
     assert!(allocations < 0.1, "{allocations}");
     assert!((1.0..1.1).contains(&durable), "{durable}: the transaction, which has the data");
 }
@@ -138,13 +139,13 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
     let stats = bed.volume.stats();
     let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
     let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
-    // The last block is written when a snapshot is made, and again when it has grown.
+    // The last block is written at each checkpoint, and again after it has grown.
     let snapshots = stats.checkpoints - before.checkpoints;
     assert!((blocks..=blocks + snapshots).contains(&written), "{written} for {blocks} blocks");
     assert!(snapshots < u64::from(records) / 100, "{snapshots}");
     let sectors = stats.journal_sectors - before.journal_sectors;
     let each = sectors as f64 / f64::from(records);
-    // Whole sectors up to the end: 350 bytes on average, and the record of the inode.
+    // Whole sectors: 350 bytes on average, and the record of the inode.
     assert!((1.0..2.0).contains(&each), "{each} sectors of the journal for {len} bytes");
     let commands = stats.data_commands - before.data_commands;
     assert!(commands < blocks, "{commands} commands for {blocks} blocks");
@@ -153,7 +154,7 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
 
 #[test]
 fn a_file_made_written_and_synced_waits_for_the_device_once() {
-    // So large that no snapshot comes in between.
+    // Large enough that no checkpoint occurs.
     let mut bed = Bed::with_journal(2048);
     let name = store::Name::new("journal").unwrap();
     let access = store::Access::default();
@@ -168,7 +169,7 @@ fn a_file_made_written_and_synced_waits_for_the_device_once() {
         bed.run(Op::Sync { ino, data_only: false });
         bed.run(Op::Unlink { dir: Ino::ROOT, name });
     });
-    // What was unlinked is never written in place.
+    // Data of an unlinked file is never written in place.
     assert_eq!(durable, 1.0);
     assert_eq!(bed.volume.stats().data_commands, 0);
 }

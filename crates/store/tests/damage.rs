@@ -1,5 +1,5 @@
-//! Damaged, foreign and newer volumes, owners, and devices that fail: told apart, never silently wrong,
-//! and nothing is written to what is refused.
+//! Damaged, foreign and newer volumes, owners, and failing devices. They are distinguished, errors
+//! are never silent, and a refused device is not written.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn repair(ram: &mut Ram) -> Result<store::FsckReport, OpenError> {
     fsck(ram, FsckOptions { repair: true, clear_owner: true }, tick)
 }
 
-/// A small volume with something in its snapshot and something in its journal, cut off.
+/// Returns a small volume with data in its snapshot and in its journal, after a power cut.
 fn sample(sector_bytes: u32) -> (Ram, Vec<(String, Vec<u8>)>) {
     let mut fs = open(formatted(sector_bytes, 256));
     let mut files = Vec::new();
@@ -68,7 +68,7 @@ fn any_byte_of_metadata_that_changes_is_seen_or_does_not_matter() {
         let metadata = (0..layout.data() as usize * BLOCK)
             .chain((layout.blocks as usize - 1) * BLOCK..image.len());
         let (mut refused, mut same) = (0, 0);
-        // Every byte that is not zero, and every so many of those that are.
+        // Every byte that is not zero, and a sample of those that are.
         for at in metadata.filter(|at| image[*at] != 0 || at.is_multiple_of(1031)) {
             let mut damaged = image.clone();
             damaged[at] ^= 1 << (at % 8);
@@ -86,7 +86,7 @@ fn any_byte_of_metadata_that_changes_is_seen_or_does_not_matter() {
                     if report.repaired {
                         assert!(run_fsck(&mut ram).unwrap().is_clean(), "byte {at}");
                         let mut fs = open(ram);
-                        // What was before the damage is there.
+                        // Everything before the damage is there.
                         check(&mut fs, &files[..3]);
                     } else {
                         assert!(report.problems.iter().any(|f| !f.is_repairable()));
@@ -143,7 +143,7 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
         refused(longer),
         OpenError::OtherDevice { blocks: 256, device_blocks: 300, .. }
     ));
-    // Formatting says no as well, unless it is told to.
+    // Formatting refuses as well, unless forced.
     let (mut ram, _) = sample(512);
     ram.untouched();
     let plain = FormatOptions::default();
@@ -178,7 +178,7 @@ fn a_second_user_is_refused_until_the_first_is_known_to_be_gone() {
     assert!(try_open(ram_from_image(&image, 512), owner(1)).is_ok(), "the same one");
     let other_boot = Options { owner: Owner { boot: 10, process: 1 }, ..Options::default() };
     assert!(try_open(ram_from_image(&image, 512), other_boot).is_ok());
-    // fsck looks, repairs nothing, and clears the mark when it is told to.
+    // fsck checks, repairs nothing, and clears the mark if requested.
     let report = run_fsck(&mut ram).unwrap();
     assert_eq!((report.owner(), report.is_clean()), (Some(owner(1).owner), true));
     assert!(repair(&mut ram).unwrap().repaired);

@@ -1,4 +1,4 @@
-//! What files are: names, contents, sizes, space, and what is refused.
+//! Properties of files: names, contents, sizes, space, and refused operations.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn what_is_written_is_read_and_still_there_when_it_is_opened_again() {
         let mut expected = bytes;
         expected[5000..5005].copy_from_slice(b"hello");
         assert_eq!(fs.read_all(file).unwrap(), expected);
-        // At odd places, past the end, and nothing.
+        // Unaligned offsets, past the end, and no bytes.
         let mut part = vec![0; 70_000];
         for offset in [1, 4095, 4097, 299_990] {
             let n = fs.read(file, offset, &mut part).unwrap();
@@ -84,7 +84,7 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     assert_eq!(fs.run(rename(a, "g", a, "g")), Ok(OpResult::Done));
     let keep = Op::Rename { from: a, name: name("g"), to: a, new: name("f"), replace: false };
     assert_eq!(fs.run(keep), Err(Error::Exists));
-    // Over a file that is open, which goes when it is closed.
+    // Renaming over an open file, which is removed when it is closed.
     fs.write(file, 0, b"old").unwrap();
     fs.volume_mut().open(file).unwrap();
     fs.run(rename(a, "g", a, "f")).unwrap();
@@ -122,7 +122,7 @@ fn listing_goes_on_where_it_was_whatever_changes_meanwhile() {
             None => break,
         };
         seen.push(text.clone());
-        // What was listed goes, and something else comes.
+        // Listed entries are removed, and others added.
         fs.run(Op::Unlink { dir: ROOT, name: name(&text) }).unwrap();
         if seen.len() <= 100 {
             fs.create(ROOT, &format!("new {}", seen.len())).unwrap();
@@ -144,7 +144,7 @@ fn sizes_holes_and_facts() {
     assert_eq!((stat.size, stat.blocks, stat.links), (10_003, 1, 1));
     assert_eq!((stat.times.modify, stat.times.birth), (Time(1000), Time(0)));
     fs.sync(file).unwrap();
-    // Shorter, and longer again: what was there is not.
+    // After truncation and growth, the previous contents are gone.
     fs.write(file, 0, &pattern(3, 9000)).unwrap();
     fs.sync(file).unwrap();
     fs.run(Op::Truncate { ino: file, size: 100 }).unwrap();
@@ -154,7 +154,7 @@ fn sizes_holes_and_facts() {
     fs.sync(file).unwrap();
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(file).unwrap(), expected);
-    // Reserved blocks read as zeros, also behind the end.
+    // Preallocated blocks read as zeros, also beyond the end.
     let reserve = |offset, keep_size| Op::Allocate { ino: file, offset, len: 50_000, keep_size };
     fs.run(reserve(4096, true)).unwrap();
     assert_eq!(fs.volume().stat(file).unwrap().size, 9000);
@@ -193,7 +193,7 @@ fn sizes_holes_and_facts() {
 #[test]
 fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
     let mut ram = Ram::new(512, 2048);
-    // So large that no snapshot comes in between.
+    // Large enough that no checkpoint occurs.
     let options = store::FormatOptions { journal_blocks: Some(256), ..Default::default() };
     store::format(&mut ram, &options, common::tick).unwrap();
     let mut fs = open(ram);
@@ -217,7 +217,7 @@ fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
     }
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(file).unwrap(), all);
-    // Overwriting: one write, and none for the times.
+    // An overwrite needs one write, and none for the times.
     fs.write(file, 0, b"x").unwrap();
     fs.run(Op::SyncAll).unwrap();
     fs.write(file, 0, b"y").unwrap();
@@ -247,7 +247,7 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     assert_eq!(fs.volume().statfs().free, 0);
     let allocate = Op::Allocate { ino: other, offset: 4096, len: 1, keep_size: true };
     assert_eq!(fs.run(allocate), Err(Error::NoSpace));
-    // What is buffered can be synced, and what is there overwritten.
+    // Buffered data can be synced, and existing data overwritten.
     fs.run(Op::SyncAll).unwrap();
     fs.write(file, 0, b"overwritten").unwrap();
     fs.write(other, 1, b"bc").unwrap();
@@ -256,7 +256,7 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     assert_eq!(fs.read_all(other).unwrap(), b"abc");
     assert_eq!(fs.volume().stat(file).unwrap().blocks, free - 1);
     assert_eq!(fs.write(other, 4096, b"x"), Err(Error::NoSpace));
-    // Space given up is there for the next write, which waits for it.
+    // Freed space is available to the next write, which waits for it.
     fs.run(Op::Truncate { ino: file, size: 4096 }).unwrap();
     fs.write(other, 4096, &pattern(6, 400_000)).unwrap();
     fs.run(Op::Unlink { dir: ROOT, name: name("big") }).unwrap();

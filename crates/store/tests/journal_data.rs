@@ -1,5 +1,5 @@
-//! Data of files in the journal: who reads it, which versions know it, what is damage of it, and what
-//! happens when it cannot be brought in place. Power cuts are in `oracle`.
+//! Journaled data: readers, versions, damage, and failures to write it in place. Power cuts are in
+//! `oracle`.
 
 mod common;
 
@@ -21,14 +21,14 @@ fn sync_data(fs: &mut Open, ino: Ino) {
     fs.run(Op::Sync { ino, data_only: true }).unwrap();
 }
 
-/// A device that holds `image`.
+/// Returns a device with the contents of `image`.
 fn ram_from_image(image: &[u8]) -> Ram {
     let mut ram = Ram::new(512, (image.len() / BLOCK) as u64);
     ram.durable.copy_from_slice(image);
     ram
 }
 
-/// Changes both superblocks, and makes their checksums right again.
+/// Changes both superblocks, and corrects their checksums.
 fn superblocks(image: &mut [u8], change: impl Fn(&mut [u8])) {
     let second = image.len() - BLOCK;
     for at in [0, second] {
@@ -39,7 +39,7 @@ fn superblocks(image: &mut [u8], change: impl Fn(&mut [u8])) {
     }
 }
 
-/// A record of data, as `docs/format/volume.md` has it.
+/// Encodes a data record as in `docs/format/volume.md`.
 fn record(ino: Ino, offset: u64, bytes: &[u8]) -> Vec<u8> {
     let mut record = vec![8];
     record.extend(ino.0.to_le_bytes());
@@ -49,7 +49,8 @@ fn record(ino: Ino, offset: u64, bytes: &[u8]) -> Vec<u8> {
     record
 }
 
-/// An image with one transaction of these records in its journal, with the mark of their feature.
+/// Returns an image with one transaction of these records in its journal, and with the feature
+/// flag.
 fn with_transaction(mut ram: Ram, records: &[u8]) -> Vec<u8> {
     ram.settle();
     let block = run_fsck(&mut ram).superblock;
@@ -76,7 +77,7 @@ fn with_transaction(mut ram: Ram, records: &[u8]) -> Vec<u8> {
 #[test]
 fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
     let mut ram = Ram::new(512, 4096);
-    // So large that no snapshot comes in between.
+    // Large enough that no checkpoint occurs.
     let shape = FormatOptions { journal_blocks: Some(512), ..FormatOptions::default() };
     format(&mut ram, &shape, tick).unwrap();
     let mut fs = open(ram);
@@ -135,7 +136,7 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     sync_data(&mut fs, file);
     let ram = cut(fs);
     assert_eq!(features(&ram), [1, 1]);
-    // Without the mark such a record makes no sense.
+    // Without the feature flag such a record is malformed.
     let mut image = ram.durable.clone();
     superblocks(&mut image, |block| block[12] = 0);
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
@@ -143,7 +144,7 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
         matches!(error, OpenError::Damaged { first: FsckProblem::Record { .. }, .. }),
         "{error}"
     );
-    // Another feature is not known.
+    // An unknown feature.
     superblocks(&mut image, |block| block[12] = 3);
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
     assert!(matches!(error, OpenError::Newer { features: 3, .. }), "{error}");
@@ -151,7 +152,7 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     assert_eq!(fs.read_all(file).unwrap(), b"small");
     let ram = fs.close().unwrap();
     assert_eq!(features(&ram), [0, 0], "a version before reads it again");
-    // A volume that such a version was cut off with: its journal has sizes and extents.
+    // A volume after a power cut under such a version: its journal has sizes and extents.
     let mut fs = open(ram);
     fs.write(file, 5, &pattern(1, 40_000)).unwrap();
     fs.run(Op::SyncAll).unwrap();
@@ -184,7 +185,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
         assert!(run_fsck(&mut ram).problems.is_empty());
         assert_eq!(open(ram).read_all(file).unwrap(), pattern(1, 5000));
     }
-    // What is there: beside other data, over a hole's zeros, and no further than the end.
+    // Valid records: beside other data, over a hole, and up to the end of the file.
     let mut all = record(file, 4090, b"abcdef");
     all.extend(record(file, 4096, &[b'x'; 100]));
     all.extend(record(file, 4990, &[b'y'; 100]));
@@ -249,7 +250,7 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
     }
     assert_eq!(fs.run(Op::Close), Err(Error::Io { status: Status::WRITE_FAULT }));
     assert_eq!(fs.volume().failure(), Some(Status::WRITE_FAULT));
-    // The next opening cannot write it either; one for reading need not.
+    // The next writable mount fails as well; a read-only one need not.
     let ram = cut(fs);
     let image = ram.durable.clone();
     let error = try_open(ram, Options::default()).unwrap_err();
@@ -258,7 +259,7 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
         try_open(ram_from_image(&image), Options { read_only: true, ..Options::default() })
             .unwrap();
     assert_eq!(fs.read_all(file).unwrap(), last);
-    // With more of it than the journal has room for, changes stop before anything is lost.
+    // With more such data than the journal holds, changes stop before anything is lost.
     let mut fs = open(ram_from_image(&image));
     fs.volume_mut().device_mut().unwritable.extend(data);
     let mut wrote = last;

@@ -1,9 +1,9 @@
-//! Random operations with power cuts at any event against a model of files: after a cut everything that
-//! was synced is there, with its name; everything else is old or new, sector by sector; nothing of other
-//! files appears; and `fsck` finds nothing.
+//! Random operations with power cuts at any event, against a model of files. After a cut,
+//! everything synced is there with its name; everything else is old or new, sector by sector; no
+//! data of other files appears; and `fsck` finds no problem.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test oracle`.
-//! `SLUICE_CASES` sets how many seeds are tried.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
+//! oracle`. `SLUICE_CASES` sets the number of seeds.
 
 mod common;
 mod oracle {

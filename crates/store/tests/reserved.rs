@@ -1,7 +1,8 @@
-//! Blocks that are reserved: writes that have them do not end for lack of space, of blocks or of metadata, whatever
-//! others do meanwhile; nobody loses a block by it.
+//! Reserved blocks: writes that have them do not fail for lack of blocks or metadata space,
+//! whatever other operations run; no block is lost.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test reserved`.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
+//! reserved`.
 
 mod common;
 
@@ -16,12 +17,12 @@ use store::{
 const ROOT: Ino = Ino::ROOT;
 const BYTES: usize = 40_000;
 
-/// What a write of so many bytes may touch: `slots::left::blocks` has the same.
+/// Maximum number of blocks that a write touches, as `slots::posted::blocks_touched_max`.
 fn blocks(len: usize) -> u64 {
     (len / BLOCK) as u64 + 3
 }
 
-/// Writes with blocks that are reserved, behind others under way.
+/// Writes with reserved blocks, behind other operations in flight.
 fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<OpResult, Error> {
     let store = fs.volume_mut();
     let now = common::tick(store.device_mut());
@@ -54,7 +55,7 @@ struct Case {
 }
 
 impl Case {
-    /// Carries a request out; none takes for ever.
+    /// Executes a request; fails if it does not complete.
     fn run(&mut self, op: Op) -> Result<OpResult, Error> {
         write_reserved(&mut self.fs, op, 0, &[])
     }
@@ -142,7 +143,7 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
         region.write(0, &pattern(seed, BYTES));
         let at = fs.volume().memory().register(&region).unwrap();
         let files = (0..6).map(|i| fs.create(ROOT, &format!("f{i}")).unwrap()).collect();
-        // Of half of them there is little metadata left.
+        // Half of the volumes have little space left for metadata.
         let mut names = 0;
         let full = |fs: &mut Open, name| fs.make_directory(ROOT, &format!("{name:0200}")).is_err();
         while seed % 2 == 1 && !full(&mut fs, names + 1) {
@@ -160,7 +161,7 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
             let (one, other) = counts.unwrap_or_else(|_| panic!("seed {seed}, step {step}"));
             (kept, refused) = (kept + one, refused + other);
         }
-        // Every block comes back.
+        // Every block is free again.
         case.fs.volume_mut().unreserve(case.reserved);
         for file in 0..6 {
             let name = Name::new(format!("f{file}")).unwrap();

@@ -1,5 +1,4 @@
-//! What a cache is for: what was read is there, what is dirty is written together, who reads one after
-//! the other finds it there; and what is refused.
+//! Behavior of the cache: hits, batched writeback, sequential read-ahead, and refused requests.
 
 use block::{BlockDevice as _, Limits, Request};
 use clock::{Component, Nanos};
@@ -41,10 +40,10 @@ fn what_was_read_is_there() {
             }
         }
         let stats = handle.device().stats();
-        // Waiting for a unit and then finding it counts once more.
+        // Waiting for a block and then finding it counts once more.
         assert_eq!((stats.misses, stats.fills, stats.evictions), (200, 200, 0), "{stats:?}");
         assert_eq!(handle.device().device().commands, 200);
-        // More than there is memory for.
+        // More blocks than the cache holds.
         for lba in 0..1000 {
             handle.read(lba, &buffer).unwrap();
         }
@@ -70,7 +69,7 @@ fn dirty_units_are_written_together_and_when_they_are_wanted() {
     for lba in 0..100u64 {
         assert_eq!(handle.device().device().durable[lba as usize * 4096], lba as u8);
     }
-    // Beyond half of the cache they go by themselves.
+    // Beyond half of the cache, background writeback starts.
     for lba in 0..200 {
         handle.write(1000 + lba, &buffer, false).unwrap();
     }
@@ -110,7 +109,7 @@ fn who_reads_one_after_the_other_finds_it_there() {
     let stats = handle.device().stats();
     assert!(stats.read_ahead > 1900 && stats.misses < 60, "{stats:?}");
     assert!(handle.device().device().commands < 200, "{}", handle.device().device().commands);
-    // At random nothing is read for nobody.
+    // Random reads cause no read-ahead.
     let before = handle.device().stats().read_ahead;
     for i in 0..300u64 {
         handle.read(i * 2654435761 % 4096, &buffer).unwrap();

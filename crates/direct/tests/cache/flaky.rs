@@ -1,4 +1,4 @@
-//! A device in memory that takes its time, its liberties, and its toll.
+//! A device in memory with latency, reordering and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use rng::Rng;
 pub(crate) struct Flaky {
     pub(crate) limits: Limits,
     memory: AddressSpace,
-    /// What is durable, and what is not yet, by sector.
+    /// Durable contents, and volatile contents by sector.
     pub(crate) durable: Vec<u8>,
     volatile: BTreeMap<u64, Vec<u8>>,
     in_flight: Vec<Request>,
     completions: Vec<Completion>,
     pub(crate) unreadable: BTreeSet<u64>,
     pub(crate) unwritable: BTreeSet<u64>,
-    /// Whether it takes its time and is busy now and then.
+    /// Whether requests take time and the device is sometimes full.
     pub(crate) lazy: bool,
     rng: Rng,
     pub(crate) commands: u64,
@@ -47,7 +47,7 @@ impl Flaky {
         self.limits.sector_bytes as usize
     }
 
-    /// A sector as it reads now.
+    /// Returns the current contents of a sector.
     pub(crate) fn sector(&self, lba: u64) -> Vec<u8> {
         let bytes = self.bytes();
         let at = lba as usize * bytes;
@@ -62,8 +62,8 @@ impl Flaky {
         self.volatile.remove(&lba);
     }
 
-    /// Power fails: commands under way may have been carried out in part, sector by sector, and any
-    /// of what was not flushed may be lost.
+    /// Cuts the power: commands in flight may have been executed in part, sector by sector, and any
+    /// data that was not flushed may be lost.
     pub(crate) fn power_cut(&mut self) {
         for request in std::mem::take(&mut self.in_flight) {
             if request.op == Op::Write {
@@ -83,7 +83,7 @@ impl Flaky {
         self.completions.clear();
     }
 
-    /// Where sector `i` of a request's data is.
+    /// Returns the location of sector `i` of a request's data.
     fn data_iova(&self, request: &Request, i: u64) -> Option<ring::Iova> {
         let mut offset = i * self.bytes() as u64;
         match request.data {
@@ -167,7 +167,7 @@ impl BlockDevice for Flaky {
         }
         assert!(request.sectors <= self.limits.max_sectors);
         assert!(request.lba + u64::from(request.sectors) <= self.limits.sectors);
-        // Sectors of two commands under way never overlap, if one of them writes.
+        // Invariant: sectors of two commands in flight do not overlap if one of them writes.
         for other in &self.in_flight {
             let apart = request.lba + u64::from(request.sectors) <= other.lba
                 || other.lba + u64::from(other.sectors) <= request.lba;

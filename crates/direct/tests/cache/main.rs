@@ -1,5 +1,5 @@
-//! The block cache over a device that does everything that devices may: answers in any order, is
-//! busy, fails, and loses at a power cut what was not flushed.
+//! Tests of the block cache over a device with every permitted behavior: it completes in any order,
+//! is full, fails, and loses unflushed data in a power cut.
 //!
 //! A failing seed is printed; `SLUICE_SEED=n` replays it.
 

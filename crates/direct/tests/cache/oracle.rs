@@ -1,4 +1,4 @@
-//! Random requests through a cache, failures and power cuts, against a model of every sector.
+//! Random requests through a cache, with failures and power cuts, against a model of every sector.
 
 use std::panic::AssertUnwindSafe;
 
@@ -9,15 +9,15 @@ use rng::Rng;
 
 use crate::flaky::Flaky;
 
-/// What a sector was given, and the number of the request that gave it: zeros come often.
+/// Number of the request that wrote a sector, and the value written; zeros are frequent.
 type Version = (u64, u32);
 
-/// What a sector may be.
+/// Possible contents of a sector.
 #[derive(Clone, Debug)]
 struct Sector {
-    /// What it reads as now; `None` after a write that failed: one of those that may be.
+    /// Current contents; `None` after a failed write, when any of the possible ones may be read.
     now: Option<Version>,
-    /// What it may be after a power cut: what was durable last, and everything since.
+    /// Possible contents after a power cut: the last durable version, and all later ones.
     after: Vec<Version>,
 }
 
@@ -25,7 +25,7 @@ struct InFlightRequest {
     request: Request,
     buffer: Buffer,
     version: Version,
-    /// Of a flush: what each sector was when it was submitted.
+    /// For a flush: the version of each sector at its submission.
     was: Vec<Option<Version>>,
 }
 
@@ -45,7 +45,7 @@ struct Case {
 
 const IN_FLIGHT_MAX: usize = 16;
 
-/// What a sector is full of.
+/// Returns the value that fills a sector.
 fn stamp(lba: usize, bytes: &[u8]) -> u32 {
     let words = bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
     let first = words.clone().next().expect("a word");
@@ -60,7 +60,7 @@ impl Case {
         let unit = u64::from(sector_bytes.max(4096));
         let limits = Limits {
             sector_bytes,
-            // Not always whole units.
+            // The size is not always a multiple of a block.
             sectors: 64 * unit / u64::from(sector_bytes) * (1 + rng.below(6)) + rng.below(9),
             max_sectors: [8, 17, 64][rng.below(3) as usize],
             optimal_sectors: 1,
@@ -110,7 +110,8 @@ impl Case {
         request.lba as usize..request.lba as usize + request.sectors as usize
     }
 
-    /// Whether a range touches what is under way, in a way that leaves the outcome open.
+    /// Returns whether a range conflicts with a request in flight, so that the outcome is
+    /// undefined.
     fn clashes(&self, request: &Request) -> bool {
         self.in_flight.iter().flatten().any(|flight| {
             let other = &flight.request;
@@ -129,7 +130,7 @@ impl Case {
         let lba = match self.rng.below(3) {
             0 => self.rng.below(sectors - count + 1),
             1 => self.rng.below((sectors - count + 1).min(64)),
-            // One after the other.
+            // Sequential.
             _ => (u64::from(self.value) * 8 + self.rng.below(3)) % (sectors - count + 1),
         };
         let buffer = self.opened.buffer(count as usize * self.sector_bytes as usize).unwrap();
@@ -154,7 +155,7 @@ impl Case {
         if self.cache().submit(Nanos::ZERO, request).is_err() {
             return;
         }
-        // From now on a power cut may leave either.
+        // From now on a power cut may leave either version.
         self.requests += 1;
         let version = (self.requests, if request.op == Op::Write { value } else { 0 });
         if matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
@@ -201,8 +202,8 @@ impl Case {
             }
             Op::Flush if ok => {
                 for (sector, was) in self.model.iter_mut().zip(was) {
-                    // What was complete when the flush came, and everything since. It may have been
-                    // made durable otherwise, and be forgotten.
+                    // Versions complete at the submission of the flush, and later ones, remain
+                    // possible. An earlier entry may have been dropped already.
                     let at = was.and_then(|was| sector.after.iter().rposition(|v| *v == was));
                     sector.after.drain(..at.unwrap_or(0));
                 }

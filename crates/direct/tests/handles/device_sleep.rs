@@ -1,5 +1,5 @@
-//! Policies over a device that can be slept in: they sleep there, never with nothing outstanding below, and
-//! nothing is forgotten while they do. `SLUICE_SEED=n` replays.
+//! Policies over a device with its own wait function: they sleep there, never without requests
+//! outstanding below, and lose no request. `SLUICE_SEED=n` replays.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,8 @@ use rng::Rng;
 
 use crate::rig::{file, null_limits};
 
-/// What the sleepers of one stack share: the dice, and how much they have below them.
+/// State shared by the sleepers of one stack: the random generator, and the number of requests
+/// below.
 #[derive(Debug)]
 struct Below {
     rng: RefCell<Rng>,
@@ -28,7 +29,7 @@ struct Below {
     sleeps: Cell<u64>,
 }
 
-/// A device that ends requests only while somebody sleeps in it, or is parked.
+/// A device that completes requests only while a thread sleeps in it or is parked.
 #[derive(Debug)]
 struct Sleeper {
     queue: Queue,
@@ -38,7 +39,7 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    /// Ends one of those that it holds, in any order.
+    /// Completes one of the queued requests, in any order.
     fn complete_one(&mut self, now: Nanos) {
         let at = self.below.rng.borrow_mut().below(self.queued.len() as u64) as usize;
         let request = self.queued.remove(at).unwrap();
@@ -79,7 +80,7 @@ impl block::BlockDevice for Sleeper {
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
         assert!(!self.queued.is_empty(), "it sleeps here for ever");
         self.below.sleeps.set(self.below.sleeps.get() + 1);
-        // Some sleeps end for nothing.
+        // Some sleeps end spuriously.
         if until > now || self.below.rng.borrow_mut().chance(0.5) {
             self.complete_one(now);
         }
@@ -107,7 +108,7 @@ impl GroupedSubmit for Sleeper {
     }
 }
 
-/// A stack, and what is below it.
+/// A stack of devices, and its state.
 struct Bed {
     top: Box<dyn block::BlockDevice>,
     parked: Rc<Cell<bool>>,
@@ -128,7 +129,7 @@ fn scheduled<D: block::BlockDevice>(device: D, per_sec: Option<u64>) -> Schedule
     Scheduled::new(device, &ScheduledConfig { scheduling, device_depth: 4, depth: 64 }).unwrap()
 }
 
-/// A cache as small as there are.
+/// A cache of minimum size.
 fn cached<D: block::BlockDevice>(device: &IoDevice, below: D) -> Cache<D> {
     let config = CacheConfig { bytes: 64 * 4096, read_ahead: 8, ..CacheConfig::default() };
     Cache::new(device, below, config).unwrap()
@@ -161,7 +162,8 @@ impl Bed {
         Bed { top, parked, below }
     }
 
-    /// What a handle does that waits: rests, polls, and parks if it could not rest and nothing moved.
+    /// Waits like a handle: sleeps in the device, polls, and parks if it neither slept nor made
+    /// progress.
     fn wait(&mut self, now: &mut Nanos) {
         let rest = self.top.wait_for_event(*now, Nanos::MAX);
         let moved = self.top.poll(*now);
@@ -228,7 +230,7 @@ fn policies_sleep_in_the_device_below_and_always_wake() {
     }
 }
 
-/// CPU time of this thread, and wall time, that `work` takes.
+/// Returns the CPU time of this thread and the wall time of `work`.
 fn cost(work: impl FnOnce()) -> (Duration, Duration) {
     let (cpu, wall) = (clock::thread_cpu_time(), Instant::now());
     work();
@@ -241,14 +243,14 @@ fn an_idle_handle_over_cache_scheduler_and_file_uses_no_cpu() {
     let (device, _file) = file(4 << 20);
     let queue = || device.create_queue(QueueConfig::default()).unwrap();
     let data = device.buffer(4096).unwrap();
-    // 25 reads a second: what it does meanwhile is wait.
+    // 25 reads a second: the rest of the time is waiting.
     let slow = |queue| cached(&device, scheduled(queue, Some(25)));
     let mut handle = Handle::new(&device, slow(queue())).unwrap();
     handle.set_wait(WaitMode::Interrupt).unwrap();
     let (cpu, wall) = cost(|| (0..12).for_each(|n| handle.read(n * 40, &data).unwrap()));
     assert!(wall > Duration::from_millis(400), "{wall:?}: it had nothing to wait for");
     assert!(cpu < wall / 20, "{cpu:?} of {wall:?} asleep");
-    // At a seat: what is slept in is the queue of all, so it parks.
+    // Through a shared queue, the handle cannot sleep in the device, so it parks.
     let shared = SharedQueue::new(scheduled(queue(), Some(25)));
     let mut handle = Handle::new(&device, cached(&device, shared.attach())).unwrap();
     assert!(!handle.device().can_wait());
@@ -256,7 +258,7 @@ fn an_idle_handle_over_cache_scheduler_and_file_uses_no_cpu() {
     let (cpu, wall) = cost(|| (0..12).for_each(|n| handle.read(n * 40, &data).unwrap()));
     assert!(wall > Duration::from_millis(400), "{wall:?}: it had nothing to wait for");
     assert!(cpu < wall / 20, "{cpu:?} of {wall:?} asleep at a seat");
-    // With rates that hold nothing back, it sleeps in the kernel, and every write is there.
+    // Without effective rate limits it sleeps in the kernel, and every write completes.
     let stack = cached(&device, scheduled(queue(), None));
     let mut handle = Handle::new(&device, stack).unwrap();
     handle.set_wait(WaitMode::Interrupt).unwrap();

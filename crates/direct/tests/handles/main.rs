@@ -1,4 +1,4 @@
-//! Handles over every kind of device: a file of the host, a drive on a thread of its own, nothing.
+//! Handles over every kind of device: a file, a drive on its own thread, the null device.
 
 mod device_sleep;
 mod policies;

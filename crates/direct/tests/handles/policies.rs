@@ -1,4 +1,4 @@
-//! Schedulers in front of queues, and a thread that looks for completions.
+//! Schedulers in front of queues, and the completion poller.
 
 use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
@@ -64,7 +64,7 @@ fn the_better_class_goes_first() {
         bulk.submit(Nanos(tag), Request::read(0, 1, Payload::BitBucket, tag)).unwrap();
     }
     log.submit(Nanos(30), Request::read(0, 1, Payload::BitBucket, 99)).unwrap();
-    // One at a time: of what waits, what was submitted last goes first.
+    // One at a time: of the waiting requests, the last submitted goes first.
     let mut turns = 0;
     while log.reap().is_none() {
         log.poll(Nanos(40 + turns));
@@ -166,7 +166,7 @@ fn a_poller_with_nothing_to_do_takes_no_core_and_one_that_knows_sleeps() {
     }
 }
 
-/// Threads that take turns at one queue of a file, whatever the file's queues are like otherwise.
+/// Several threads use one queue of a file, whatever the mode of the file's other queues.
 #[test]
 fn a_shared_queue_of_a_file_is_any_threads() {
     use driver::{TaskWork, UringConfig};
@@ -195,7 +195,7 @@ fn a_shared_queue_of_a_file_is_any_threads() {
                 });
             }
         });
-        // And its own queue is a handle's, on the thread that has it.
+        // The file's own queue is used by a handle on another thread.
         let own = std::thread::spawn({
             let handle = Handle::new(&device, queue(&device)).unwrap();
             let buffer = device.buffer(4096).unwrap();

@@ -1,4 +1,4 @@
-//! Devices to test with.
+//! Devices for the tests.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use tempfile::NamedTempFile;
 
-/// A drive on a thread, which ends with the device that keeps it.
+/// A drive on a thread, which stops when its device is dropped.
 pub(crate) struct DriveThread {
     stopper: StopHandle,
     thread: Option<std::thread::JoinHandle<Controller>>,
@@ -80,17 +80,17 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
     }
 }
 
-/// A drive on a thread of its own.
+/// Starts a drive on its own thread.
 pub(crate) fn drive(personality: PersonalityKind) -> IoDevice {
     over(config(personality))
 }
 
-/// The same, of any drive.
+/// Starts any drive on its own thread.
 pub(crate) fn over(config: DriveConfig) -> IoDevice {
     over_with(config, ConnectOptions::default())
 }
 
-/// The same, brought up in some way.
+/// Starts any drive on its own thread, with connect options.
 pub(crate) fn over_with(config: DriveConfig, options: ConnectOptions) -> IoDevice {
     let mut drive = Controller::new(config).unwrap();
     let port = drive.attach().unwrap();
@@ -109,7 +109,7 @@ pub(crate) fn over_with(config: DriveConfig, options: ConnectOptions) -> IoDevic
     IoDevice::drive(controller.unwrap(), keeper)
 }
 
-/// A file of the host; it lasts as long as the second value.
+/// Opens a temporary file, which exists as long as the second value.
 pub(crate) fn file(bytes: u64) -> (IoDevice, NamedTempFile) {
     let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     File::options().write(true).open(file.path()).unwrap().set_len(bytes).unwrap();

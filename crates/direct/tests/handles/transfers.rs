@@ -1,4 +1,4 @@
-//! What was written is read, one request after the other and many at once.
+//! Reads return what was written, with sequential and with concurrent requests.
 
 use direct::{
     Completion, Handle, IoDevice, IoError, MultiQueue, Payload, QueueConfig, QueueSelector,
@@ -81,8 +81,7 @@ fn buffers_in_pieces_are_one_request() {
     });
 }
 
-/// Random writes and reads, many at a time, against a model in memory; requests in flight do not
-/// overlap.
+/// Random concurrent writes and reads against a model in memory; requests in flight do not overlap.
 fn random<D: block::BlockDevice>(
     device: &IoDevice,
     handle: &mut Handle<D>,
@@ -215,7 +214,7 @@ fn queues_come_and_go_without_end() {
         let config = QueueConfig { depth, interrupts: round % 2 == 0 };
         let mut handle = Handle::new(&device, device.create_queue(config).unwrap()).unwrap();
         handle.submit(Request::write(round % 64, 1, buffer.payload(), 1)).unwrap();
-        // Every other one goes with its request on its way.
+        // Every other queue is dropped with its request in flight.
         if round % 2 == 0 {
             assert!(handle.wait().unwrap().status.is_success());
         } else {

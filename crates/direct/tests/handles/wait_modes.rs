@@ -1,4 +1,4 @@
-//! How a handle waits, and what is left when things go.
+//! Wait modes of a handle, and the state that dropped handles leave.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::rig::{config, drive, everywhere, file, null_limits, over_with};
 
-/// Time that this thread has had a core.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -58,7 +58,7 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
     handle.set_wait(WaitMode::Interrupt).unwrap();
     let buffer = device.buffer(4096).unwrap();
     let read = |tag| Request::read(tag % 256, 1, buffer.payload(), tag);
-    // In the kernel, together with what was submitted.
+    // In the kernel, together with the submissions.
     let (mut next, mut ended) = (0, 0);
     while ended < 1000 {
         while next < 1000 && handle.outstanding() < 8 {
@@ -71,17 +71,17 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
     assert_eq!(handle.wait(), None);
     let (sleeps, _) = handle.sleep_stats();
     assert!((1..=1000).contains(&sleeps), "one for what came together: {sleeps}");
-    // Until a limit that is over; what is outstanding ends later.
+    // With a limit in the past; the outstanding request completes later.
     handle.submit(read(1)).unwrap();
     let mut found = handle.wait_until(Nanos(1));
     while found.is_none() {
         found = handle.wait_until(device.clock().now() + Nanos::from_micros(50));
     }
     assert_eq!(found.map(|done| done.tag), Some(1));
-    // Refused requests end without the kernel.
+    // Refused requests complete without the kernel.
     handle.submit(Request::read(u64::MAX, 1, buffer.payload(), 2)).unwrap();
     assert!(!handle.wait().unwrap().status.is_success());
-    // By the handle's descriptor, and in the kernel again.
+    // On the handle's descriptor, and in the kernel again.
     for tag in 0..50 {
         handle.submit(read(tag)).unwrap();
         while handle.arm() {
@@ -93,7 +93,7 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
         assert_eq!(handle.reap().map(|done| done.tag), Some(tag));
         handle.run(read(0)).unwrap();
     }
-    // Who looks all the time does not sleep.
+    // A busy-polling handle does not sleep.
     handle.set_wait(WaitMode::Poll).unwrap();
     let before = handle.sleep_stats().0;
     handle.run(read(0)).unwrap();
@@ -123,7 +123,7 @@ fn a_wait_with_a_limit_ends_by_then_and_not_before() {
 
 #[test]
 fn who_waits_for_an_event_takes_no_core() {
-    // Every command takes its time.
+    // Every command takes 4 ms.
     let mut config = crate::rig::config(PersonalityKind::Null);
     config.null.latency = Nanos::from_millis(4);
     let device = crate::rig::over(config);
@@ -143,7 +143,7 @@ fn who_waits_for_an_event_takes_no_core() {
     assert!(slept.0 >= 20, "one sleep each: {slept:?}");
     let (hybrid, half) = busy(WaitMode::Hybrid(Hybrid { sleep_percent: 80, ..Hybrid::default() }));
     assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
-    // 80 ms in all: polling has the core for as much of it as the machine gives.
+    // 80 ms in total: polling occupies the core as far as the machine allows.
     assert!(waited < polled / 4 && hybrid < polled * 3 / 4, "{polled:?} {hybrid:?} {waited:?}");
 }
 
@@ -242,12 +242,12 @@ fn nobody_sleeps_whom_nobody_wakes() {
     assert!(matches!(refused, DirectError::NoInterrupts { .. }), "{refused}");
     let said = refused.to_string();
     assert!(said.contains("Wait::Event") && said.contains("uio_pci_generic"), "{said}");
-    // It goes on as before, and in all ways that look.
+    // The previous mode still works, and so do all modes that poll.
     for wait in [WaitMode::Poll, WaitMode::Hybrid(Hybrid::default())] {
         handle.set_wait(wait).unwrap();
         handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
     }
-    // Nothing is copied for a drive that takes all kinds of SGLs, and its doorbells are registers.
+    // The drive supports all SGLs, so nothing is copied, and its doorbells are registers.
     assert_eq!(handle.device().stats(), QueueStats::default());
     let null = IoDevice::null(null_limits(8));
     assert_eq!(null.create_queue(config).unwrap().stats(), QueueStats::default());
@@ -283,7 +283,7 @@ fn a_queue_counts_what_it_copies_and_rings() {
     assert_eq!((commands, bytes, busy, refused), (3, 3 * u64::from(sector), 0, 0));
     assert!((64 << 10..=4 << 20).contains(&memory), "{memory}");
     assert_eq!(handle.device().stats().bounce_refused, None);
-    // Of several queues together.
+    // Sum over several queues.
     let two = handle.device().stats().and(QueueStats::default()).and(stats);
     assert_eq!(two.bounced.commands, 3);
     assert!(two.doorbells.unwrap().register_writes >= rung.register_writes);

@@ -1,7 +1,9 @@
-//! A drive that writes anything into a completion ring (NVMe 1.2, section 4.6): any command identifier, queue,
-//! phase tag, head and status, anywhere, at any time. Beside the host's side stands another reading of the
-//! same entries, from the specification: every request ends once, by the entry that ended it, and what
-//! names no command is counted and changes nothing.
+//! A drive that writes arbitrary entries into a completion ring ([NVMe1.2 §4.6]): any command
+//! identifier, queue, phase tag, head and status, anywhere, at any time.
+//!
+//! A second interpretation of the same entries, written from the specification, runs beside the
+//! host's. Every request must complete once, by the entry that completed it. Entries that match no
+//! command are counted and have no effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,12 +26,12 @@ use crate::choices::Choices;
 const QID: u16 = 1;
 const SECTORS: u64 = 1 << 14;
 
-/// Runs once, by a fuzzer's bytes.
+/// Runs one case from a fuzzer's bytes.
 pub(crate) fn fuzz(bytes: &[u8]) {
     broken(Choices::of(bytes), 600);
 }
 
-/// What has come of a run: requests that ended, entries that named none.
+/// Results of a run: completed requests, and entries that matched none.
 pub(crate) struct Seen {
     pub(crate) completed: u64,
     pub(crate) strays: u64,
@@ -52,7 +54,7 @@ fn null_drive() -> DriveConfig {
     }
 }
 
-/// A queue of a drive that is there for the admin commands only, and its rings' memory.
+/// A queue of a drive that only answers admin commands, and the memory of its rings.
 pub(crate) struct Bed {
     pub(crate) raw: Raw<NvmeQueue>,
     port: Arc<Port>,
@@ -92,12 +94,12 @@ impl Bed {
         })
     }
 
-    /// The completion ring's memory.
+    /// Returns the memory of the completion ring.
     pub(crate) fn ring(&self) -> Arc<SharedRegion> {
         self.completion.clone()
     }
 
-    /// The identifier of the command in a place of the submission ring.
+    /// Returns the identifier of the command in a slot of the submission ring.
     fn cid(&self, slot: u16) -> u16 {
         let word = self.submission.0.atomic_u64(usize::from(slot) * 64).load(Ordering::Acquire);
         (word >> 16) as u16
@@ -120,20 +122,21 @@ impl Bed {
     }
 }
 
-/// The other reading: what a host may make of the entries, by the specification alone.
+/// The second interpretation: what a host may conclude from the entries, by the specification
+/// alone.
 #[derive(Debug)]
 struct Reading {
     depth: u16,
-    /// The next entry, and its phase tag.
+    /// The next slot and its phase tag.
     next: u16,
     phase: bool,
-    /// Commands outstanding: by identifier, the request's tag.
+    /// Outstanding commands: the request's tag by command identifier.
     bound: BTreeMap<u16, u64>,
     strays: u64,
-    /// Of the submission ring: where the next command goes, and how far the drive says it has read.
+    /// Of the submission ring: its tail, and the head that the drive reported.
     tail: u16,
     head: u16,
-    /// An entry that a poll has found, to be reaped first.
+    /// An entry found by a poll, to be reaped first.
     found: Option<Cqe>,
 }
 
@@ -148,7 +151,7 @@ impl Reading {
         free && (self.tail + 1) % self.depth != self.head
     }
 
-    /// The next entry that names a command, within one round of the ring.
+    /// Returns the next entry that matches a command, within one pass over the ring.
     fn fetch(&mut self, bed: &Bed) -> Option<Cqe> {
         for _ in 0..self.depth {
             let words = bed.words(self.next);
@@ -178,12 +181,12 @@ impl Reading {
     fn reap(&mut self, bed: &Bed) -> Option<Completion> {
         let cqe = self.found.take().or_else(|| self.fetch(bed))?;
         let tag = self.bound.remove(&cqe.cid).expect("fetched as bound");
-        // A query's answer is no longer than its memory, whatever the drive says.
+        // The result of a query is limited to its memory, whatever the drive says.
         let result = cqe.result.min(Request::extent_capacity() as u64);
         Some(Completion { tag, status: cqe.status, result })
     }
 
-    /// An entry that a broken drive might write, and where.
+    /// Returns an entry that a broken drive might write, and its slot.
     fn entry(&self, choices: &mut Choices) -> (u16, [u64; 2]) {
         let depth = u64::from(self.depth);
         let slot = match choices.chance(0.85) {
@@ -193,7 +196,7 @@ impl Reading {
         if choices.chance(0.03) {
             return (slot, [choices.next_u64(), choices.next_u64()]);
         }
-        // Of the round that the place belongs to, mostly.
+        // Mostly with the phase of the slot's current pass.
         let phase = if slot < self.next { !self.phase } else { self.phase };
         let bound: Vec<u16> = self.bound.keys().copied().collect();
         let cid = match bound.len() as u64 {
@@ -219,7 +222,7 @@ impl Reading {
     }
 }
 
-/// A host and such a drive, for so many steps; then the host gives the queue up.
+/// Runs a host and such a drive for this many steps; then the host abandons the queue.
 pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
     let depth = [2, 3, 8, 33][choices.below(4) as usize];
     let (mut bed, mut reading) = (Bed::new(depth), Reading::new(depth));
@@ -263,14 +266,14 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
         let pair = bed.raw.queue().pair();
         assert_eq!(pair.spurious_completions(), reading.strays);
         let found = usize::from(reading.found.is_some());
-        // What is found is bound until it is reaped.
+        // A found entry's command is bound until it is reaped.
         assert!(
             (reading.bound.len() - found..=reading.bound.len())
                 .contains(&pair.outstanding().into())
         );
     }
     let strays = reading.strays;
-    // Everything else comes back, once.
+    // All other requests are returned, once.
     let (queue, left) = bed.raw.into_queue();
     let mut queue = queue;
     let mut back: Vec<u64> = left.map(|done| done.tag).collect();

@@ -1,6 +1,6 @@
-//! A server that says anything: messages of any kind at any time, descriptors of anything, ports whose
-//! parts do not fit, a drive that answers admin commands with garbage. The client opens or is told why it
-//! cannot, in bounded time, and never touches what it was not given.
+//! A malicious server: messages of any kind at any time, arbitrary descriptors, inconsistent ports,
+//! and a drive that answers admin commands with garbage. The client opens the device or reports an
+//! error in bounded time, and never accesses memory that it was not given.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
 use crate::choices::Choices;
 use crate::message::message;
 
-/// How long the client waits for an answer that does not come.
+/// The client's timeout for replies that do not arrive.
 const TIMEOUT: Nanos = Nanos::from_millis(10);
 
-/// What the lying server has.
+/// State of the server.
 struct Liar {
     choices: Choices,
     port: Option<Arc<Port>>,
-    /// Admin commands that were answered.
+    /// Admin commands answered.
     answered: u16,
 }
 
-/// Talks once, by a fuzzer's bytes.
+/// Runs one case from a fuzzer's bytes.
 pub(crate) fn fuzz(bytes: &[u8]) {
     talk(Choices::of(bytes));
 }
 
-/// A client meets such a server. Returns whether it could open a device.
+/// Runs a client against such a server. Returns whether it could open a device.
 pub(crate) fn talk(choices: Choices) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -67,7 +67,7 @@ pub(crate) fn talk(choices: Choices) -> bool {
 
 impl Liar {
     fn serve(&mut self, client: &OwnedFd) {
-        // A little while after the client has given up, and for a number of messages.
+        // For a limited number of messages, and until shortly after the client's timeout.
         let within = std::time::Duration::from_nanos(TIMEOUT.0 / 4);
         set_socket_timeout(client, Timeout::Recv, Some(within)).unwrap();
         let mut silent = 0;
@@ -79,7 +79,7 @@ impl Liar {
                 }
                 Ok(ReceivedPacket::Malformed(_)) => {}
                 Ok(ReceivedPacket::Closed) => return,
-                // Nothing yet: the client may be waiting for the drive.
+                // No message: the client may be waiting for the drive.
                 Err(_) => {
                     self.admin();
                     silent += 1;
@@ -119,7 +119,7 @@ impl Liar {
         self.admin();
     }
 
-    /// A port, or something like it.
+    /// Builds a port, possibly an inconsistent one.
     fn session_grant(&mut self) -> (Message, Vec<OwnedFd>) {
         let vectors = 1 + self.choices.below(3) as u16;
         let port = Port::shared(PortLimits { vectors, ..PortLimits::default() }).unwrap();
@@ -169,13 +169,13 @@ impl Liar {
         }
     }
 
-    /// Answers admin commands as a drive would, or not; with data that may be anything.
+    /// Answers admin commands as a drive would, or not; with arbitrary data.
     fn admin(&mut self) {
         let Some(port) = self.port.clone() else { return };
         for _ in 0..4 {
             let (at, entries) = port.admin_submission();
             let tail = port.doorbells().atomic_u32(0).load(Ordering::Acquire);
-            // Sometimes it answers what nobody has asked.
+            // Sometimes answers a command that was not submitted.
             if tail == u32::from(self.answered % entries) && self.choices.chance(0.95) {
                 return;
             }
@@ -200,7 +200,7 @@ impl Liar {
             } else {
                 self.choices.next_u64() & 0xffff
             };
-            // Number of queues, or whatever it is about.
+            // The number of queues, or a random result.
             let result =
                 if self.choices.chance(0.7) { 0x0003_0003 } else { self.choices.next_u64() };
             let second = head | cid << 32 | (phase | status << 1) << 48;
@@ -214,10 +214,10 @@ impl Liar {
         }
     }
 
-    /// A page that a drive might describe itself by.
+    /// Writes a page that a drive might return for Identify.
     fn describe(&mut self, port: &Port, at: Iova) {
         let mut page = vec![0u8; PAGE_BYTES];
-        // As of NVMe 1.2, figures 90 and 92: entry sizes, one namespace, sectors of 4096 bytes.
+        // As of [NVMe1.2 fig. 90, 92]: entry sizes, one namespace, sectors of 4096 bytes.
         (page[512], page[513], page[516]) = (0x66, 0x44, 1);
         (page[1], page[8], page[130]) = (1, 1, 12);
         if self.choices.chance(0.5) {

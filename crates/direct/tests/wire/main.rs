@@ -1,8 +1,8 @@
-//! What is said on the socket of a shared drive: messages of any content, and servers that say anything; and in
-//! a queue's completion ring: drives that complete anything.
+//! The socket protocol of shared drives (arbitrary messages, malicious servers), and completion
+//! rings written by broken drives.
 //!
-//! `SLUICE_SEED=n` replays. The bodies are those of the fuzz targets `socket_message`, `socket_client` and
-//! `completion_ring` (`fuzz/`).
+//! `SLUICE_SEED=n` replays. The bodies are those of the fuzz targets `socket_message`,
+//! `socket_client` and `completion_ring` (`fuzz/`).
 
 #[path = "../../../rng/tests/choices/mod.rs"]
 mod choices;
@@ -56,7 +56,7 @@ fn lies(rounds: u64) {
             false => refused += 1,
         }
     }
-    // Mostly it says what cannot be; sometimes all that is needed to open a device.
+    // Mostly invalid replies; sometimes everything needed to open a device.
     assert!(refused > rounds / 2, "{refused} refused, {opened} opened");
 }
 
@@ -100,7 +100,8 @@ fn fuzz_the_completion_ring() {
     broken_rings(100_000, 2_000);
 }
 
-/// While the host reads, and not between two reads: nothing is predicted, but all ends once.
+/// The ring changes while the host reads: results are not predicted, but every request completes
+/// once.
 #[test]
 fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
     let mut bed = completions::Bed::new(33);
@@ -114,7 +115,7 @@ fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let (slot, cid) = (theirs.below(33) as u16, theirs.below(40));
-                // Of either round.
+                // Either phase.
                 let word = theirs.below(33) | 1 << 16 | cid << 32 | theirs.below(2) << 48;
                 completions::put(&ring, slot, [theirs.next_u64(), word]);
             }

@@ -1,4 +1,4 @@
-//! Messages of any content, and bytes that may be none (`docs/format/socket.md`).
+//! Random messages, and bytes that may not be messages (`docs/format/socket.md`).
 
 use direct::remote::{
     AclRule, ClientEntry, Code, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
@@ -57,7 +57,7 @@ fn protocol_error(rng: &mut Choices) -> ProtocolError {
     ProtocolError::new(code, "w\u{f6}rter ".repeat(rng.below(27) as usize))
 }
 
-/// Any message.
+/// Returns a random message.
 pub fn message(rng: &mut Choices) -> Message {
     let word = |rng: &mut Choices| rng.next_u64() as u32;
     match rng.below(15) {
@@ -117,8 +117,8 @@ pub fn message(rng: &mut Choices) -> Message {
     }
 }
 
-/// Bytes are refused, or are a message that is encoded to just these bytes: there is one way to say a
-/// thing. Returns whether they are one.
+/// Checks that bytes are refused, or decode to a message with exactly this encoding. Returns
+/// whether they decode.
 pub fn decodes(bytes: &[u8]) -> bool {
     let Ok(packet) = Packet::decode(bytes) else { return false };
     let mut again = [0; MESSAGE_BYTES_MAX];
@@ -126,8 +126,8 @@ pub fn decodes(bytes: &[u8]) -> bool {
     true
 }
 
-/// A message survives the wire, and what becomes of it when it is damaged is judged by [`decodes`].
-/// Returns whether the damaged one is a message.
+/// Checks that a message survives encoding, and judges a damaged copy by [`decodes`]. Returns
+/// whether the damaged copy decodes.
 pub fn survives(rng: &mut Choices) -> bool {
     let packet = Packet { serial: rng.next_u64() as u32, message: message(rng) };
     let mut bytes = [0; MESSAGE_BYTES_MAX];
@@ -148,7 +148,7 @@ pub fn survives(rng: &mut Choices) -> bool {
     decodes(&damaged)
 }
 
-/// By a fuzzer's bytes, taken as they are and as choices.
+/// Uses a fuzzer's bytes as input and as choices.
 pub fn fuzz(bytes: &[u8]) {
     decodes(bytes);
     survives(&mut Choices::of(bytes));

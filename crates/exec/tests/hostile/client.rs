@@ -1,4 +1,4 @@
-//! A program without the library, which says to the service whatever it likes.
+//! A program without the library, which sends arbitrary data to the service.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Write as _};
@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use slots::{Call, Op};
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any operation on a loaded machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A session.
@@ -30,15 +30,15 @@ pub(crate) fn address(name: &str) -> SocketAddr {
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
-/// Connects and says who it is, or says something else.
+/// Connects and sends the token, or other text.
 pub(crate) fn hello(name: &str, token: &str) -> UnixStream {
     let mut stream = UnixStream::connect_addr(&address(name)).unwrap();
-    // It may have been shown the door already.
+    // The service may have closed the connection already.
     let _ = stream.write_all(token.as_bytes());
     stream
 }
 
-/// The two descriptors that come with a greeting; none if the door stays closed.
+/// Returns the two descriptors of a greeting; `None` if the service refuses.
 pub(crate) fn welcome(stream: &UnixStream) -> Option<Vec<OwnedFd>> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -55,10 +55,10 @@ pub(crate) fn welcome(stream: &UnixStream) -> Option<Vec<OwnedFd>> {
     Some(ancillary.drain().flat_map(rights).collect())
 }
 
-/// A socket with an automatic name, which can stand for an open file; and its number.
+/// Returns a socket with an autobind name, which can represent an open file; and its number.
 pub(crate) fn named(name: &str) -> (OwnedFd, u64) {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
-    // Linux: an address without a name asks for an automatic one.
+    // Linux: binding an unnamed address requests an autobind name.
     let unnamed = SocketAddrUnix::new_unnamed();
     rustix::net::bind(&socket, &unnamed).unwrap();
     let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
@@ -78,13 +78,13 @@ impl Client {
         Client { slots, doorbell, name: name.to_owned() }
     }
 
-    /// Puts words where a call's are, and says that it is one.
+    /// Writes the words of a call, and submits it.
     pub(crate) fn submit(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
         self.write_call(slot, words, (slots::SUBMITTED, slots::SUBMITTED_BITS));
         self.ring_doorbell();
     }
 
-    /// Puts them there, and says that it is a write that nobody waits for.
+    /// Writes the words of a call, and marks it as a posted write.
     pub(crate) fn post_write(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
         self.write_call(slot, words, (slots::POSTED_WRITE, slots::POSTED_WRITE_BITS));
     }
@@ -104,7 +104,7 @@ impl Client {
         self.slots.atomic_u64(bits).fetch_or(1 << slot, Ordering::AcqRel);
     }
 
-    /// Waits until the service has given a slot back that was left.
+    /// Waits until the service has freed the slot of a posted write.
     pub(crate) fn wait_until_free(&self, slot: usize) {
         let begun = Instant::now();
         while self.slots.atomic_u32(slots::header_offset(slot)).load(Ordering::Acquire)
@@ -118,7 +118,7 @@ impl Client {
     pub(crate) fn ring_doorbell(&self) {
         let word = self.doorbell.atomic_u32(slots::DOORBELL);
         word.fetch_add(1, Ordering::SeqCst);
-        // Whether it sleeps or not.
+        // Whether the service sleeps or not.
         let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
     }
 
@@ -138,14 +138,14 @@ impl Client {
             .load(Ordering::Relaxed) as i64
     }
 
-    /// A proper call.
+    /// Makes a valid call.
     pub(crate) fn call(&self, op: Op, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
         self.slots.write(slots::data_offset(0), data);
         self.submit(0, Call { op, handle, args, len: data.len() }.words());
         self.answer(0)
     }
 
-    /// Opens a file: what stands for it, and its number.
+    /// Opens a file; returns its socket and number.
     pub(crate) fn open(&self, path: &str, flags: u64) -> (OwnedFd, u64) {
         let (socket, number) = named(&self.name);
         assert_eq!(self.call(Op::Open, 0, [flags, 0o600, number, 0], path.as_bytes()), 0, "{path}");

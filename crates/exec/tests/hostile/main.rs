@@ -1,8 +1,9 @@
-//! Clients of the file service that do what the library never does: random words in slots, deaths in the middle of
-//! calls, a thousand connections. The others' files are served all the while, and when such a client is gone nothing
-//! of it is left: no descriptor, no open file, no session.
+//! Misbehaving clients of the file service: random words in slots, exits during calls, a thousand
+//! connections. Other clients are served meanwhile. After such a client nothing remains: no
+//! descriptor, open file or session.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-exec --test hostile`.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-exec --test
+//! hostile`.
 
 #[path = "../../../store/tests/common/mod.rs"]
 mod common;
@@ -28,7 +29,7 @@ const ROLE: &str = "SLUICE_HOSTILE_ROLE";
 const NAME: &str = "SLUICE_HOSTILE_NAME";
 const SEED: &str = "SLUICE_HOSTILE_SEED";
 
-/// One service at a time: descriptors are counted.
+/// One service at a time, because descriptors are counted.
 static SERIAL: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
@@ -41,17 +42,17 @@ fn start(role: &str, name: &str, seed: u64) -> Child {
     command.env(ROLE, role).env(NAME, name).env(SEED, seed.to_string()).spawn().unwrap()
 }
 
-/// A client in a process of its own, which must do well.
+/// Runs a client in its own process, which must succeed.
 fn run(role: &str, name: &str, seed: u64) {
     let status = start(role, name, seed).wait().unwrap();
     assert!(status.success(), "{role}: {status}; replay with SLUICE_SEED={seed}");
 }
 
-/// Descriptors after one client and what two at once leave: the service keeps the memory of a process that
-/// is gone for the next one, as many as there ever were at a time.
+/// Returns the number of descriptors after one client and two concurrent ones. The service keeps
+/// the memory of ended processes for later ones, up to the maximum number at a time.
 fn usual_descriptors(name: &str) -> usize {
     run("good", name, 0);
-    // Of the client that has just ended some are still open.
+    // The service may not have closed all descriptors of the last client yet.
     let (mut last, mut since) = (descriptors(), Instant::now());
     while since.elapsed() < Duration::from_millis(100) {
         std::thread::sleep(Duration::from_millis(1));
@@ -63,7 +64,7 @@ fn usual_descriptors(name: &str) -> usize {
     last + 1
 }
 
-/// What is closed is closed by the service soon after.
+/// Waits until the service has closed the descriptors.
 fn wait_for_descriptors(wanted: usize) {
     let begun = Instant::now();
     while descriptors() > wanted {
@@ -72,7 +73,7 @@ fn wait_for_descriptors(wanted: usize) {
     }
 }
 
-/// Serves while `clients` runs on another thread; the volume is whole afterwards.
+/// Serves while `clients` runs on another thread; the volume must be consistent afterwards.
 fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStats {
     let _alone = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("sluice-hostile-{name}-{}", std::process::id());
@@ -83,7 +84,7 @@ fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStat
     let service = Service::new(session.into_volume(), &address).unwrap();
     let stop = service.stop();
     let clients = std::thread::spawn(move || {
-        // Also when they fail: nobody else ends the service.
+        // Also after a panic, because nothing else stops the service.
         let clients = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clients(&name)));
         stop.stop();
         clients
@@ -108,7 +109,7 @@ fn random_words_in_slots_are_answered() {
         let before = usual_descriptors(name);
         for seed in seeds(8) {
             let mut hostile = start("garbage", name, seed);
-            // Others meanwhile.
+            // A well-behaved client meanwhile.
             run("good", name, seed);
             assert!(hostile.wait().unwrap().success(), "replay with SLUICE_SEED={seed}");
         }
@@ -132,8 +133,8 @@ fn clients_that_die_in_the_middle_leave_nothing() {
     assert!(counters.opened > seeds(40).count() as u64, "{counters:?}");
 }
 
-/// What went wrong with a write that nobody waited for is the next sync's, once; and what was reserved is free again
-/// when its process is gone.
+/// The error of a posted write is reported once, by the next sync; reservations are released when
+/// the process ends.
 #[test]
 fn errors_of_posted_writes_are_reported_by_the_next_sync() {
     let counters = serve("errors", |name| {
@@ -156,7 +157,7 @@ fn a_thousand_connections_leave_nothing() {
     assert!(counters.sessions >= 1003, "{counters:?}");
 }
 
-// ---- The other process.
+// Child processes.
 
 #[test]
 fn child() {
@@ -176,7 +177,7 @@ fn child() {
 const CREATE: u64 = 0o100;
 const READ_WRITE: u64 = 2;
 
-/// Writes a file, reads it, deletes it.
+/// Writes, reads and deletes a file.
 fn good(name: &str, seed: u64) {
     let client = Client::new(name, TOKEN);
     let path = format!("good-{seed}");
@@ -198,7 +199,7 @@ fn good(name: &str, seed: u64) {
     assert_eq!(client.call(Op::Unlink, 0, [0; 4], path.as_bytes()), 0);
 }
 
-/// All slots, again and again: words of nonsense, and calls that are some with arguments that are none.
+/// Fills all slots repeatedly with random words, and with calls that have random arguments.
 fn garbage(name: &str, seed: u64) {
     let client = Client::new(name, TOKEN);
     let mut rng = Rng::new(seed);
@@ -218,7 +219,7 @@ fn garbage(name: &str, seed: u64) {
             if rng.chance(0.8) {
                 (words[0], words[6]) = (1 + rng.below(26), rng.below(70));
             }
-            // Nothing so large that there is no room for the others.
+            // Limited, so that others have space.
             if [Op::Allocate as u64, Op::Write as u64, Op::WriteAt as u64].contains(&words[0]) {
                 words[4] %= 100_000;
             }
@@ -229,7 +230,7 @@ fn garbage(name: &str, seed: u64) {
                 client.submit(slot, words);
             }
         }
-        // And what is no slot, no call, not the service's business, and room that was never granted.
+        // Also bits without slots, slots without calls, and reservations that were never granted.
         for word in [slots::SUBMITTED_BITS, slots::POSTED_WRITE_BITS] {
             client.slots.atomic_u64(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
         }
@@ -249,11 +250,11 @@ fn garbage(name: &str, seed: u64) {
             sockets[rng.below(8) as usize] = named(name);
         }
     }
-    // What it made goes, or there is no room in the end.
+    // Remove its files, or the volume fills up.
     sockets.clear();
 }
 
-/// Opens a file, deletes it, writes to it, and dies at some point of that.
+/// Opens a file, deletes it, writes to it, and exits at some point.
 fn dies(name: &str, seed: u64) {
     let client = Client::new(name, TOKEN);
     let mut rng = Rng::new(seed);
@@ -279,8 +280,8 @@ fn dies(name: &str, seed: u64) {
     std::process::abort();
 }
 
-/// Leaves what cannot be written, because the file would be too long or was not opened to write, and looks for
-/// what is said.
+/// Posts writes that must fail (file too long, file opened read-only), and checks the reported
+/// errors.
 fn errors(name: &str) {
     let client = Client::new(name, TOKEN);
     let (_socket, file) = client.open("errors", CREATE | READ_WRITE);
@@ -298,11 +299,11 @@ fn errors(name: &str) {
     assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "EBADF, once");
     leave(file, 0, 10);
     assert_eq!(sync(file), 0);
-    // Nobody asks about this one.
+    // The error of this one is not collected.
     leave(file, i64::MAX as u64 - 10, 10);
 }
 
-/// What the dead had written to is free again: most of the volume.
+/// Blocks of ended processes are free again, which is most of the volume.
 fn reservations(name: &str) {
     let client = Client::new(name, TOKEN);
     let (_socket, file) = client.open("room", CREATE | READ_WRITE);
@@ -311,7 +312,8 @@ fn reservations(name: &str) {
     assert_eq!(client.call(Op::Unlink, 0, [0; 4], b"room"), 0);
 }
 
-/// Connections that come and go, that lie, that stay without a word, that stand for nothing; and sessions.
+/// Connections that close at once, send a wrong token, stay silent, represent nothing; and
+/// sessions.
 fn connects(name: &str) {
     use std::os::unix::net::UnixStream;
     for _ in 0..1000 {
@@ -328,7 +330,7 @@ fn connects(name: &str) {
     let silent: Vec<_> =
         (0..500).map(|_| UnixStream::connect_addr(&address(name)).unwrap()).collect();
     let files: Vec<_> = (0..300).map(|_| named(name)).collect();
-    // Each in the place of the one before.
+    // Each replaces the previous one.
     for _ in 0..1000 {
         let stream = hello(name, TOKEN);
         assert_eq!(welcome(&stream).expect("a session").len(), 2);

@@ -1,6 +1,5 @@
-//! [`MemoryDevice`]: a block device in memory for tests: with latency, completions out of order,
-//! and failures on cue. It checks what the server promises a device: ranges, limits, registered
-//! memory, and no more than its queue depth outstanding.
+//! [`MemoryDevice`]: a block device in memory for tests, with latency, reordering and injected failures. It checks
+//! the server's obligations: ranges, limits, registered memory, and the queue depth.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,14 +12,14 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-/// What the device does to requests, changed while it serves.
+/// Behavior of the device, which can change while it serves.
 #[derive(Debug, Default)]
 pub struct Cues {
     /// Every request takes this long, and up to twice that if `scatter`.
     pub latency: Nanos,
-    /// Completions come out of order.
+    /// Completions are reordered.
     pub scatter: bool,
-    /// Requests that touch these sectors fail so.
+    /// Requests that touch these sectors fail with this status.
     pub fail: BTreeMap<u64, Status>,
     /// Writes of unmapped sectors fail with `CAPACITY_EXCEEDED`.
     pub full: bool,
@@ -37,7 +36,7 @@ pub struct MemoryDevice {
     mapped: Vec<bool>,
     memory: AddressSpace,
     cues: Arc<Mutex<Cues>>,
-    /// Due time, a number that breaks ties, request.
+    /// Due time, a tie breaker, request.
     pending: BinaryHeap<Reverse<(u64, u64, usize)>>,
     requests: Vec<Option<Request>>,
     free: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What the tests share: a device in memory, a server on a thread, a raw client, and programs.
+//! Shared by the tests: a device in memory, a server on a thread, a raw client, and programs.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 mod memory;
@@ -17,7 +17,7 @@ pub use memory::{Cues, MemoryDevice, limits};
 pub use raw::*;
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
 
-/// Nothing to poll.
+/// A component without work.
 pub struct Nobody;
 
 impl Component for Nobody {
@@ -29,7 +29,7 @@ impl Component for Nobody {
     }
 }
 
-/// A server on a thread of its own, on a Unix socket in a directory of its own.
+/// A server on its own thread, with a Unix socket in a temporary directory.
 pub struct Served {
     pub path: PathBuf,
     pub cues: Arc<Mutex<Cues>>,
@@ -57,7 +57,7 @@ impl Served {
         Served { path, cues, stats, stop, waker, thread: Some(thread), dir }
     }
 
-    /// 16 MiB of 512-byte sectors.
+    /// Serves 16 MiB of 512-byte sectors.
     pub fn small() -> Served {
         Served::new(limits(512, 16 << 20), NbdConfig::default())
     }
@@ -78,7 +78,7 @@ impl Served {
         change(&mut self.cues.lock().unwrap());
     }
 
-    /// Waits until the counts are as they should be.
+    /// Waits until the counters satisfy a condition.
     pub fn until(&self, what: &str, ok: impl Fn(&NbdStats) -> bool) {
         let start = Instant::now();
         while !ok(&self.stats()) {
@@ -87,7 +87,7 @@ impl Served {
         }
     }
 
-    /// The server still serves, all memory is back, and it stops cleanly.
+    /// Checks that the server still serves, that all memory is free, and that it stops cleanly.
     pub fn ends_well(mut self) -> NbdStats {
         let mut client = Client::transmission(&self.path);
         let pattern: Vec<u8> = (0..4096u32).map(|i| (i * 7) as u8).collect();
@@ -118,7 +118,7 @@ impl Drop for Served {
     }
 }
 
-/// Runs a program of a Debian package, and says which if it is missing.
+/// Returns a program of a Debian package, or panics with the package's name.
 pub fn program(name: &str, package: &str) -> Command {
     if Command::new(name).arg("--version").output().is_err() {
         panic!("`{name}` is not installed: apt-get install {package}");
@@ -128,7 +128,7 @@ pub fn program(name: &str, package: &str) -> Command {
     command
 }
 
-/// The output of a program that must succeed.
+/// Returns the output of a program that must succeed.
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().expect("`timeout` of coreutils runs");
     assert!(

@@ -1,5 +1,5 @@
-//! [`Client`]: an NBD client that is as polite, or as rude, as a test wants. It is written from the
-//! specification, not from the server, and shares no code with it.
+//! [`Client`]: an NBD client with valid and invalid behavior. It is written from the specification and shares no
+//! code with the server.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -36,7 +36,7 @@ pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
 pub const ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) + 8;
 pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 
-/// One reply, whatever its form.
+/// One reply of any form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Simple { error: u32, cookie: u64 },
@@ -93,14 +93,14 @@ pub fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
 }
 
 impl Client {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub fn connect(path: &Path) -> Client {
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client { socket, structured: false, cookie: 1 }
     }
 
-    /// Connects and takes the greeting.
+    /// Connects and receives the greeting.
     pub fn greeted(path: &Path) -> Client {
         let mut client = Client::connect(path);
         let hello = client.take(18).unwrap();
@@ -110,7 +110,7 @@ impl Client {
         client
     }
 
-    /// Structured replies, `base:allocation`, block sizes, and the default export.
+    /// Negotiates structured replies, `base:allocation`, block sizes, and the default export.
     pub fn transmission(path: &Path) -> Client {
         let mut client = Client::greeted(path);
         assert_eq!(client.option(8, &[]), [(ACK, vec![])]);
@@ -122,7 +122,7 @@ impl Client {
         client
     }
 
-    /// Simple replies only.
+    /// Negotiates simple replies only.
     pub fn simple(path: &Path) -> Client {
         let mut client = Client::greeted(path);
         let go = client.option(7, &info_data("", &[3]));
@@ -140,7 +140,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// The server has closed the connection.
+    /// Returns whether the server has closed the connection.
     pub fn is_dropped(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.socket.read_to_end(&mut rest) {
@@ -157,7 +157,7 @@ impl Client {
         self.give(&out);
     }
 
-    /// Sends an option and takes all its replies.
+    /// Sends an option and receives all its replies.
     pub fn option(&mut self, kind: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
         self.send_option(kind, data.len() as u32, data);
         self.option_replies(kind)
@@ -203,7 +203,7 @@ impl Client {
         cookie
     }
 
-    /// Waits for the one reply to the one request under way.
+    /// Waits for the only reply to the only request in flight.
     pub fn result(&mut self, cookie: u64) -> Result<Vec<u8>, u32> {
         match self.reply().unwrap() {
             Reply::Simple { error, cookie: named } => {
@@ -224,7 +224,7 @@ impl Client {
         }
     }
 
-    /// A request without payload either way.
+    /// Executes a request without payload in either direction.
     pub fn command(&mut self, kind: u16, flags: u16, offset: u64, length: u32) -> Result<(), u32> {
         let cookie = self.request(kind, flags, offset, length);
         self.result(cookie).map(drop)
@@ -255,7 +255,7 @@ impl Client {
         self.command(FLUSH, 0, 0, 0)
     }
 
-    /// Bytes and state of each extent.
+    /// Returns the length and state of each extent.
     pub fn block_status(
         &mut self,
         flags: u16,

@@ -1,5 +1,5 @@
-//! Rules in a file: what administrators set is there after a restart; what is damaged is refused with its
-//! line; what cannot be written is not done.
+//! The rules file: rules set by administrators persist; a damaged file is refused with its line
+//! number; a change that cannot be saved has no effect.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn what_administrators_say_outlives_the_server() {
     let rules = listed(&server);
     assert_eq!(rules, [other, rule(Principal::Anyone, "b", 1)]);
     drop((admin, server));
-    // What the scenario gives, and an administrator took back, stays taken back.
+    // A rule of the scenario that an administrator removed stays removed.
     for _ in 0..2 {
         let server = start(&path).unwrap();
         assert_eq!(listed(&server), rules);
@@ -84,7 +84,7 @@ fn what_cannot_be_written_is_not_done() {
         assert!(refusal.text.contains("nothing has changed"), "{refusal}");
     }
     assert_eq!(listed(&server), [rule(Principal::Uid(5), "a", 3)]);
-    // And a server does not start where it could not keep them.
+    // A server does not start if it could not save rules.
     let error = start(&folder.join("rules")).err().unwrap();
     assert!(matches!(error, ShareError::Acl(AclError::Io { .. })), "{error}");
 }
@@ -132,7 +132,7 @@ fn damage_is_named_by_its_line() {
         let (found, text) = wrong(&path);
         assert!(found == line && text.contains(says), "{lines:?}: {text}");
     }
-    // A rule for what the drive does not have any more.
+    // A rule for a partition that does not exist any more.
     let gone = [rule(Principal::Anyone, "a", 1), rule(Principal::Anyone, "gone", 1)];
     AclFile::new(&path).save(&gone).unwrap();
     let (line, text) = wrong(&path);
@@ -149,7 +149,7 @@ fn damage_is_named_by_its_line() {
         std::fs::write(&path, &bytes).unwrap();
         let (line, text) = wrong(&path);
         let truth = 1 + good[..at].iter().filter(|byte| **byte == b'\n').count();
-        // A line's end that is none any more is found on the next.
+        // Damage to a line's end is found on the next line.
         assert!(line == truth || (good[at] == b'\n' && line == truth + 1), "{at}: {text}");
     }
     std::fs::write(&path, &good).unwrap();
@@ -170,7 +170,7 @@ fn a_file_is_one_servers() {
     let path = dir.path().join("rules");
     let first = start(&path).unwrap();
     let mut admin = Admin::connect(&first.socket).unwrap();
-    // Whatever is put in its place is locked, too.
+    // Every replacement of the file is locked, too.
     for queues in 1..4 {
         let before = std::fs::read(&path).unwrap();
         let error = start(&path).err().unwrap();
@@ -183,7 +183,7 @@ fn a_file_is_one_servers() {
     let second = start(&path).unwrap();
     assert_eq!(listed(&second), rules);
     drop(second);
-    // One that is refused for its damage is let go of.
+    // A damaged file is unlocked again.
     let good = std::fs::read(&path).unwrap();
     std::fs::write(&path, "x").unwrap();
     assert!(matches!(start(&path).err(), Some(ShareError::Acl(AclError::Line { .. }))));

@@ -1,6 +1,7 @@
-//! The server of shared drives, in this process: clients that say anything, and rules in a file.
+//! The server of shared drives, in this process: clients that send arbitrary messages, and the
+//! rules file.
 //!
-//! `SLUICE_SEED=n` replays. What clients say is the body of the fuzz target `socket_server` (`fuzz/`).
+//! `SLUICE_SEED=n` replays. The clients are the body of the fuzz target `socket_server` (`fuzz/`).
 #![allow(unreachable_pub, reason = "modules of one test, shared with the fuzz targets")]
 
 mod acl;

@@ -1,4 +1,4 @@
-//! A share server in this process: a drive on a thread of its own, two partitions, whoever connects.
+//! A share server in this process: a drive on its own thread, two partitions, any client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// Sectors of each partition.
 pub const COUNT: u64 = 64;
 
-/// A drive, and what others want of it.
+/// A drive and calls to its owner thread.
 struct Shared {
     drive: Controller,
     owner_calls: Arc<OwnerCalls>,
@@ -37,7 +37,7 @@ impl Component for Shared {
     }
 }
 
-/// A server, and its drive's thread.
+/// A server and its drive's thread.
 pub struct Server {
     share: Option<ShareServer>,
     owner_calls: Arc<OwnerCalls>,
@@ -68,7 +68,7 @@ pub fn name(text: &str) -> ResourceName {
     ResourceName::new(text).unwrap()
 }
 
-/// The partitions `a` and `b` of the drive `d`, of which nobody has been given any.
+/// Returns a table with partitions `a` and `b` of drive `d`, without rules.
 pub fn table() -> PartitionTable {
     let mut table = PartitionTable::new(rustix::process::geteuid().as_raw());
     for (part, first) in [("a", 0), ("b", COUNT)] {
@@ -80,12 +80,12 @@ pub fn table() -> PartitionTable {
 }
 
 impl Server {
-    /// Few connections and little memory, so that limits are met.
+    /// Starts a server with few connections and little memory, so that limits are reached.
     pub fn start(table: PartitionTable) -> Server {
         Server::keeping(table, None).unwrap()
     }
 
-    /// The same, with a file of rules.
+    /// Starts a server with a rules file.
     pub fn keeping(table: PartitionTable, rules: Option<AclFile>) -> Result<Server, ShareError> {
         let drive = Controller::new(config()).unwrap();
         let io_queues = drive.config().controller.max_io_queues;
@@ -103,7 +103,7 @@ impl Server {
         };
         let socket = dir.path().join("s");
         let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, acl_file: rules };
-        // Each interval counts the reads of those before it.
+        // Each interval counts one more read than the previous one.
         let stats = Some(StatsSource::new(|| {
             let mut reads = 0;
             Box::new(move || {

@@ -1,4 +1,5 @@
-//! Clients that say anything, much of it meaningful, beside one that behaves and does not notice.
+//! Clients that send arbitrary messages, many of them valid, beside a well-behaved client that is
+//! not affected.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,10 +14,10 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::choices::Choices;
 use crate::rig::{Server, name, table};
 
-/// Messages of one case at most.
+/// Maximum number of messages of a case.
 const MESSAGES: usize = 60;
 
-/// By a fuzzer's bytes, on a server that all cases share.
+/// Runs one case from a fuzzer's bytes, on a server shared by all cases.
 pub fn fuzz(bytes: &[u8]) {
     use std::sync::OnceLock;
     static SERVER: OnceLock<Server> = OnceLock::new();
@@ -29,7 +30,7 @@ fn drain(socket: &OwnedFd) {
     {}
 }
 
-/// A few clients say this and that; then the server still answers, and has nobody left.
+/// A few clients send arbitrary messages; then the server must still answer, without clients left.
 pub fn talk(server: &Server, mut choices: Choices) {
     let good = SharedRegion::memfd(4096).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
@@ -73,11 +74,11 @@ pub fn talk(server: &Server, mut choices: Choices) {
     settle(server);
 }
 
-/// Whoever behaves is served, and who has gone is forgotten; rules are as they were.
+/// Checks that valid clients are served, closed ones removed, and rules unchanged.
 fn settle(server: &Server) {
     for attempt in 0.. {
         assert!(attempt < 5_000, "clients stay");
-        // One after the other those that have gone are noticed.
+        // Closed connections are noticed one by one.
         let Ok(mut admin) = Admin::connect(&server.socket) else { continue };
         let Ok(entries) = admin.list() else { continue };
         if entries.iter().any(|entry| matches!(entry, ListEntry::Client(_))) {
@@ -144,8 +145,8 @@ fn message(choices: &mut Choices) -> Message {
     }
 }
 
-/// A message, damaged at times. Mostly nobody reads the answers; a server that waited for that would
-/// wait here.
+/// Sends a message, sometimes damaged. Replies are mostly not read, so a server that waited for
+/// that would block here.
 fn say(client: &OwnedFd, choices: &mut Choices, message: Message, fds: &[BorrowedFd<'_>]) {
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let mut packet = Packet { serial: 1, message }.encode(&mut bytes).to_vec();

@@ -1,4 +1,4 @@
-//! What drives do, as administrators see it.
+//! Statistics of drives, as administrators see them.
 
 use direct::remote::socket::{self, ReceivedPacket};
 use direct::remote::{Admin, Code, Message, Packet};
@@ -22,7 +22,7 @@ fn every_connection_has_intervals_of_its_own() {
     assert_eq!(reads(&mut second), 1);
     assert_eq!(reads(&mut first), 3);
     drop(server);
-    // The server says why it ends.
+    // The server reports why it closes the connection.
     let error = second.stats().unwrap_err();
     assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Stopping), "{error}");
 }
@@ -53,7 +53,7 @@ fn statistics_are_asked_for_after_hello_and_end_with_the_drives() {
     }
     let answer = ask(&[Message::Hello, Message::Stats { index: 0 }]);
     assert!(matches!(answer, Message::Interval { .. }), "{answer:?}");
-    // What only a server says ends the connection.
+    // A message that only servers send closes the connection.
     match ask(&[Message::Hello, answer]) {
         Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
         other => panic!("{other:?}"),

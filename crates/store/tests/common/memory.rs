@@ -1,4 +1,4 @@
-//! A device in memory that does everything at once, and allocates nothing for it.
+//! A device in memory that completes at once and does not allocate.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ pub struct Memory {
     sectors: Arc<SharedRegion>,
     waiting: VecDeque<Request>,
     done: VecDeque<Completion>,
-    /// Requests taken.
+    /// Requests accepted.
     pub taken: u64,
-    /// Writes and flushes that a drive would not answer before they are durable.
+    /// Writes and flushes that a drive would complete only when durable.
     pub durable: u64,
 }
 
 impl Memory {
-    /// A device of blocks of 4096 bytes.
+    /// Creates a device of blocks of 4096 bytes.
     pub fn new(blocks: u64) -> Memory {
         Memory {
             limits: Limits {

@@ -10,7 +10,7 @@ use store::{BlockingVolume, FormatOptions, OpenError, Options, format};
 
 pub use ram::Ram;
 
-/// Time that passes by a microsecond per look.
+/// A clock that advances by a microsecond per reading.
 pub fn ticking<D>() -> impl FnMut(&mut D) -> Nanos {
     let mut now = Nanos::ZERO;
     move |_| {
@@ -26,7 +26,7 @@ pub fn tick(ram: &mut Ram) -> Nanos {
     ram.now
 }
 
-/// A device with an empty volume.
+/// Returns a device with an empty volume.
 pub fn formatted(sector_bytes: u32, blocks: u64) -> Ram {
     let mut ram = Ram::new(sector_bytes, blocks);
     format(&mut ram, &FormatOptions { uuid: 7, ..FormatOptions::default() }, tick).unwrap();
@@ -41,7 +41,7 @@ pub fn open(ram: Ram) -> Open {
     try_open(ram, Options::default()).unwrap()
 }
 
-/// The same device after a power cut.
+/// Returns the device after a power cut.
 pub fn cut(session: Open) -> Ram {
     let mut ram = session.into_volume().into_device();
     ram.power_cut();
@@ -57,7 +57,7 @@ pub fn sector_bytes<D: BlockDevice>(device: &D) -> usize {
     device.limits().sector_bytes as usize
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that identify their position.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = rng::Rng::new(seed);
     (0..len).map(|_| 1 + (rng.next_u64() % 255) as u8).collect()

@@ -1,4 +1,4 @@
-//! A device in memory with a volatile write buffer, that takes its time, and fails when it is told to.
+//! A device in memory with a volatile write buffer, latency, and injected failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use rng::Rng;
 pub struct Ram {
     limits: Limits,
     memory: AddressSpace,
-    /// What is durable, and what is not yet, by sector.
+    /// Durable contents, and volatile contents by sector.
     pub durable: Vec<u8>,
     volatile: BTreeMap<u64, Vec<u8>>,
     under_way: Vec<Request>,
     done: Vec<Completion>,
     pub unreadable: BTreeSet<u64>,
     pub unwritable: BTreeSet<u64>,
-    /// Whether it takes its time, and is busy now and then.
+    /// Whether requests take time and the device is sometimes full.
     pub lazy: bool,
     pub rng: Rng,
     pub now: Nanos,
-    /// Requests taken, by kind.
+    /// Requests accepted, by kind.
     pub taken: BTreeMap<&'static str, u64>,
     /// Sectors discarded, and not written since.
     pub discarded: BTreeSet<u64>,
-    /// Everything is written through.
+    /// Whether flushes fail.
     pub fail_flushes: bool,
 }
 
@@ -67,7 +67,7 @@ impl Ram {
         self.limits.sector_bytes as usize
     }
 
-    /// Whether nothing was written, flushed or discarded since this was asked last.
+    /// Returns whether nothing was written, flushed or discarded since the previous call.
     pub fn untouched(&mut self) -> bool {
         let taken = std::mem::take(&mut self.taken);
         taken.keys().all(|k| *k == "read")
@@ -77,8 +77,8 @@ impl Ram {
         self.taken.get(what).copied().unwrap_or(0)
     }
 
-    /// Power fails: requests under way may have been carried out in part, sector by sector, and any of
-    /// what was not flushed may be lost.
+    /// Cuts the power: requests in flight may have been executed in part, sector by sector, and any
+    /// data that was not flushed may be lost.
     pub fn power_cut(&mut self) {
         for request in std::mem::take(&mut self.under_way) {
             for i in 0..u64::from(request.sectors) {
@@ -97,7 +97,7 @@ impl Ram {
         self.memory = AddressSpace::default();
     }
 
-    /// Everything becomes durable: what an orderly end of the device's process does.
+    /// Makes everything durable, as a clean end of the device's process does.
     pub fn settle(&mut self) {
         for (lba, data) in std::mem::take(&mut self.volatile) {
             self.keep(lba, &data);
@@ -180,7 +180,7 @@ impl BlockDevice for Ram {
         }
         assert!(request.op == Op::Flush || request.sectors > 0, "{request:?}");
         assert!(request.lba + u64::from(request.sectors) <= self.limits.sectors);
-        // Nothing is written, or discarded, beside another request for the same sectors.
+        // Invariant: no write or discard overlaps another request in flight.
         for other in &self.under_way {
             let apart = request.lba + u64::from(request.sectors) <= other.lba
                 || other.lba + u64::from(other.sectors) <= request.lba;

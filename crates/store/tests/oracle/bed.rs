@@ -1,4 +1,4 @@
-//! [`Bed`]: a device that can lose its power, and what is behind it.
+//! [`Bed`]: a device with power cuts, and the drive behind it.
 
 use std::fmt::Debug;
 
@@ -18,12 +18,12 @@ use crate::common::Ram;
 
 pub(crate) trait Bed: Debug {
     type Device: BlockDevice + Debug;
-    /// The device, for whoever opens it.
+    /// Returns the device for a mount.
     fn attach(&mut self) -> Self::Device;
-    /// One event, and what time it is.
+    /// Executes one event, and returns the time.
     fn step(&mut self, poll: &mut dyn Component) -> Nanos;
     fn now(&self) -> Nanos;
-    /// The power goes, and comes back.
+    /// Cuts and restores the power.
     fn cut(&mut self, device: Self::Device);
 }
 
@@ -152,7 +152,7 @@ impl Bed for DriveBed {
     }
 }
 
-/// A device as a component, for the bed.
+/// A device as a component.
 pub(crate) struct DeviceComponent<'a, D>(pub(crate) &'a mut D);
 
 impl<D: BlockDevice> Component for DeviceComponent<'_, D> {
@@ -164,7 +164,7 @@ impl<D: BlockDevice> Component for DeviceComponent<'_, D> {
     }
 }
 
-/// An opening as a component.
+/// A mount as a component.
 pub(crate) struct MountComponent<'a, D> {
     pub(crate) mount: &'a mut Mount<D>,
     pub(crate) ready: Option<Box<Volume<D>>>,

@@ -1,4 +1,4 @@
-//! [`Case`]: one volume, random operations, cuts.
+//! [`Case`]: one volume with random operations and power cuts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ const BYTES: usize = 24 << 10;
 #[derive(Clone, Debug)]
 struct InFlightOp {
     op: Op,
-    /// The file that nobody else changes meanwhile.
+    /// The file that no other operation changes meanwhile.
     file: Option<Ino>,
-    /// Of a sync: state of names, and versions of files, that it makes durable.
+    /// For a sync: the state of names and the versions of files that it makes durable.
     names: usize,
     versions: BTreeMap<Ino, usize>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Case<B: Bed> {
     sector: usize,
     mix: Mix,
     seen: Seen,
-    /// What was found when it was opened for reading.
+    /// Contents found by a read-only mount.
     before: Option<(Names, BTreeMap<Ino, Vec<u8>>)>,
     stamp: u64,
 }
@@ -51,7 +51,7 @@ impl<B: Bed> Case<B> {
         let mut rng = Rng::new(seed);
         let mut device = bed.attach();
         let sector = device.limits().sector_bytes as usize;
-        // Otherwise a journal of sectors of 4096 bytes has room for data of four blocks.
+        // Otherwise a journal with sectors of 4096 bytes holds data of four blocks only.
         let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
         let uuid = seed.into();
         let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
@@ -83,7 +83,7 @@ impl<B: Bed> Case<B> {
         case
     }
 
-    /// Opens the volume, perhaps after power was cut while it was being opened.
+    /// Mounts the volume, possibly after power cuts during mounts.
     fn mount(&mut self, mut device: B::Device) {
         loop {
             let report = fsck(&mut device, FsckOptions::default(), |d| {
@@ -123,7 +123,8 @@ impl<B: Bed> Case<B> {
         }
     }
 
-    /// Opens the volume for reading: there is the same as before a cut while it was being opened.
+    /// Mounts the volume read-only: the contents must equal those before a power cut during a
+    /// mount.
     fn check_read_only(&mut self, device: B::Device) -> B::Device {
         let options = Options { read_only: true, cache_pages: 16, ..self.options };
         let mut opening = Mount::new(device, options).unwrap();
@@ -158,7 +159,7 @@ impl<B: Bed> Case<B> {
         (!of.is_empty()).then(|| of[self.rng.below(of.len() as u64) as usize].clone())
     }
 
-    /// A file with a name, or one without that is open, on which nothing else is under way.
+    /// Returns a file with a name, or an open one without, that has no operation in flight.
     fn file(&mut self) -> Option<Ino> {
         let busy: Vec<Ino> = self.in_flight.iter().flatten().filter_map(|f| f.file).collect();
         let named = self.model.now().values().filter(|(_, k)| *k == Kind::File).map(|(i, _)| *i);
@@ -197,7 +198,7 @@ impl<B: Bed> Case<B> {
     fn submit(&mut self) {
         let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
         let kind = match self.mix {
-            // Writes, appends, and what takes away; the rest is as often as it is.
+            // More writes, appends and removals; the rest is unchanged.
             Mix::Small if self.rng.chance(0.7) => {
                 self.pick(&[40, 60, 60, 60, 78, 82, 90, 90, 90, 90]).unwrap()
             }
@@ -229,7 +230,7 @@ impl<B: Bed> Case<B> {
             30..32 => Op::SyncAll,
             32..34 => Op::Sync { ino: self.directory(), data_only: self.rng.chance(0.3) },
             34..38 => {
-                // Opens and closes are done at once.
+                // Opens and closes complete at once.
                 let Some(ino) = self.file() else { return };
                 if self.open.remove(&ino) {
                     self.volume().close(ino).unwrap();
@@ -246,7 +247,7 @@ impl<B: Bed> Case<B> {
                     0 => size,
                     1 => self.rng.below(size + 1),
                     2 => self.rng.below(size + 1) / 4096 * 4096,
-                    // Behind a gap.
+                    // Beyond the end.
                     _ if self.mix == Mix::Small && self.rng.chance(0.6) => {
                         size + self.rng.below(3000)
                     }
@@ -272,7 +273,8 @@ impl<B: Bed> Case<B> {
                 }
             }
         };
-        // A sync of a file may run beside its changes: it is about what ended before.
+        // A sync may run concurrently with changes of its file: it covers operations completed
+        // before.
         let (names, versions) = match op {
             Op::SyncAll => {
                 let versions = self.model.files.iter().map(|(i, v)| (*i, v.number())).collect();
@@ -361,7 +363,7 @@ impl<B: Bed> Case<B> {
             ) => {
                 let new = self.bytes_of(Buffer { len, ..data });
                 let versions = self.model.files.get_mut(&ino).unwrap();
-                // The end of what is written in parts may be on the device, and the rest not.
+                // A large write may be on the device in part.
                 let mut now = versions.now().to_vec();
                 let end = offset as usize + new.len();
                 now.resize(now.len().max(end), 0);
@@ -399,7 +401,7 @@ impl<B: Bed> Case<B> {
                     }
                 }
             }
-            // What has lost its name is gone, unless it is open.
+            // A file without a name is gone, unless it is open.
             (op, Err(Error::NotFound)) => {
                 if let Some(ino) = flight.file {
                     let named = self.model.now().values().any(|(i, _)| *i == ino);
@@ -412,7 +414,7 @@ impl<B: Bed> Case<B> {
         }
     }
 
-    /// Space ran out: a write may have been done in part.
+    /// Space ran out: a write may have been executed in part.
     fn check_partial_write(&mut self, flight: &InFlightOp) {
         assert!(
             !matches!(flight.op, Op::Sync { .. } | Op::SyncAll | Op::Unlink { .. }),
@@ -443,7 +445,7 @@ impl<B: Bed> Case<B> {
         while let Some(done) = store.reap() {
             self.end(done);
         }
-        // What was under way may have been done, in part or wholly.
+        // Operations in flight may have been executed, in part or completely.
         let flights: Vec<InFlightOp> = self.in_flight.iter_mut().filter_map(Option::take).collect();
         self.bed.cut(store.into_device());
         self.open.clear();
@@ -453,7 +455,7 @@ impl<B: Bed> Case<B> {
         self.check();
     }
 
-    /// The model, with what those may have done that had not ended.
+    /// Returns the model with the possible effects of the operations in flight.
     fn possible(&self, flights: &[InFlightOp]) -> Model {
         let mut model = self.model.clone();
         for flight in flights {
@@ -461,7 +463,7 @@ impl<B: Bed> Case<B> {
                 Op::Write { ino, offset, data } => (ino, Some(offset), data),
                 Op::Append { ino, data } => (ino, None, data),
                 Op::Punch { ino, offset, len } => {
-                    // Its ragged ends.
+                    // Its unaligned ends.
                     if let Some(versions) = model.files.get_mut(&ino) {
                         let mut now = versions.now().to_vec();
                         let end = now.len().min((offset + len) as usize);
@@ -494,7 +496,7 @@ impl<B: Bed> Case<B> {
         model
     }
 
-    /// Reads everything, and compares it with what may be there.
+    /// Reads everything, and compares it with the possible contents.
     fn check(&mut self) {
         let (names, contents) = self.all();
         if let Some(before) = self.before.take() {
@@ -508,7 +510,7 @@ impl<B: Bed> Case<B> {
         }
     }
 
-    /// Everything that there is.
+    /// Returns all names and contents.
     fn all(&mut self) -> (Names, BTreeMap<Ino, Vec<u8>>) {
         let (mut names, mut contents) = (Names::new(), BTreeMap::new());
         let mut dirs = vec![Ino::ROOT];
@@ -556,7 +558,7 @@ impl<B: Bed> Case<B> {
         bytes
     }
 
-    /// Closes in order, and opens again: everything is as it was.
+    /// Closes cleanly and mounts again: nothing may have changed.
     fn close(&mut self) {
         self.wait();
         let now = self.bed.now();
@@ -590,7 +592,7 @@ impl<B: Bed> Case<B> {
     pub(crate) fn run(mut self) -> Seen {
         let commands = 60 + self.rng.below(240);
         let eager = self.rng.below(8);
-        // More of them end.
+        // More operations complete.
         let (commands, eager) = match self.mix {
             Mix::All => (commands, eager),
             Mix::Small => (2 * commands, 4 * eager),
@@ -598,7 +600,7 @@ impl<B: Bed> Case<B> {
         for _ in 0..commands {
             self.submit();
             for _ in 0..self.rng.below(eager + 1) {
-                // Nothing gets old: a drive without work goes on to when it will be.
+                // Data must not expire: an idle drive would advance the time to that point.
                 if self.mix == Mix::Small && self.in_flight.iter().all(Option::is_none) {
                     break;
                 }

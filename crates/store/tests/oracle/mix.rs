@@ -1,22 +1,22 @@
-//! [`Mix`]: what a case asks for; [`Seen`]: what it met.
+//! [`Mix`]: the operations of a case; [`Seen`]: its coverage.
 
-/// What is asked for.
+/// Operations of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Everything.
+    /// All operations.
     All,
-    /// Mostly small writes of a few files, with syncs, and what takes their blocks away.
+    /// Mostly small writes to a few files, with syncs, and operations that remove blocks.
     Small,
 }
 
-/// What was met.
+/// Coverage of a case.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) cuts: u64,
-    /// Blocks of which the journal was given data, and those that an opening found there.
+    /// Blocks journaled, and blocks recovered by mounts.
     pub(crate) journaled: u64,
     pub(crate) recovered: u64,
-    /// Snapshots while the journal had some.
+    /// Checkpoints with journaled data.
     pub(crate) checkpoints: u64,
 }
 
@@ -30,7 +30,7 @@ impl Seen {
         }
     }
 
-    /// Whether there is much of everything.
+    /// Returns whether every kind of event was frequent.
     pub(crate) fn is_dense(&self) -> bool {
         5 * self.recovered > self.cuts && self.journaled > self.cuts && self.checkpoints > 50
     }

@@ -1,18 +1,19 @@
-//! [`Model`]: files in memory, and what may be there if power fails now.
+//! [`Model`]: files in memory, and their possible states after a power cut.
 
 use std::collections::BTreeMap;
 
 use store::{BLOCK, Ino, Kind};
 
-/// Names: by directory and name, what they stand for.
+/// Inodes by directory and name.
 pub(crate) type Names = BTreeMap<(Ino, Vec<u8>), (Ino, Kind)>;
 
-/// What a file held, oldest first; the last one is what it holds. The first one is durable, or newer.
+/// Versions of a file, oldest first. The last one is current; the first one or a newer one is
+/// durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Versions {
-    /// With each, whether the file was made shorter since the first.
+    /// Each with whether the file was truncated since the first.
     pub(crate) all: Vec<(Vec<u8>, bool)>,
-    /// The number of the first.
+    /// Number of the first version.
     base: usize,
 }
 
@@ -32,12 +33,12 @@ impl Versions {
         }
     }
 
-    /// The number of the version that is.
+    /// Returns the number of the current version.
     pub(crate) fn number(&self) -> usize {
         self.base + self.all.len() - 1
     }
 
-    /// Everything up to version `number` is durable.
+    /// Records that version `number` is durable.
     pub(crate) fn durable(&mut self, number: usize) {
         if number <= self.base {
             return;
@@ -51,7 +52,7 @@ impl Versions {
         }
     }
 
-    /// Whether the file may hold `found` after a power cut; if not, why.
+    /// Checks whether the file may contain `found` after a power cut; otherwise returns the reason.
     pub(crate) fn allows(&self, found: &[u8], sector: usize) -> Result<(), String> {
         let sizes = self.all.iter().map(|(v, _)| v.len());
         let (least, most) = (sizes.clone().min().unwrap(), sizes.clone().max().unwrap());
@@ -62,7 +63,8 @@ impl Versions {
         for (i, got) in found.chunks(sector).enumerate() {
             let begin = i * sector;
             let fits = |(version, shrunk): &(Vec<u8>, bool)| {
-                // What is cut off is made zeros, as far as the last block goes, before the size is.
+                // Truncated bytes are zeroed up to the end of the last block before the size is
+                // recorded.
                 let zeros = if *shrunk { version.len().next_multiple_of(BLOCK) } else { 0 };
                 let end = version.len().max(zeros);
                 begin + got.len() <= end
@@ -85,16 +87,16 @@ impl Versions {
     }
 }
 
-/// All of them.
+/// All files and names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     /// Names after each change, oldest first; the first is durable.
     pub(crate) names: Vec<Names>,
-    /// The number of the first of these.
+    /// Number of the first of these.
     pub(crate) base: usize,
-    /// The number of the last change of what a directory or file is called, or has.
+    /// Number of the last change of a directory's or file's name or entries.
     pub(crate) changed: BTreeMap<Ino, usize>,
-    /// Also of files whose names are gone.
+    /// Includes files without names.
     pub(crate) files: BTreeMap<Ino, Versions>,
 }
 
@@ -107,12 +109,12 @@ impl Model {
         self.names.last().unwrap()
     }
 
-    /// Number of the state that is.
+    /// Returns the number of the current state.
     pub(crate) fn number(&self) -> usize {
         self.base + self.names.len() - 1
     }
 
-    /// Names have changed, which concerns these.
+    /// Changes names, which affects these inodes.
     pub(crate) fn change(&mut self, of: &[Ino], change: impl FnOnce(&mut Names)) {
         let mut names = self.now().clone();
         change(&mut names);
@@ -122,7 +124,7 @@ impl Model {
         }
     }
 
-    /// Names are durable as of state `number`.
+    /// Records that names are durable as of state `number`.
     pub(crate) fn durable(&mut self, number: usize) {
         if number > self.base {
             self.names.drain(..number - self.base);
@@ -130,7 +132,7 @@ impl Model {
         }
     }
 
-    /// What was found after a power cut is what there is, if it may be.
+    /// Adopts the state found after a power cut, after checking that it is possible.
     pub(crate) fn settle(
         &mut self,
         names: Names,
