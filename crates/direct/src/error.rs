@@ -32,7 +32,7 @@ pub enum DirectError {
         device: String,
     },
     /// The operation needs the queues of a drive.
-    #[error("{device} is no drive: it has no hardware queues to hand out")]
+    #[error("{device} is not a drive: only a drive has hardware queues")]
     NoDrive {
         /// The device.
         device: String,
@@ -45,9 +45,10 @@ pub enum DirectError {
     },
     /// A sleeping thread would never be woken.
     #[error(
-        "{what}: nobody would wake who sleeps: the queue was made without interrupts, or its controller has \
-         none (behind uio_pci_generic there is only its line, which stays raised until doorbells are rung, and \
-         is not used): look for completions (Wait::Poll, Wait::Hybrid, strategies that poll)"
+        "{what}: the device would not wake a sleeping handle: the queue was made without interrupts, or its \
+         controller has none (with uio_pci_generic there is only the interrupt line, which stays raised until \
+         doorbells are rung, and is not used): poll for completions (WaitMode::Poll, WaitMode::Hybrid, \
+         strategies that poll)"
     )]
     NoInterrupts {
         /// The operation that was requested.
@@ -117,7 +118,7 @@ pub enum IoError {
         sectors_max: u32,
     },
     /// The request has more segments than the device supports.
-    #[error("{segments} pieces of memory in one request: the device takes {segments_max}")]
+    #[error("{segments} segments of memory in one request: the device takes {segments_max}")]
     Segments {
         /// Segments of the request.
         segments: usize,

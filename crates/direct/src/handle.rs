@@ -71,7 +71,7 @@ impl<D: BlockDevice> Handle<D> {
             return Err(DirectError::Config { key, value, allowed: "with nothing outstanding" });
         }
         if wait == WaitMode::Interrupt && !self.device.can_wake() {
-            return Err(DirectError::NoInterrupts { what: "Wait::Event".into() });
+            return Err(DirectError::NoInterrupts { what: "WaitMode::Interrupt".into() });
         }
         self.sleeps_in_device = wait == WaitMode::Interrupt && self.device.can_wait();
         self.has_waker = false;

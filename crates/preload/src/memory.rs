@@ -89,7 +89,7 @@ unsafe fn share(
     // A mapping in the middle of another one splits it in two.
     if !locked.has_capacity(1 + usize::from(flags & libc::MAP_FIXED != 0)) {
         fetched.close();
-        unsupported_fd("mmap", fd, "a process has as many mappings that are shared as it may");
+        unsupported_fd("mmap", fd, "the process has too many shared mappings");
         return Err(libc::ENOMEM);
     }
     let base = libc_fns::mmap()(at, len, access, flags, fetched.memory, offset);
@@ -104,7 +104,7 @@ unsafe fn share(
     locked.remove_range(begin, end);
     let (file, hold) = ((fetched.ino, opened), (fetched.socket, fetched.number));
     locked.add((begin, end), offset as u64, writes, file, hold).inspect_err(|_| {
-        unsupported_fd("mmap", fd, "a process has as many files mapped and shared as it may");
+        unsupported_fd("mmap", fd, "the process has too many files with shared mappings");
         libc_fns::munmap()(base, len);
     })?;
     Ok(base)

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("no such file or directory")]
     NotFound,
     /// The name exists already.
-    #[error("it exists")]
+    #[error("the name exists already")]
     Exists,
     /// A component of the path, or the target, is not a directory.
     #[error("not a directory")]
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("the data is not in registered memory")]
     BadAddress,
     /// The root cannot be removed or renamed.
-    #[error("the root stays")]
+    #[error("the root directory cannot be removed or renamed")]
     Root,
     /// The volume accepts no changes: it was opened read-only, is being closed, or its journal
     /// could not be written.
@@ -82,7 +82,7 @@ impl Error {
 #[non_exhaustive]
 pub enum OpenError {
     /// The device has no superblock.
-    #[error("this is not a volume of files")]
+    #[error("this is not a volume: it has no superblock")]
     NotAVolume,
     /// The volume has a later version, or unknown features.
     #[error(

@@ -11,7 +11,7 @@ use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats};
 
 /// The request limit is reached; retry after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("as many requests are under way as the store was opened for")]
+#[error("the maximum number of requests is in flight; reap completions first")]
 pub struct QueueFull;
 
 /// An entry of a directory listing.

@@ -16,7 +16,7 @@ pub struct ResourceName {
 
 /// A text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no name: 1 to 32 printable ASCII letters without spaces and slashes are")]
+#[error("`{0}` is not a valid name: use 1 to 32 printable ASCII characters, no spaces or slashes")]
 pub struct NameError(pub String);
 
 impl ResourceName {

@@ -96,7 +96,7 @@ pub enum RemovalReason {
     #[error("the server has ended the connection: {0}")]
     Disconnected(ProtocolError),
     /// The server sent a malformed message.
-    #[error("the server has sent what cannot be: {0}")]
+    #[error("the server has sent a malformed message: {0}")]
     Malformed(WireError),
     /// A real controller was unplugged, unbound, or did not recover from a reset.
     #[error("the controller is gone")]
@@ -137,7 +137,7 @@ pub enum RemoteDeviceError {
     #[error("the server's answer: {0}")]
     Wire(#[from] WireError),
     /// The server's reply does not match the request.
-    #[error("the server's answer is none to what was asked: {reply}")]
+    #[error("the server's reply does not match the request: {reply}")]
     UnexpectedReply {
         /// The reply.
         reply: &'static str,

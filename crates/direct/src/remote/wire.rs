@@ -31,7 +31,7 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Too short for a header, or a wrong magic number.
-    #[error("{bytes} bytes that are no message of this protocol")]
+    #[error("{bytes} bytes that are not a message of this protocol")]
     Header {
         /// Bytes of the packet.
         bytes: usize,
@@ -57,7 +57,7 @@ pub enum WireError {
         bytes: usize,
     },
     /// A field has an invalid value.
-    #[error("a message of kind {kind} whose fields cannot be")]
+    #[error("a message of kind {kind} with an invalid field")]
     Field {
         /// The kind.
         kind: u16,

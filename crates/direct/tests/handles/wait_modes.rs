@@ -241,7 +241,7 @@ fn nobody_sleeps_whom_nobody_wakes() {
     let refused = handle.set_wait(WaitMode::Interrupt).unwrap_err();
     assert!(matches!(refused, DirectError::NoInterrupts { .. }), "{refused}");
     let said = refused.to_string();
-    assert!(said.contains("Wait::Event") && said.contains("uio_pci_generic"), "{said}");
+    assert!(said.contains("WaitMode::Interrupt") && said.contains("uio_pci_generic"), "{said}");
     // The previous mode still works, and so do all modes that poll.
     for wait in [WaitMode::Poll, WaitMode::Hybrid(Hybrid::default())] {
         handle.set_wait(wait).unwrap();

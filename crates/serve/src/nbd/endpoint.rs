@@ -32,7 +32,7 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Neither `unix:` nor `tcp:`.
-    #[error("`{0}` is no place to listen: use unix:PATH or tcp:HOST:PORT")]
+    #[error("`{0}` is not an endpoint: use unix:PATH or tcp:HOST:PORT")]
     Kind(String),
     /// No path, or one that a socket address cannot hold.
     #[error("a Unix socket's path has 1 to 107 bytes and no NUL: `{0}`")]
@@ -52,7 +52,7 @@ pub enum BindError {
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
     /// Another server listens there.
-    #[error("somebody already serves {0}; end that server, or choose another endpoint")]
+    #[error("another server already serves {0}; stop that server, or choose another endpoint")]
     InUse(Endpoint),
     /// The address is not a loopback address.
     #[error(

@@ -48,14 +48,14 @@ pub enum AclError {
         source: io::Error,
     },
     /// Another server uses the file.
-    #[error("the rules' file {path} is another server's: give each server a file of its own")]
+    #[error("the rules file {path} is in use by another server: give each server its own file")]
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// A line is malformed, or its rule is invalid.
     #[error(
-        "{path}:{line}: {why}; remove or mend the file: without it the rules are those of the scenario"
+        "{path}:{line}: {why}; remove or repair the file: without it the rules of the scenario apply"
     )]
     Line {
         /// The file.

@@ -27,7 +27,7 @@ pub enum ListenError {
     #[error("{0} exists and is not a socket; choose another path or remove it")]
     NotASocket(PathBuf),
     /// Another server listens there.
-    #[error("somebody already serves {0}; end that server, or choose another path")]
+    #[error("another server already serves {0}; stop that server, or choose another path")]
     InUse(PathBuf),
     /// A system call failed.
     #[error("cannot listen at {path}: {source}")]

@@ -23,7 +23,7 @@ pub struct Partition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// Two partitions have the same name.
-    #[error("two partitions of {device} are called {name}")]
+    #[error("two partitions of {device} are named {name}")]
     Duplicate {
         /// The drive.
         device: ResourceName,
