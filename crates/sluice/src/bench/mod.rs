@@ -9,7 +9,7 @@
 //! let mut out = Vec::new();
 //! let mut sink = Sink::new(&mut out, Format::Json);
 //! let result = Measurement::new("ring", "bare ring, batch 8", "ns_per_command", 12.5, "ns")
-//!     .against("memcpy of 80 bytes", 2.5);
+//!     .with_reference("memcpy of 80 bytes", 2.5);
 //! sink.push(result)?;
 //! sink.finish()?;
 //! let line: serde_json::Value = serde_json::from_slice(&out).unwrap();

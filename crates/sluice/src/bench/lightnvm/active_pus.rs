@@ -1,12 +1,12 @@
-//! Reads beside writes while the number of parallel units that are written changes (section 5.2, where
-//! an area is written with all units active, and then read beside writes to fewer).
+//! Reads concurrent with writes while the number of active parallel units changes ([LightNVM17
+//! §5.2], where an area is written with all units active, and then read during writes to fewer).
 //!
-//! One pblk on the drive of the paper, one run: 4 KB random reads, one at a time, in an area that was
-//! filled with all 128 units, beside 256 KB writes, one at a time, behind it; first with all units,
-//! then with 4, then with all again. Bounds, with 4: writes reach nine tenths of what 4 units write as
-//! table 1 has it for one, and no more than a tenth more than 8 do, because chunks left half written
-//! are written beside until their line is full; the 90th percentile of reads is at most twice that of
-//! reads alone.
+//! One run of pblk on the drive of the paper: 4 KB random reads at depth 1 in an area that was
+//! filled with all 128 units, concurrent with 256 KB writes at depth 1 behind it. First all units
+//! are active, then 4, then all again. With 4 units there are three bounds. Writes reach nine
+//! tenths of what table 1 gives for 4 units. They do not exceed 8 units' rate by more than a tenth,
+//! because partly written chunks are written until their line is full. The 90th percentile of reads
+//! is at most twice that of reads alone.
 
 use workload::{Direction, DirectionResult};
 
@@ -16,10 +16,10 @@ use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 use crate::stack::StackDevice;
 
-/// Parallel units that are written, in turn; 0 for all.
+/// Numbers of active parallel units, in order; 0 for all.
 const STEPS: [u32; 3] = [0, 4, 0];
 
-/// What one unit writes (table 1).
+/// Write bandwidth of one unit in MB/s (table 1).
 const ONE_UNIT_MB: f64 = 47.0;
 
 /// Measures the steps.

@@ -1,9 +1,9 @@
-//! [`BlockBackedDrive`]: the drive's end of a queue pair of vector commands, that carries them out on a block
-//! device: sectors by physical address are the device's sectors, one chunk behind the other.
+//! [`BlockBackedDrive`]: the drive's end of a queue pair of vector commands, which it executes on a block device. Physical sectors are mapped to the device's sectors, chunk by chunk.
 //!
-//! For what a layer costs, not for what it stores: no data goes from the host's memory to the device or back
-//! (requests go to one piece of memory of the device's own), chunks are reset at once, and nothing that
-//! a medium would refuse is. Commands end when the device has carried out all of their parts.
+//! It serves to measure the cost of an FTL and does not store data. Requests use one buffer of the
+//! device, so no data moves between the host's memory and the device. Chunks are reset immediately,
+//! and no error of a medium is emulated. A command completes when the device has completed all of
+//! its fragments.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::super::BenchError;
 use super::super::echo::QueuePairMemory;
 use super::setup;
 
-/// Sectors of a vector command at most.
+/// Maximum number of sectors of a vector command.
 const VECTOR_SECTORS_MAX: usize = nvme::MAX_VECTOR_ADDRESSES as usize;
 
-/// A command under way.
+/// An in-flight command.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     cid: u16,
     opcode: u8,
-    /// Requests of it that have not ended.
+    /// Number of its requests that have not completed.
     requests_remaining: u32,
     status: Status,
 }
 
-/// A drive of vector commands on a block device.
+/// A drive for vector commands on a block device.
 #[derive(Debug)]
 pub struct BlockBackedDrive<D> {
     sq: SqConsumer,
@@ -41,27 +41,27 @@ pub struct BlockBackedDrive<D> {
     geometry: Geometry,
     format: PpaFormat,
     device: D,
-    /// Where the device's requests have their data.
+    /// Buffer of the device's requests.
     data: Payload,
-    /// Sectors of the device for one of the drive.
+    /// Number of device sectors per drive sector.
     sectors_ratio: u64,
-    /// Sectors of the drive in one request at most.
+    /// Maximum number of drive sectors per request.
     sectors_max: u64,
     commands: Vec<Command>,
     free: Vec<u32>,
-    /// What the device had no room for.
+    /// Requests that the device had no capacity for.
     backlog: VecDeque<Request>,
     completed: VecDeque<Cqe>,
-    /// How the first command ended that did not end well, and what it was.
+    /// Opcode and status of the first failed command.
     failed: Option<(u8, Status)>,
 }
 
 impl<D: BlockDevice> BlockBackedDrive<D> {
-    /// The other end of `wire`, as the drive that `info` describes; `data` is memory of the device for the
-    /// longest command.
+    /// Returns the other end of `wire` as the drive that `info` describes. `data` is memory of the
+    /// device for the longest command.
     ///
     /// # Errors
-    /// [`BenchError`]: the device is too small, or its sectors are too large.
+    /// [`BenchError`] if the device is too small, or if its sectors are too large.
     pub fn new(
         wire: &QueuePairMemory,
         info: &ControllerInfo,
@@ -100,15 +100,15 @@ impl<D: BlockDevice> BlockBackedDrive<D> {
         })
     }
 
-    /// The opcode of the first command that did not end well, and how it ended.
+    /// Returns the opcode and the status of the first failed command.
     pub fn failed(&self) -> Option<(u8, Status)> {
         self.failed
     }
 
-    /// Takes commands, and answers those that have ended. Returns whether anything moved.
+    /// Fetches commands and completes those that are done. Returns whether it made progress.
     pub fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
-        // A queue with a wild doorbell stands still; whoever waits for it is at fault.
+        // A queue with an invalid doorbell stops; the fault is the host's.
         if self.sq.read_tail().is_ok() {
             while let Some(slot) = self.free.last().copied() {
                 let Some(sqe) = self.sq.fetch() else { break };
@@ -140,7 +140,8 @@ impl<D: BlockDevice> BlockBackedDrive<D> {
     }
 
     fn begin(&mut self, slot: u32, sqe: &Sqe) {
-        // One part is the look at the command itself: it has not ended before all parts are known.
+        // One fragment stands for the command itself, so that it does not complete before all
+        // fragments are known.
         self.commands[slot as usize] = Command {
             cid: sqe.cid.get(),
             opcode: sqe.opcode,
@@ -158,7 +159,7 @@ impl<D: BlockDevice> BlockBackedDrive<D> {
         self.complete_request(slot, status);
     }
 
-    /// The sectors of the drive that a command names, how many, and whether it writes them.
+    /// Returns the drive sectors of a command, their number, and whether it writes them.
     fn sectors(
         &self,
         sqe: &Sqe,
@@ -196,7 +197,7 @@ impl<D: BlockDevice> BlockBackedDrive<D> {
             IoCommand::VectorWrite { addresses, .. } => Ok((list(addresses, into)?, true)),
             IoCommand::Read { slba, nlb, .. } => Ok((run(slba, nlb, into)?, false)),
             IoCommand::Write { slba, nlb, .. } => Ok((run(slba, nlb, into)?, true)),
-            // Nothing of the device is to be done for these.
+            // These commands need no request to the device.
             IoCommand::Flush
             | IoCommand::VectorReset { .. }
             | IoCommand::DatasetManagement { .. } => Ok((0, false)),
@@ -204,7 +205,7 @@ impl<D: BlockDevice> BlockBackedDrive<D> {
         }
     }
 
-    /// Requests for the sectors, of which neighbours go together.
+    /// Submits requests for the sectors; contiguous sectors are merged.
     fn send(&mut self, slot: u32, sectors: &[u64], writes: bool) {
         let mut rest = sectors;
         while let Some(first) = rest.first().copied() {

@@ -1,14 +1,16 @@
-//! `sluice bench lightnvm --part overhead --device WHAT --destroy`: what pblk adds to a request on a device of
-//! this machine, whichever way it is opened.
+//! `sluice bench lightnvm --part overhead --device WHAT --destroy`: overhead of pblk per request on
+//! a device of this machine.
 //!
-//! No device here takes physical addresses, so that pblk's vector commands are carried out on the
-//! device's sectors ([`BlockBackedDrive`]): pblk, a queue pair, and then the driver that *raw* has.
-//! Reference of every row of pblk is *raw* on the same device: the same 4 KB requests at random places, 32
-//! outstanding, by the same loop, straight to a queue of it. Time is the thread's in turns in which something
-//! moved: waiting for the device is in neither. What pblk adds contains what turns its commands into
-//! the device's, which a drive with physical addresses would do itself. Each round ends with a flush, so that
-//! pblk has written what it buffers: in units of 64 KB, where raw writes go one by one, so that what it
-//! "adds" to a write can be less than nothing. No garbage is collected, as in the paper.
+//! Such devices have no physical addresses, so pblk's vector commands are executed on the device's
+//! sectors ([`BlockBackedDrive`]): pblk, a queue pair, and the driver of *raw*. The reference of
+//! every row is *raw* on the device: 4 KB requests at random addresses, 32 outstanding, by the same
+//! loop, directly on a queue. Time is that of the thread in iterations that made progress, so it
+//! excludes waiting for the device.
+//!
+//! The overhead includes the conversion of commands, which a drive with physical addresses would
+//! not need. Each round ends with a flush, so that pblk has written its buffer. pblk writes in
+//! units of 64 KB while raw writes are issued one by one, so the overhead of a write can be
+//! negative. There is no GC, as in the paper.
 
 use std::time::{Duration, Instant};
 
@@ -27,22 +29,22 @@ use super::overhead::{chunks, info_of};
 use super::{BENCH, setup};
 use crate::open::{OpenOptions, open};
 
-/// Requests outstanding.
+/// Number of outstanding requests.
 const DEPTH: u64 = 32;
-/// Entries of the queue pair, and of a drive's queue.
+/// Number of entries of the queue pair, and of the drive's queue.
 const ENTRIES: u16 = 256;
-/// Sectors of a request of pblk's.
+/// Size of a sector of pblk in bytes.
 const SECTOR_BYTES: u64 = 4096;
-/// Sectors of a chunk.
+/// Number of sectors of a chunk.
 const CHUNK: u64 = 256;
-/// Parallel units.
+/// Number of parallel units.
 const PUS: u64 = 4;
-/// Chunks of a parallel unit, at least and at most: 240 MiB to 4 GiB.
+/// Range of the number of chunks per parallel unit: 240 MiB to 4 GiB.
 const CHUNKS: std::ops::RangeInclusive<u64> = 60..=1024;
-/// How long nothing may move.
+/// Maximum time without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// As much of a device of `bytes` as the drive takes.
+/// Returns the geometry for a device of `bytes`.
 fn geometry(bytes: u64) -> Result<Geometry, BenchError> {
     let chunks = (bytes / (PUS * CHUNK * SECTOR_BYTES)).min(*CHUNKS.end());
     if !CHUNKS.contains(&chunks) {
@@ -58,17 +60,17 @@ fn geometry(bytes: u64) -> Result<Geometry, BenchError> {
         oob_bytes: 16,
         ws_min: 16,
         ws_opt: 16,
-        // What was written can be read: there are no pairs of pages.
+        // Written data is readable immediately: there are no paired pages.
         mw_cunits: 0,
     })
 }
 
-/// What requests go to.
+/// A path for requests.
 trait RequestPath {
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull>;
     fn step(&mut self, now: Nanos) -> bool;
     fn reap(&mut self) -> Option<Completion>;
-    /// What there is to say of a request that ended so.
+    /// Returns the error for a failed request.
     fn error_of(&self, status: Status) -> BenchError {
         BenchError::Status(status)
     }
@@ -91,7 +93,7 @@ impl RequestPath for Raw {
     }
 }
 
-/// pblk over another queue of it.
+/// pblk over another queue of the device.
 struct PblkPath {
     pblk: Pblk,
     drive: BlockBackedDrive<Queue>,
@@ -112,7 +114,7 @@ impl RequestPath for PblkPath {
         self.pblk.reap()
     }
 
-    /// What pblk makes of an error of its drive says little of it.
+    /// The status that pblk returns has little information on the drive's error.
     fn error_of(&self, status: Status) -> BenchError {
         match self.drive.failed() {
             None => BenchError::Status(status),
@@ -124,21 +126,21 @@ impl RequestPath for PblkPath {
     }
 }
 
-/// What a request took.
+/// Cost of a request.
 #[derive(Clone, Copy, Debug)]
 struct RequestCost {
     cpu_ns: f64,
     total_ns: f64,
 }
 
-/// Requests, and the loop that keeps so many of them outstanding.
+/// A closed loop with a fixed number of outstanding requests.
 struct Requests {
     device: IoDevice,
     rng: Rng,
 }
 
 impl Requests {
-    /// `count` of what `make` makes, which are numbered.
+    /// Executes `count` requests created by `make`, which receives their index.
     fn run(
         &mut self,
         path: &mut dyn RequestPath,
@@ -147,7 +149,7 @@ impl Requests {
     ) -> Result<RequestCost, BenchError> {
         let clock = self.device.clock();
         let (mut sent, mut done, mut busy) = (0, 0, Duration::ZERO);
-        // A flush at the end: what a layer keeps back is its work, too.
+        // Ends with a flush, so that buffered writes count as well.
         let total = count + 1;
         let begun = Instant::now();
         let mut last = begun;
@@ -185,16 +187,16 @@ impl Requests {
     }
 }
 
-/// Measures raw and pblk on the device, in turns. What is on the device is lost.
+/// Measures raw and pblk on the device, interleaved. Overwrites the data on the device.
 ///
 /// # Errors
-/// When it cannot be opened, is too small, or a request fails; when the output fails.
+/// If the device cannot be opened or is too small, if a request fails, or if the output fails.
 pub fn run(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let device = open(what, &OpenOptions::default())?;
     let geometry = geometry(device.limits().bytes())?;
     let info = info_of(geometry)?;
     let most = device.limits().queue_depth.saturating_add(1).min(ENTRIES.into());
-    // A file's queues are as deep as it was opened with, whatever is said here.
+    // The depth of a file's queues was set when it was opened; this setting has no effect.
     let config = QueueConfig { depth: most as u16, interrupts: false };
     let queue = || device.create_queue(config).map_err(setup);
     let data = device
@@ -209,7 +211,7 @@ pub fn run(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), Ben
     let mut layer = PblkPath { pblk: pblk.map_err(setup)?, drive };
 
     let total = geometry.total_sectors();
-    // An eighth is written once, and as much over again by all measurements of writes together.
+    // An eighth is written once, and all write measurements together write as much again.
     let area = total / 8;
     let (rounds, most) = (effort.choose(11, 1), effort.choose(20_000, 640));
     let count = most.min(area / rounds as u64);
@@ -245,7 +247,7 @@ pub fn run(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), Ben
         })?;
         let op = if writes { "writes" } else { "reads" };
         let case = |way: &str| format!("{way} over {what}, 4 KB random {op}, {DEPTH} outstanding");
-        // The lowest quartile: what disturbs the machine only ever adds.
+        // The lowest quartile: disturbances only add time.
         let low = |which: usize, of: fn(&RequestCost) -> f64| {
             let samples = Samples::new(took[which].iter().map(of).collect());
             samples
@@ -285,7 +287,7 @@ mod tests {
             assert_eq!(rows.len(), 10, "{text}");
             assert_eq!(rows.iter().filter(|row| row.contains("pblk_adds")).count(), 2);
         }
-        // Its units have arrived: the file has blocks.
+        // pblk's units have reached the file: it has blocks.
         let blocks = std::os::unix::fs::MetadataExt::blocks(&file.as_file().metadata().unwrap());
         assert!(blocks * 512 >= 16 << 20, "{blocks}");
     }

@@ -1,12 +1,13 @@
-//! What the open-channel drive reaches, alone and under pblk (section 5.1 and table 1).
+//! Rates of the open-channel drive, alone and under pblk ([LightNVM17 §5.1], table 1).
 //!
-//! Table 1 was measured by vector I/O to one parallel unit; queue depths are not given there, so
-//! that 4 KB commands go one at a time, as the text says of its 4 KB reads ("we only perform one
-//! read at a time"), and 64 KB commands four at a time, as many as it takes to keep a unit busy.
-//! Bound: within 5 %, the whole drive's bandwidths too. Of section 5.1 the bandwidths and mean
-//! latencies are judged: "4GB/s using sequential reads" within 15 %, because the drive of table 1 reads
-//! 4.5 GB/s, the rest within 5 %. Its 99th percentiles and steady state have no bound: they depend
-//! on parts of the drive that the paper does not describe.
+//! Table 1 was measured by vector I/O to one parallel unit, without queue depths. 4 KB commands are
+//! issued at depth 1, as the text says of its 4 KB reads ("we only perform one read at a time"). 64
+//! KB commands are issued at depth 4, the minimum to keep a unit busy. The bound is 5 %, also for
+//! the bandwidths of the complete drive.
+//!
+//! Of section 5.1, bandwidths and mean latencies have bounds. "4GB/s using sequential reads" has 15
+//! %, because the drive of table 1 reads 4.5 GB/s; the others have 5 %. Its 99th percentiles and
+//! steady state have no bound: they depend on parts of the drive that the paper does not describe.
 
 use clock::Nanos;
 use nvme::Address;
@@ -17,7 +18,7 @@ use super::harness::LightnvmHarness;
 use super::vector_io::{Stream, VectorIoHost};
 use super::{BENCH, PRESET};
 
-/// How far from table 1 a parallel unit may be.
+/// Maximum relative difference of a parallel unit from table 1.
 const TOLERANCE: f64 = 0.05;
 
 /// Table 1, per parallel unit: writes, random, KB, depth, MB/s.
@@ -29,7 +30,8 @@ const TABLE: [(bool, bool, u32, u32, f64); 5] = [
     (false, true, 64, 4, 273.0),
 ];
 
-/// The scenario of pblk with these lines beside the drive's preset and the target's kind.
+/// Returns a scenario of pblk with these lines in addition to the drive's preset and the target's
+/// kind.
 pub(super) fn pblk(drive: &str, target: &str) -> String {
     format!("[drive]\n{PRESET}{drive}\n[target]\nkind = \"pblk\"\n{target}\n")
 }
@@ -122,8 +124,8 @@ fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Table 1: pblk's writes on a fresh drive, and in steady state. The table does not say how the
-/// latter was written; sequentially is what the other figures of the section are.
+/// Table 1: pblk's writes on an empty drive and in steady state. The table does not give the access
+/// pattern of the latter; the other figures of the section are sequential.
 fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let mut bed = LightnvmHarness::new(&pblk("", ""))?;
     let time = effort.choose("ramp_time=100ms runtime=1s", "ramp_time=20ms runtime=30ms");
@@ -137,7 +139,7 @@ fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError>
     let case = "pblk, 256 KB sequential writes, QD 16, fresh";
     sink.push(megabytes(case.into(), fresh.bandwidth(), 4000.0))?;
     if effort == RunLength::Quick {
-        // Steady state takes a drive that has been written once over.
+        // Steady state needs a drive that has been written once completely.
         bed = LightnvmHarness::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
     }
     bed.run_in_zero_time(&[

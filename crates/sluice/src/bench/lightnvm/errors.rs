@@ -1,17 +1,17 @@
-//! What is lost to media that fails: programs, erases and reads at rates up to 1 in 100, and a die, on
-//! pblk over the emulated drive, in virtual time (section 4.2.3).
+//! Data loss on failing media: programs, erases and reads that fail at rates up to 1 in 100, and a
+//! failing die. pblk runs on the emulated drive in virtual time ([LightNVM17 §4.2.3]).
 //!
-//! A device is filled and overwritten at random, and everything is read again. Whenever the map says
-//! a new place for a sector, the medium itself is asked whether it can return what is there. Bounds,
-//! at every rate:
+//! A device is filled and overwritten at random, and then read completely. Whenever the map has a
+//! new location for a sector, the medium itself is queried whether it can return the data there.
+//! The bounds at every rate are:
 //!
-//! * **Lost**: sectors that cannot be read, or hold something else than was acknowledged, although
-//!   the media can return them: none.
-//! * **Hidden**: sectors that the media cannot return and that are read all the same: none.
-//! * **Other errors**: reads that fail with anything but a media error: none.
+//! * **Lost**: sectors that cannot be read, or have other data than acknowledged, although the
+//!   media can return the data: none.
+//! * **Hidden**: sectors that the media cannot return, but that are read without an error: none.
+//! * **Other errors**: reads that fail with a status other than a media error: none.
 //!
-//! Where failing programs and erases use up the spare chunks, writes must end with
-//! CAPACITY_EXCEEDED, and reads are judged as before. A rate is per sector and time it is programmed
+//! If failing programs and erases exhaust the spare chunks, writes must fail with
+//! CAPACITY_EXCEEDED, and reads have these bounds as well. A rate is per sector and program
 //! (reads), per page (programs), and per chunk (erases).
 
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 
 const SECTOR: usize = 4096;
-/// Sectors of a write.
+/// Number of sectors of a write.
 const WRITE: u32 = 8;
-/// One in so many operations fails; none of them.
+/// Failure rates, as one in so many operations; `None` for no failures.
 const ONE_IN: [Option<u32>; 4] = [None, Some(10_000), Some(1_000), Some(100)];
-/// Polls of a request that does not end.
+/// Maximum number of polls for a request.
 const POLL_LIMIT: u64 = 10_000_000;
 
-/// What fails.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultKind {
     Reads,
@@ -56,11 +56,12 @@ impl FaultKind {
         }
     }
 
-    /// The lines of the scenario.
+    /// Returns the lines of the scenario.
     fn scenario_lines(self, rate: f64) -> String {
         let mut lines = String::new();
         if matches!(self, FaultKind::Reads | FaultKind::All) && rate > 0.0 {
-            // A code that corrects nothing: n bits have an error with probability 1 - exp(-n·rber).
+            // With a code that corrects nothing, n bits have an error with probability 1 -
+            // exp(-n·rber).
             let rber = -(1.0 - rate).ln() / (SECTOR * 8) as f64;
             lines += &format!("errors.rber = {rber:e}\nerrors.rber_growth = 1.0\n");
             lines += "errors.ecc_bits = 0\n";
@@ -75,28 +76,28 @@ impl FaultKind {
     }
 }
 
-/// What was found when everything was read.
+/// Counts of the final read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ReadBackCounts {
-    /// Unreadable, as the media is.
+    /// Sectors that neither pblk nor the media can read.
     unreadable: u64,
     lost: u64,
     hidden: u64,
     other: u64,
 }
 
-/// pblk on a small drive with data, and what every sector should hold.
+/// pblk on a small drive with data, and the expected value of every sector.
 struct ErrorsHarness {
     harness: LightnvmHarness,
     now: Nanos,
     memory: Arc<SharedRegion>,
     at: Iova,
     rng: Rng,
-    /// The value of each sector, 0 where none was written.
+    /// Expected value of each sector; 0 if it was not written.
     model: Vec<u64>,
     value: u64,
     locations: Vec<L2pEntry>,
-    /// The media cannot return the sector, and nothing else has it.
+    /// Whether the media cannot return the sector, and no other copy exists.
     uncorrectable: Vec<bool>,
 }
 
@@ -148,8 +149,9 @@ impl ErrorsHarness {
         Err(setup(format_args!("{request:?} never ends")))
     }
 
-    /// Looks at what can have moved since the last look: what was in the buffer may be on the medium and
-    /// in the buffer again without a program in between; the rest takes one to get to a place and away.
+    /// Checks all sectors that may have been relocated since the last check. A buffered sector may
+    /// have moved to the medium and back to the buffer without a program in between. All others
+    /// need a program to reach a location and to leave it.
     fn track_relocations(&mut self, programs: &mut u64) -> Result<(), BenchError> {
         let any = self.programs() != *programs;
         *programs = self.programs();
@@ -181,8 +183,8 @@ impl ErrorsHarness {
             for (i, sector) in area.clone().enumerate() {
                 self.model[sector] = before + 1 + i as u64;
             }
-            // One that waits long for space may have been written and lost before its last sector was
-            // taken.
+            // A write that waits for capacity may have been written and lost before its last sector
+            // was admitted.
             for sector in area.clone() {
                 self.uncorrectable[sector] =
                     self.uncorrectable[sector] && self.read(sector as u64)?.is_err();
@@ -192,7 +194,7 @@ impl ErrorsHarness {
             for (now, before) in self.uncorrectable[area.clone()].iter_mut().zip(gone) {
                 *now |= before;
             }
-            // It may have been taken in part.
+            // A part of the write may have been admitted.
             for sector in area {
                 match self.read(sector as u64)? {
                     Ok(value) if value > before => {
@@ -205,7 +207,8 @@ impl ErrorsHarness {
         Ok(status)
     }
 
-    /// What a sector holds: 0 where its ends differ, which no written sector does.
+    /// Returns the value of a sector; 0 if its first and last words differ, which no written sector
+    /// has.
     fn read(&mut self, lba: u64) -> Result<Result<u64, Status>, BenchError> {
         let status = self.request(Request::read(lba, 1, Payload::Contiguous(self.at), 0))?;
         if !status.is_success() {
@@ -220,7 +223,7 @@ impl ErrorsHarness {
         Ok(Ok(if first == last { first } else { 0 }))
     }
 
-    /// Looks whether a sector is in a new place, and whether the media can return what is there.
+    /// Checks whether a sector has a new location, and whether the media can return the data there.
     fn track_sector(&mut self, lba: usize) -> Result<(), BenchError> {
         let stack = &mut self.harness.stack;
         let at = stack.ftl().and_then(|ftl| ftl.location(lba as u64));
@@ -241,7 +244,7 @@ impl ErrorsHarness {
         Ok(())
     }
 
-    /// Writes everything once, or overwrites as much at random places; to the first write that fails.
+    /// Writes all sectors once, or overwrites as many at random; stops at the first failing write.
     fn churn(&mut self, random: bool) -> Result<Status, BenchError> {
         let writes = self.sectors() / u64::from(WRITE);
         for i in 0..writes {
@@ -257,7 +260,7 @@ impl ErrorsHarness {
         Ok(Status::SUCCESS)
     }
 
-    /// A die fails now.
+    /// Makes a die fail.
     fn fail_die(&mut self, pu: u32) -> Result<(), BenchError> {
         let nand = self.harness.stack.drive.nand_mut().ok_or_else(|| setup("no flash"))?;
         nand.inject(InjectedFault::DieFailure { pu }).map_err(setup)?;
@@ -268,7 +271,7 @@ impl ErrorsHarness {
     fn check(&mut self) -> Result<ReadBackCounts, BenchError> {
         let mut found = ReadBackCounts::default();
         for lba in 0..self.model.len() {
-            // Garbage collection goes on while others are read.
+            // GC continues while other sectors are read.
             self.track_sector(lba)?;
             let got = self.read(lba as u64)?;
             self.track_sector(lba)?;
@@ -284,7 +287,7 @@ impl ErrorsHarness {
     }
 }
 
-/// Measures the matrix.
+/// Measures all combinations.
 ///
 /// # Errors
 /// As for [`run`](super::run).
@@ -309,14 +312,14 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             run_case(&case, rig, overwrites, fails != FaultKind::Reads, sink)?;
         }
     }
-    // Spare enough to do without a die.
+    // The spare space exceeds a die.
     let mut rig = ErrorsHarness::new("", 0.6)?;
     for random in [false, true] {
         succeeded(rig.churn(random)?)?;
     }
     rig.fail_die(3)?;
     run_case("one die of eight fails", rig, overwrites, false, sink)?;
-    // Programs that fail until no spare chunk is left.
+    // Programs fail until no spare chunk remains.
     let rig = ErrorsHarness::new(&FaultKind::Programs.scenario_lines(0.02), 0.25)?;
     let (mut rig, mut ended) = (rig, Status::SUCCESS);
     for round in 0..100 {
@@ -335,7 +338,7 @@ fn succeeded(status: Status) -> Result<(), BenchError> {
     if status.is_success() { Ok(()) } else { Err(BenchError::Status(status)) }
 }
 
-/// Overwrites and reads everything; with `may_fill_up` writes may be refused before.
+/// Overwrites and reads all sectors; with `may_fill_up`, writes may be refused before.
 fn run_case(
     case: &str,
     mut rig: ErrorsHarness,
@@ -381,7 +384,7 @@ mod tests {
         assert!(rig.churn(false).unwrap().is_success());
         let all = rig.sectors();
         assert_eq!(rig.check().unwrap(), ReadBackCounts::default());
-        // As if the device had lost one sector, and kept another that the media had not.
+        // Simulate a device that lost one sector, and returned another one that the media had lost.
         let on_flash: Vec<usize> =
             (0..all as usize).filter(|l| matches!(rig.locations[*l], L2pEntry::Flash(_))).collect();
         for lba in [on_flash[5], on_flash[8]] {
@@ -389,7 +392,7 @@ mod tests {
             let nand = rig.harness.stack.drive.nand_mut().unwrap();
             nand.inject(InjectedFault::Uncorrectable { psn: PhysSector(psn) }).unwrap();
         }
-        // The oracle looks at the first again; nobody tells it of the second.
+        // The check finds the first sector again; the second is not reported to it.
         rig.locations[on_flash[5]] = L2pEntry::Unmapped;
         rig.model[on_flash[6]] += 1;
         rig.uncorrectable[on_flash[7]] = true;

@@ -1,8 +1,9 @@
-//! [`Bed`]: a drive with a block device on it, on which jobs run in virtual time.
+//! [`LightnvmHarness`]: a drive with a block device on it, on which jobs run in virtual time.
 //!
-//! The same pieces as `sluice sim`, kept between runs, so that what one run leaves behind is what
-//! the next one finds. Guarantees: time goes on from run to run; the same scenario, jobs and seed
-//! give the same results (rule R3); a request that fails is an error, never a number.
+//! It consists of the components of `sluice sim` and persists between runs, so that each run starts
+//! from the state of the previous one. Guarantees: time advances from run to run. Equal scenarios,
+//! jobs and seeds give equal results (ARCHITECTURE.md, R3). A failed request is an error and never
+//! a result.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use super::setup;
 use crate::scenario::{DriveSpec, Scenario};
 use crate::stack::{RunObserver, Stack, StackDevice, co_simulate};
 
-/// What everything random comes from.
+/// Seed of all random numbers.
 const SEED: u64 = 1;
 
 /// A drive, the block device on it, and virtual time.
@@ -23,7 +24,7 @@ const SEED: u64 = 1;
 pub struct LightnvmHarness {
     /// The drive and the device.
     pub stack: Stack,
-    /// What the scenario made of the drive.
+    /// Specification of the drive from the scenario.
     pub spec: DriveSpec,
     runner: VirtualRunner,
 }
@@ -32,7 +33,7 @@ impl LightnvmHarness {
     /// Powers on the drive of a scenario's text.
     ///
     /// # Errors
-    /// When the scenario is wrong, or the stack cannot be built.
+    /// If the scenario is invalid, or if the stack cannot be built.
     pub fn new(scenario: &str) -> Result<LightnvmHarness, BenchError> {
         let mut scenario = Scenario::parse(Path::new("bench"), scenario).map_err(setup)?;
         let plan = scenario.drives.remove(0);
@@ -40,34 +41,34 @@ impl LightnvmHarness {
         Ok(LightnvmHarness { stack, spec: plan, runner: VirtualRunner::new() })
     }
 
-    /// The present instant.
+    /// Returns the current time.
     pub fn now(&self) -> Nanos {
         self.runner.now()
     }
 
-    /// Lets everything that is due by `until` happen.
+    /// Processes all events that are due by `until`.
     ///
     /// # Errors
-    /// When a request that nobody waits for ends.
+    /// If an unexpected request completes.
     pub fn run_until(&mut self, until: Nanos) -> Result<(), BenchError> {
         let LightnvmHarness { stack, runner, .. } = self;
         runner.run_until_time(&mut [&mut stack.device, &mut stack.drive], until);
         if stack.device.reap().is_some() { Err(BenchError::Thread("a rest")) } else { Ok(()) }
     }
 
-    /// Runs jobs, each a name and fio's options as `key=value` words, and lets time pass.
+    /// Runs jobs, each a name and fio's options in the form `key=value`, and advances time.
     ///
     /// # Errors
-    /// When a job is wrong, or a request fails.
+    /// If a job is invalid, or if a request fails.
     pub fn run(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
         let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
         run_on(device, drive, runner, jobs)
     }
 
-    /// The same through `wrap`, which puts something between the jobs and the device.
+    /// Runs jobs on the device that `wrap` returns for the harness's device.
     ///
     /// # Errors
-    /// As for [`run`](Bed::run).
+    /// As for [`run`](LightnvmHarness::run).
     pub fn run_wrapped<'s, D: BlockDevice>(
         &'s mut self,
         jobs: &[(&str, &str)],
@@ -77,10 +78,10 @@ impl LightnvmHarness {
         run_on(wrap(device), drive, runner, jobs)
     }
 
-    /// Runs jobs without letting time pass: brings the device into a state.
+    /// Runs jobs without advancing time, to precondition the device.
     ///
     /// # Errors
-    /// As for [`run`](Bed::run).
+    /// As for [`run`](LightnvmHarness::run).
     pub fn run_in_zero_time(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
         self.stack.drive.set_zero_latency(true);
         let result = self.run(jobs);

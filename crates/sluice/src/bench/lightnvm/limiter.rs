@@ -1,19 +1,20 @@
-//! The rate limiter's step response, of both kinds (section 4.2.4: "the feedback loop ensures that
-//! incoming I/Os and GC I/Os move towards a steady state").
+//! Step response of both kinds of rate limiter ([LightNVM17 §4.2.4]: "the feedback loop ensures
+//! that incoming I/Os and GC I/Os move towards a steady state").
 //!
-//! An empty device is filled to 95 % and then overwritten by 4 KB writes at random places, 64
-//! outstanding: from free users to a steady state. The limiter's curve, begun when the device is full, is
-//! printed at tenths of what is written; of all of it come:
+//! An empty device is filled to 95 % and then overwritten by 4 KB random writes with 64
+//! outstanding. It passes from unlimited host writes to a steady state. The limiter's history
+//! starts when the device is full. It is printed at tenths of the written data, and gives these
+//! results:
 //!
-//! * **Where it settles**: the mean free space of its second half, between where users wait (0) and where
-//!   they are free (1), and users' share there, against one over the write amplification of that half.
-//!   Bound: within a tenth.
-//! * **Settling time**: until when the free space was further than a line from there; a reclaimed line
-//!   gives its space back at once.
-//! * **Overshoot**: how far below there the free space fell, in lines. Bound: what is held in reserve is
-//!   not touched by more than the line that is being moved.
-//! * **The longest stall**: the longest time without any completion. Bound: [`LatencyChain::total`], as
-//!   in [`steady`](super::steady).
+//! * **Final value**: the mean free space of its second half, between the low watermark (0) and the
+//!   high watermark (1). The host's share there is compared with one over the write amplification
+//!   of that half. Bound: within a tenth.
+//! * **Settling time**: the time until the free space stays within a line of the final value; a
+//!   reclaimed line returns its space at once.
+//! * **Overshoot**: the distance below the final value to which the free space falls, in lines.
+//!   Bound: the reserve is not used by more than the line that is being relocated.
+//! * **The longest stall**: the longest time without any completion. Bound:
+//!   [`LatencyChain::total`], as in [`steady_state`](super::steady_state).
 
 use ftl::{FtlStats, LimiterSample};
 use media::MediaConfig;
@@ -24,10 +25,10 @@ use super::steady_state::{FULL, LatencyChain, MonitoredDevice, StallMonitor};
 use super::{BENCH, setup};
 use crate::stack::StackDevice;
 
-/// The kinds, with the scenario's words for them.
+/// The kinds, with their values in the scenario.
 const KINDS: [(&str, &str); 2] = [("share", "\"share\""), ("PID", "\"pid\"")];
 
-/// Points of the curve that are printed.
+/// Number of points of the history that are printed.
 const POINTS: usize = 10;
 
 /// Measures both kinds.
@@ -47,12 +48,12 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What a step shows.
+/// Result of a step.
 struct Response {
     history: Vec<LimiterSample>,
-    /// Where users wait, and where they are free.
+    /// Low and high watermark.
     watermarks: (u64, u64),
-    /// Of the second half.
+    /// Counters of the second half.
     stats: FtlStats,
     monitor: StallMonitor,
     iops: f64,
@@ -90,19 +91,19 @@ fn measure(bed: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError
     })
 }
 
-/// Where the free space settles, and how it gets there; in sectors and nanoseconds.
+/// Final value of the free space and the approach to it, in sectors and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SettlingResponse {
     free: f64,
     share: f64,
-    /// From the first sample to the last that is further than a line away.
+    /// Time from the first sample to the last one that is more than a line away.
     after_ns: u64,
-    /// How far below it the free space fell.
+    /// Distance below the final value to which the free space fell.
     overshoot: f64,
 }
 
 impl SettlingResponse {
-    /// `None` of a curve without a second half.
+    /// Returns `None` for a history without a second half.
     fn from_history(curve: &[LimiterSample], line: f64) -> Option<SettlingResponse> {
         let end = &curve[curve.len() / 2..];
         let mean =
@@ -190,7 +191,7 @@ mod tests {
         curve.extend((10..40).map(|i| sample(100 + i, 500 + 10 * (i % 2))));
         let settled = SettlingResponse::from_history(&curve, 100.0).unwrap();
         assert_eq!((settled.free, settled.share), (505.0, 0.25));
-        // The last of the ramp, at 280, is further than 100 away; it fell to 275.
+        // The last sample of the ramp, at 280, is more than 100 away; it fell to 275.
         assert_eq!((settled.after_ns, settled.overshoot), (9, 230.0));
         assert_eq!(SettlingResponse::from_history(&[], 100.0), None);
     }

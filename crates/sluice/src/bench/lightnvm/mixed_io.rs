@@ -46,24 +46,24 @@ use super::BENCH;
 use super::drive::pblk;
 use super::harness::LightnvmHarness;
 
-/// Parallel units that are written at a time, in the paper's order.
+/// Numbers of active parallel units, in the order of the paper.
 const ACTIVE: [u32; 6] = [128, 64, 32, 16, 8, 4];
 
-/// What reads reach alone in the paper, which is less than they reach here, in bytes per second.
+/// Bandwidth of reads alone in the paper, in bytes per second; reads are faster here.
 const READS_OF_PAPER: u32 = 3_000_000_000;
 
-/// What writes are limited to: the paper's rate, and the lower of the two that it names for drives
-/// whose writes are rated, in MB/s.
+/// Rate limits of writes in MB/s: the paper's rate, and the lower of the two rates that it gives
+/// for drives with a write rating.
 const RATED: [u32; 2] = [200, 26];
 
-/// How parallel units may choose otherwise than the preset's, which serve reads first, with the
-/// scenario's words for it.
+/// Scheduling policies of parallel units other than the preset's, which serves reads first, with
+/// their values in the scenario.
 const POLICIES: [(&str, &str); 2] = [
     ("first come, first served", "pu_scheduling = \"fifo\""),
     ("reads first with suspend", "pu_scheduling = \"read-priority\"\nsuspend = true"),
 ];
 
-/// The job options that the effort decides.
+/// Job options that depend on the run length.
 #[derive(Clone, Copy)]
 struct JobSizes {
     size: &'static str,
@@ -83,14 +83,15 @@ impl JobSizes {
         format!("rw=randread bs={bs} iodepth={depth} norandommap=1 size={size} time_based=1 {time}")
     }
 
-    /// Writes behind the reads' area, with further options.
+    /// Returns writes behind the reads' area, with further options.
     fn writes(self, more: &str) -> String {
         let JobSizes { size, time } = self;
         format!("rw=write bs=256k iodepth=1 offset={size} size={size} time_based=1 {time} {more}")
     }
 }
 
-/// A device that has been filled in time: where units are placed depends on which units are free.
+/// Returns a device that was filled with media latency, because the location of units depends on
+/// the units that are idle.
 fn filled(drive: &str, active: u32, span: JobSizes) -> Result<LightnvmHarness, BenchError> {
     let mut bed = LightnvmHarness::new(&pblk(drive, &format!("active_pus = {active}")))?;
     let options = format!("rw=write bs=256k iodepth=8 size={}", span.size);
@@ -100,7 +101,7 @@ fn filled(drive: &str, active: u32, span: JobSizes) -> Result<LightnvmHarness, B
     Ok(bed)
 }
 
-/// What reads and writes reached, each where there are some.
+/// Returns the rates of reads and of writes, each if there are any.
 fn mix(
     bed: &mut LightnvmHarness,
     reads: Option<&str>,
@@ -109,7 +110,7 @@ fn mix(
     let jobs = [reads.map(|o| ("reads", o)), writes.map(|o| ("writes", o))];
     let jobs: Vec<_> = jobs.into_iter().flatten().collect();
     let result = bed.run(&jobs)?;
-    // Let the write buffer drain, so that the next measurement begins with an idle drive.
+    // Drain the write buffer, so that the next measurement starts with an idle drive.
     let settled = bed.now() + Nanos::from_millis(500);
     bed.run_until(settled)?;
     let of = |direction| {
@@ -146,8 +147,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     }
     let mut bed = filled("dedicated_read_register = true", 4, span)?;
     like_for_like(", a register for reads", span, &mut bed, sink)?;
-    // With 4 units busy writing, one read in 32 finds its unit busy: what the drive does then
-    // decides.
+    // With 4 active units, one read in 32 finds its unit busy, and the policy matters.
     for (policy, words) in &POLICIES {
         let mut bed = filled(words, 4, span)?;
         small_rows(4, RATED[0], policy, &small, span, &mut bed, sink)?;
@@ -155,7 +155,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Writes to 4 active units beside no more reads than the paper's drive gives.
+/// Writes to 4 active units, concurrent with reads at the rate of the paper's drive.
 fn like_for_like(
     drive: &str,
     span: JobSizes,
@@ -189,7 +189,7 @@ fn large_rows(
         }
     };
     sink.push(alone("256 KB random reads QD 16 alone", only_reads, Some(3000.0)))?;
-    // "100% writes (4GB/s-200MB/s)": the ends of the range are named, what lies between is not.
+    // "100% writes (4GB/s-200MB/s)": the paper gives only the ends of the range.
     let named = [(128, 4000.0), (4, 200.0)];
     let paper = named.iter().find(|(n, _)| *n == active).map(|(_, paper)| *paper);
     sink.push(alone("256 KB writes QD 1 alone", only_writes, paper))?;
@@ -232,7 +232,7 @@ fn small_rows(
     bed: &mut LightnvmHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    // fio's units: 1 MB is 1,000,000 bytes.
+    // In fio's units, 1 MB is 1,000,000 bytes.
     let writes = span.writes(&format!("rate={rate}000000"));
     let [reads, writes] = mix(bed, Some(small), Some(&writes))?;
     let policy = if policy.is_empty() { String::new() } else { format!(", {policy}") };

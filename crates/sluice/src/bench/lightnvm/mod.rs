@@ -1,28 +1,24 @@
-//! Group `lightnvm`: the evaluation of the LightNVM paper (FAST'17 section 5) as measurements that
-//! can fail, and the host's translation layer at work.
+//! Group `lightnvm`: the evaluation of [LightNVM17 §5] as measurements with bounds, and benchmarks
+//! of the host's FTL.
 //!
-//! Where the paper measures a drive, virtual time stands for it: these results are the same on
-//! every machine. Where it measures the host, the time is real. A row whose reference is `paper`
-//! stands beside the number of the paper; a row with a verdict says what must hold, and `fail`
-//! where it does not.
+//! Measurements of a drive use virtual time, so these results are the same on every machine.
+//! Measurements of the host use real time. A row with the reference `paper` is compared with the
+//! paper's value. A row with a verdict has a bound, and says `fail` if it is not met.
 //!
-//! | file | noun | clock |
+//! | part | subject | clock |
 //! |---|---|---|
-//! | [`bed`] | a drive, a block device on it and jobs, in virtual time | virtual |
-//! | [`direct`] | vector I/O straight to a drive's parallel units | virtual |
-//! | [`drive`] | what the drive and pblk on it reach alone (table 1, section 5.1) | virtual |
-//! | [`mixed`] | reads beside writes, by active parallel units (section 5.2, figure 5) | virtual |
-//! | [`predictable`] | reads beside writes on parallel units of their own (section 5.4, figure 8) | virtual |
-//! | [`steady`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
-//! | [`limiter`] | the rate limiter's step response, of both kinds (4.2.4) | virtual |
-//! | [`active`] | the number of active parallel units changed within a run (5.2) | virtual |
-//! | [`recovery`] | what recovery after a power cut reads, against the drive's size (4.2.2) | virtual |
-//! | [`errors`] | what is lost to programs, erases, reads and dies that fail (section 4.2.3) | virtual |
-//! | [`overhead`] | what pblk adds to a request (section 5, CPU utilization) | real |
-//! | [`device_overhead`] | the same on a device of this machine (`--device`) | real |
-//! | [`through`] | vector commands carried out on a block device | |
+//! | [`drive`] | rates of the drive, and of pblk on it (table 1, section 5.1) | virtual |
+//! | [`mixed_io`] | reads concurrent with writes, by active parallel units (section 5.2, figure 5) | virtual |
+//! | [`predictable_latency`] | reads concurrent with writes on separate parallel units (section 5.4, figure 8) | virtual |
+//! | [`steady_state`] | write amplification and stalls of a nearly full device (section 4.2.4) | virtual |
+//! | [`limiter`] | step response of both kinds of rate limiter (section 4.2.4) | virtual |
+//! | [`active_pus`] | change of the number of active parallel units within a run (section 5.2) | virtual |
+//! | [`recovery`] | reads of recovery after a power cut, by the drive's size (section 4.2.2) | virtual |
+//! | [`errors`] | data loss on failing media (section 4.2.3) | virtual |
+//! | [`overhead`] | overhead of pblk per request (section 5, CPU utilization) | real |
+//! | [`device_overhead`] | overhead of pblk on a device of this machine (`--device`) | real |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
-//! | [`work`] | 4 KB random overwrites with garbage collection, drive and host | real |
+//! | [`work`] | 4 KB random overwrites with GC, in the drive and on the host | real |
 
 pub mod active_pus;
 pub mod block_backed;
@@ -45,11 +41,11 @@ use crate::cli::args::LightnvmPart;
 
 pub(super) const BENCH: &str = "lightnvm";
 
-/// The drive of the paper, scaled down in chunks per parallel unit: the same parallelism and
-/// timing.
+/// The drive of the paper, scaled down in chunks per parallel unit; parallelism and timing are
+/// unchanged.
 pub(crate) const PRESET: &str = "preset = \"ocssd-mlc-128pu-small\"\ndata = \"none\"\n";
 
-/// The parts, in the order in which they are measured.
+/// The parts in the order of measurement.
 const PARTS: &[(LightnvmPart, BenchFn)] = &[
     (LightnvmPart::Drive, drive::run),
     (LightnvmPart::Mixed, mixed_io::run),
@@ -72,7 +68,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     run_parts(&[], effort, sink)
 }
 
-/// Measures these parts of the group; all of them if none is named.
+/// Measures these parts of the group, or all of them if the list is empty.
 ///
 /// # Errors
 /// As for [`run`].
@@ -84,7 +80,7 @@ pub fn run_parts(
     super::run_parts(PARTS, parts, effort, sink)
 }
 
-/// Whatever a part of the stack refuses to be set up with.
+/// Converts a setup error of any part of the stack.
 fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
 }

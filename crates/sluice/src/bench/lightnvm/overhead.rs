@@ -31,23 +31,24 @@ use super::super::echo::{EchoController, QueuePairMemory};
 use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::{BENCH, setup};
 
-/// Requests of a batch.
+/// Number of requests of a batch.
 const BATCH: u64 = 32;
-/// Entries of the queue pair.
+/// Number of entries of the queue pair.
 const DEPTH: u16 = 1024;
 
-/// Sectors that requests go to: 4 GiB, of which the map's entries fit a shared cache; 64 GiB, of
-/// which they do not.
+/// Sectors of the area: with 4 GiB, the map's entries fit into a shared cache; with 64 GiB, they do
+/// not.
 const AREAS: [(u64, &str); 2] = [(1 << 20, "4 GiB"), (1 << 24, "64 GiB")];
 
-/// What is compared.
+/// Measured operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
     Read,
     Write,
 }
 
-/// The paper's drive, all of it: 2 TB, so that no measurement comes to its end.
+/// Returns the geometry of the paper's complete drive, 2 TB, so that no measurement reaches its
+/// end.
 fn geometry() -> Geometry {
     Geometry {
         groups: 16,
@@ -66,7 +67,7 @@ pub(super) fn info() -> Result<ControllerInfo, BenchError> {
     info_of(geometry())
 }
 
-/// A drive of that geometry.
+/// Returns a drive with that geometry.
 pub(super) fn info_of(geometry: Geometry) -> Result<ControllerInfo, BenchError> {
     let format = PpaFormat::from_geometry(&geometry).map_err(setup)?;
     let timing = MediaTiming::default();
@@ -97,7 +98,7 @@ pub(super) fn info_of(geometry: Geometry) -> Result<ControllerInfo, BenchError> 
     })
 }
 
-/// The descriptors of a drive that has never been written.
+/// Returns the descriptors of an empty drive.
 pub(super) fn chunks(info: &ControllerInfo) -> Vec<ChunkDescriptor> {
     let Some(oc) = &info.open_channel else { return Vec::new() };
     let (g, format) = (oc.geometry, oc.format);
@@ -115,10 +116,10 @@ pub(super) fn chunks(info: &ControllerInfo) -> Vec<ChunkDescriptor> {
     each.map(free).collect()
 }
 
-/// pblk over a drive that does nothing but answer.
+/// Returns pblk over an echo drive.
 ///
 /// # Errors
-/// When there is no memory.
+/// If there is no memory.
 pub fn pblk() -> Result<(Pblk, EchoController), BenchError> {
     let (wire, info) = (QueuePairMemory::new(DEPTH)?, info()?);
     let (queue, port) = (wire.queue_pair()?, wire.port().clone());
@@ -127,13 +128,13 @@ pub fn pblk() -> Result<(Pblk, EchoController), BenchError> {
     Ok((pblk.map_err(setup)?, wire.echo_controller()?))
 }
 
-/// The raw path to such a drive.
+/// Returns the raw path to an echo drive.
 fn raw() -> Result<(Raw, EchoController), BenchError> {
     let wire = QueuePairMemory::new(DEPTH)?;
     Ok((wire.raw()?, wire.echo_controller()?))
 }
 
-/// Requests on a device over an echo, and the host's time for them.
+/// Requests on a device over an echo drive, and the host's time for them.
 #[derive(Debug)]
 pub struct Batches<D> {
     device: D,
@@ -144,7 +145,7 @@ pub struct Batches<D> {
 }
 
 impl<D: BlockDevice> Batches<D> {
-    /// Requests to the first `area` sectors.
+    /// Returns requests to the first `area` sectors.
     pub fn new((device, echo): (D, EchoController), area: u64, seed: u64) -> Batches<D> {
         Batches { device, echo, rng: Rng::new(seed), area, now: Nanos(1) }
     }
@@ -152,7 +153,7 @@ impl<D: BlockDevice> Batches<D> {
     /// Writes the area once, in order.
     ///
     /// # Errors
-    /// When a write fails.
+    /// If a write fails.
     pub fn fill(&mut self) -> Result<(), BenchError> {
         for lba in (0..self.area).step_by(64 * BATCH as usize) {
             let starts = (0..BATCH).map(|i| lba + i * 64).filter(|at| at + 64 <= self.area);
@@ -164,18 +165,18 @@ impl<D: BlockDevice> Batches<D> {
         Ok(())
     }
 
-    /// Nanoseconds of the host per read, over `count` reads.
+    /// Returns nanoseconds of host time per read, over `count` reads.
     ///
     /// # Errors
-    /// When one fails.
+    /// If a read fails.
     pub fn reads(&mut self, count: u64) -> Result<f64, BenchError> {
         self.run(count, |lba, tag| Request::read(lba, 1, Payload::BitBucket, tag))
     }
 
-    /// Nanoseconds of the host per write, over `count` writes.
+    /// Returns nanoseconds of host time per write, over `count` writes.
     ///
     /// # Errors
-    /// When one fails.
+    /// If a write fails.
     pub fn writes(&mut self, count: u64) -> Result<f64, BenchError> {
         self.run(count, |lba, tag| Request::write(lba, 1, Payload::BitBucket, tag))
     }
@@ -224,7 +225,7 @@ impl<D: BlockDevice> Batches<D> {
 /// As for [`run`](super::run).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (area, name) in AREAS {
-        // The large area takes a while to fill, and says the same with one thread and with two.
+        // The large area takes long to fill, and gives equal results with one thread and with two.
         let large = area > AREAS[0].0;
         let area = effort.choose(area, area >> 6);
         for threads in [1, 2] {
@@ -240,8 +241,8 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The lowest quartile over rounds of each thread's nanoseconds, with and without pblk in turns;
-/// the mean of the threads.
+/// Returns the lowest quartile over rounds of each thread's nanoseconds, with and without pblk
+/// interleaved, as the mean of the threads.
 fn measure(
     effort: RunLength,
     op: Op,
@@ -257,7 +258,7 @@ fn measure(
                 scope.spawn(move || {
                     cores.pin(i);
                     let ready = prepare(area, i as u64);
-                    // Whoever failed must not leave the others waiting.
+                    // A failed thread must not block the others.
                     barrier.wait();
                     let (mut with, mut without) = ready?;
                     compare(effort, op, &mut with, &mut without)
@@ -300,7 +301,7 @@ fn compare(
     with: &mut Batches<Pblk>,
     without: &mut Batches<Raw>,
 ) -> Result<[f64; 2], BenchError> {
-    // A sample is short against a scheduler's time slice, so that most are not interrupted.
+    // A sample is shorter than a time slice of the scheduler, so most samples are not interrupted.
     let (rounds, count) = (effort.choose(301, 3), effort.choose(10_000, 640));
     let samples = interleave(rounds, 2, |which| match (which, op) {
         (0, Op::Read) => with.reads(count),
@@ -308,7 +309,7 @@ fn compare(
         (_, Op::Read) => without.reads(count),
         (_, Op::Write) => without.writes(count),
     })?;
-    // The lowest quartile: what disturbs the machine only ever adds.
+    // The lowest quartile: disturbances only add time.
     let mut quartiles = samples.into_iter().filter_map(Samples::new).map(|s| s.quantile(0.25));
     match (quartiles.next(), quartiles.next()) {
         (Some(with), Some(without)) => Ok([with, without]),

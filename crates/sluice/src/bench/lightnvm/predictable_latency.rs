@@ -40,28 +40,28 @@ const PERCENTILES: [(f64, &str); 6] = [
     (99.99, "latency_p99_99"),
 ];
 
-/// Writes of a hundred I/Os.
+/// Shares of writes, in percent of all I/Os.
 const SHARES: [u32; 4] = [0, 20, 33, 50];
 
-/// What may differ and still be the same.
+/// Maximum ratio of percentiles that count as equal.
 const FLAT: f64 = 1.05;
 
-/// The name of a read; writes are named by their lane.
+/// Id of a read; a write has the id of its lane.
 const READ: u64 = u64::MAX;
 
-/// Who takes reads and writes, and when they end.
+/// Executes reads and writes, and returns their completions.
 trait MixedIoHost {
     fn now(&self) -> Nanos;
-    /// Starts a read of 4 KB somewhere.
+    /// Starts a read of 4 KB at a random address.
     fn read(&mut self) -> Result<(), BenchError>;
     /// Starts a write of 64 KB, if the next parallel unit is free.
     fn write(&mut self) -> Result<bool, BenchError>;
-    /// Waits for the next that ends.
+    /// Waits for the next completion.
     fn wait(&mut self) -> Result<Option<CommandCompletion>, BenchError>;
 }
 
-/// Reads one at a time until `until`, and writes `share` percent of all I/Os. Returns how long
-/// reads took, and the writes that were started.
+/// Reads at depth 1 until `until`, with writes as `share` percent of all I/Os. Returns the
+/// latencies of reads and the number of writes.
 fn mix(
     side: &mut impl MixedIoHost,
     share: u32,
@@ -101,16 +101,16 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     figure("drive-managed", || DeviceManaged::new(effort), time, PercentileRule::Grows, sink)
 }
 
-/// What must hold of the percentiles.
+/// Bound of the percentiles.
 #[derive(Clone, Copy, PartialEq)]
 enum PercentileRule {
     Flat,
-    /// At most this more: what is on the channel when a read comes to it leaves first.
+    /// At most this much more: a transfer in progress on the channel delays the read.
     OnePage(Nanos),
     Grows,
 }
 
-/// How long a page is on its channel.
+/// Returns the transfer time of a page on its channel.
 fn page_transfer() -> Result<Nanos, BenchError> {
     let scenario = Scenario::parse(Path::new("bench"), &format!("[drive]\n{PRESET}"));
     let scenario = scenario.map_err(setup)?;
@@ -149,7 +149,7 @@ fn figure<S: MixedIoHost>(
             let row = row.with_reference("without writes", without);
             sink.push(match judge {
                 PercentileRule::Flat => row.at_most(FLAT * without),
-                // Percentiles are read off a histogram.
+                // Percentiles have the precision of the histogram.
                 PercentileRule::OnePage(page) => {
                     row.at_most(1.02 * (without + page.as_micros_f64()))
                 }
@@ -162,19 +162,18 @@ fn figure<S: MixedIoHost>(
     Ok(())
 }
 
-/// Vector I/O with reads and writes on parallel units of their own.
+/// Vector I/O with reads and writes on separate parallel units.
 struct SeparatePus {
     direct: VectorIoHost,
     rng: Rng,
-    /// Parallel units that are read.
+    /// Parallel units for reads.
     reads: Vec<Address>,
-    /// Parallel units that are written: how many write units have been started, and whether one is
-    /// under way.
+    /// Parallel units for writes: the number of started write units, and whether one is in flight.
     writes: Vec<(Address, u32, bool)>,
     next_pu: usize,
 }
 
-/// Chunks of each parallel unit that are filled before, and read.
+/// Number of chunks of each parallel unit that are filled before, and then read.
 const FILLED: u32 = 1;
 
 impl SeparatePus {
@@ -235,16 +234,16 @@ struct DeviceManaged {
     harness: LightnvmHarness,
     runner: VirtualRunner,
     rng: Rng,
-    /// Sectors that are read; as many behind them are written.
+    /// Number of sectors that are read; as many behind them are written.
     area: u64,
     written: u64,
     outstanding: u32,
-    /// Of the read, and of writes by lane: when it was submitted.
+    /// Submission times of the read, and of writes by lane.
     read_at: Nanos,
     write_at: Vec<Option<Nanos>>,
 }
 
-/// Sectors of a write.
+/// Number of sectors of a write.
 const UNIT: u32 = 16;
 
 impl DeviceManaged {
@@ -255,7 +254,7 @@ impl DeviceManaged {
         ))?;
         let size = effort.choose("16g", "512m");
         bed.run_in_zero_time(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
-        // Filling leaves the last of it in the write buffer.
+        // Filling leaves its last data in the write buffer.
         let settled = bed.now() + Nanos::from_millis(500);
         bed.run_until(settled)?;
         let mut runner = VirtualRunner::new();

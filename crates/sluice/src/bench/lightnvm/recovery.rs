@@ -28,10 +28,10 @@ use crate::stack::Stack;
 /// Chunks per parallel unit.
 const SIZES: [u32; 3] = [32, 128, 512];
 
-/// Bytes between the beginnings of two checkpoints.
+/// Bytes between the starts of two checkpoints.
 const CHECKPOINT: u64 = 16 << 20;
 
-/// Polls of a drive that does not answer.
+/// Maximum number of polls for an answer of the drive.
 const POLL_LIMIT: u64 = 10_000_000;
 
 fn scenario(chunks: u32) -> String {
@@ -42,13 +42,13 @@ fn scenario(chunks: u32) -> String {
     )
 }
 
-/// What one recovery has read, and how long it took.
+/// Reads of one recovery, and its time.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     bytes: u64,
     sectors_searched: u64,
     with_data: u64,
-    /// At most so many sectors may be looked for.
+    /// Maximum number of scanned sectors.
     bound: f64,
     duration: Nanos,
 }
@@ -95,7 +95,7 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     drop(device);
     let mut drive = drive.power_cut().power_on().map_err(setup)?;
     let port = drive.attach()?;
-    // Time goes on whenever the drive has nothing to do.
+    // Advance time whenever the drive is idle.
     let now = Cell::new(Nanos::ZERO);
     let mut pump = || {
         if !drive.poll(now.get()) && drive.deadline() != Nanos::MAX {

@@ -23,26 +23,26 @@ use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sin
 use super::overhead::{chunks, info};
 use super::{BENCH, setup};
 
-/// Requests outstanding per end.
+/// Number of outstanding requests per handle.
 const BATCH: u64 = 32;
-/// Entries of a queue pair.
+/// Number of entries of a queue pair.
 const DEPTH: u16 = 1024;
-/// Sectors that requests go to: 4 GiB.
+/// Number of sectors of the area: 4 GiB.
 const AREA: u64 = 1 << 20;
-/// Shards, and threads at most.
+/// Number of shards, and maximum number of threads.
 const SHARDS: usize = 2;
-/// Two threads do at least this much more than one.
+/// Minimum speedup of two threads over one.
 const SCALES: f64 = 1.8;
 
-/// Where requests go, and what they are.
+/// Address range and kind of requests.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     writes: bool,
-    /// Only to the submitting core's own stripes.
+    /// Only the submitting core's own stripes.
     local: bool,
 }
 
-/// One core's end, the drive behind its queue pair, and its requests.
+/// One core's handle, the drive behind its queue pair, and its requests.
 #[derive(Debug)]
 pub struct CoreEndpoint {
     handle: ShardHandle,
@@ -53,10 +53,10 @@ pub struct CoreEndpoint {
     reaped: u64,
 }
 
-/// The ends of a sharded device of two shards, its first sectors written once.
+/// Returns the handles of a device with two shards; its first sectors are written once.
 ///
 /// # Errors
-/// When there is no memory, or a write fails.
+/// If there is no memory, or if a write fails.
 pub fn core_endpoints(area: u64) -> Result<Vec<CoreEndpoint>, BenchError> {
     let first = QueuePairMemory::new(DEPTH)?;
     let wires = [first.new_on_same_port()?, first];
@@ -84,7 +84,7 @@ pub fn core_endpoints(area: u64) -> Result<Vec<CoreEndpoint>, BenchError> {
 }
 
 impl CoreEndpoint {
-    /// One turn of the core and of its drive.
+    /// Executes one iteration of the core and of its drive.
     #[inline]
     fn step(&mut self) -> Result<(), BenchError> {
         self.now = Nanos(self.now.0 + 1);
@@ -100,13 +100,13 @@ impl CoreEndpoint {
         Ok(())
     }
 
-    /// Submits until a batch is outstanding, but no more than `until` in all.
+    /// Submits requests until a batch is outstanding, with at most `until` in total.
     #[inline]
     fn submit(&mut self, load: Load, area: u64, until: u64) -> Result<(), BenchError> {
         while self.submitted < until.min(self.reaped + BATCH) {
             let mut lba = self.rng.below(area);
             if load.local {
-                // The same place in the core's own stripe of the row.
+                // The corresponding sector in the core's own stripe of the row.
                 let stripe = u64::from(self.handle.stripe_sectors());
                 let row = stripe * SHARDS as u64;
                 lba = lba / row * row + u64::from(self.handle.shard()) * stripe + lba % stripe;
@@ -124,13 +124,13 @@ impl CoreEndpoint {
         Ok(())
     }
 
-    /// How many requests there are after so many more.
+    /// Returns the number of requests after `requests` more.
     fn after(&self, requests: u64) -> u64 {
         self.submitted + requests
     }
 }
 
-/// Requests per nanosecond of one thread that has all ends.
+/// Returns requests per nanosecond of one thread with all handles.
 fn measure_alone(
     ends: &mut [CoreEndpoint],
     load: Load,
@@ -151,7 +151,7 @@ fn measure_alone(
     })
 }
 
-/// Requests per nanosecond of a thread for each end.
+/// Returns requests per nanosecond with a thread per handle.
 fn measure_together(
     ends: &mut [CoreEndpoint],
     load: Load,

@@ -11,7 +11,7 @@
 //! * **The longest stall**: the longest time without any completion. Bound: [`LatencyChain::total`].
 //! * **The least throughput** of any 100 ms. Bound: more than none.
 //!
-//! [`greedy`]: crate::limits::greedy::greedy
+//! [`greedy`]: crate::analytic::greedy::greedy
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
@@ -24,17 +24,17 @@ use super::harness::LightnvmHarness;
 use crate::analytic::{greedy, mean_program, mean_read};
 use crate::scenario::{Capacity, DriveSpec};
 
-/// How much of the device is in use.
+/// Share of the device in use.
 pub(super) const FULL: f64 = 0.95;
-/// Drive writes: to reach steady state, and to measure in it.
+/// Drive writes until steady state, and during the measurement.
 const WARM: u64 = 5;
 const MEASURED: u64 = 5;
-/// Throughput is counted in windows of this length.
+/// Length of a throughput window.
 const WINDOW: Nanos = Nanos::from_millis(100);
 
-/// The drive of the paper with fewer parallel units and shorter chunks, so that ten drive writes
-/// are soon done and lines are as many as those of a large drive: chunks per parallel unit; the
-/// write buffer as large as it must be, or of this size.
+/// Returns the drive of the paper with `chunks` chunks per parallel unit, and a write buffer of
+/// this or the minimum size. It has fewer parallel units and shorter chunks. Ten drive writes are
+/// therefore fast, and lines are as many as on a large drive.
 fn scenario(chunks: u32, buffer: Option<&str>) -> String {
     let buffer = buffer.map_or_else(String::new, |size| format!("write_buffer = \"{size}\"\n"));
     super::drive::pblk(
@@ -64,18 +64,18 @@ const SIZES: [(u32, Option<&str>); 4] = [(64, None), (128, None), (256, None), (
 /// A transfer waits for one of every other parallel unit of its channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyChain {
-    /// Step 1.
+    /// Time of step 1.
     pub drain: Nanos,
-    /// Step 2.
+    /// Time of step 2.
     pub read: Nanos,
-    /// Step 3.
+    /// Time of step 3.
     pub program: Nanos,
-    /// Step 4.
+    /// Time of step 4.
     pub erase: Nanos,
 }
 
 impl LatencyChain {
-    /// The chain of this medium with a share `valid` of the average line valid.
+    /// Returns the chain of this medium, with a share `valid` of the average line valid.
     pub fn from_nand(nand: &NandConfig, valid: f64) -> LatencyChain {
         let g = &nand.geometry;
         let unit_sectors = u64::from(nand.write_unit());
@@ -94,17 +94,17 @@ impl LatencyChain {
         }
     }
 
-    /// All steps, one after the other.
+    /// Returns the sum of all steps.
     pub fn total(&self) -> Nanos {
         self.drain + self.read + self.program + self.erase
     }
 }
 
-/// What is found of one size.
+/// Results of one size.
 struct SteadyMeasurement {
     amplification: f64,
     longest_gap: Nanos,
-    /// Completions of the window with the fewest.
+    /// Minimum number of completions in a window.
     fewest: u64,
     iops: f64,
 }
@@ -211,7 +211,7 @@ fn measure(
     })
 }
 
-/// When requests complete: the longest time that none did, and the fewest in a window.
+/// Monitors completions: the longest time without one, and the minimum number in a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StallMonitor {
     now: Nanos,
@@ -227,7 +227,7 @@ impl StallMonitor {
         StallMonitor::default()
     }
 
-    /// The longest time without a completion.
+    /// Returns the longest time without a completion.
     pub(super) fn longest_gap(&self) -> Nanos {
         self.longest_gap
     }
@@ -249,7 +249,7 @@ impl StallMonitor {
     }
 }
 
-/// A device whose completions are watched.
+/// A device whose completions are monitored.
 pub(super) struct MonitoredDevice<'a, D> {
     device: D,
     monitor: &'a mut StallMonitor,
@@ -303,8 +303,7 @@ mod tests {
             watch.on_completion();
         }
         assert_eq!(watch.longest_gap, Nanos::from_millis(244));
-        // Windows of 100 ms from the first completion at 5 ms: 5, 1, 0, 2, and one that has not
-        // ended.
+        // Windows of 100 ms from the first completion at 5 ms: 5, 1, 0, 2, and an incomplete one.
         assert_eq!((watch.fewest, watch.count), (Some(0), 1));
     }
 
@@ -312,8 +311,8 @@ mod tests {
     fn metadata_is_programmed_with_every_line_of_data() {
         let bed = LightnvmHarness::new(&scenario(64, None)).unwrap();
         let capacity = bed.spec.capacity.unwrap();
-        // 16 chunks of 32 write units of 16 sectors; one unit is the first metadata, and 48 + 16 * 4 +
-        // 16 * 32 * 4 * 17 bytes of last metadata are one of 64 KB.
+        // 16 chunks of 32 write units of 16 sectors. One unit is the header; the footer of 48 + 16
+        // * 4 + 16 * 32 * 4 * 17 bytes takes one unit of 64 KB.
         assert_eq!((capacity.line_sectors, capacity.line_metadata_units), (510 * 16, 2));
         assert_eq!(with_metadata(2.0, &capacity, 16), 2.0 * 512.0 / 510.0);
         let without = Capacity { line_metadata_units: 0, ..capacity };

@@ -1,9 +1,7 @@
-//! [`Direct`]: vector I/O straight to the parallel units of an open-channel drive, in virtual time,
-//! as the paper does with its version of fio (section 5, table 1 and figure 8).
+//! [`VectorIoHost`]: vector I/O to the parallel units of an open-channel drive in virtual time, as with the paper's version of fio ([LightNVM17 §5], table 1 and figure 8).
 //!
-//! Owns the drive and the host's end of one queue pair; commands name sectors that follow each
-//! other in one chunk, and data goes nowhere. Guarantee: a command that fails is an error, never a
-//! number.
+//! It owns the drive and the host's end of one queue pair. Commands name consecutive sectors of one
+//! chunk; their data is discarded. Guarantee: a failed command is an error and never a result.
 
 use std::path::Path;
 
@@ -19,14 +17,14 @@ use super::super::BenchError;
 use super::setup;
 use crate::scenario::Scenario;
 
-/// Commands outstanding at most.
+/// Maximum number of outstanding commands.
 const DEPTH: u16 = 1024;
-/// Bytes of a command's address list.
+/// Size of a command's address list in bytes.
 const LIST: usize = MAX_VECTOR_ADDRESSES as usize * 8;
-/// Polls of the drive that an admin command may take.
+/// Maximum number of polls of the drive for one admin command.
 const ADMIN_POLL_LIMIT: u64 = 1_000_000;
 
-/// A host that addresses a drive's flash itself.
+/// A host that uses a drive's physical addresses.
 #[derive(Debug)]
 pub struct VectorIoHost {
     drive: ::drive::Controller,
@@ -36,40 +34,40 @@ pub struct VectorIoHost {
     lists: Arc<SharedRegion>,
     lists_at: Iova,
     runner: VirtualRunner,
-    /// Of each command by its tag: what it was told, and when it was sent.
+    /// Per tag: the command's user data and its submission time.
     sent: Vec<(u64, Nanos)>,
 }
 
-/// A command that has ended.
+/// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCompletion {
-    /// What it was given.
+    /// User data of the command.
     pub user_data: u64,
-    /// How long it took.
+    /// Latency of the command.
     pub latency: Nanos,
 }
 
-/// What one of several equal streams does, one stream per parallel unit.
+/// Load of each of several equal streams, one per parallel unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Writes, else reads.
+    /// Whether it writes; otherwise it reads.
     pub writes: bool,
-    /// Anywhere, else one after the other.
+    /// Whether addresses are random; otherwise they are sequential.
     pub random: bool,
-    /// Sectors of a command.
+    /// Number of sectors of a command.
     pub sectors: u32,
-    /// Commands outstanding.
+    /// Number of outstanding commands.
     pub depth: u32,
-    /// The first chunk, and how many.
+    /// First chunk, and number of chunks.
     pub chunks: (u32, u32),
 }
 
-/// What streams reached.
+/// Measurements of streams.
 #[derive(Clone, Debug)]
 pub struct AchievedRate {
-    /// Bytes per second, all streams together.
+    /// Bytes per second of all streams together.
     pub bytes_per_sec: f64,
-    /// How long commands took.
+    /// Latencies of commands.
     pub latency: Histogram,
 }
 
@@ -77,7 +75,7 @@ impl VectorIoHost {
     /// Powers on the open-channel drive of a scenario's text.
     ///
     /// # Errors
-    /// When the scenario is wrong, or the drive cannot be brought up.
+    /// If the scenario is invalid, or if the drive cannot be initialized.
     pub fn new(scenario: &str) -> Result<VectorIoHost, BenchError> {
         let scenario = Scenario::parse(Path::new("bench"), scenario).map_err(setup)?;
         let mut drive =
@@ -105,26 +103,26 @@ impl VectorIoHost {
         })
     }
 
-    /// The drive's shape.
+    /// Returns the drive's geometry.
     pub fn info(&self) -> &OpenChannelInfo {
         &self.info
     }
 
-    /// The present instant.
+    /// Returns the current time.
     pub fn now(&self) -> Nanos {
         self.runner.now()
     }
 
-    /// Lets commands take no time, or their own again.
+    /// Enables or disables zero latency of commands.
     pub fn set_instant(&mut self, instant: bool) {
         self.drive.set_zero_latency(instant);
     }
 
-    /// Sends a command for `sectors` from `first` on; the drive hears of it in the next
-    /// [`wait`](Direct::wait).
+    /// Submits a command for `sectors` from `first` on; the doorbell is rung in the next
+    /// [`wait`](VectorIoHost::wait).
     ///
     /// # Errors
-    /// When more commands are outstanding than the queue holds.
+    /// If the queue is full.
     pub fn send(
         &mut self,
         writes: bool,
@@ -156,10 +154,10 @@ impl VectorIoHost {
         Ok(())
     }
 
-    /// The next command that ends, and lets time pass until then; `None` if nothing is outstanding.
+    /// Returns the next completion and advances time to it; `None` if nothing is outstanding.
     ///
     /// # Errors
-    /// When it failed.
+    /// If the command failed.
     pub fn wait(&mut self) -> Result<Option<CommandCompletion>, BenchError> {
         loop {
             if let Some(done) = self.queue.reap() {
@@ -185,17 +183,17 @@ impl VectorIoHost {
         }
     }
 
-    /// The parallel unit with this number in the order of channels first, so that neighbours are on
-    /// different channels; its chunk 0, sector 0.
+    /// Returns chunk 0, sector 0 of the parallel unit with this index. Indices run over channels
+    /// first, so that neighbors are on different channels.
     pub fn striped(&self, pu: u32) -> Address {
         let groups = self.info.geometry.groups;
         Address { group: pu % groups, pu: pu / groups, chunk: 0, sector: 0 }
     }
 
-    /// Writes `chunks` chunks of each parallel unit in no time.
+    /// Writes `chunks` chunks of each parallel unit without advancing time.
     ///
     /// # Errors
-    /// When a write fails.
+    /// If a write fails.
     pub fn fill(&mut self, pus: &[Address], chunks: u32) -> Result<(), BenchError> {
         self.set_instant(true);
         let (sectors, unit) = (self.info.geometry.sectors, self.info.geometry.ws_opt);
@@ -214,7 +212,7 @@ impl VectorIoHost {
     /// Runs a stream on each of these parallel units, and measures `time` after `ramp`.
     ///
     /// # Errors
-    /// When a command fails, or writes come to the end of the chunks.
+    /// If a command fails, or if writes reach the end of the chunks.
     pub fn measure(
         &mut self,
         pus: &[Address],
@@ -285,8 +283,8 @@ mod tests {
         assert_eq!(direct.now(), Nanos::ZERO);
         direct.send(false, pu, 1, 7).unwrap();
         let ended = direct.wait().unwrap().unwrap();
-        // 45.5 us in the array, 4 KB over a channel of 280 MB/s and out of the drive at 4.5 GB/s, and
-        // 12.1 us for the command.
+        // 45.5 us in the array, 4 KB over a channel of 280 MB/s and out of the drive at 4.5 GB/s,
+        // and 12.1 us for the command.
         let transfers = Nanos::transfer(4096, 280_000_000) + Nanos::transfer(4096, 4_500_000_000);
         assert_eq!(
             (ended.user_data, ended.latency),

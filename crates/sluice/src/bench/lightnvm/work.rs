@@ -1,14 +1,14 @@
-//! The host's whole translation layer at work, in real time: 4 KB random overwrites with garbage
-//! collection in steady state, over a drive whose flash takes no time.
+//! The host's complete FTL in real time: 4 KB random overwrites with GC in steady state, over a
+//! drive with zero-latency flash.
 //!
-//! Twenty per cent of over-provisioning; the device is filled and overwritten twice at random
-//! before the clock starts. One thread submits, copies and collects, 128 writes outstanding; the
-//! drive has a core of its own, or takes turns with the host on one. Contents are kept in memory,
-//! so that every sector is copied into the write buffer and from there to the flash, or not at all.
-//! Bounds: a million writes per second, and none that takes 5 ms.
+//! Over-provisioning is 20 %. The device is filled and overwritten twice at random before the
+//! measurement. One thread submits, copies and collects garbage, with 128 writes outstanding. The
+//! drive has a core of its own, or shares the host's thread. With data in memory, every sector is
+//! copied into the write buffer and from there to the flash. Bounds: a million writes per second,
+//! and no write of 5 ms or longer.
 //!
-//! With contents, a write of 4 KB at a write amplification of W is copied once by the host, W times
-//! from the write buffer to the flash and W - 1 times back by the drive: about 26 KB at W = 3.3,
+//! With data, a write of 4 KB at write amplification W is copied once by the host, W times from the
+//! write buffer to the flash, and W - 1 times back by the drive. At W = 3.3 this is about 26 KB,
 //! most of it by the drive. `host_per_write` is the host's part alone.
 
 use std::sync::Arc;
@@ -25,15 +25,16 @@ use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 use crate::stack::{Stack, StackDevice};
 
-/// Writes outstanding.
+/// Number of outstanding writes.
 const DEPTH: usize = 128;
-/// Bytes of a sector.
+/// Size of a sector in bytes.
 const SECTOR: u64 = 4096;
 
-/// Whether contents are kept.
+/// Whether data is stored.
 const DATA: [(&str, &str); 2] = [("memory", "data in memory"), ("none", "no data")];
 
-/// Channels, parallel units of each, and chunks of each, of 2 MiB: 4 GiB, or just enough.
+/// Channels, parallel units per channel, and chunks of 2 MiB per parallel unit: 4 GiB, or the
+/// minimum.
 const FULL: (u32, u32, u32) = (8, 4, 64);
 const SMALL: (u32, u32, u32) = (2, 2, 40);
 
@@ -63,11 +64,11 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// A device in its steady state on a drive of so many channels, parallel units of each, and chunks
-/// of 2 MiB of each.
+/// Returns a device in steady state on a drive with this many channels, parallel units per channel,
+/// and chunks of 2 MiB per parallel unit.
 ///
 /// # Errors
-/// When the system refuses memory.
+/// If the system refuses memory.
 pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<Stack, BenchError> {
     let mut bed = LightnvmHarness::new(&format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
@@ -83,24 +84,24 @@ pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<St
     Ok(stack)
 }
 
-/// What a run found.
+/// Measurements of a run.
 #[derive(Clone, Debug)]
 pub struct OverwriteResult {
     /// Writes per second.
     pub iops: f64,
-    /// How long each took, from its submission to its reaping.
+    /// Latencies from submission to reaping.
     pub latency: Histogram,
     /// Sectors programmed per sector written.
     pub amplification: f64,
-    /// Nanoseconds per write of the host's turns in which something moved: what it takes the host,
-    /// whoever it waits for otherwise.
+    /// Nanoseconds per write of the host's iterations that made progress, without waiting times.
     pub host_ns: f64,
 }
 
-/// Overwrites a steady device for `time`, the drive on a core of its own or on the same.
+/// Overwrites a device in steady state for `time`, with the drive on a core of its own or on the
+/// host's.
 ///
 /// # Errors
-/// When the system refuses memory or a thread, or a write fails.
+/// If the system refuses memory or a thread, or if a write fails.
 pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteResult, BenchError> {
     let Stack { mut drive, device, port, .. } = stack;
     let writer = Writer::new(device)?;
@@ -127,7 +128,7 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteR
     })
 }
 
-/// Writes until `time`, the drive after each of the writer's turns if it is here.
+/// Writes until `time`; a local drive is polled after each iteration of the writer.
 fn step_in_turn(
     mut writer: Writer,
     clock: RealClock,
@@ -156,16 +157,16 @@ fn step_in_turn(
     writer.into_result(now, busy)
 }
 
-/// Who keeps writes outstanding.
+/// A closed loop of writes.
 struct Writer {
     device: StackDevice,
     rng: Rng,
     sectors: u64,
-    /// Payloads, a sector per place.
+    /// Payloads, one sector per slot.
     _memory: Arc<SharedRegion>,
     at: Iova,
     free: Vec<u32>,
-    /// When the write of a place was submitted.
+    /// Submission time of each slot's write.
     submitted: Vec<Nanos>,
     latency: Histogram,
     before: ftl::FtlStats,
@@ -191,7 +192,7 @@ impl Writer {
         })
     }
 
-    /// Reaps what has completed, and submits as many again.
+    /// Reaps completions and submits as many new writes.
     fn step(&mut self, now: Nanos) -> Result<bool, BenchError> {
         let mut moved = self.device.poll(now);
         while let Some(done) = self.device.reap() {
@@ -219,7 +220,7 @@ impl Writer {
     fn into_result(self, elapsed: Nanos, busy: Nanos) -> Result<OverwriteResult, BenchError> {
         let amplification = stats(&self.device)?.since(&self.before).write_amplification();
         let mut latency = self.latency;
-        // What has not completed by the end has taken as long as this at least.
+        // A write that has not completed by the end counts with its time so far.
         let free: Vec<usize> = self.free.iter().map(|place| *place as usize).collect();
         for (_, at) in self.submitted.iter().enumerate().filter(|(i, _)| !free.contains(i)) {
             latency.record(elapsed.since(*at));
