@@ -9,32 +9,32 @@
 //!
 //! ```
 //! use sluice::clock::{Component, Nanos};
-//! use sluice::drive::Drive;
-//! use sluice::driver::Controller;
+//! use sluice::drive::Controller;
+//! use sluice::driver::ControllerHandle;
 //! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
-//! use sluice::ring::Region;
+//! use sluice::ring::SharedRegion;
 //! use sluice::scenario::Scenario;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The drive: a preset's timing and geometry with fewer chunks, data in memory.
 //! let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ngeometry.chunks = 8\ndata = \"memory\"\n";
 //! let scenario = Scenario::parse("example.toml".as_ref(), text)?;
-//! let mut drive = Drive::new(scenario.drives[0].config.clone())?;
-//! drive.set_instant(true);
+//! let mut drive = Controller::new(scenario.drives[0].config.clone())?;
+//! drive.set_zero_latency(true);
 //!
 //! // The host: a port, an initialized controller and a queue pair of 64 entries.
 //! let port = drive.attach()?;
 //! let mut pump = || {
 //!     drive.poll(Nanos::ZERO);
 //! };
-//! let mut controller = Controller::attach(port.clone(), &mut pump, 1_000)?;
+//! let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000)?;
 //! let mut queue = controller.create_queue_pair(64, None, &mut pump)?;
 //! let oc = controller.info().open_channel.expect("the preset is open-channel");
 //! let unit = oc.geometry.ws_opt;
 //!
 //! // Registered memory: data to write, data read, and the list of addresses.
 //! let bytes = unit as usize * 4096;
-//! let memory = Region::anonymous(2 * bytes + 4096)?;
+//! let memory = SharedRegion::anonymous(2 * bytes + 4096)?;
 //! let base = port.memory().register(&memory)?;
 //! memory.fill(0, bytes, 0x5a);
 //! let list = base.offset(2 * bytes as u64);

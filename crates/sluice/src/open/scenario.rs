@@ -115,7 +115,7 @@ fn assemble(
     }
     if !plan.is_block_device() {
         if scenario.precondition != Precondition::default() {
-            let allowed = "nobody manages its flash: give it a [target], or remove [precondition]";
+            let allowed = "its flash has no FTL: give it a [target], or remove [precondition]";
             return refused("precondition", "set".into(), allowed);
         }
         return Ok((AssembledDrive::without_host(plan)?, Nanos::ZERO));

@@ -114,8 +114,8 @@ impl FromStr for Target {
                 }
                 (PciDriver::UioPciGeneric, _) => {
                     return Err(wrong(
-                        "without an IOMMU a controller reaches all memory of the machine, also what it \
-                         was never given: whoever wants that says \"uio:0000:01:00.0?unsafe=1\"",
+                        "without an IOMMU a controller can access all memory of the machine: to permit \
+                         that, write \"uio:0000:01:00.0?unsafe=1\"",
                     ));
                 }
             }

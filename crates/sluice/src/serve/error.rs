@@ -18,7 +18,7 @@ pub enum ServeError {
     Nbd {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: NbdError,
     },
@@ -59,7 +59,7 @@ pub enum ServeError {
     /// The marker of an incomplete image could not be written or removed.
     #[error("noting that an image is being preconditioned: {source}")]
     PreconditionMarker {
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: io::Error,
     },
@@ -85,7 +85,7 @@ pub enum ServeError {
     ShutDown {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: io::Error,
     },

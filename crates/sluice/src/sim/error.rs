@@ -31,7 +31,7 @@ pub enum SimError {
     Trace {
         /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: std::io::Error,
     },
@@ -43,7 +43,7 @@ pub enum SimError {
     Blktrace {
         /// Path of the directory.
         dir: PathBuf,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: WriteError,
     },
@@ -66,7 +66,7 @@ pub enum SimError {
     PreconditionMarker {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: std::io::Error,
     },
@@ -75,7 +75,7 @@ pub enum SimError {
     Image {
         /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: std::io::Error,
     },

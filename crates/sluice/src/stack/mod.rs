@@ -64,7 +64,7 @@ pub enum StackError {
     Drive {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: drive::DriveError,
     },
@@ -73,7 +73,7 @@ pub enum StackError {
     Driver {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: driver::DriverError,
     },
@@ -82,7 +82,7 @@ pub enum StackError {
     Raw {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: driver::NvmeDeviceError,
     },
@@ -91,7 +91,7 @@ pub enum StackError {
     BlockLayer {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: block::BlockError,
     },
@@ -100,7 +100,7 @@ pub enum StackError {
     Pblk {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: lightnvm::PblkError,
     },
@@ -109,7 +109,7 @@ pub enum StackError {
     Rrpc {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: lightnvm::RrpcError,
     },
@@ -118,7 +118,7 @@ pub enum StackError {
     Shards {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: lightnvm::ShardedError,
     },
@@ -132,14 +132,14 @@ pub enum StackError {
         drive: String,
         /// Name of the target.
         target: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: RrpcError,
     },
     /// A target needs the whole drive, but the drive has a partition table.
     #[error(
-        "drive {name} has a partition table, so that nobody can have all of it: give [target] the name \
-         of one of its targets (`sluice target list`): {source}"
+        "drive {name} has a partition table, so no target can have the whole drive: give [target] the \
+         name of one of its targets (`sluice target list`): {source}"
     )]
     Partitioned {
         /// Name of the drive.
@@ -153,7 +153,7 @@ pub enum StackError {
     Confined {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: drive::AttachError,
     },
@@ -171,7 +171,7 @@ pub enum StackError {
     Memory {
         /// Name of the drive.
         name: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: std::io::Error,
     },

@@ -55,7 +55,7 @@ pub enum NamedError {
         drive: String,
         /// Name of the target.
         target: String,
-        /// Why.
+        /// Cause of the error.
         #[source]
         source: drive::DriveError,
     },

@@ -45,7 +45,7 @@ pub enum NamedHarnessError {
         drive: String,
         /// Name of the target.
         target: String,
-        /// Why.
+        /// Cause of the error.
         why: String,
     },
     /// The target is not empty.
