@@ -1,4 +1,4 @@
-//! What the host side of one simulated request costs: jobs on a device that completes at once.
+//! Host cost of one simulated request: jobs on a device that completes immediately.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sluice_workload::{IoCpuCosts, JobRunner, parse_jobs};
 
 const IOS: u64 = 200_000;
 
-/// Completes everything with the next poll.
+/// Completes all requests at the next poll.
 struct InstantDevice {
     limits: Limits,
     memory: AddressSpace,
@@ -72,7 +72,7 @@ fn job_runner(job: &str) -> JobRunner<InstantDevice> {
     JobRunner::new(device, jobs, IoCpuCosts::default(), 1).expect("a host")
 }
 
-/// Time moves by 100 ns with every poll.
+/// Advances time by 100 ns with every poll.
 fn run(host: &mut JobRunner<InstantDevice>) {
     let mut now = Nanos::ZERO;
     while !host.is_done() {

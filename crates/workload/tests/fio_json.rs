@@ -11,7 +11,7 @@ use common::{Ram, run};
 use serde_json::Value;
 use sluice_workload::to_fio_json;
 
-/// Paths through objects and arrays; what depends on the job is `*`.
+/// Returns the paths through objects and arrays; parts that depend on the job are `*`.
 fn paths(value: &Value, prefix: &str, out: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

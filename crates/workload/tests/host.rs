@@ -28,7 +28,7 @@ fn a_random_read_job_reads_every_block_once() {
     assert_eq!(read.runtime, US(100) * 128);
     assert!((read.iops() - 80_000.0).abs() < 1.0);
     assert_eq!((read.clat.min(), read.clat.max(), read.slat.max()), (US(100), US(100), Nanos(0)));
-    // What completes at one instant is handled before anything is issued again.
+    // Completions of one instant are processed before any request is issued.
     assert_eq!(job.depth_levels, [128, 256, 512, 128, 0, 0, 0]);
 }
 
@@ -43,7 +43,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
     };
     assert_eq!(json(1), json(1));
     assert_ne!(json(1).1, json(2).1);
-    // A randseed names the job's accesses whatever the run's seed is.
+    // A randseed determines the job's accesses, whatever the seed of the run is.
     let seeded = |seed| {
         let spec = jobs("[a]\nrw=randread\nrandseed=7");
         let mut host = JobRunner::new(ram(), spec, IoCpuCosts::default(), seed).unwrap();
@@ -94,7 +94,7 @@ fn runtime_and_ramp_bound_what_is_measured() {
     assert_eq!(log.len(), 2 * 1500);
     assert_eq!((read.ios, read.runtime, job.issued), (2000, MS(100), 3000));
     assert_eq!(job.series.intervals().map(|i| i.ios[0]).sum::<u64>(), 2000);
-    // A job that ends within its ramp measured nothing, in finite numbers.
+    // A job that ends within its ramp has no measurements, and only finite numbers.
     let (result, _) = run(ram(), "[j]\nrw=randread\nramp_time=1h");
     let text = to_fio_json(&result, 0).to_string();
     assert!(!text.contains("NaN") && !text.contains("null") && !text.contains(":inf"));
@@ -121,7 +121,7 @@ fn rates_are_kept() {
         let tolerance = if options.contains("poisson") { 0.04 } else { 0.005 };
         assert!((measured / iops - 1.0).abs() < tolerance, "{options}: {measured}");
     }
-    // Linear pacing is even, Poisson's is not.
+    // Linear pacing is even, Poisson pacing is not.
     let gaps = |process: &str| {
         let text = format!("[j]\nrw=read\nrate_iops=1000\n{process}\nnumber_ios=500\niodepth=16");
         let (_, log) = run(ram(), &text);
@@ -300,7 +300,7 @@ fn a_run_can_be_stopped_and_still_adds_up() {
 
 #[test]
 fn late_polls_do_no_harm() {
-    // As in real time: polled now and then, not at its deadlines.
+    // As in real time: polled occasionally, not at its deadlines.
     let mut host =
         job_runner(ram(), "[j]\nrw=randrw\nrate_iops=1000,1000\ntime_based\nruntime=1\niodepth=8");
     let mut now = Nanos::ZERO;
@@ -399,11 +399,11 @@ fn the_depth_that_meets_a_latency_target_is_found() {
 
 #[test]
 fn many_jobs_share_a_device_as_few_do() {
-    // More jobs than fit the device: all get their turn, and as much as any other.
+    // More jobs than the device has capacity for: each of them gets an equal share.
     let text = "[j]\nrw=randread\niodepth=4\nnumjobs=300\ntime_based\nruntime=30ms\nsize=64k";
     let (result, _) = run(ram().depth(100), text);
     let ios: Vec<u64> = result.jobs.iter().map(|j| j.direction(Direction::Read).ios).collect();
-    // 100 at a time for 300 times 100 us, and what waited for room when the time was over.
+    // 100 at a time for 300 times 100 us, and the requests that waited for capacity at the end.
     let sum = ios.iter().sum::<u64>();
     assert!((300 * 100..=300 * 100 + 300).contains(&sum), "{sum}");
     assert!(ios.iter().all(|n| n.abs_diff(100) <= 4), "{ios:?}");

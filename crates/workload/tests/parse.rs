@@ -1,4 +1,4 @@
-//! Job files, good and bad: every error names file, line, option and what would be right.
+//! Tests of valid and invalid job files: every error has file, line, option and remedy.
 
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn invalid(text: &str) -> sluice_workload::InvalidJob {
     }
 }
 
-/// The bytes that an error is about.
+/// Returns the bytes that an error is about.
 fn marked(text: &str) -> String {
     let at = invalid(text).location;
     assert_eq!(&*at.text, text);

@@ -1,5 +1,5 @@
-//! Whatever the jobs and the device are, a run ends, every request is accounted for, data verifies,
-//! and the same seed gives the same result.
+//! For random jobs and devices: the run ends, every request is accounted for, data verifies, and
+//! equal seeds give equal results.
 
 mod common;
 

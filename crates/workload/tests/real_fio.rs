@@ -1,4 +1,4 @@
-//! Replays and logs beside those of fio 3.33 itself, on the same files.
+//! Comparison of replays and logs with those of fio 3.33 on the same files.
 
 mod common;
 
@@ -22,7 +22,8 @@ fn fio(dir: &Path, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Requests that fio issues for a log, in order: offset, length, and its number of the direction.
+/// Returns the requests that fio issues for a log, in order: offset, length, and fio's number of
+/// the direction.
 fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)> {
     let log = format!("--read_iolog={log}");
     let text = fio(dir, &[&[log.as_str(), "--ioengine=null", "--debug=io"], options].concat());
@@ -44,7 +45,7 @@ fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)
         .collect()
 }
 
-/// Requests that Sluice issues for it, and its results.
+/// Returns the requests that Sluice issues for it, and its results.
 fn issued_here(dir: &Path, log: &str, options: &str) -> (Vec<(u64, u64, u64)>, Value) {
     let text = format!("[j]\nread_iolog={}\n{options}", dir.join(log).display());
     let ram = Ram::new(16384, Nanos::from_micros(100));

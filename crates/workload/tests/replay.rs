@@ -57,7 +57,7 @@ fn waiting_for_a_slot_is_latency_and_is_counted() {
     );
 }
 
-/// `n` reads of an iolog without times.
+/// Returns an iolog without times that has `n` reads.
 fn without_times(n: u64) -> String {
     let reads: String = (0..n).map(|i| format!("f read {} 4096\n", i * 8192)).collect();
     format!("fio version 2 iolog\nf add\nf open\n{reads}f close\n")
@@ -87,7 +87,7 @@ fn a_log_without_times_is_replayed_at_its_depth() {
 
 #[test]
 fn a_wait_counts_from_the_end_of_the_one_before() {
-    // 50 us are over when the read is; 250 us after that; then nothing to wait for.
+    // The wait of 50 us ends during the read, that of 250 us after it; then there is no wait.
     let trace = "fio version 2 iolog\nf read 0 4096\nf wait 50 0\nf read 4096 4096\nf wait 250\n\
                  f read 8192 4096\nf read 12288 4096\n";
     let times = |options| -> Vec<u64> {
@@ -124,7 +124,7 @@ fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
     assert_eq!((fit.aligned_requests, fit.bytes_requested, fit.bytes_issued), (1, 4608, 8192));
 }
 
-/// Lines that a job can reach are looked at before the run, and how far it is follows the file.
+/// Lines that a job can reach are checked before the run, and the progress follows the file.
 #[test]
 fn a_trace_is_checked_before_the_run() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

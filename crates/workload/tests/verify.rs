@@ -1,4 +1,4 @@
-//! `verify=crc32c` finds what a device does to data, and nothing where it does nothing.
+//! `verify=crc32c` finds the faults of a device, and reports none without a fault.
 
 mod common;
 

@@ -10,7 +10,7 @@ use nvme::Status;
 use ring::{AddressSpace, Iova};
 use sluice_workload::{IoCpuCosts, JobRunner, JobSpec, RunError, RunResult, parse_jobs};
 
-/// What goes wrong.
+/// Fault of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     #[default]
@@ -25,9 +25,9 @@ pub enum Fault {
     FailRead(u64),
     /// Every write fails for want of space.
     Full,
-    /// The completion of the n-th request never comes.
+    /// The n-th request never completes.
     Lose(u64),
-    /// A completion nobody waits for.
+    /// A completion without a request.
     Spurious,
 }
 

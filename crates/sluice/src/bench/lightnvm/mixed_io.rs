@@ -9,7 +9,7 @@
 //!   before the next units take their turn: with fewer active units than there are, that is the
 //!   paper's striping "at block granularity" over all 128.
 //! * The paper fills its area with all units active and changes their number for the writes. Here
-//!   both are written with the same number ([`active`](super::active) changes it in one run). For
+//!   both are written with the same number ([`active_pus`](super::active_pus) changes it in one run). For
 //!   random reads this is the same: 256 KB are four write
 //!   units on four parallel units of different channels either way, equally likely everywhere.
 //! * The area is 20 GB of a drive of 64 GiB, not 100 GB of 2 TB: the reads see the same 128

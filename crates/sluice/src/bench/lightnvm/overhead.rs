@@ -1,14 +1,12 @@
-//! What pblk adds to a request on the host, in real time (section 5, CPU utilization; thesis
-//! chapter 6): pblk, and the same requests on the raw path, both over a drive that does nothing but
-//! answer.
+//! Overhead of pblk per request on the host, in real time ([LightNVM17 §5], CPU utilization;
+//! [Thesis15 ch. 6]). It compares pblk with the raw path, both over an echo drive.
 //!
-//! The drive is the group's [`Echo`] behind a queue pair of its own, so that neither flash nor
-//! controller is in the numbers. Measured is the host's side alone: from the submission of a batch
-//! of 32 until its doorbell has been rung, and from there, after the drive has had its turn, until
-//! all have been reaped. Between the two stands the drive's turn, which is not counted. Requests
-//! are of 4 KB at random places and carry no data. Reads go to what has been written; writes stay
-//! far from the end of the drive, so that no garbage is collected, as in the paper ("factory
-//! state").
+//! The drive is the group's [`EchoController`] behind a queue pair of its own, so the result
+//! excludes flash and controller. Only the host's side is measured: the submission of a batch of 32
+//! including the doorbell and, after the drive's step, the reaping of all completions. The drive's
+//! step in between is not counted. Requests are 4 KB at random addresses without data. Reads access
+//! written sectors. Writes end long before the end of the drive, so there is no GC, as in the paper
+//! ("factory state").
 //!
 //! | | paper | thesis | bound |
 //! |---|---|---|---|

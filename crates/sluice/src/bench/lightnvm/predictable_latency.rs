@@ -1,18 +1,19 @@
-//! Reads beside writes on parallel units of their own, and the same load on a drive that manages
-//! its flash itself (section 5.4 and figure 8).
+//! Reads concurrent with writes on separate parallel units, and this load on a drive that manages
+//! its flash itself ([LightNVM17 §5.4], figure 8).
 //!
-//! One stream reads 4 KB at random, one at a time; the other writes 64 KB whenever so many reads
-//! have ended that writes have their share of all I/Os (0, 20, 33 and 50 %), one at a time on each
-//! of its parallel units, in turns. On the open-channel drive both are vector I/O, each to half of
-//! the parallel units: apart by channel, or, as a case of its own, beside each other on all
-//! channels, where they share no array but still the way to it. On the drive-managed one both are
-//! requests to a block device on the same media with a power-loss-protected write buffer, as the
-//! paper's NVMe drive has, and the drive chooses where writes go. Five seconds, as in the paper.
+//! One stream reads 4 KB at random at depth 1. The other writes 64 KB whenever enough reads have
+//! completed that writes have their share of all I/Os (0, 20, 33 and 50 %). It has one write in
+//! flight per parallel unit and uses its units in turn. On the open-channel drive both streams are
+//! vector I/O, each to half of the parallel units. The halves are separated by channel or, as
+//! another case, both on all channels, where they share channels but no array. On the drive-managed
+//! one both are requests to a block device. It has equal media and a power-loss-protected write
+//! buffer, as the paper's NVMe drive has, and the drive chooses the location of writes. The run
+//! takes five seconds, as in the paper.
 //!
 //! | claim of the paper | bound |
 //! |---|---|
 //! | on separate units, percentiles stay the same as writes increase | at most 5 % above those without writes, where no channel is shared |
-//! | the same, where channels are shared | at most the transfer of one page more |
+//! | on separate units with shared channels | at most the transfer of one page more |
 //! | where reads and writes mix, they grow, with 20 % writes already | the 99.9th at least 5 % above that without writes |
 
 use std::path::Path;

@@ -1,17 +1,18 @@
-//! What recovery after a power cut costs, against the size of the drive (section 4.2.2), in virtual
+//! Cost of recovery after a power cut by the size of the drive ([LightNVM17 §4.2.2]), in virtual
 //! time.
 //!
-//! Drives of several sizes are filled, and then overwritten at random until several checkpoints have
-//! been made; power is cut, and pblk is opened again with all parallel units at work. The distance
-//! of two checkpoints is the same on all of them. Counted are the sectors whose out-of-band bytes
-//! are read, which is what is looked for, and those read with their data: the journal and the
-//! map's pages, one sector in a thousand of the drive.
+//! Drives of several sizes are filled, and then overwritten at random until several checkpoints
+//! have been written. Power is cut, and pblk is opened again with all parallel units active. The
+//! checkpoint interval is equal on all drives. Two counts are made: scanned sectors, of which only
+//! the out-of-band bytes are read, and sectors that are read with their data. The latter are the
+//! journal and the map's pages, one sector in a thousand of the drive.
 //!
-//! Bound on what is looked for: what was written since the base of the last checkpoint and is in a
-//! line that was open then or has been opened since. The distance counts what is moved too, and a
-//! checkpoint is durable half a distance after it began at the latest: so one and a half distances, the
-//! map's pages of two checkpoints, what is under way, and the lines that were open (two streams, two
-//! each). The same for all sizes but for the pages, one sector in 984 of the drive and checkpoint.
+//! The bound on scanned sectors covers the sectors written since the base of the last checkpoint,
+//! in lines that were open then or have been opened since. The interval counts relocated sectors
+//! too, and a checkpoint is durable at most half an interval after its start. The bound is
+//! therefore one and a half intervals, the map's pages of two checkpoints, in-flight writes, and
+//! the open lines (two streams, two each). It is equal for all sizes except for the pages, one
+//! sector in 984 of the drive per checkpoint.
 
 use std::cell::Cell;
 

@@ -1,12 +1,12 @@
-//! What a second core adds to a sharded pblk, in real time (section 4.2.1): requests of 4 KB on one
-//! device of two shards, by one thread that has both ends in turns, and by two threads with one end
-//! each, on CPUs of their own.
+//! Speedup of a sharded pblk by a second core, in real time ([LightNVM17 §4.2.1]). The load is 4 KB
+//! requests on one device of two shards: by one thread that alternates between both handles, and by
+//! two threads with a handle and a CPU each.
 //!
-//! The drive is an [`Echo`] per queue pair, on the group's large geometry, answered by the thread
-//! that submits: what is measured is everything, drive included, with 32 outstanding. *Local*
-//! requests go to the submitting core's own stripes; of *uniform* ones half cross to the other
-//! core. The number is requests per time with two threads over that with one, each from the lowest
-//! decile of rounds in turns, because what disturbs the machine only ever adds.
+//! The drive is an [`EchoController`] per queue pair with the group's large geometry, polled by the
+//! submitting thread. The measurement includes the drive, with 32 outstanding. *Local* requests go
+//! to the submitting core's own stripes; half of the *uniform* ones go to the other core. The
+//! result is the request rate with two threads over that with one, each from the lowest decile of
+//! interleaved rounds, because disturbances only add time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

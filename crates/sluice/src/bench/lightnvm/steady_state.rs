@@ -167,12 +167,12 @@ fn rows(
     })
 }
 
-/// Sectors programmed over sectors that users wrote, where collection alone amplifies writes by `data`.
+/// Returns the sectors programmed per host sector, if GC alone amplifies writes by `data`.
 ///
-/// The analysis counts data: D = `data` × U sectors for U of the users'. They fill D / n lines of n
-/// sectors of data, and with each of those its first and last metadata are programmed, m sectors in
-/// write units of `unit`. So D + D × m / n are programmed, `data` × (n + m) / n for each of the users'.
-/// The spare space counts n sectors per line, and so is without metadata already.
+/// The analysis counts data: D = `data` × U sectors for U host sectors. They fill D / n lines of n
+/// data sectors. Each line's header and footer are programmed too, m sectors in write units of
+/// `unit`. So D + D × m / n sectors are programmed, `data` × (n + m) / n per host sector. The spare
+/// space counts n sectors per line, and so excludes metadata already.
 fn with_metadata(data: f64, capacity: &Capacity, unit: u64) -> f64 {
     let metadata = u64::from(capacity.line_metadata_units) * unit;
     data * (capacity.line_sectors + metadata) as f64 / capacity.line_sectors as f64
