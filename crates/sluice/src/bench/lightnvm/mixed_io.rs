@@ -1,13 +1,13 @@
-//! Reads beside writes through pblk, by the number of parallel units that are written at a time
-//! (section 5.2 and figure 5).
+//! Reads concurrent with writes through pblk, by the number of active parallel units
+//! ([LightNVM17 §5.2], figure 5).
 //!
 //! A first area is filled, then 256 KB writes at queue depth 1 go behind it while the first area is
 //! read: at random with 256 KB and queue depth 16 (figure 5a and b), and with 4 KB and queue depth
 //! 1 beside writes limited to 200 MB/s (figure 5c).
 //!
-//! * A line of the translation layer is a chunk on each active parallel unit, written to its end
-//!   before the next units take their turn: with fewer active units than there are, that is the
-//!   paper's striping "at block granularity" over all 128.
+//! * A line of the FTL is a chunk on each active parallel unit. It is written completely before the
+//!   next units become active. With fewer active units than 128, that is the paper's striping
+//!   "at block granularity" over all 128.
 //! * The paper fills its area with all units active and changes their number for the writes. Here
 //!   both are written with the same number ([`active_pus`](super::active_pus) changes it in one run). For
 //!   random reads this is the same: 256 KB are four write
@@ -23,7 +23,7 @@
 //! | 4 active: "while still writing at 200MB/s" | at least 0.9 of the writes' reference |
 //! | 4 active, 4 KB: the 99th percentile is 2 us above the mean | at most the mean and 2 us |
 //!
-//! The last two are not met, and a drive of these figures cannot meet them:
+//! The last two bounds are not met, and a drive with these figures cannot meet them:
 //!
 //! * **Writes beside 3 GB/s of reads.** A unit that programs back to back writes 47 MB/s, so any time
 //!   that reads keep its array is lost to it. 3 GB/s are 358 reads of 64 KB per second and unit. One

@@ -1,15 +1,16 @@
-//! Write amplification and stalls of a nearly full device under random writes (section 4.2.4), on
-//! drives of several sizes, in virtual time.
+//! Write amplification and stalls of a nearly full device under random writes ([LightNVM17
+//! §4.2.4]), on drives of several sizes, in virtual time.
 //!
-//! The first 95 % of the device are filled and then overwritten ten times by 4 KB writes at random
-//! places, 64 outstanding. Judged are:
+//! The first 95 % of the device are filled and then overwritten ten times by 4 KB random writes
+//! with 64 outstanding. These results have bounds:
 //!
-//! * **Write amplification** over the last five of the ten, against the published analysis of
-//!   greedy collection ([`greedy`]) for the effective spare space: what lines hold beyond those
-//!   held back, over the sectors that are in use (95 % of the device); and for what lines say of
-//!   themselves (`with_metadata`). Bound: within 5 %.
-//! * **The longest stall**: the longest time without any completion. Bound: [`LatencyChain::total`].
-//! * **The least throughput** of any 100 ms. Bound: more than none.
+//! * **Write amplification** over the last five overwrites, against the published analysis of
+//!   greedy collection ([`greedy`]) at the effective spare space. This is the capacity of lines
+//!   that are not reserved over the sectors in use (95 % of the device). Line metadata is added
+//!   (`with_metadata`). Bound: within 5 %.
+//! * **The longest stall**: the longest time without any completion. Bound:
+//!   [`LatencyChain::total`].
+//! * **The minimum throughput** of any 100 ms. Bound: greater than zero.
 //!
 //! [`greedy`]: crate::analytic::greedy::greedy
 
@@ -46,20 +47,20 @@ fn scenario(chunks: u32, buffer: Option<&str>) -> String {
 /// Chunks per parallel unit, and the write buffer.
 const SIZES: [(u32, Option<&str>); 4] = [(64, None), (128, None), (256, None), (128, Some("32M"))];
 
-/// How long nothing can complete at most.
+/// Upper bound of the time without any completion.
 ///
-/// A write completes when it enters the users' write buffer. It cannot while the buffer is full, or
-/// while the rate limiter waits for garbage collection. Nothing new enters then, so at the latest
-/// the following has happened and lets one enter, if every step waits for all of the one before:
+/// A write completes when it enters the host's write buffer. It cannot enter while the buffer is
+/// full, or while the rate limiter waits for GC. In the worst case every step waits for all of the
+/// previous one, and these steps precede the next completion:
 ///
-/// 1. *The write buffer drains*: per parallel unit the units that wait for their pair, two programs
-///    under way and one that fills up, each tPROG and its transfer.
+/// 1. *The write buffer drains*: per parallel unit the units that wait for their paired pages, two
+///    programs in flight and one unit that is being filled, each tPROG and its transfer.
 /// 2. *One victim is read*: all write units of a chunk, each tR and its transfer.
-/// 3. *What is valid in it is programmed*, spread over all parallel units. Greedy collection takes
-///    the line with the fewest valid sectors, which has no more than the average of all lines in
-///    use: the sectors in use over the sectors of lines not held back. One more unit per parallel
-///    unit for what does not fill a unit.
-/// 4. *It is erased*: tBERS, behind at most two programs.
+/// 3. *Its valid sectors are programmed*, spread over all parallel units. Greedy collection selects
+///    the line with the fewest valid sectors, which has at most the average of all lines in use:
+///    the sectors in use over the sectors of lines that are not reserved. One more unit per
+///    parallel unit accounts for partly filled units.
+/// 4. *It is erased*: tBERS, after at most two programs.
 ///
 /// A transfer waits for one of every other parallel unit of its channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
