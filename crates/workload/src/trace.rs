@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | fio iolog v2 | `file action [offset length]`, `wait` in microseconds | fio(1), "Trace file format v2" |
 //! | fio iolog v3 | `microseconds file action [offset length]` | fio(1), "Trace file format v3" |
-//! | MSR Cambridge | `timestamp,host,disk,Read\|Write,offset,size,response` in 100 ns ticks and bytes | [MSR08], README |
+//! | MSR Cambridge | `timestamp,host,disk,Read\|Write,offset,size,response` in 100 ns ticks and bytes | \[MSR08\], README |
 //! | MQSim ASCII | `arrival device sector sectors type`, in ns and 512-byte sectors; type 0 writes, 1 reads | MQSim's README, "Trace-based workload" |
 //!
 //! A version 2 iolog has no times: its requests follow each other at the job's `iodepth`, and a

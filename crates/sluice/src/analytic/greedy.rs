@@ -1,4 +1,4 @@
-//! Closed forms of GC's write amplification under uniform random writes [Desnoyers12], equation 12.
+//! Closed forms of GC's write amplification under uniform random writes \[Desnoyers12\], equation 12.
 //!
 //! Let α = physical / logical sectors (without reserved free units), N the sectors per reclaimed
 //! unit, and k = 1 + 1/(2N). Greedy collection amplifies writes by A(kα)/k, and FIFO collection by

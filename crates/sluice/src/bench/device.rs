@@ -5,7 +5,7 @@
 //! (`/dev/ng0n1`), a file or block device, or a scenario's drive. The load is 4 KB random reads;
 //! nothing is written. `block` measures one owner of a queue, sleeping and busy-polling, on *raw*
 //! and under the *mq* block layer ([SYSTOR13 §5] compares layers with *raw*). `hiops` measures
-//! waiting threads by strategy ([HIOPS14], figure 9). CPU time is that of the complete process.
+//! waiting threads by strategy (\[HIOPS14\], figure 9). CPU time is that of the complete process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Group `block` on a modeled machine: `sluice bench block --machine 8x10`.
 //!
 //! It reproduces figures 4 and 6 (`sq`, `mq`, `raw`), 7 (latency), 9 and 10 (numbers of queues) of
-//! [SYSTOR13] by running the block layer's own code on modeled cores. The first rows are the cost
+//! \[SYSTOR13\] by running the block layer's own code on modeled cores. The first rows are the cost
 //! model. Each tells whether its value was measured in this run or published, with the source; all
 //! other rows are modeled. Results depend on the cost model only.
 

@@ -18,9 +18,9 @@ use rustix::net::{RecvFlags, recv};
 use super::queue::whole_nanos;
 use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
 
-/// Size of a request in bytes ([NBD], "Request message").
+/// Size of a request in bytes (\[NBD\], "Request message").
 const REQUEST: usize = 28;
-/// Size of a simple reply with 4 KiB of data ([NBD], "Simple reply message").
+/// Size of a simple reply with 4 KiB of data (\[NBD\], "Simple reply message").
 const REPLY: usize = 16 + 4096;
 /// Number of outstanding requests when throughput is measured.
 const OUTSTANDING: usize = 32;

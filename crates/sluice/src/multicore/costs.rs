@@ -81,7 +81,7 @@ pub struct CostModel {
     pub compute: Compute,
 }
 
-/// 8 sockets of 10 cores at 2.13 GHz: the processors of the largest machine in [SYSTOR13].
+/// 8 sockets of 10 cores at 2.13 GHz: the processors of the largest machine in \[SYSTOR13\].
 const SOSP: &str = "Westmere-EX, David et al., SOSP'13, table 2";
 
 /// A processor of Sluice's development machine.

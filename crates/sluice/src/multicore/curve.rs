@@ -25,10 +25,10 @@ impl Curve {
     /// `mq` without shared queues.
     pub const PER_CORE: Curve = Curve::Multi(StagingScope::Core, StagingScope::Core);
 
-    /// `mq` as in figures 6 and 7 of [SYSTOR13].
+    /// `mq` as in figures 6 and 7 of \[SYSTOR13\].
     pub const PER_SOCKET: Curve = Curve::Multi(StagingScope::Core, StagingScope::Socket);
 
-    /// The curves of figures 6, 9 and 10 of [SYSTOR13].
+    /// The curves of figures 6, 9 and 10 of \[SYSTOR13\].
     pub const ALL: [Curve; 8] = [
         Curve::Raw,
         Curve::Single,

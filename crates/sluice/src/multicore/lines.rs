@@ -2,7 +2,7 @@
 //!
 //! A line has one owner and any number of sharers; a write invalidates all other copies. Requests
 //! for a line are served one at a time, in order of arrival, each for the full time of its
-//! transfer. This is the assumption of the published analysis of spin locks [Locks12]. Every
+//! transfer. This is the assumption of the published analysis of spin locks \[Locks12\]. Every
 //! request is ordered at the home of the line. The home is the socket whose thread opened the layer
 //! and so allocated its memory (socket 0). A transfer takes as long as the farther of the copies
 //! and the home. With [`SnoopPolicy::Filtered`], a socket's cache responds for lines that its cores

@@ -2,7 +2,7 @@
 //!
 //! A waiter takes a ticket and reads the line with the served ticket repeatedly. Serving the next
 //! ticket invalidates that line for all waiters. Each waiter reads it again, and these reads are
-//! served one at a time, so a handover takes longer with more waiters ([Locks12], section 3). The
+//! served one at a time, so a handover takes longer with more waiters (\[Locks12\], section 3). The
 //! next holder continues when its own read is served; its position among the reads is random. The
 //! next ticket and the served ticket are on separate lines. This is better than the lock of Linux
 //! 3.10, where taking a ticket also disturbs the waiters.
@@ -93,7 +93,7 @@ impl TicketLock {
     }
 }
 
-/// Returns SplitMix64's output function of `value` [SplitMix14], which looks random.
+/// Returns SplitMix64's output function of `value` \[SplitMix14\], which looks random.
 pub(crate) fn splitmix64(value: u64) -> u64 {
     let value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -79,7 +79,7 @@ fn small_versions_keep_the_limits() {
     }
 }
 
-/// [LightNVM17], table 1, §3.1 and §4.2.1.
+/// \[LightNVM17\], table 1, §3.1 and §4.2.1.
 #[test]
 fn ocssd_meets_the_papers_figures() {
     let plan = plan("ocssd-mlc-128pu", "");

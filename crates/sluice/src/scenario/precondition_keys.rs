@@ -45,7 +45,7 @@ pub struct Until {
 }
 
 impl Until {
-    /// Half of the capacity per round, and the maximum number of rounds of [SNIAPTS].
+    /// Half of the capacity per round, and the maximum number of rounds of \[SNIAPTS\].
     pub const STEADY: Until = Until { round: 0.5, rounds_max: 25 };
 }
 

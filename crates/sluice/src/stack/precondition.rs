@@ -7,7 +7,7 @@
 //!
 //! [Steady state](super::steady_state) also depends on throughput, which needs media latency. The
 //! rounds that determine it belong to the last job, which continues with full media latency. They
-//! leave the drive active, as [SNIAPTS] requires: the run follows without a pause.
+//! leave the drive active, as \[SNIAPTS\] requires: the run follows without a pause.
 
 use std::path::Path;
 

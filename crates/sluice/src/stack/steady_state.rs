@@ -1,4 +1,4 @@
-//! Detection of steady state by the rule of [SNIAPTS], section "Steady State", on throughput and on
+//! Detection of steady state by the rule of \[SNIAPTS\], section "Steady State", on throughput and on
 //! write amplification.
 //!
 //! Over a window of five rounds a measure is steady if

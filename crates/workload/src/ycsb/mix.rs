@@ -35,7 +35,7 @@ pub struct Mix {
     pub scan_records_max: u32,
 }
 
-/// One of the six core workloads of [YCSB10].
+/// One of the six core workloads of \[YCSB10\].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum YcsbWorkload {
     /// Update heavy: a session store.

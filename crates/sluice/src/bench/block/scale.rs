@@ -11,7 +11,7 @@ use super::BENCH;
 use super::load::Load;
 use super::variants::{MQ, MQ_ONE, SQ, block_layer, raw};
 
-/// Outstanding requests per core, as in [SYSTOR13].
+/// Outstanding requests per core, as in \[SYSTOR13\].
 const DEPTH: u64 = 32;
 
 /// The least share of its threads' number by which `mq` with a hardware queue each multiplies the rate of one thread.

@@ -1,5 +1,5 @@
 //! A file of the host through `direct`, interleaved with fio's io_uring engine on that file
-//! ([NVMeDirect16], figure 2).
+//! (\[NVMeDirect16\], figure 2).
 //!
 //! The load is 4 KB random reads that bypass the page cache, with registered buffers and a
 //! registered file on both sides. The kernel polls for completions if the file supports it.

@@ -1,4 +1,4 @@
-//! Group `direct`: cost and benefit of user-level I/O [NVMeDirect16], as measurements with bounds.
+//! Group `direct`: cost and benefit of user-level I/O \[NVMeDirect16\], as measurements with bounds.
 //! Every row has a reference from the same run.
 //!
 //! | part | subject | clock |

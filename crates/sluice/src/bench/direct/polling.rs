@@ -1,4 +1,4 @@
-//! Polling periods ([NVMeDirect16], figure 3). A thread polls for completions periodically and
+//! Polling periods (\[NVMeDirect16\], figure 3). A thread polls for completions periodically and
 //! wakes an application with outstanding reads of 4, 8 or 16 KB. The rows are the IOPS relative to
 //! continuous polling, and the thread's share of a core.
 //!

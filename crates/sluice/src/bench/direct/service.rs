@@ -1,4 +1,4 @@
-//! Distribution of service ([NVMeDirect16], figure 4) in virtual time. The host takes no time, and
+//! Distribution of service (\[NVMeDirect16\], figure 4) in virtual time. The host takes no time, and
 //! the results are the same on every machine.
 //!
 //! **Priorities.** Four applications write 4 KB at random with 4 outstanding each, on a drive that

@@ -18,7 +18,7 @@ const FILE_BYTES: u64 = 1 << 30;
 pub(super) enum BackingDevice {
     /// An emulated drive with zero latency.
     Timeless,
-    /// An emulated drive with the timing of the drive in [NVMeDirect16].
+    /// An emulated drive with the timing of the drive in \[NVMeDirect16\].
     Nand,
     /// A file of the host.
     File,

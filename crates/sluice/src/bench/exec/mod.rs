@@ -1,5 +1,5 @@
 //! Group `exec`: unmodified programs with their files on an emulated drive, through `sluice exec`
-//! interleaved with the kernel's path. [NVMeDirect16], table 2, is such a comparison for Redis.
+//! interleaved with the kernel's path. \[NVMeDirect16\], table 2, is such a comparison for Redis.
 //!
 //! The kernel has no driver for a drive that a process emulates, so its path is long.
 //! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host

@@ -1,4 +1,4 @@
-//! Redis with an append-only file under YCSB's workload A with 10 clients: [NVMeDirect16], table 2
+//! Redis with an append-only file under YCSB's workload A with 10 clients: \[NVMeDirect16\], table 2
 //! (throughput +15 %, read latency −13 %, update latency −20 %, relative to the kernel).
 //!
 //! With `appendfsync always` the gains of the paper are bounds of the results. The paper's drive

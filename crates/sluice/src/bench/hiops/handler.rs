@@ -1,4 +1,4 @@
-//! [HIOPS14], figure 8: run time of the interrupt handler.
+//! \[HIOPS14\], figure 8: run time of the interrupt handler.
 
 use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::{Sample, figures};

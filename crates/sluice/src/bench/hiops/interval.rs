@@ -1,4 +1,4 @@
-//! [HIOPS14], figure 9: the poll interval, with and without cooperative polling.
+//! \[HIOPS14\], figure 9: the poll interval, with and without cooperative polling.
 
 use block::completion::Strategy;
 use clock::Nanos;

@@ -31,7 +31,7 @@ const BENCH: &str = "hiops";
 /// Default interval of *Poll I/O*: [HIOPS14 §3.3] polls every 16 to 32 µs.
 const INTERVAL: Nanos = Nanos::from_micros(16);
 
-/// Number of threads in figures 7 to 9 of [HIOPS14].
+/// Number of threads in figures 7 to 9 of \[HIOPS14\].
 const THREADS: u32 = 128;
 
 /// Measures the group.

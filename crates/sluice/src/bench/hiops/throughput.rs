@@ -1,4 +1,4 @@
-//! [HIOPS14], figure 7: I/Os per second by request size.
+//! \[HIOPS14\], figure 7: I/Os per second by request size.
 
 use block::completion::Strategy;
 

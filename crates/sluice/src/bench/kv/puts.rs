@@ -27,7 +27,7 @@ use crate::bench::{BenchError, Measurement, RunLength, Samples, Sink, interleave
 use crate::scenario::{DriveSpec, Scenario, Target};
 use crate::stack::{Stack, StackDevice};
 
-/// Drive used if no scenario is given: that of [LightNVM17], with chunks of 1 MB as in [Thesis15],
+/// Drive used if no scenario is given: that of \[LightNVM17\], with chunks of 1 MB as in \[Thesis15\],
 /// and a smaller geometry so that data fits in memory.
 pub const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\
                          geometry = { channels = 4, pus = 4, pages = 16, chunks = 32 }\n";
