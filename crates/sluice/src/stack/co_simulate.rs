@@ -30,7 +30,7 @@ pub struct RunObserver<'t, D> {
 }
 
 impl<'t, D> RunObserver<'t, D> {
-    /// Returns an observer that calls `progress` every [`STEPS_PER_CALL`] steps to ask whether to
+    /// Returns an observer that calls `progress` every `STEPS_PER_CALL` steps to ask whether to
     /// continue.
     pub fn new(progress: ProgressFn<'t, D>) -> RunObserver<'t, D> {
         RunObserver { interval: STEPS_PER_CALL, progress, sample_at: Nanos::MAX, sample: None }
