@@ -1,4 +1,5 @@
-//! [`JobSpec`]: the description of one job. It is consistent in itself, but not yet checked against a device.
+//! [`JobSpec`]: the description of one job. It is consistent in itself, but not yet checked against
+//! a device.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! [`ReadyTimes`]: the time at which each job thread becomes ready. Ready threads are found without a scan of all threads.
+//! [`ReadyTimes`]: the time at which each job thread becomes ready. Ready threads are found without
+//! a scan of all threads.
 
 use clock::Nanos;
 

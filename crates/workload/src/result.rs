@@ -1,4 +1,5 @@
-//! [`RunResult`]: the measurements of a run as plain numbers. Averages and rates without any request are zero, never infinite.
+//! [`RunResult`]: the measurements of a run as plain numbers. Averages and rates without any
+//! request are zero, never infinite.
 
 use clock::Nanos;
 use nvme::Status;

@@ -1,4 +1,5 @@
-//! [`JobThread`]: one job or one clone of it, with a virtual CPU and a slot per outstanding request.
+//! [`JobThread`]: one job or one clone of it, with a virtual CPU and a slot per outstanding
+//! request.
 //!
 //! The CPU does one thing at a time: it first processes completions, then submits. A request that
 //! it starts to submit reaches the device after the cost of submission; completions that arrive

@@ -1,4 +1,5 @@
-//! [`ClosedFormLimits`]: closed forms of a drive's maximum rates, and of the resource that limits each.
+//! [`ClosedFormLimits`]: closed forms of a drive's maximum rates, and of the resource that limits
+//! each.
 //!
 //! | limit | minimum over these resources |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! [`SteadyState`]: closed form of the long-run write amplification of an FTL under uniform random writes.
+//! [`SteadyState`]: closed form of the long-run write amplification of an FTL under uniform random
+//! writes.
 //!
 //! The published analysis ([`greedy`]) assumes physical sectors that hold data. These are all
 //! sectors of lines, except those of lines that are free on average. The rate limiter determines

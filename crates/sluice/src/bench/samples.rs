@@ -1,4 +1,5 @@
-//! [`Samples`]: repeated measurements of one value with their statistics; [`interleaved`] measures several candidates in turn.
+//! [`Samples`]: repeated measurements of one value with their statistics; [`interleaved`] measures
+//! several candidates in turn.
 
 use clock::Nanos;
 

@@ -1,4 +1,5 @@
-//! [`CliError`]: the error of a command. Errors of a scenario or a job file are shown with their line and a caret under it.
+//! [`CliError`]: the error of a command. Errors of a scenario or a job file are shown with their
+//! line and a caret under it.
 
 use std::fmt;
 use std::ops::Range;

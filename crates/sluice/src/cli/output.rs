@@ -1,4 +1,6 @@
-//! [`Output`]: a file for results. It is opened before the run, so that a long run does not fail at its end with "no such file or directory". Its contents are preserved until the results replace them. `-` is standard output.
+//! [`Output`]: a file for results. It is opened before the run, so that a long run does not fail at
+//! its end with "no such file or directory". Its contents are preserved until the results replace
+//! them. `-` is standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};

@@ -1,4 +1,5 @@
-//! [`VolumeLock`]: excludes other processes while one changes a volume, and writers while one reads it.
+//! [`VolumeLock`]: excludes other processes while one changes a volume, and writers while one reads
+//! it.
 //!
 //! A volume on a file or block device of the host is locked (`flock(2)`). A volume on a served
 //! drive is locked by an abstract socket name (`unix(7)`) of the server's socket and the partition,

@@ -1,4 +1,5 @@
-//! [`Explainer`]: follows the tracepoints of one drive and derives the waits of each request when it completes.
+//! [`Explainer`]: follows the tracepoints of one drive and derives the waits of each request when
+//! it completes.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

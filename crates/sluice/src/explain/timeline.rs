@@ -1,4 +1,5 @@
-//! [`Timeline`]: the busy intervals of a resource. It reaches back to the start of the oldest open request.
+//! [`Timeline`]: the busy intervals of a resource. It reaches back to the start of the oldest open
+//! request.
 
 use std::collections::VecDeque;
 

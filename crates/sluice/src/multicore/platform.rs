@@ -1,4 +1,5 @@
-//! [`Modeled`]: the second platform of the block layer, whose locks and memory accesses take virtual time.
+//! [`Modeled`]: the second platform of the block layer, whose locks and memory accesses take
+//! virtual time.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! [`DriveThreadGuard`]: owns the thread of a drive and shuts it down. [`DriveStatsReader`]: reads the counters of such a drive.
+//! [`DriveThreadGuard`]: owns the thread of a drive and shuts it down. [`DriveStatsReader`]: reads
+//! the counters of such a drive.
 //!
 //! Guarantee: when the guard has been dropped, the thread has ended, the host's target is flushed
 //! and has written a checkpoint, the drive's write buffer is on its media, and its image is synced.

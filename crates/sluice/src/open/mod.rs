@@ -1,4 +1,5 @@
-//! [`open()`]: opens any target for user-level I/O, as `nvmed_open` of \[NVMeDirect16\], table 1, does for a controller.
+//! [`open()`]: opens any target for user-level I/O, as `nvmed_open` of \[NVMeDirect16\], table 1,
+//! does for a controller.
 //!
 //! Targets are a drive of a scenario, a served drive, a real controller, a controller that the
 //! kernel drives, a file or block device, and the null device.

@@ -1,4 +1,5 @@
-//! [`OpenOptions`]: options of opening a target. An option that does not apply to the target is an error, except for those of files.
+//! [`OpenOptions`]: options of opening a target. An option that does not apply to the target is an
+//! error, except for those of files.
 
 use std::sync::mpsc::Sender;
 

@@ -1,4 +1,5 @@
-//! [`TargetQueue`]: a queue of a target. It returns to its [`TargetQueues`] when it is dropped, so that the target can be flushed and closed when its drive is closed.
+//! [`TargetQueue`]: a queue of a target. It returns to its [`TargetQueues`] when it is dropped, so
+//! that the target can be flushed and closed when its drive is closed.
 //!
 //! Guarantee: requests that an application left outstanding are counted, and close waits for them.
 

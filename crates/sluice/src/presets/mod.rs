@@ -1,4 +1,5 @@
-//! [`Preset`]: the drives that Sluice includes. Each is the `[drive]` section of a scenario in a file beside this one, with the source of every number as a comment.
+//! [`Preset`]: the drives that Sluice includes. Each is the `[drive]` section of a scenario in a
+//! file beside this one, with the source of every number as a comment.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! [`Chart`]: lines or bars with a title and a legend, as a self-contained SVG file for light and dark pages. Equal charts give equal bytes.
+//! [`Chart`]: lines or bars with a title and a legend, as a self-contained SVG file for light and
+//! dark pages. Equal charts give equal bytes.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! [`draw`]: draws the figures of the evaluation in [LightNVM17 §5] from the results that `sluice bench lightnvm --json` prints.
+//! [`draw`]: draws the figures of the evaluation in [LightNVM17 §5] from the results that `sluice
+//! bench lightnvm --json` prints.
 //!
 //! | figure | in the paper | part of the benchmark |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! [`render`]: the report as one self-contained page, without network access or other files. The plots are inline SVG; the script only adds tooltips.
+//! [`render`]: the report as one self-contained page, without network access or other files. The
+//! plots are inline SVG; the script only adds tooltips.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! [`Report`]: the results of a run as plain data, rendered as a table ([`table`]) or as a page ([`html`]).
+//! [`Report`]: the results of a run as plain data, rendered as a table ([`table`]) or as a page
+//! ([`html`]).
 //!
 //! A *variant* is one scenario: the jobs on one configuration of the drive. [`figures`] draws the
 //! figures of the evaluation in [LightNVM17 §5] from results of `sluice bench`.

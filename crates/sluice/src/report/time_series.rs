@@ -1,4 +1,5 @@
-//! [`chapter`]: the report's chapter on time series: throughput with GC behind it, latencies, queue depth, free lines and write amplification.
+//! [`chapter`]: the report's chapter on time series: throughput with GC behind it, latencies, queue
+//! depth, free lines and write amplification.
 
 use std::fmt::Write as _;
 

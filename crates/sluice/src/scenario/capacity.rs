@@ -1,4 +1,5 @@
-//! [`Capacity`]: the capacity of an FTL on a NAND medium. The arithmetic is that of the FTL itself ([`ftl::CapacityPlan`]), so the displayed capacity equals the served one:
+//! [`Capacity`]: the capacity of an FTL on a NAND medium. The arithmetic is that of the FTL itself
+//! ([`ftl::CapacityPlan`]), so the displayed capacity equals the served one:
 //!
 //! ```text
 //! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks) − chunks of the journal

@@ -1,4 +1,5 @@
-//! [`ScenarioError`]: an error in a scenario, with its location and the allowed values (ARCHITECTURE.md, R8).
+//! [`ScenarioError`]: an error in a scenario, with its location and the allowed values
+//! (ARCHITECTURE.md, R8).
 
 use std::fmt;
 use std::io;

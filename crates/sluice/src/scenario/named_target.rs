@@ -1,4 +1,5 @@
-//! [`NamedTarget`]: the settings of a scenario for a target in the partition table of its drive ([LightNVM17 §4.1]).
+//! [`NamedTarget`]: the settings of a scenario for a target in the partition table of its drive
+//! ([LightNVM17 §4.1]).
 //!
 //! The table has the kind and the layout of the target, which cannot change. A scenario that also
 //! sets them is refused if it differs. Other settings, such as the victim policy, may change

@@ -1,4 +1,5 @@
-//! [`LiveStats`]: the statistics of a served drive. They are printed as a line while it is served, and as a summary and JSON at the end.
+//! [`LiveStats`]: the statistics of a served drive. They are printed as a line while it is served,
+//! and as a summary and JSON at the end.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! [`Sharing`]: the partitions and access rules of the socket of `sluice serve`, from the scenario and from unassigned space.
+//! [`Sharing`]: the partitions and access rules of the socket of `sluice serve`, from the scenario
+//! and from unassigned space.
 //!
 //! Guarantee: clients of the socket cannot access the NBD partition; partitions lie within their
 //! drive and do not overlap.

@@ -1,4 +1,5 @@
-//! [`Signals`]: SIGINT and SIGTERM. The first signal is reported, the second ends the process immediately.
+//! [`Signals`]: SIGINT and SIGTERM. The first signal is reported, the second ends the process
+//! immediately.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,5 @@
-//! [`SnapshotCell`]: lets one thread read state that another owns, on request (ARCHITECTURE.md, R4).
+//! [`SnapshotCell`]: lets one thread read state that another owns, on request (ARCHITECTURE.md,
+//! R4).
 //!
 //! A reader sets a request flag and waits. The owner checks the flag once per poll, and stores a
 //! copy if it is set. The owner's path has no lock and no shared counter.

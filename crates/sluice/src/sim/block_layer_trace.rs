@@ -1,4 +1,5 @@
-//! [`BlockLayerTrace`]: the events of requests in the block layers. Writes files for blkparse, and tracks beside the drives' tracks in a Perfetto trace.
+//! [`BlockLayerTrace`]: the events of requests in the block layers. Writes files for blkparse, and
+//! tracks beside the drives' tracks in a Perfetto trace.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,4 +1,5 @@
-//! [`parameters`]: the parameters of a scenario as plain keys and values, with defaults and presets resolved.
+//! [`parameters`]: the parameters of a scenario as plain keys and values, with defaults and presets
+//! resolved.
 
 use block::sched::{GroupThrottle, SchedulerConfig};
 use drive::{Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer};

@@ -1,4 +1,5 @@
-//! [`SpanTrace`]: writes requests, and the activity of channels, parallel units and FTL, as a Perfetto trace.
+//! [`SpanTrace`]: writes requests, and the activity of channels, parallel units and FTL, as a
+//! Perfetto trace.
 //!
 //! Each drive has two processes. The drive's process has a track per channel and per parallel unit,
 //! tracks for GC, checkpoints and flushes, and counters. The process of its jobs has a track per

@@ -1,4 +1,5 @@
-//! [`FtlTimeSeries`]: samples of a drive's FTL at equal intervals of virtual time, in bounded memory.
+//! [`FtlTimeSeries`]: samples of a drive's FTL at equal intervals of virtual time, in bounded
+//! memory.
 //!
 //! A sample is taken when all events before its instant have happened, and none at it. It does not
 //! depend on the steps of the run loop. When the maximum number of samples is reached, every second

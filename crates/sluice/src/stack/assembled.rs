@@ -1,4 +1,6 @@
-//! [`AssembledDrive`]: a drive and the handles that an application has of it (\[NVMeDirect16\], figure 1). The handles are the controller, for queues of the application's own, or a target's queues, one per core.
+//! [`AssembledDrive`]: a drive and the handles that an application has of it (\[NVMeDirect16\],
+//! figure 1). The handles are the controller, for queues of the application's own, or a target's
+//! queues, one per core.
 //!
 //! Bringing a drive up takes no virtual time. Nothing is outstanding when the drive is handed over.
 

@@ -1,4 +1,5 @@
-//! [`BlockLayerDevice`]: the block layer's queues, one per core, as one device. [`PerCoreDevices`] assigns jobs to cores.
+//! [`BlockLayerDevice`]: the block layer's queues, one per core, as one device. [`PerCoreDevices`]
+//! assigns jobs to cores.
 
 use block::{BlockDevice, BlockLayer, Completion, Group, Limits, Queue, QueueFull, Request};
 use clock::{Component, Nanos, Waker};

@@ -1,4 +1,5 @@
-//! [`BlockTracks`]: draws the block layer's events as tracks of a [`TraceFile`], beside those of the drive.
+//! [`BlockTracks`]: draws the block layer's events as tracks of a [`TraceFile`], beside those of
+//! the drive.
 //!
 //! The block layer is a process with a track per submitter. On it, each request of a caller is a
 //! span from Q to C with the name of its operation. Nested spans are `staged` (Q to D) and `device`

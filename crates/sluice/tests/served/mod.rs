@@ -1,4 +1,5 @@
-//! [`Server`]: a `sluice serve` in a process of its own, on a Unix socket in a folder of its own; and
+//! [`Server`]: a `sluice serve` in a process of its own, on a Unix socket in a folder of its own;
+//! and
 //! the programs that talk to it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 

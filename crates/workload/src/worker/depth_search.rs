@@ -1,4 +1,5 @@
-//! [`DepthSearch`]: fio's `latency_target`, the search for the greatest depth whose latency meets a target.
+//! [`DepthSearch`]: fio's `latency_target`, the search for the greatest depth whose latency meets a
+//! target.
 //!
 //! The depth starts at 1 and doubles while windows meet the target. After the first miss, the
 //! search bisects between the greatest depth that met the target and the smallest that did not. The

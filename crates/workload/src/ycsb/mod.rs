@@ -1,4 +1,4 @@
-//! YCSB's core workloads [YCSB10]: the operations on a key-value store.
+//! YCSB's core workloads \[YCSB10\]: the operations on a key-value store.
 
 mod generator;
 mod mix;

@@ -1,4 +1,5 @@
-//! [`DirectHarness`]: a drive that manages its flash, and applications with devices on it, in virtual time.
+//! [`DirectHarness`]: a drive that manages its flash, and applications with devices on it, in
+//! virtual time.
 //!
 //! One loop polls all of them and the drive until none makes progress, and then advances the time.
 //! The host takes no time. Equal scenarios, applications and seeds give equal results

@@ -1,4 +1,5 @@
-//! [`Load`]: a closed loop over a handle with a fixed number of outstanding requests of one size at random addresses.
+//! [`Load`]: a closed loop over a handle with a fixed number of outstanding requests of one size at
+//! random addresses.
 
 use block::{BlockDevice, Completion, Payload, Request};
 use clock::{Nanos, RealClock};

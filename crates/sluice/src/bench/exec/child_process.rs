@@ -1,4 +1,6 @@
-//! [`ChildProcess`]: a program that runs during the measurement. It is asked to end when it is dropped. If this process ends before, the kernel ends it (`PR_SET_PDEATHSIG`, which `setpriv` sets).
+//! [`ChildProcess`]: a program that runs during the measurement. It is asked to end when it is
+//! dropped. If this process ends before, the kernel ends it (`PR_SET_PDEATHSIG`, which `setpriv`
+//! sets).
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};

@@ -1,4 +1,5 @@
-//! [`ExecHarness`]: a drive or a file of the host, and both paths to it: a [`ProgramDir`] each for a program's files.
+//! [`ExecHarness`]: a drive or a file of the host, and both paths to it: a [`ProgramDir`] each for
+//! a program's files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,6 @@
-//! [`Clients`]: YCSB's clients of Redis as in its binding. A record is a hash of ten fields of 100 bytes, a read is `HGETALL`, an update is `HSET` of one field. Each client has a connection and one operation in flight.
+//! [`Clients`]: YCSB's clients of Redis as in its binding. A record is a hash of ten fields of 100
+//! bytes, a read is `HGETALL`, an update is `HSET` of one field. Each client has a connection and
+//! one operation in flight.
 //!
 //! One thread runs all clients, because the machine's cores are for the server and the layers
 //! below.

@@ -1,4 +1,5 @@
-//! [`BlockBackedDrive`]: the drive's end of a queue pair of vector commands, which it executes on a block device. Physical sectors are mapped to the device's sectors, chunk by chunk.
+//! [`BlockBackedDrive`]: the drive's end of a queue pair of vector commands, which it executes on a
+//! block device. Physical sectors are mapped to the device's sectors, chunk by chunk.
 //!
 //! It serves to measure the cost of an FTL and does not store data. Requests use one buffer of the
 //! device, so no data moves between the host's memory and the device. Chunks are reset immediately,

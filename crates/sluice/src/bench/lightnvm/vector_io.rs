@@ -1,4 +1,5 @@
-//! [`VectorIoHost`]: vector I/O to the parallel units of an open-channel drive in virtual time, as with the paper's version of fio ([LightNVM17 §5], table 1 and figure 8).
+//! [`VectorIoHost`]: vector I/O to the parallel units of an open-channel drive in virtual time, as
+//! with the paper's version of fio ([LightNVM17 §5], table 1 and figure 8).
 //!
 //! It owns the drive and the host's end of one queue pair. Commands name consecutive sectors of one
 //! chunk; their data is discarded. Guarantee: a failed command is an error and never a result.
