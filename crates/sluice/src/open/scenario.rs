@@ -148,7 +148,7 @@ fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), Open
             value: asked.to_string(),
             what: format!("drive {name}"),
             allowed: format!(
-                "1 to {granted}, which is what it grants: raise controller.max_io_queues"
+                "1 to {granted}, which the drive grants: raise controller.max_io_queues"
             ),
         }),
         _ => Ok(()),
