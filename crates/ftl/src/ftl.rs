@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 
-use clock::Nanos;
 use nvme::Status;
 
 use crate::buffer::redispatch::RedispatchTracker;
@@ -31,8 +30,8 @@ use crate::space::lines::{LOST, LineTable, NONE};
 use crate::space::open_line::OpenLine;
 use crate::space::programs::ProgramsInFlight;
 use crate::{
-    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, FtlConfig,
-    FtlStats, L2p, L2pEntry, RateLimiter,
+    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2p,
+    L2pEntry, RateLimiter,
 };
 
 /// A request that has ended.
@@ -413,37 +412,6 @@ impl Ftl {
                 let entry = ring.entry(slot);
                 (entry.durable_copy, entry.durable_copy_seq)
             }
-        }
-    }
-
-    /// Admits, maps, programs and collects as far as possible. Call it after a batch of requests
-    /// and after operations are done.
-    pub fn kick(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        loop {
-            let kept = self.gc_deferral.is_deferring();
-            let fetched = self.complete_fetches(now, flash);
-            let swept = self.write_due_pages(flash);
-            let admitted = self.admit_pending(now, flash) || swept;
-            if self.needs_padding() {
-                self.complete_barriers(now, flash);
-                self.pad_open_host_unit(flash);
-            }
-            let mapped = self.dispatch_ready(now, flash);
-            let collected = !self.reconcile.is_running() && self.step_gc(now, flash);
-            let collected = self.step_finish_line(now, flash) || collected;
-            let checkpointed = self.step_checkpoint(now, flash);
-            let fetched = self.start_fetches(now, flash) || fetched;
-            // As long as something is kept back users need not earn what they write.
-            let keeps_now = self.gc_deferral.is_deferring() && !kept;
-            let moved = admitted || mapped || collected || checkpointed || fetched || keeps_now;
-            if !moved && !self.break_pair_deadlock(now, flash) {
-                break;
-            }
-        }
-        let free = self.free_sectors();
-        self.limiter.observe(now, free);
-        if self.fail_if_full() {
-            self.kick(now, flash);
         }
     }
 

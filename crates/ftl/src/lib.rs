@@ -59,6 +59,7 @@ pub use health::refresh::ChunkEvent;
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
 pub use oob::Oob;
+pub use pipeline::stall::{Blocker, Stall};
 pub use recovery::{
     ChunkReport, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
     RecoveryStats,

@@ -8,6 +8,7 @@ use nvme::{Geometry, Status};
 use super::Part;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
+use crate::pipeline::stall::Blocker;
 use crate::space::lines::{LineState, NONE};
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
@@ -218,4 +219,29 @@ fn a_broken_invariant_is_reported_by_name() {
         assert!(text.starts_with(&format!("{part}: {invariant} is broken for ")), "{text}");
         assert!(text.contains(&found.expected) && text.contains(&found.found), "{text}");
     }
+}
+
+#[test]
+fn a_stall_is_explained() {
+    let (mut ftl, mut flash) = busy();
+    let stall = ftl.explain_stall().expect("a flush waits");
+    assert!(stall.flushes && !stall.writes, "{stall}");
+    let in_flight = |b: &Blocker| matches!(b, Blocker::FlashOperations { programs: 1.., .. });
+    assert!(stall.blockers.iter().any(in_flight), "{stall}");
+    // The records of open lines are not durable: what is written next finds no location.
+    let never = crate::journal::Lsn(u64::MAX);
+    ftl.open_lines.iter_mut().flatten().for_each(|open| open.recorded_lsn = never);
+    ftl.write(3, 0, 8, true);
+    ftl.kick(Nanos(0), &mut flash);
+    let stall = ftl.explain_stall().expect("a flush waits");
+    let record = |b: &Blocker| matches!(b, Blocker::LineRecord { .. });
+    assert!(stall.blockers.iter().any(record), "{stall}");
+    assert!(stall.to_string().contains("the journal record of line"), "{stall}");
+}
+
+#[test]
+fn without_requests_nothing_stalls() {
+    let (mut ftl, mut flash) = busy();
+    while flash.complete_oldest(&mut ftl) {}
+    assert_eq!(ftl.explain_stall(), None, "{}", ftl.debug_state());
 }

@@ -2,4 +2,6 @@
 
 pub(crate) mod admit;
 pub(crate) mod dispatch;
+pub(crate) mod kick;
 pub(crate) mod read;
+pub(crate) mod stall;

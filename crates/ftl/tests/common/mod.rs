@@ -327,6 +327,10 @@ impl TestFlash {
             |pu: &usize| !self.queues[*pu].is_empty() || !self.completions[*pu].is_empty();
         let busy: Vec<usize> = (0..self.queues.len()).filter(has_some).collect();
         if busy.is_empty() {
+            // Nothing is outstanding that could complete a request.
+            if let Some(stall) = ftl.explain_stall() {
+                panic!("{stall}\n{}", ftl.debug_state());
+            }
             return false;
         }
         let pu = busy[self.rng.below(busy.len() as u64) as usize];

@@ -1,0 +1,243 @@
+//! [`Stall`]: why host requests do not complete.
+
+use std::fmt;
+
+use crate::Ftl;
+use crate::ftl::{GC, HOST, STREAM_COUNT};
+use crate::space::lines::LineState;
+
+/// A condition that keeps host requests from completing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// Flash operations have been started and not been reported: programs, erases and reads.
+    FlashOperations {
+        /// Programs of data, padding and line metadata.
+        programs: u32,
+        /// Erases of lines, deferred ones included.
+        erases: u32,
+        /// Reads for garbage collection and of translation pages.
+        reads: u32,
+    },
+    /// The host has no free slots in the write buffer.
+    BufferFull,
+    /// The rate limiter admits nothing at this many free sectors.
+    RateLimiter {
+        /// Sectors that can be written and are not committed.
+        free_sectors: u64,
+    },
+    /// The write or trim at the head of the queue needs this translation page.
+    TranslationPage {
+        /// The page.
+        page: u32,
+        /// Frames of the map cache whose pages are pinned, of all.
+        pinned_frames: u32,
+    },
+    /// A full unit of this ring (0 host, 1 garbage collection) has no location.
+    NoLocation {
+        /// The ring.
+        ring: usize,
+        /// Chunks that a line can be opened on.
+        free_chunks: u32,
+    },
+    /// Units of the buffer cannot be released before the paired pages of this chunk are programmed.
+    PairedPages {
+        /// The chunk.
+        chunk: u32,
+    },
+    /// This line takes no units before the journal record of its opening is durable.
+    LineRecord {
+        /// The line.
+        line: u32,
+    },
+    /// Garbage collection has no space beyond what is committed to the host.
+    GcSpace,
+    /// No sequence numbers are reserved.
+    SequenceNumbers,
+    /// The journal takes no more records.
+    JournalFailed,
+    /// The first barrier waits for this position of the host ring to be durable.
+    Position {
+        /// The barrier's position.
+        position: u64,
+        /// The position up to which everything is durable.
+        durable: u64,
+    },
+    /// The first barrier waits for trims to be made durable.
+    Trims,
+    /// Deferred flushes wait for a checkpoint that records lost sectors.
+    LossCheckpoint,
+    /// Deferred flushes wait for redispatched units to be durable.
+    Redispatch,
+    /// This drained line cannot be erased before its barrier completes.
+    DrainedLine {
+        /// The line.
+        line: u32,
+    },
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blocker::FlashOperations { programs, erases, reads } => {
+                write!(f, "{programs} programs, {erases} erases and {reads} reads in flight")
+            }
+            Blocker::BufferFull => f.write_str("the write buffer is full"),
+            Blocker::RateLimiter { free_sectors } => {
+                write!(f, "the rate limiter admits nothing at {free_sectors} free sectors")
+            }
+            Blocker::TranslationPage { page, pinned_frames } => {
+                write!(
+                    f,
+                    "translation page {page} is not in memory, {pinned_frames} frames are pinned"
+                )
+            }
+            Blocker::NoLocation { ring, free_chunks } => {
+                write!(f, "a unit of ring {ring} has no location, {free_chunks} chunks are free")
+            }
+            Blocker::PairedPages { chunk } => {
+                write!(f, "the paired pages of chunk {chunk} are not programmed")
+            }
+            Blocker::LineRecord { line } => {
+                write!(f, "the journal record of line {line} is not durable")
+            }
+            Blocker::GcSpace => {
+                f.write_str("garbage collection has no space that is not committed")
+            }
+            Blocker::SequenceNumbers => f.write_str("no sequence numbers are reserved"),
+            Blocker::JournalFailed => f.write_str("the journal has failed"),
+            Blocker::Position { position, durable } => {
+                write!(f, "a barrier at position {position}, durable is {durable}")
+            }
+            Blocker::Trims => f.write_str("a barrier waits for trims to be durable"),
+            Blocker::LossCheckpoint => f.write_str("lost sectors are not in a durable checkpoint"),
+            Blocker::Redispatch => f.write_str("redispatched units are not durable"),
+            Blocker::DrainedLine { line } => write!(f, "drained line {line} waits for a barrier"),
+        }
+    }
+}
+
+/// Host requests that have not completed, and what they wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Whether writes or trims are queued.
+    pub writes: bool,
+    /// Whether requests wait for durability.
+    pub flushes: bool,
+    /// Reads in progress.
+    pub reads: usize,
+    /// The conditions that hold.
+    pub blockers: Vec<Blocker>,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the FTL stalls (writes queued: {}, flushes waiting: {}, reads in progress: {})",
+            self.writes, self.flushes, self.reads
+        )?;
+        self.blockers.iter().try_for_each(|blocker| write!(f, "; {blocker}"))
+    }
+}
+
+impl Ftl {
+    /// Names what host requests wait for after a [`kick`](Ftl::kick); `None` if there are none. If the
+    /// flash has no operation in flight at that time, no request will ever complete: test harnesses stop
+    /// with this explanation then.
+    pub fn explain_stall(&self) -> Option<Stall> {
+        let (writes, flushes) = (!self.write_queue.is_empty(), self.barriers.has_host_requests());
+        let reads = self.host_reads.in_flight();
+        if !writes && !flushes && reads == 0 {
+            return None;
+        }
+        let mut blockers = Vec::new();
+        self.push_operations(&mut blockers);
+        self.push_admission(&mut blockers);
+        self.push_dispatch(&mut blockers);
+        self.push_durability(&mut blockers);
+        Some(Stall { writes, flushes, reads, blockers })
+    }
+
+    fn push_operations(&self, blockers: &mut Vec<Blocker>) {
+        let (programs, erases) = (self.programs.total(), self.lines.erasing);
+        let reads = self.gc.reads_in_flight() + self.fetches.in_flight();
+        if programs + erases + reads > 0 {
+            blockers.push(Blocker::FlashOperations { programs, erases, reads });
+        }
+    }
+
+    /// What the first queued write or trim waits for.
+    fn push_admission(&self, blockers: &mut Vec<Blocker>) {
+        let Some(first) = self.write_queue.front() else { return };
+        if !self.can_modify_now(first.next_lba()) {
+            let page = self.geometry.map_page_of(first.next_lba());
+            let pinned_frames = self.l2p.frames.as_ref().map_or(0, |f| f.pinned());
+            blockers.push(Blocker::TranslationPage { page, pinned_frames });
+        }
+        if first.is_trim() {
+            return;
+        }
+        let (slots, free_sectors) = (self.rings[HOST].free(), self.free_sectors());
+        if slots == 0 {
+            blockers.push(Blocker::BufferFull);
+        } else if self.limiter.admissible_sectors(slots, free_sectors, !self.gc.is_relocating())
+            == 0
+        {
+            blockers.push(Blocker::RateLimiter { free_sectors });
+        }
+    }
+
+    /// What full units of the write buffer wait for.
+    fn push_dispatch(&self, blockers: &mut Vec<Blocker>) {
+        for ring in [HOST, GC] {
+            if let Some(chunk) = self.rings[ring].pair_blocked_chunk() {
+                blockers.push(Blocker::PairedPages { chunk });
+            }
+            let queued = self.redispatch_queue.iter().any(|(of, _)| *of == ring);
+            if self.rings[ring].ready().is_none() && !queued {
+                continue;
+            }
+            if ring == GC && !self.gc_can_place_unit() {
+                blockers.push(Blocker::GcSpace);
+            } else if !self.can_assign_seq(ring) {
+                blockers.push(Blocker::SequenceNumbers);
+            } else {
+                let free_chunks = self.lines.free_chunks();
+                blockers.push(Blocker::NoLocation { ring, free_chunks });
+            }
+        }
+        for stream in 0..STREAM_COUNT {
+            let unrecorded = |recorded| recorded > self.journal.durable();
+            let open = self.open_lines[stream].iter().find(|o| unrecorded(o.recorded_lsn));
+            blockers.extend(open.map(|open| Blocker::LineRecord { line: open.line }));
+        }
+        if self.journal.failed().is_some() {
+            blockers.push(Blocker::JournalFailed);
+        }
+    }
+
+    /// What flushes wait for.
+    fn push_durability(&self, blockers: &mut Vec<Blocker>) {
+        if let Some(barrier) = self.barriers.front() {
+            let durable = self.rings[HOST].durable_pos();
+            if barrier.position > durable {
+                blockers.push(Blocker::Position { position: barrier.position, durable });
+            } else if self.trims.has_dirty() || self.trims.has_redirtied() {
+                blockers.push(Blocker::Trims);
+            }
+        }
+        if self.barriers.has_deferred() {
+            if self.checkpoint.has_undurable_loss() {
+                blockers.push(Blocker::LossCheckpoint);
+            }
+            if self.redispatch.has_in_flight() {
+                blockers.push(Blocker::Redispatch);
+            }
+        }
+        let drained = |l: &crate::space::lines::Line| {
+            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0
+        };
+        let lines = (0..).zip(&self.lines.lines).filter(|(_, l)| drained(l));
+        blockers.extend(lines.map(|(line, _)| Blocker::DrainedLine { line }));
+    }
+}
