@@ -85,8 +85,6 @@ pub struct Ftl {
     pub(crate) barriers: BarrierQueue,
     pub(crate) trims: TrimLog,
     pub(crate) completions: VecDeque<Completion>,
-    /// Units that are [written again](crate::again), before any other.
-    pub(crate) redispatch_queue: VecDeque<(usize, u32)>,
     pub(crate) refresh_state: RefreshState,
     pub(crate) redispatch: RedispatchTracker,
     pub(crate) line_finisher: LineFinisher,
@@ -200,7 +198,6 @@ impl Ftl {
             host_reads: HostReads::new(),
             barriers: BarrierQueue::default(),
             completions: VecDeque::new(),
-            redispatch_queue: VecDeque::new(),
             trims: TrimLog::new(layout.map_pages),
             refresh_state: RefreshState::default(),
             redispatch: RedispatchTracker::default(),
@@ -316,11 +313,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn undispatched_sectors(&self, ring: usize) -> u64 {
         let unmapped = self.rings[ring].undispatched();
-        if self.redispatch_queue.is_empty() {
-            return unmapped;
-        }
-        let again = self.redispatch_queue.iter().filter(|(of, _)| *of == ring).count() as u64;
-        unmapped + again * u64::from(self.geometry.ws_opt)
+        unmapped + self.redispatch.queued(ring) * u64::from(self.geometry.ws_opt)
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.

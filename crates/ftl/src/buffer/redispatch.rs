@@ -38,15 +38,26 @@
 //!   ([`holds`](RedispatchTracker::defers_flush_at)).
 //! * A place whose program failed says nothing: the reverse map and the line's list forget it.
 
+use std::collections::VecDeque;
+
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
 use crate::pipeline::dispatch::split_unit_id;
 use crate::space::lines::NONE;
 use crate::{BufferEntry, Ftl, L2pEntry};
 
+/// A unit that is queued for redispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueuedUnit {
+    pub(crate) ring: usize,
+    pub(crate) unit: u32,
+}
+
 /// What is owed to those who wait for durability.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RedispatchTracker {
+    /// Units that get a location before any other, in order.
+    queue: VecDeque<QueuedUnit>,
     /// Rescued units that are not on the media elsewhere.
     in_flight: u32,
     /// The position of the users' ring that must be durable for what became padding.
@@ -54,6 +65,41 @@ pub(crate) struct RedispatchTracker {
 }
 
 impl RedispatchTracker {
+    /// Appends a unit that needs another location.
+    pub(crate) fn push(&mut self, unit: QueuedUnit) {
+        self.queue.push_back(unit);
+    }
+
+    /// Returns the unit with this position in the queue.
+    #[inline]
+    pub(crate) fn get(&self, position: usize) -> Option<QueuedUnit> {
+        self.queue.get(position).copied()
+    }
+
+    /// Removes the unit with this position in the queue, which has been dispatched.
+    pub(crate) fn remove(&mut self, position: usize) {
+        self.queue.remove(position);
+    }
+
+    /// Returns how many units of a ring are queued.
+    #[inline]
+    pub(crate) fn queued(&self, ring: usize) -> u64 {
+        if self.queue.is_empty() {
+            return 0;
+        }
+        self.queue.iter().filter(|unit| unit.ring == ring).count() as u64
+    }
+
+    /// Whether a unit is queued.
+    pub(crate) fn contains(&self, unit: QueuedUnit) -> bool {
+        self.queue.contains(&unit)
+    }
+
+    /// Returns the queued units in order.
+    pub(crate) fn units(&self) -> impl Iterator<Item = QueuedUnit> {
+        self.queue.iter().copied()
+    }
+
     /// Redispatched units that are not durable at their new location.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
@@ -134,7 +180,8 @@ impl Ftl {
     fn requeue(&mut self, name: u32) {
         let chunk = self.unit_mut(name).chunk;
         self.unlink(name, chunk);
-        self.redispatch_queue.push_back(split_unit_id(name));
+        let (ring, unit) = split_unit_id(name);
+        self.redispatch.push(QueuedUnit { ring, unit });
     }
 
     /// Makes padding of what is outdated in a unit that gets a number now; the [rule](crate::again). What it

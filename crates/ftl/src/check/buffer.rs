@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
+use crate::buffer::redispatch::QueuedUnit;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
 use crate::pipeline::dispatch::split_unit_id;
@@ -47,7 +48,7 @@ impl Ftl {
     /// already.
     fn check_redispatch(&self) -> Result<(), Violation> {
         let mut queued = BTreeSet::new();
-        for &(ring, unit) in &self.redispatch_queue {
+        for QueuedUnit { ring, unit } in self.redispatch.units() {
             let subject = Subject::Unit(ring, unit);
             require!(
                 queued.insert((ring, unit)),
@@ -141,7 +142,7 @@ impl Ftl {
                 let state = self.rings[ring].units[unit as usize].state;
                 let has_place = matches!(state, UnitState::Programming | UnitState::Persisted);
                 expected +=
-                    usize::from(has_place && !self.redispatch_queue.contains(&(ring, unit)));
+                    usize::from(has_place && !self.redispatch.contains(QueuedUnit { ring, unit }));
             }
         }
         require_eq!(

@@ -2,6 +2,7 @@
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
+use crate::buffer::redispatch::QueuedUnit;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
 use crate::space::lines::{Footer, LineState, NONE};
@@ -136,7 +137,7 @@ impl Ftl {
             for (unit, _) in self.rings[ring].occupied() {
                 let u = &self.rings[ring].units[unit as usize];
                 if u.state == UnitState::Programming
-                    && !self.redispatch_queue.contains(&(ring, unit))
+                    && !self.redispatch.contains(QueuedUnit { ring, unit })
                 {
                     program(u.chunk, u.sector, Subject::Unit(ring, unit))?;
                 }

@@ -4,6 +4,7 @@
 use clock::Nanos;
 use nvme::Status;
 
+use crate::buffer::redispatch::QueuedUnit;
 use crate::buffer::write_ring::{UnitState, WriteRing};
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
@@ -34,9 +35,9 @@ impl Ftl {
         // One per parallel unit at most: users have the other program that it takes.
         moved |= self.write_footers(now, flash);
         let mut at = 0;
-        while let Some(&(ring, unit)) = self.redispatch_queue.get(at) {
+        while let Some(QueuedUnit { ring, unit }) = self.redispatch.get(at) {
             if self.dispatch_unit(now, ring, unit, flash) {
-                self.redispatch_queue.remove(at);
+                self.redispatch.remove(at);
                 moved = true;
             } else if ring == GC {
                 // Moved data that finds no place holds nobody up: what it came from is still there, and

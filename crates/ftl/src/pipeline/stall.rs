@@ -193,7 +193,7 @@ impl Ftl {
             if let Some(chunk) = self.rings[ring].pair_blocked_chunk() {
                 blockers.push(Blocker::PairedPages { chunk });
             }
-            let queued = self.redispatch_queue.iter().any(|(of, _)| *of == ring);
+            let queued = self.redispatch.queued(ring) > 0;
             if self.rings[ring].ready().is_none() && !queued {
                 continue;
             }
