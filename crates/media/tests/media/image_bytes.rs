@@ -49,7 +49,7 @@ pub(crate) fn survives(choices: &mut Choices) -> bool {
     }
     let image = NamedTempFile::new().unwrap();
     std::fs::write(image.path(), bytes).unwrap();
-    let Ok(mut nand) = Nand::open(on(&image)) else { return false };
+    let Ok(nand) = Nand::open(on(&image)) else { return false };
     let mut sector = vec![0; nand.layout().sector_bytes() as usize];
     for psn in 0..nand.layout().sector_count() {
         nand.read_bytes(PhysSector(psn), &mut sector);
@@ -57,7 +57,7 @@ pub(crate) fn survives(choices: &mut Choices) -> bool {
     true
 }
 
-/// The same by a fuzzer's bytes.
+/// Changes what a fuzzer's bytes say.
 pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&mut Choices::of(bytes));
 }

@@ -79,7 +79,7 @@ pub fn seed() -> u64 {
 /// Text of one of the samples with up to eight edits: parts removed, repeated, taken from another sample, and bytes that
 /// mean something to parsers.
 pub fn mangled(choices: &mut Choices, samples: &[&str]) -> String {
-    const PIECES: [&[u8]; 16] = [
+    const FRAGMENTS: [&[u8]; 16] = [
         b"[",
         b"]",
         b"=",
@@ -103,7 +103,7 @@ pub fn mangled(choices: &mut Choices, samples: &[&str]) -> String {
     for _ in 0..choices.below(8) {
         let at = choices.below(text.len() as u64 + 1) as usize;
         let end = (at + choices.below(24) as usize).min(text.len());
-        let piece = match choices.below(4) {
+        let fragment = match choices.below(4) {
             0 => Vec::new(),
             1 => text[at..end].repeat(1 + choices.below(3) as usize),
             2 => {
@@ -111,9 +111,9 @@ pub fn mangled(choices: &mut Choices, samples: &[&str]) -> String {
                 let from = choices.below(other.len() as u64 + 1) as usize;
                 other[from..(from + choices.below(40) as usize).min(other.len())].to_vec()
             }
-            _ => PIECES[choices.below(PIECES.len() as u64) as usize].to_vec(),
+            _ => FRAGMENTS[choices.below(FRAGMENTS.len() as u64) as usize].to_vec(),
         };
-        text.splice(at..end, piece);
+        text.splice(at..end, fragment);
     }
     String::from_utf8_lossy(&text).into_owned()
 }

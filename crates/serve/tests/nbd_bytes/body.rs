@@ -64,7 +64,7 @@ pub fn talk(server: &Served, choices: &mut Choices) {
     assert!(other.read(0, 512).is_ok(), "a client that behaves is served");
 }
 
-/// The same by a fuzzer's bytes, all on one server.
+/// Talks by a fuzzer's bytes, always to one server.
 pub fn fuzz(bytes: &[u8]) {
     static SERVER: OnceLock<Served> = OnceLock::new();
     talk(SERVER.get_or_init(Served::small), &mut Choices::of(bytes));

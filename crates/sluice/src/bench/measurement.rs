@@ -13,7 +13,7 @@ pub struct Reference {
     pub value: f64,
 }
 
-/// How far apart the samples are of which a result is the median, or another quantile that its metric names.
+/// The range of the samples that a result is a quantile of: the median, or the one that its metric names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// How many samples were taken.
@@ -80,7 +80,7 @@ pub struct Measurement {
     pub reference: Option<Reference>,
     /// Bound of the value.
     pub bound: Option<Bound>,
-    /// Of how many samples it is, and how far they are apart.
+    /// The samples that it is a quantile of.
     pub spread: Option<Spread>,
 }
 

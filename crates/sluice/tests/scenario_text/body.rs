@@ -22,7 +22,7 @@ const SAMPLES: [&str; 4] = [
 ];
 
 /// Whether the text is a scenario; what is wrong with one that is not can be shown.
-pub fn survives(text: &str) -> bool {
+pub(crate) fn survives(text: &str) -> bool {
     match Scenario::parse(Path::new("x.toml"), text) {
         Ok(scenario) => !format!("{scenario:?}").is_empty(),
         Err(error) => {
@@ -33,12 +33,12 @@ pub fn survives(text: &str) -> bool {
 }
 
 /// A scenario with a few changes.
-pub fn changed(choices: &mut Choices) -> bool {
+pub(crate) fn changed(choices: &mut Choices) -> bool {
     survives(&mangled(choices, &SAMPLES))
 }
 
-/// The same by a fuzzer's bytes: a text of them, and a text that they change.
-pub fn fuzz(bytes: &[u8]) {
+/// Runs on a fuzzer's bytes: a text of them, and a text that they change.
+pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&String::from_utf8_lossy(bytes));
     changed(&mut Choices::of(bytes));
 }

@@ -58,7 +58,7 @@ pub fn survives(choices: &mut Choices) -> bool {
     true
 }
 
-/// The same by a fuzzer's bytes.
+/// Changes what a fuzzer's bytes say.
 pub fn fuzz(bytes: &[u8]) {
     survives(&mut Choices::of(bytes));
 }
