@@ -1,7 +1,7 @@
 //! fio, as it is installed, on the library: the engine built by `scripts/fio-engine`.
 //!
 //! Ignored unless asked for (`make test-fio`, `make test-long`), since fio's source package is fetched; where
-//! that cannot be, the reason is printed.
+//! that cannot be, the tests are skipped.
 
 mod serving;
 
@@ -15,9 +15,9 @@ use tempfile::NamedTempFile;
 
 use serving::{Server, serve_if_asked};
 
-/// The engine, unless there is no source to build it against.
+/// The engine; without a source to build it against, the calling test is skipped.
 fn engine() -> Option<&'static Path> {
-    static ENGINE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    static ENGINE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fio-engine");
         let archive = std::env::current_exe().unwrap().with_file_name("libsluice_c.a");
@@ -25,15 +25,18 @@ fn engine() -> Option<&'static Path> {
         let made = Command::new(script).arg(archive).arg(&output).output().unwrap();
         let says = String::from_utf8_lossy(&made.stderr).into_owned();
         match made.status.code() {
-            Some(0) => Some(output),
-            Some(77) => {
-                eprintln!("not run: {}", says.lines().last().unwrap_or("no reason"));
-                None
-            }
+            Some(0) => Ok(output),
+            Some(77) => Err(says.lines().last().unwrap_or("no reason").to_owned()),
             code => panic!("scripts/fio-engine: {code:?}\n{says}"),
         }
     };
-    ENGINE.get_or_init(build).as_deref()
+    match ENGINE.get_or_init(build) {
+        Ok(path) => Some(path),
+        Err(why) => {
+            testkit::skip!("{why}");
+            None
+        }
+    }
 }
 
 fn fio(engine: &Path, arguments: &[&str]) -> Output {
