@@ -98,9 +98,9 @@ test-packages: # Debian packages with the programs that the tests drive, only if
 
 bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	$(CARGO) build --release --package sluice --bin sluice
-	@for group in sim live ring block uring hiops direct lightnvm; do \
-	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || exit 1; \
-	done
+	@status=0; for group in sim live ring block uring hiops direct lightnvm; do \
+	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || status=$$?; \
+	done; exit $$status
 
 bench-redis: ## Redis through `sluice exec` and through the kernel, on the same drive (as root: it mounts)
 	scripts/apt-install $(BENCH_REDIS_PACKAGES)
