@@ -6,6 +6,8 @@
 //! Invariant: every completion sent is received once, in order. The ring has as many slots as the
 //! submitter can have requests, so a slot is always free.
 
+// guarantee: B-07
+
 use std::sync::{Arc, OnceLock};
 
 use clock::Waker;

@@ -1,6 +1,8 @@
 //! Verifies with a counting allocator that the path of a request does not allocate memory
 //! (ARCHITECTURE.md, R9).
 
+// guarantee: B-05
+
 mod reads;
 
 use driver::NullQueue;

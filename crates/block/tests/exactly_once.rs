@@ -1,6 +1,8 @@
 //! Every request completes exactly once, on the core that submitted it, with the right data,
 //! whatever the device does. `SLUICE_SEED=n` replays one case, `SLUICE_CASES=n` runs that many.
 
+// guarantee: B-01
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! Invalid configurations, and behavior under faults and limits.
 
+// guarantee: B-02, B-03, B-04
+
 mod common;
 
 use clock::{Component, Nanos};

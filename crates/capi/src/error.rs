@@ -4,6 +4,8 @@
 //! calling thread ([`sluice_last_error`]). A panic is caught here, because unwinding into C is
 //! undefined.
 
+// guarantee: S-14
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};

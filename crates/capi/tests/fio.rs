@@ -3,6 +3,8 @@
 //! Ignored unless asked for (`make test-fio`, `make test-long`), since fio's source package is fetched; where
 //! that cannot be, the tests are skipped.
 
+// guarantee: S-15
+
 mod serving;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! What a C program meets: the library as it is installed, the header, the examples.
 
+// guarantee: S-14
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;

@@ -4,6 +4,8 @@
 //! handle is destroyed, which loses nothing, and made otherwise. A failing seed is printed and replays with
 //! `SLUICE_SEED=n`.
 
+// guarantee: S-14
+
 #[allow(dead_code, reason = "shared: not every test uses all of it")]
 #[path = "../../direct/tests/handles/rig.rs"]
 mod rig;

@@ -1,6 +1,8 @@
 //! `sluice_vector_*()`: geometry, addresses, chunks; reads, writes, erases and copies of 1 to 64 addresses,
 //! one after the other and many at once; status bits; what must not be.
 
+// guarantee: S-16
+
 #[macro_use]
 mod support;
 #[path = "vectors/served.rs"]

@@ -9,6 +9,8 @@
 //! A waker in another process has a [`RemoteWaker`](crate::RemoteWaker): a flag of its own in
 //! shared memory, and a socket. The protocol is the same.
 
+// guarantee: A-09
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};

@@ -37,6 +37,8 @@
 //! ends less than n·t/16 late. If the time until the next poll is shorter than the sleeper's usual
 //! lateness, the poller does not sleep.
 
+// guarantee: A-08
+
 use clock::Nanos;
 
 /// Without a known latency, the poll is due when one in this many outstanding requests should be

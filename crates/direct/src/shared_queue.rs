@@ -8,6 +8,8 @@
 //! it in the owning handle's mailbox. Sleeping handles are woken once per batch, after the lock is
 //! released, so that they do not contend for it.
 
+// guarantee: A-09
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

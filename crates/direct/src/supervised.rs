@@ -9,6 +9,8 @@
 //!
 //! Cost: one comparison per poll; commands are checked once per [`TIMEOUT_CHECK_INTERVAL`].
 
+// guarantee: C-08
+
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};

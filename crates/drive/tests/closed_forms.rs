@@ -1,5 +1,7 @@
 //! The model against closed forms (ARCHITECTURE.md, time model), within one percent.
 
+// guarantee: M-01, M-02, M-03, M-04, M-05, M-10
+
 mod common;
 
 use clock::{Nanos, VirtualRunner};

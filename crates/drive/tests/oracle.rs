@@ -5,6 +5,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-drive --test
 //! oracle`. `SLUICE_CASES` sets the number of seeds.
 
+// guarantee: D-01, D-08, D-40
+
 mod common;
 mod oracle {
     pub(crate) mod case;

@@ -1,6 +1,8 @@
 //! Initialization with a drive that answers, rejects commands, reports impossible values, or does
 //! not answer.
 
+// guarantee: S-17
+
 mod common;
 
 use common::{Faults, MockDrive};

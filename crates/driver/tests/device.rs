@@ -1,6 +1,8 @@
 //! Initialization, reset and removal of a controller with registers: a model of them in front of
 //! the mock drive, which is slow or fails when the test says so.
 
+// guarantee: C-05, C-08, C-09, C-10
+
 mod common;
 
 use std::io;

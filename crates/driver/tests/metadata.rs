@@ -1,5 +1,7 @@
 //! Namespaces with metadata: block requests carry none, in whichever layout the drive uses.
 
+// guarantee: C-03
+
 mod common;
 
 use std::sync::{Arc, Mutex};

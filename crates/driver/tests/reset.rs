@@ -1,5 +1,7 @@
 //! Queue resets with a drive that answers, rejects commands, forgets queues, or does not answer.
 
+// guarantee: B-03
+
 mod common;
 
 use clock::Nanos;

@@ -5,6 +5,8 @@
 //! The sanitizer's runtime is linked into the program, which is loaded first and provides it to the
 //! library.
 
+// guarantee: D-15, D-16, D-17
+
 #[path = "../../store/tests/common/memory.rs"]
 mod memory;
 

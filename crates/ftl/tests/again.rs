@@ -1,6 +1,8 @@
 //! Units that are written once more (`src/again.rs`), against what a flush has promised: power is cut when
 //! it ends, with chunks that have gone and programs that fail.
 
+// guarantee: D-23
+
 mod common;
 
 use clock::Nanos;

@@ -5,6 +5,8 @@
 //! a flush that came after. A failing seed is printed; replay it with
 //! `SLUICE_SEED=n cargo test -p sluice-ftl --test health`.
 
+// guarantee: D-06, D-22, D-24, D-25, D-35, D-36
+
 mod common;
 
 use clock::Nanos;

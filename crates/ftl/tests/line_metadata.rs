@@ -1,6 +1,8 @@
 //! Lines with first and last metadata (LightNVM paper sections 4.2.2 and 4.2.4): what recovery saves
 //! by them, what it does without, and garbage collection by what a victim says of itself.
 
+// guarantee: D-09, D-10
+
 mod common;
 
 use std::collections::BTreeSet;

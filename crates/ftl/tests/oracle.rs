@@ -4,6 +4,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test oracle`.
 //! `SLUICE_CASES` sets how many seeds are tried.
 
+// guarantee: D-01, D-06, D-07, D-31, D-35
+
 mod common;
 
 use clock::Nanos;
@@ -494,6 +496,7 @@ fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
         }
     }
 }
+// guarantee: D-08
 
 #[test]
 fn chunks_of_a_few_write_units_never_run_short_of_space() {

@@ -1,6 +1,8 @@
 //! Ends that are reported in another order than that in which they came about: several completion queues, or a
 //! retry, turn them round, although a chunk is programmed in order ([`ftl::Flash::program`]).
 
+// guarantee: D-06
+
 mod common;
 
 use clock::Nanos;

@@ -1,6 +1,8 @@
 //! A map larger than its memory: how much of it is there, what it costs, who waits for whom, and what
 //! happens when a page of it cannot be read. Power cuts are the oracle's business (`oracle.rs`).
 
+// guarantee: D-35, D-36
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

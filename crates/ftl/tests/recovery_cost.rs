@@ -2,6 +2,8 @@
 //! (LightNVM paper section 4.2.2): flash of two sizes, everything else equal, overwritten at random by
 //! many writers at once and cut at different moments between two checkpoints.
 
+// guarantee: D-05
+
 mod common;
 
 use clock::Nanos;

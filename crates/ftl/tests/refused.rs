@@ -1,6 +1,8 @@
 //! What is refused stays as it is: a layer of another configuration or of another name, whenever power
 //! was cut, on flash whose paired pages can only be read after padding.
 
+// guarantee: D-02
+
 mod common;
 
 use clock::Nanos;

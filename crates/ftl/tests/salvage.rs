@@ -8,6 +8,8 @@
 //! and the page that knew was lost while power was off. A failing seed is printed; replay it with
 //! `SLUICE_SEED=n cargo test -p sluice-ftl --test salvage`.
 
+// guarantee: D-06, D-36
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

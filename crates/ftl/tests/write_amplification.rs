@@ -2,6 +2,8 @@
 //! "Analytic modeling of SSD write performance", SYSTOR 2012, equation 12 for greedy collection;
 //! the limit `A(alpha)` for FIFO.
 
+// guarantee: M-06, M-07
+
 mod common;
 
 use clock::Nanos;

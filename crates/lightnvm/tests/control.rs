@@ -1,6 +1,8 @@
 //! Controls of pblk, on the emulated drive in virtual time: the number of active parallel units
 //! ([LightNVM17 §4.2.1, §5.2]), the rate limiter ([LightNVM17 §4.2.4]), and GC read priority.
 
+// guarantee: D-37, D-38, D-39
+
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
 use drive::{

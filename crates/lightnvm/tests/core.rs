@@ -1,6 +1,8 @@
 //! The media manager on a drive: registration, targets, rejections that change nothing, restarts,
 //! chunk ownership, health and relocation requests.
 
+// guarantee: D-02
+
 mod rig;
 
 use block::{BlockDevice, Payload, Request};

@@ -1,6 +1,8 @@
 //! The partition table on flash that loses data in time: it is rewritten periodically, with power
 //! cuts at every step.
 
+// guarantee: D-30
+
 mod rig;
 
 use clock::{Component, Nanos};

@@ -5,6 +5,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
 //! core_pool`. `SLUICE_CASES` sets the number of seeds.
 
+// guarantee: D-32
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Nanos;

@@ -1,5 +1,7 @@
 //! Individual behaviors of the key-value target, on a drive that enforces the NAND rules.
 
+// guarantee: D-50, D-51
+
 mod common;
 
 use std::sync::Arc;

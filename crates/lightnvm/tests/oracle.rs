@@ -4,6 +4,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
 //! oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
+// guarantee: D-01
+
 mod common;
 
 use std::sync::Arc;

@@ -5,6 +5,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
 //! rrpc`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
+// guarantee: D-43, D-44, D-45, D-46
+
 #[path = "rrpc/bench.rs"]
 mod bench;
 #[path = "rrpc/oracle.rs"]

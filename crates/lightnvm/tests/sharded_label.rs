@@ -2,6 +2,8 @@
 //! after the other, with power cuts at every step, with locations that fail, and from older format
 //! versions.
 
+// guarantee: D-29
+
 mod common;
 
 use block::{BlockDevice, Payload, Request};

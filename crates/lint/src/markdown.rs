@@ -38,9 +38,13 @@ pub fn links(document: &Document) -> Vec<DocumentLink> {
         let definition = line.trim_start();
         if line.len() - definition.len() < 4
             && definition.starts_with('[')
+            && !definition.starts_with("[^")
             && let Some((_, target)) = definition.split_once("]:")
+            && let mut words = target.split_whitespace()
+            && let Some(target) = words.next()
+            // Prose may begin with a citation and a colon; after a target there is a title or nothing.
+            && words.next().is_none_or(|title| title.starts_with(['"', '\'', '(']))
         {
-            let target = target.split_whitespace().next().unwrap_or("");
             add(target.trim_start_matches('<').trim_end_matches('>'), offset);
         }
         offset += line.len() + 1;

@@ -209,6 +209,13 @@ fn walk(
                     std::fs::read_to_string(root.join(&path)).map_err(|e| error(&path, e))?;
                 sources.push((path.clone(), text));
             }
+            // The book links to documents through links to their folders.
+            if kind.is_symlink()
+                && let Ok(entries) = std::fs::read_dir(root.join(&path))
+            {
+                let names = entries.flatten().map(|entry| entry.file_name());
+                paths.extend(names.map(|name| format!("{path}/{}", name.to_string_lossy())));
+            }
             paths.insert(path);
         }
     }

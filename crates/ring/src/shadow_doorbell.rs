@@ -6,6 +6,8 @@
 //! doorbell again after it has set an event index misses nothing. Each side writes its own word
 //! before it reads the other's, with a full barrier in between.
 
+// guarantee: C-05
+
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,6 +1,8 @@
 //! A port between two processes: commands and data in both directions, sleeping and waking on both
 //! sides, and the release of memory when the host dies.
 
+// guarantee: S-01
+
 // The crate has the name that its users give it, because `common` is shared with them.
 extern crate sluice_ring as ring;
 

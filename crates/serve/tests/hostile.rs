@@ -155,7 +155,7 @@ fn a_half_open_client_gets_its_replies() {
 }
 
 #[test]
-fn three_hundred_connections_are_too_many_but_hurt_nobody() {
+fn three_hundred_connections_are_too_many_and_do_no_harm() {
     let served = Served::small();
     let mut clients: Vec<_> = (0..300).map(|_| Client::connect(&served.path)).collect();
     served.until("all were looked at", |s| s.connections + s.connections_refused == 300);

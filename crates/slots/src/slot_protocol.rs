@@ -12,6 +12,8 @@
 //! Under `--cfg loom` the atomics are those of the model checker, which explores every interleaving
 //! (`make test-loom`).
 
+// guarantee: B-08, D-15
+
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]

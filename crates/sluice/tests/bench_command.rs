@@ -1,6 +1,8 @@
 //! `sluice bench` and `sluice calibrate`: what they print, and their exit codes. Everything is
 //! measured with the least effort, and no timing is asserted.
 
+// guarantee
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -11,6 +11,8 @@
 //! the bound of a closed queueing network, in which some units are idle for lack of requests; channels
 //! have queues, too.
 
+// guarantee: M-08, M-09
+
 use std::path::Path;
 
 use sluice::analytic::{ClosedFormLimits, SustainedRate};

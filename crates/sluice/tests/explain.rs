@@ -1,6 +1,8 @@
 //! Why requests took as long as they did: every request's waits add up to its latency and have a reason,
 //! on every path; explaining changes nothing; and small drives whose waits are known by hand.
 
+// guarantee: B-13
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

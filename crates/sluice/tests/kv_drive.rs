@@ -1,5 +1,7 @@
 //! The key-value target on the real drive model: its timing, its NAND, its power cuts.
 
+// guarantee: D-49
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,6 +1,8 @@
 //! Many cores in virtual time: the shapes of SYSTOR'13's figures 6, 7, 9 and 10 come out of the block
 //! layer's own steps and one sheet of costs, and the same ones every time.
 
+// guarantee: V-01, V-02, V-03, V-04, V-05, V-06
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -2,6 +2,8 @@
 //! survives, the table says how they are laid out, and what is refused names both parties and leaves
 //! the image as it is, byte by byte.
 
+// guarantee: D-02, D-44, D-48
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
+// guarantee
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;

@@ -2,6 +2,8 @@
 //! queue depth 1 beside a writer of 200 MB/s in bursts, on one drive, three ways: with four active
 //! write PUs the reader's 99th percentile stays close to its mean, with all 128 it does not.
 
+// guarantee: M-14
+
 use std::path::Path;
 
 use sluice::scenario::Scenario;

@@ -1,6 +1,8 @@
 //! `sluice serve` as a process: what is on the drive after it was asked to end, or was killed; images
 //! that are not its own; what it says and how it ends.
 
+// guarantee: D-47, D-52, D-53
+
 #[path = "../../serve/tests/common/raw.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the server's own tests")]
 mod raw;

@@ -1,5 +1,7 @@
 //! `[target] shards`: a pblk of which every core has a write context of its own, in virtual time.
 
+// guarantee: D-47
+
 use std::path::Path;
 
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! `sluice sim` as a process: what it prints, what it writes, and its exit codes.
 
+// guarantee: M-10
+
 mod sim_folder;
 
 use std::path::Path;

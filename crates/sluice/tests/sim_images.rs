@@ -1,6 +1,8 @@
 //! `sluice sim` and images: a simulation starts from what an image holds and changes nothing, neither the
 //! image nor the files beside it, unless `--write-image` says so.
 
+// guarantee: D-03
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,8 @@
 //! `sluice target` as a process: targets survive from one command to the next, what is refused names
 //! both parties and leaves the image as it is, byte by byte.
 
+// guarantee: D-32
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

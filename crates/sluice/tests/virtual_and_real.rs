@@ -1,6 +1,8 @@
 //! Virtual and real time agree: one fio job file, run by fio over NBD against a served drive, and by
 //! `sluice sim`, on a drive slow enough for the host.
 
+// guarantee: M-11
+
 mod served;
 
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! ARCHITECTURE.md, R9: common file operations do not allocate, and make no more device writes than
 //! necessary. A counting allocator checks this.
 
+// guarantee: D-17
+
 #[path = "common/memory.rs"]
 mod memory;
 

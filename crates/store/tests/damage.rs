@@ -1,6 +1,8 @@
 //! Damaged, foreign and newer volumes, owners, and failing devices. They are distinguished, errors
 //! are never silent, and a refused device is not written.
 
+// guarantee: D-11
+
 mod common;
 
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};

@@ -1,6 +1,8 @@
 //! Journaled data: readers, versions, damage, and failures to write it in place. Power cuts are in
 //! `oracle`.
 
+// guarantee: D-12
+
 mod common;
 
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};

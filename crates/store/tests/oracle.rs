@@ -5,6 +5,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
 //! oracle`. `SLUICE_CASES` sets the number of seeds.
 
+// guarantee: D-11
+
 mod common;
 mod oracle {
     pub(crate) mod bed;

@@ -4,6 +4,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
 //! reserved`.
 
+// guarantee: D-15
+
 mod common;
 
 use clock::Component as _;

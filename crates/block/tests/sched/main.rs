@@ -1,5 +1,7 @@
 //! Schedulers meet their numeric targets, in virtual time, in front of a small device.
 
+// guarantee: B-09, B-10, B-11, B-12
+
 mod deadline;
 mod fair;
 mod kyber;

@@ -1,6 +1,8 @@
 //! The same over a drive that another process serves, and what only that can be: a part of the parallel
 //! units, and a server that is killed.
 
+// guarantee: A-14
+
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};

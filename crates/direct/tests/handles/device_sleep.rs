@@ -1,6 +1,8 @@
 //! Policies over a device with its own wait function: they sleep there, never without requests
 //! outstanding below, and lose no request. `SLUICE_SEED=n` replays.
 
+// guarantee: A-10
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -1,5 +1,7 @@
 //! Schedulers in front of queues, and the completion poller.
 
+// guarantee: A-11
+
 use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
     ThrottleConfig,

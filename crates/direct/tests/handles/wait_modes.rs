@@ -1,5 +1,7 @@
 //! Wait modes of a handle, and the state that dropped handles leave.
 
+// guarantee: A-07
+
 use std::time::Duration;
 
 use block::BlockDevice as _;

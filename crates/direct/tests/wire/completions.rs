@@ -5,6 +5,8 @@
 //! host's. Every request must complete once, by the entry that completed it. Entries that match no
 //! command are counted and have no effect.
 
+// guarantee: A-12
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

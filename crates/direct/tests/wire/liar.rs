@@ -2,6 +2,8 @@
 //! and a drive that answers admin commands with garbage. The client opens the device or reports an
 //! error in bounded time, and never accesses memory that it was not given.
 
+// guarantee: S-19
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,7 @@
 //! The AHCI controller of `drive` and the AHCI driver of `driver`, against each other.
 
+// guarantee: B-16
+
 mod data;
 mod errors;
 mod interrupts;

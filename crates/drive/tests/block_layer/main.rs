@@ -1,6 +1,8 @@
 //! The block layer over queue pairs of an emulated drive: data integrity with every queue model,
 //! with merges and splits, and recovery from command timeouts and from a drive that hangs.
 
+// guarantee: B-01
+
 #[path = "../common/mod.rs"]
 mod common;
 mod load;

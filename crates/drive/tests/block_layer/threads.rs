@@ -1,5 +1,7 @@
 //! Real time: the drive on its runner's thread, and submitters on theirs, which sleep or poll.
 
+// guarantee: B-04
+
 use std::time::{Duration, Instant};
 
 use block::{BlockLayer, BlockLayerConfig, QueueModel, StagingScope};

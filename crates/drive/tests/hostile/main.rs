@@ -1,6 +1,8 @@
 //! Hosts that send arbitrary input: every command gets exactly one completion with the specified
 //! status, the drive never panics, and it continues to work.
 
+// guarantee: C-05
+
 #[path = "../common/mod.rs"]
 mod common;
 

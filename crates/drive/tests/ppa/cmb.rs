@@ -1,6 +1,8 @@
 //! The controller memory buffer: data, lists and rings in the drive's memory, and its contents
 //! after a power loss.
 
+// guarantee: D-41, M-13
+
 use clock::{Component, Nanos};
 use drive::{CmbConfig, Controller, DriveConfig};
 use driver::{Cmb, OutOfCmbBounds};

@@ -1,5 +1,7 @@
 //! The device L2P against a model, with copies, resets, trims and power cuts.
 
+// guarantee: D-42
+
 use std::collections::BTreeMap;
 
 use clock::Component;

@@ -1,5 +1,7 @@
 //! Hints of vector commands: exact completion times; nothing but times changes.
 
+// guarantee: M-12
+
 use clock::Nanos;
 use drive::{DriveConfig, OpenChannelConfig, PuScheduling, SuspendConfig};
 use media::{InjectedFault, MediaConfig};

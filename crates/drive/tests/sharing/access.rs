@@ -1,5 +1,7 @@
 //! Every command is checked against the access policy of its host.
 
+// guarantee: S-02
+
 use clock::Nanos;
 use drive::{AccessPolicy, AccessScope, AttachError, Controller};
 use nvme::{

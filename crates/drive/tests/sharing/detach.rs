@@ -1,5 +1,7 @@
 //! Hosts that detach, with commands in flight or without, and leave nothing behind.
 
+// guarantee: S-04, S-05
+
 use std::sync::Arc;
 
 use clock::{Component, Nanos};

@@ -5,6 +5,8 @@
 //! sharing hostile`. `SLUICE_CASES` sets the number of seeds. `fuzz/targets/drive_ring.rs` runs
 //! this test with a fuzzer's bytes ([`fuzz`]).
 
+// guarantee: S-03
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use clock::{Component, Nanos};

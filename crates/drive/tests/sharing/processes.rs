@@ -1,5 +1,7 @@
 //! Hosts in other processes, in real time, on a drive whose runner has a thread of its own.
 
+// guarantee: S-01, S-03, S-04, S-08
+
 use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,5 +1,7 @@
 //! Rate limits in virtual time, and hosts that do not reap.
 
+// guarantee: S-06, S-07
+
 use std::collections::VecDeque;
 
 use clock::{Component, Nanos, VirtualRunner};

@@ -13,6 +13,8 @@
 //! - No memory is allocated per command. The bounce memory is allocated with the first command that
 //!   needs it; most queues never need it.
 
+// guarantee: C-02, C-03, C-15
+
 use std::sync::Arc;
 
 use nvme::Status;

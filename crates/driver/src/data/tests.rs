@@ -1,5 +1,7 @@
 //! Tests that follow data pointers as a controller does.
 
+// guarantee: C-14, C-15
+
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;

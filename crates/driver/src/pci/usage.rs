@@ -3,6 +3,8 @@
 //! Users are mounts, swap, holders (device mapper, md) and open files. A mount in another mount
 //! namespace appears as a block device that cannot be opened exclusively.
 
+// guarantee: C-13
+
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
 //! The io_uring driver on files in the temporary directory, and on a loop device where the tests
 //! may create one.
 
+// guarantee: B-15
+
 mod bad_input;
 mod commands;
 mod fixture;

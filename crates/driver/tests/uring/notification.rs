@@ -1,6 +1,8 @@
 //! How the owner of a queue learns of events: by polling, by its waker, or by waiting on the ring's
 //! descriptor; and the number of system calls.
 
+// guarantee: A-07
+
 use std::time::{Duration, Instant};
 
 use clock::{Nanos, Parker};

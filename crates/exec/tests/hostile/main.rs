@@ -5,6 +5,8 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-exec --test
 //! hostile`.
 
+// guarantee: D-15, D-18
+
 #[path = "../../../store/tests/common/mod.rs"]
 mod common;
 

@@ -1,5 +1,7 @@
 //! Bytes that somebody else has changed: never wrong records, never a guess.
 
+// guarantee: D-02
+
 use clock::Nanos;
 use ftl::journal::{Journal, JournalConfig, JournalError};
 use rng::Rng;

@@ -11,6 +11,8 @@
 //! | `faults` | single faults, one at a time |
 //! | `script` | an owner that does the same each time, for them |
 
+// guarantee: D-04, D-06
+
 mod damage;
 mod faults;
 mod flash;

@@ -1,6 +1,8 @@
 //! Data that ages, data that is read repeatedly, and chunks that fail, for each FTL: sharded pblk,
 //! rrpc, and the drive itself. (`tests/real/health.rs` covers pblk alone.)
 
+// guarantee: D-28, D-29
+
 mod bed;
 
 use clock::Nanos;

@@ -9,6 +9,8 @@
 //! - After a power cut, everything that was durable when the last call returned exists, followed by
 //!   a prefix of what was being appended.
 
+// guarantee: D-34
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -1,5 +1,7 @@
 //! Failures of programs, erases, reads and dies.
 
+// guarantee: D-20, D-21
+
 use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, InjectedFault};
 use nvme::Status;

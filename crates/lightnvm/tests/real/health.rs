@@ -1,5 +1,7 @@
 //! Reactions of pblk to aging media, failing chunks, and media events.
 
+// guarantee: D-27
+
 use clock::Nanos;
 use driver::MediaEvent;
 use ftl::FtlConfig;

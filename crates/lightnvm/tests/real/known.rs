@@ -1,5 +1,7 @@
 //! Problems that users of the kernel's pblk encountered.
 
+// guarantee: D-33
+
 use block::BlockDevice;
 use clock::Nanos;
 use drive::{Controller, DriveError};

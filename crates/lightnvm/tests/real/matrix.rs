@@ -15,6 +15,8 @@
 //! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-lightnvm --test real matrix`
 //! replays it, `SLUICE_CASES` sets the number of seeds.
 
+// guarantee: D-26
+
 use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
 use nvme::Status;

@@ -1,6 +1,8 @@
 //! Random concurrent requests that overlap, with failures and power cuts, compared with an oracle
 //! that keeps the possible values of every sector.
 
+// guarantee: D-43
+
 use block::{BlockDevice, Op, Request};
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,

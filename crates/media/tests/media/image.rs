@@ -1,5 +1,7 @@
 //! Image files: persistence, refused files that must not change, and full disks.
 
+// guarantee: D-03, D-53
+
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Tests of the medium through its public interface.
 
+// guarantee: D-54
+
 extern crate sluice_media as media;
 
 #[path = "../../../rng/tests/choices/mod.rs"]

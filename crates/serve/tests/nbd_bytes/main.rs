@@ -12,7 +12,7 @@ mod common;
 use choices::{Choices, seed};
 
 #[test]
-fn clients_that_say_anything_disturb_nobody() {
+fn hostile_clients_do_not_disturb_others() {
     let server = common::Served::small();
     for seed in seed()..seed() + 1_000 {
         eprintln!("SLUICE_SEED={seed}");

@@ -1,6 +1,8 @@
 //! The rules file: rules set by administrators persist; a damaged file is refused with its line
 //! number; a change that cannot be saved has no effect.
 
+// guarantee: A-13, S-18
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 

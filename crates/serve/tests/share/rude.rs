@@ -1,6 +1,8 @@
 //! Clients that send arbitrary messages, many of them valid, beside a well-behaved client that is
 //! not affected.
 
+// guarantee: S-19
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use direct::remote::socket::{self, ReceivedPacket};

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 
 use ::serve::nbd::Endpoint;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use direct::remote::{Grant, ResourceName};
 use driver::pci::{PciAddress, PciDriver};
 use lightnvm::subsystem::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
 use super::bench_part::BENCH_EXIT_CODES;
-pub use super::bench_part::{BenchPart, BoundArgs, DirectPart, ExecPart};
+pub use super::bench_part::{
+    BenchGroup, BenchPart, BoundArgs, CostSource, DirectPart, ExecPart, LightnvmPart,
+};
 use crate::multicore::Machine;
 
 /// `sluice device …`.
@@ -431,70 +433,6 @@ pub struct BenchArgs {
     /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,
-}
-
-/// A part of the group `lightnvm`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LightnvmPart {
-    /// Limits of the drive, and of pblk on it, without other load (virtual time).
-    Drive,
-    /// Reads concurrent with writes, by active parallel units (virtual time).
-    Mixed,
-    /// Reads concurrent with writes on separate parallel units (virtual time).
-    Predictable,
-    /// Change of the number of active parallel units within a run (virtual time).
-    Active,
-    /// Write amplification and stalls of a nearly full device (virtual time).
-    Steady,
-    /// Step response of both kinds of rate limiter (virtual time).
-    Limiter,
-    /// Reads of a recovery, by the drive's size (virtual time).
-    Recovery,
-    /// Data loss on failing media (virtual time).
-    Errors,
-    /// Overhead of pblk per request (real time).
-    Overhead,
-    /// One and two threads on one sharded device (real time).
-    Shards,
-    /// 4 KB random overwrites with garbage collection, in the drive and on the host (real time).
-    Work,
-}
-
-/// Source of a modeled machine's costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum CostSource {
-    /// Published values of one machine; the results are the same on every machine.
-    #[default]
-    Given,
-    /// CPU time per request and cache-line transfers between two cores are measured on this
-    /// machine; the other values are published ones.
-    Measured,
-}
-
-/// A group of benchmarks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BenchGroup {
-    /// Simulated I/Os per second of wall time.
-    Sim,
-    /// Real-time IOPS that an emulated drive sustains, and their lateness.
-    Live,
-    /// Nanoseconds per command through a queue pair.
-    Ring,
-    /// Real-time IOPS and CPU time per I/O of a real file through io_uring, compared with fio.
-    Uring,
-    /// Completion strategies for threads that wait: I/Os per second, handlers, context switches.
-    Hiops,
-    /// Nanoseconds per request through the block layer, and its scaling over cores.
-    Block,
-    /// User-level I/O (NVMeDirect): queues, handles and policies, compared with fio if it is
-    /// installed.
-    Direct,
-    /// Evaluation of the LightNVM paper: an open-channel drive and pblk in virtual time, and the
-    /// cost and throughput of the host's FTL in real time.
-    Lightnvm,
-    /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
-    /// Redis, SQLite, RocksDB.
-    Exec,
 }
 
 /// `sluice plot`: figures of results.

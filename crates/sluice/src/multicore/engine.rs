@@ -7,6 +7,8 @@
 //! However, a completion can be found while the step that posts it still waits for its lock. A
 //! latency can therefore be too short by the time of one lock holder.
 
+// guarantee: V-07
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -1,5 +1,7 @@
 //! [`Target`]: a device to open, and its text form.
 
+// guarantee: A-01, C-14
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,5 +1,7 @@
 //! Traces of the block layer as blkparse, btt and blkrawverify see them, and as Perfetto would.
 
+// guarantee: B-14
+
 mod layer;
 mod reference;
 #[path = "../served/mod.rs"]

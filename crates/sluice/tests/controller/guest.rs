@@ -1,6 +1,8 @@
 //! The suite on a real controller, and what only a real one has: namespaces of several formats,
 //! interrupts, events of its health, exclusive use. One test at a time: a controller has one owner.
 
+// guarantee: C-09, C-14, C-15
+
 use std::time::Duration;
 
 use clock::{Component, Nanos};

@@ -2,6 +2,8 @@
 //! virtual time (`cargo test`), and a real controller by way of VFIO or of UIO (`make test-guest`, which runs
 //! the ignored tests in guests with QEMU's controller; `SLUICE_CONTROLLER` says how it is opened).
 
+// guarantee: C-02, C-05, C-08
+
 mod guest;
 mod harness;
 mod load;

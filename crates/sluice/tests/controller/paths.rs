@@ -4,6 +4,8 @@
 //!
 //! `SLUICE_NAMESPACES` has the device nodes in the guest, `SLUICE_CONTROLLER` how the controller is named.
 
+// guarantee: C-01, C-06, C-14, C-16
+
 use clock::{Component, Nanos};
 use driver::pci::PciDriver;
 use driver::{Payload, Request};

@@ -1,6 +1,8 @@
 //! A controller that goes while it is in use, and comes back: removed by the system, and pulled out of its
 //! slot (`SLUICE_SLOT` has its address; QEMU's monitor does that).
 
+// guarantee: C-09, C-10
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;

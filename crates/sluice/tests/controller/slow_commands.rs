@@ -1,6 +1,8 @@
 //! A controller that does not answer in time, as long as QEMU's monitor has it so (throttle group `slow`, namespace 5
 //! of `scripts/guest`), and a sector of it that cannot be read.
 
+// guarantee: C-04
+
 use std::time::{Duration, Instant};
 
 use block::BlockDevice as _;

@@ -1,6 +1,8 @@
 //! What cannot be used is refused, with a word on why: volumes of later versions, volumes that others have, names that
 //! are too long.
 
+// guarantee: D-14
+
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 

@@ -1,5 +1,7 @@
 //! `sluice bench exec`: what it prints, and that nothing of it stays, whatever ends it.
 
+// guarantee: D-19
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

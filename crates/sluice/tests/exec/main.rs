@@ -1,6 +1,8 @@
 //! `sluice exec`: programs that know nothing of volumes, on one. What a program prints on a directory of the host is what it
 //! must print on a volume.
 
+// guarantee: D-15, D-16
+
 mod bad_volumes;
 mod bench;
 mod fixture;

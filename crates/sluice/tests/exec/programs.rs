@@ -1,5 +1,7 @@
 //! Programs from elsewhere on a volume: the shell of SQLite, and Redis, if they are installed (`make test` sees to it).
 
+// guarantee: D-16
+
 use crate::fixture::{Fixture, text};
 
 #[test]

@@ -4,6 +4,8 @@
 //!
 //! Ten cuts of each kind of each; two hundred in `make test-long`.
 
+// guarantee: D-13
+
 #[path = "../exec/library.rs"]
 mod library;
 

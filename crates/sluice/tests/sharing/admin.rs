@@ -1,5 +1,7 @@
 //! `sluice admin`, and what is refused: each with what is allowed instead.
 
+// guarantee: S-12
+
 use std::process::Output;
 
 use direct::remote::{AclRule, Code, Grant, KickTarget, Principal, RemovalReason, ResourceName};

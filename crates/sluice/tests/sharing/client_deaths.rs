@@ -1,5 +1,7 @@
 //! Processes that are killed: clients in the middle of it, and the server.
 
+// guarantee: S-09, S-10
+
 use std::time::{Duration, Instant};
 
 use direct::remote::Code;

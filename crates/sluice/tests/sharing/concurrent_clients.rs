@@ -1,5 +1,7 @@
 //! Users and front ends on one drive at the same time: everybody's data is there, and nobody else's.
 
+// guarantee: S-11, S-12
+
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 //! Clients that do anything: many, garbage, things at the wrong time, descriptors of anything. The
 //! server goes on, and whoever behaves does not notice.
 
+// guarantee: S-11, S-13
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;

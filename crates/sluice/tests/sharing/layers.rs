@@ -2,6 +2,8 @@
 //! striped drives with threads that wait, a host with jobs that verify. All of them bring memory of
 //! their own, which has to be memory that the drive's process can map.
 
+// guarantee: A-06
+
 use block::completion::{Blocking, BlockingConfig, InterruptSource, Strategy, StripeMember};
 use block::{
     BlockDevice as _, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology,

@@ -1,6 +1,8 @@
 //! A server that stands still (`SIGSTOP`): whatever is asked of it ends within the time that was given, and
 //! everything goes on when it does.
 
+// guarantee: S-17
+
 use std::time::{Duration, Instant};
 
 use clock::Nanos;

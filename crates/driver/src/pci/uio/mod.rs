@@ -13,6 +13,8 @@
 //! completions are released to the controller, which queues do with their next doorbell. The line
 //! stays masked, and queues are polled.
 
+// guarantee: C-14
+
 mod frame;
 mod memory;
 

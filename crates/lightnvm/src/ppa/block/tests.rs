@@ -1,6 +1,8 @@
 //! Tests with units of several smallest writes, which a power cut or a failure can leave partly
 //! written. The emulated drives have no such units, so the geometry is changed here.
 
+// guarantee: D-34
+
 use clock::{Component, Nanos};
 use drive::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,

@@ -1,5 +1,7 @@
 //! Random requests on a device that completes them in any order, compared with a list of all pairs.
 
+// guarantee: D-43
+
 use rng::Rng;
 
 use super::*;

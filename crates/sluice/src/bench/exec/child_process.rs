@@ -2,6 +2,8 @@
 //! dropped. If this process ends before, the kernel ends it (`PR_SET_PDEATHSIG`, which `setpriv`
 //! sets).
 
+// guarantee: D-19
+
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

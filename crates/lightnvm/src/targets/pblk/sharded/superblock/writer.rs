@@ -14,6 +14,8 @@
 //!   most once. The location with the oldest copy is erased first, so that all locations wear
 //!   equally. A location whose erase fails is given up; one whose program failed is used last.
 
+// guarantee: D-29
+
 use ftl::FlashGeometry;
 
 use super::{COPIES, LOCATIONS};
