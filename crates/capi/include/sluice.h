@@ -1281,6 +1281,97 @@ int sluice_device_get_info(const struct sluice_device *device, struct sluice_dev
 const char *sluice_last_error(void);
 
 /**
+ * Chooses how a handle waits; nothing may be outstanding.
+ *
+ * @param handle The handle.
+ * @param wait `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
+ * @param hybrid_percent As in `struct sluice_handle_options`.
+ * @param hybrid_late_ns As in `struct sluice_handle_options`.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_handle_set_wait(struct sluice_handle *handle,
+                           uint32_t wait,
+                           uint32_t hybrid_percent,
+                           uint64_t hybrid_late_ns);
+
+/**
+ * Says how many requests a handle has: taken, and not reaped.
+ *
+ * @param handle The handle.
+ *
+ * # Returns
+ *
+ * How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_handle_outstanding(const struct sluice_handle *handle);
+
+/**
+ * Says which file descriptor becomes readable when something has come for a handle, for `poll(2)` or
+ * `epoll(7)` beside others.
+ *
+ * The handle must wait for `SLUICE_WAIT_EVENT`. Before each sleep call `sluice_handle_arm()`, after it
+ * `sluice_handle_disarm()`; never read from the descriptor or close it.
+ *
+ * @param handle The handle.
+ *
+ * # Returns
+ *
+ * The descriptor, which lasts as long as the handle, or `-EINVAL` for `NULL`, or `-EBUSY` while another
+ * call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's; the descriptor may be waited for anywhere.
+ */
+int sluice_handle_fd(const struct sluice_handle *handle);
+
+/**
+ * Before sleeping on a handle's descriptor: arms it, and says whether to sleep.
+ *
+ * @param handle The handle.
+ * @param timeout_ns How long to sleep at most, since something falls due then that no device announces;
+ * `UINT64_MAX` for any time. May be `NULL`.
+ *
+ * # Returns
+ *
+ * 1: sleep, then call `sluice_handle_disarm()`. 0: something has come, and nothing is armed;
+ * `sluice_reap()`. Or `-EINVAL`, also for a handle that does not wait for events, or `-EBUSY` while
+ * another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_handle_arm(struct sluice_handle *handle,
+                      uint64_t *timeout_ns);
+
+/**
+ * After sleeping on a handle's descriptor: makes it unreadable, and wakes nobody until it is armed again.
+ *
+ * @param handle The handle.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_handle_disarm(struct sluice_handle *handle);
+
+/**
  * Makes a handle over one queue.
  *
  * @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
@@ -1685,97 +1776,6 @@ int sluice_wait(struct sluice_handle *handle,
                 size_t room,
                 size_t min,
                 uint64_t timeout_ns);
-
-/**
- * Chooses how a handle waits; nothing may be outstanding.
- *
- * @param handle The handle.
- * @param wait `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
- * @param hybrid_percent As in `struct sluice_handle_options`.
- * @param hybrid_late_ns As in `struct sluice_handle_options`.
- *
- * # Returns
- *
- * 0, or `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
- *
- * # Threads
- *
- * The handle's.
- */
-int sluice_handle_set_wait(struct sluice_handle *handle,
-                           uint32_t wait,
-                           uint32_t hybrid_percent,
-                           uint64_t hybrid_late_ns);
-
-/**
- * Says how many requests a handle has: taken, and not reaped.
- *
- * @param handle The handle.
- *
- * # Returns
- *
- * How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
- *
- * # Threads
- *
- * The handle's.
- */
-int sluice_handle_outstanding(const struct sluice_handle *handle);
-
-/**
- * Says which file descriptor becomes readable when something has come for a handle, for `poll(2)` or
- * `epoll(7)` beside others.
- *
- * The handle must wait for `SLUICE_WAIT_EVENT`. Before each sleep call `sluice_handle_arm()`, after it
- * `sluice_handle_disarm()`; never read from the descriptor or close it.
- *
- * @param handle The handle.
- *
- * # Returns
- *
- * The descriptor, which lasts as long as the handle, or `-EINVAL` for `NULL`, or `-EBUSY` while another
- * call is inside of the handle.
- *
- * # Threads
- *
- * The handle's; the descriptor may be waited for anywhere.
- */
-int sluice_handle_fd(const struct sluice_handle *handle);
-
-/**
- * Before sleeping on a handle's descriptor: arms it, and says whether to sleep.
- *
- * @param handle The handle.
- * @param timeout_ns How long to sleep at most, since something falls due then that no device announces;
- * `UINT64_MAX` for any time. May be `NULL`.
- *
- * # Returns
- *
- * 1: sleep, then call `sluice_handle_disarm()`. 0: something has come, and nothing is armed;
- * `sluice_reap()`. Or `-EINVAL`, also for a handle that does not wait for events, or `-EBUSY` while
- * another call is inside of the handle.
- *
- * # Threads
- *
- * The handle's.
- */
-int sluice_handle_arm(struct sluice_handle *handle,
-                      uint64_t *timeout_ns);
-
-/**
- * After sleeping on a handle's descriptor: makes it unreadable, and wakes nobody until it is armed again.
- *
- * @param handle The handle.
- *
- * # Returns
- *
- * 0, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
- *
- * # Threads
- *
- * The handle's.
- */
-int sluice_handle_disarm(struct sluice_handle *handle);
 
 /**
  * Says what a handle has done.
