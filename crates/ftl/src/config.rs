@@ -33,7 +33,7 @@ pub enum LineMetadata {
     Off,
     /// All have, if it fits a line: the first into one write unit, both into one part in 32 of the
     /// line; none on a drive that keeps the map, which is never asked for lines. Which of the two it
-    /// is follows from geometry and `active_pus` alone, and is in [`CapacityPlan::line_metadata_units`](crate::Layout).
+    /// is follows from geometry and `active_pus` alone, and is in [`CapacityPlan::line_metadata_units`](crate::CapacityPlan::line_metadata_units).
     Auto,
     /// All have, if both fit into one part in 16 of the line. Where it does not fit the layer is
     /// refused, and on a drive that keeps the map.

@@ -169,7 +169,7 @@ pub trait FlashBackend {
     /// outstanding, of at most 256 runs. Returns whether it was taken: not if the drive keeps no map,
     /// and then nobody asks who knows.
     ///
-    /// [`Ftl::device_trim_done`]: crate::Ftl::forget_done
+    /// [`Ftl::device_trim_done`]: crate::Ftl::device_trim_done
     fn device_trim(&mut self, now: Nanos, op: OpToken, runs: &[(u32, u32)], sequence: u64) -> bool {
         let _ = (now, op, runs, sequence);
         false

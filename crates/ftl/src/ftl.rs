@@ -100,7 +100,7 @@ pub struct Ftl {
 
 impl Ftl {
     /// A layer over erased flash: `found` says which chunks it may use, those that are
-    /// [`Found::Free`].
+    /// [`ChunkReport::Free`].
     ///
     /// # Errors
     /// [`crate::CapacityError`], or what `mmap(2)` returns for the tables.

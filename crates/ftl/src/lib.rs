@@ -16,13 +16,13 @@
 //! [`Ftl::write`] queues it; [`Ftl::kick`] admits its sectors into the user's ring as the
 //! [`RateLimiter`] allows, points the map at the ring's slots and acknowledges. When a write unit is
 //! full (or a flush pads it), `kick` picks a parallel unit of the open line that has room and calls
-//! [`Flash::program`]. [`Ftl::program_done`] makes it durable; once the unit's paired pages are
+//! [`FlashBackend::program`]. [`Ftl::program_done`] makes it durable; once the unit's paired pages are
 //! programmed too, the map moves from the slot to the physical sector and the slot is free again.
 //!
 //! # The path of a read
 //!
 //! [`Ftl::read`] looks every sector up once: a hole reads as zeros, a slot is copied, the rest goes
-//! to [`Flash::read`] in one call.
+//! to [`FlashBackend::read`] in one call.
 
 #![forbid(unsafe_code)]
 

@@ -260,7 +260,7 @@ impl VictimPolicy for Fifo {
 }
 
 /// The line with the least cost: its share of valid sectors, and its wear above the mean of all closed
-/// lines, where [`Cost::SPREAD`] erases weigh as much as a line full of valid sectors (thesis chapter
+/// lines, where [`CostWear::SPREAD`] erases weigh as much as a line full of valid sectors (thesis chapter
 /// 6, section 4.3: "a cost-based approach that takes active pages and wear into account"). A little
 /// worn line is reclaimed although it is nearly full, so that its chunks take their share of
 /// the writes; what it holds goes to others, and, being cold, lets them rest.

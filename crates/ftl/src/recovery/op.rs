@@ -71,7 +71,7 @@ pub struct RecoveryOp {
 /// Work is to be done with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoveryOpKind {
-    /// Program them, with the out-of-band bytes of padding ([`Job::PADDING`]).
+    /// Program them, with the out-of-band bytes of padding ([`RecoveryOp::PADDING`]).
     Pad {
         /// The chunk.
         chunk: u32,

@@ -242,6 +242,6 @@ mod tests {
         }
         let mut out = Vec::new();
         let refused = block("null", RunLength::Quick, &mut Sink::new(&mut out, Format::Json));
-        assert!(refused.unwrap_err().to_string().contains("no drive"));
+        assert!(refused.unwrap_err().to_string().contains("is not a drive"));
     }
 }

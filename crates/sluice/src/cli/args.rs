@@ -501,9 +501,10 @@ pub struct VolumeFormatArgs {
     /// The device.
     #[command(flatten)]
     pub on: VolumeDevice,
-    /// Label of the volume, at most 32 bytes.
+    /// Make the device first: a sparse file of this size, such as 1G, which must not exist.
     #[arg(long, value_name = "SIZE", value_parser = super::volume_command::size)]
     pub size: Option<u64>,
+    /// Label of the volume, at most 32 bytes.
     #[arg(long, default_value = "")]
     pub label: String,
     /// Overwrite an existing volume.

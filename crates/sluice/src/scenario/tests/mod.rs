@@ -455,7 +455,7 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
         &format!("{ocssd}rate_limiter = \"pdi\"\n"),
         5,
         "\"pdi\"",
-        &["\"share\"", "\"pid\""],
+        &["\"proportional\"", "\"pid\""],
     );
     assert_refused(
         &format!("{ocssd}rate_limiter = {{ kind = \"pid\", kp = 101 }}\n"),
@@ -464,7 +464,7 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
         &["0 to 100"],
     );
     assert_refused(
-        &format!("{ocssd}rate_limiter = {{ kind = \"share\", kp = 1 }}\n"),
+        &format!("{ocssd}rate_limiter = {{ kind = \"proportional\", kp = 1 }}\n"),
         5,
         "kp",
         &["has no key `kp`"],
