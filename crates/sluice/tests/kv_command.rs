@@ -117,7 +117,7 @@ fn what_is_asked_wrongly_is_said_with_what_is_allowed() {
         (&["kv", "bench", "--records", "0"], 2, "0"),
         (&["kv", "bench", "missing.toml"], 2, "missing.toml"),
         (&["kv", "bench", "--workload", "c", "--quick", &block], 1, "open-channel"),
-        (&["kv", "bench", "--workload", "c", "--quick", &none], 1, "keeps no data"),
+        (&["kv", "bench", "--workload", "c", "--quick", &none], 1, "stores no contents"),
         (
             &["kv", "bench", "--workload", "c", "--quick", "--over-provisioning", "0.01"],
             1,

@@ -318,7 +318,7 @@ fn rrpc_has_the_drives_map_for_itself() {
     plain.run_refused(
         1,
         &["sim", "run.toml"],
-        &["target r of drive oc0", "keeps no map", "dual_map"],
+        &["target r of drive oc0", "has no device L2P", "device_l2p"],
     );
 }
 

@@ -47,7 +47,7 @@ pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
 pub enum RrpcError {
     /// The drive has no device L2P.
     #[error(
-        "drive {serial} has no device L2P, which rrpc recovers from: set dual_map = true in the \
+        "drive {serial} has no device L2P, which rrpc recovers from: set device_l2p = true in the \
          drive, or use pblk"
     )]
     NoMap {

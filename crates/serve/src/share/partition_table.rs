@@ -245,7 +245,7 @@ impl PartitionTable {
 
 fn in_use_error(partition: &Partition) -> ProtocolError {
     let text = format!(
-        "{}/{} is served over NBD, and to nobody else: connect with NBD; or give the scenario a [[share]] with \
+        "{}/{} is served over NBD, and to nobody else: connect with NBD; or give the scenario a [[partition]] with \
          nbd = true for NBD's part, so that the rest is shared",
         partition.device, partition.name
     );

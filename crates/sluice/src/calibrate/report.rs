@@ -45,7 +45,10 @@ pub fn text(
 
 /// Returns the `[host]` section to paste into a scenario.
 pub fn host_lines(host: HostCpuCosts) -> String {
-    format!("[host]\nsubmit_cost = \"{}ns\"\ncomplete_cost = \"{}ns\"\n", host.submit.0, host.complete.0)
+    format!(
+        "[host]\nsubmit_cost = \"{}ns\"\ncomplete_cost = \"{}ns\"\n",
+        host.submit.0, host.complete.0
+    )
 }
 
 /// Returns the rows of the table, each with a single cost or quantiles.

@@ -266,7 +266,7 @@ pub struct ServeArgs {
     #[arg(long, requires = "nbd")]
     pub allow_remote: bool,
     /// Share the drives between processes at this socket (`docs/sharing.md`). Each client has its
-    /// own queues, as `[[share]]` and `sluice admin` allow.
+    /// own queues, as `[[partition]]` and `sluice admin` allow.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Permissions of the socket, which restrict the users that can connect.
@@ -278,7 +278,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "socket", requires = "nbd")]
     pub admin_socket: Option<PathBuf>,
     /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every
-    /// change, and read at the next start in place of the scenario's `[[share.allow]]`.
+    /// change, and read at the next start in place of the scenario's `[[partition.allow]]`.
     #[arg(long, value_name = "FILE", requires = "socket")]
     pub acl: Option<PathBuf>,
     /// The former name of `--acl`.

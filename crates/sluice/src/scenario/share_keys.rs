@@ -1,4 +1,4 @@
-//! `[[share]]`: partitions of drives that `sluice serve --socket` gives to users
+//! `[[partition]]`: partitions of drives that `sluice serve --socket` gives to users
 //! (`docs/sharing.md`).
 
 use direct::remote::{Grant, Principal, ResourceName};

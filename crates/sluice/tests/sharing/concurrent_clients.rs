@@ -137,10 +137,8 @@ fn rates_are_over_all_of_a_users_connections() {
     let dir = tempfile::tempdir().unwrap();
     let me = rustix::process::geteuid().as_raw();
     let scenario = SCENARIO.replace(
-        "partition = \"left\"",
-        &format!(
-            "partition = \"left\"\nallow = [{{ user = \"uid:{me}\", queues = 4, iops = 2000 }}]"
-        ),
+        "name = \"left\"",
+        &format!("name = \"left\"\nallow = [{{ user = \"uid:{me}\", queues = 4, iops = 2000 }}]"),
     );
     let server = Server::start(dir.path(), &scenario, &[]);
     // Three of four queues, then one: 1500 commands per second and 500.
