@@ -473,7 +473,7 @@ fn a_medium_that_cannot_host_its_layer_says_so() {
         &format!("{ocssd}gc_read_priority = \"yes\"\n"),
         5,
         "\"yes\"",
-        &["\"busy-pus\"", "\"any-read\""],
+        &["\"per-pu\"", "\"global\""],
     );
 }
 
