@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(text.parse::<PuSet>(), want, "{text:?}");
         }
         for (text, told) in [
-            ("a", "`a` is no parallel unit"),
+            ("a", "`a` is neither a parallel unit"),
             ("5-3", "the range 5-3 ends before it begins"),
             ("", "the set has no parallel units"),
         ] {

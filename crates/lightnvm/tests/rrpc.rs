@@ -38,7 +38,7 @@ fn a_drive_without_a_map_is_refused() {
     )
     .unwrap_err();
     assert!(matches!(&e, RrpcError::NoMap { .. }), "{e}");
-    assert!(e.to_string().contains("dual_map = true"), "{e}");
+    assert!(e.to_string().contains("device_l2p = true"), "{e}");
     let mut b = Bench::new(config(SMALL, true));
     let (info, chunks, map, parts) = b.attach();
     let (places, totals) = map.unwrap();
