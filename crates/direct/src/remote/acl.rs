@@ -38,7 +38,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// What a user may do on a partition, over all connections.
+/// Limits of a user on a partition, over all connections of that user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Whether the user may write, trim and erase.

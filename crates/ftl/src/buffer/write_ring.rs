@@ -42,7 +42,7 @@ impl BufferEntry {
         (self.lba_plus_1.checked_sub(1), self.poison)
     }
 
-    /// What is written beside the sector in a write unit of this number.
+    /// Returns the out-of-band bytes of the sector in a write unit with this sequence number.
     pub fn oob(&self, sequence: u64) -> crate::Oob {
         crate::Oob {
             lba: self.lba_plus_1.checked_sub(1),
@@ -195,7 +195,7 @@ impl WriteRing {
         if self.fill_sectors == 0 { 0 } else { self.ws_opt - self.fill_sectors }
     }
 
-    /// What has been put into the unit that is being filled.
+    /// Returns the entries of the unit that is being filled.
     pub(crate) fn open_entries(&self) -> &[BufferEntry] {
         let first = (self.head % self.unit_count) as usize * self.ws_opt as usize;
         &self.entries[first..first + self.fill_sectors as usize]

@@ -12,7 +12,7 @@ impl Ftl {
         let ring = &self.rings[GC];
         for (unit, filled) in ring.occupied() {
             let u = &ring.units[unit as usize];
-            // What is redispatched has been durable, and was counted then.
+            // A redispatched unit was durable before, and was counted then.
             if u.state >= UnitState::Persisted || u.redispatch_from != NONE {
                 continue;
             }

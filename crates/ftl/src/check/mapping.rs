@@ -9,7 +9,7 @@ use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::{LineState, NONE};
 use crate::{Ftl, L2pEntry};
 
-/// What the entries that have been looked at say together.
+/// Sums over the map entries that the check has read.
 struct Seen {
     /// One bit per physical sector: an entry points at it.
     sectors: Vec<u64>,

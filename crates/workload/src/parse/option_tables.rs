@@ -388,7 +388,7 @@ const VERIFY: &str =
     "verification is by `verify=crc32c`, with a header in each sector, over all blocks";
 const STATE: &str = "results are of the whole run; `[precondition]` brings a drive to its state";
 
-/// Options of fio that would change a result and are not implemented.
+/// Options of fio that would change a result; Sluice refuses them with the reason.
 pub(crate) const REFUSED: &[RefusedOption] = &[
     refused_option("atomic", &["0"], "drives here have no atomic write units beyond a sector"),
     RefusedOption {
