@@ -4,20 +4,18 @@
 // guarantee: C-05, C-08, C-09, C-10
 
 mod common;
+mod device_bus;
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use clock::{Nanos, Waker};
+use clock::Nanos;
 use common::MockDrive;
+use device_bus::TestBus;
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
 use nvme::{Cap, Cc, Csts, IdentifyController, Status};
-use ring::{
-    ControllerOwnership, DmaBus, DmaReach, DmaWindow, DoorbellLayout, Iova, Port, RegisterError,
-    SharedRegion,
-};
+use ring::{DmaWindow, DoorbellLayout, Iova, Port, RegisterError, SharedRegion};
 use sluice_driver::{
     ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
     NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
@@ -26,51 +24,6 @@ use sluice_driver::{
 /// Virtual time of one call of `pump`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
 const SECTORS: usize = 64;
-
-#[derive(Debug, Default)]
-struct TestBus {
-    vectors: u16,
-    mapped: Mutex<Vec<(Iova, usize)>>,
-    /// Maximum number of regions that can be mapped.
-    regions_max: AtomicUsize,
-    connected: Mutex<Vec<u16>>,
-    release_requested: AtomicBool,
-    removed: AtomicBool,
-    asked: AtomicUsize,
-}
-
-impl DmaBus for TestBus {
-    fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
-        let mut mapped = self.mapped.lock().unwrap();
-        if mapped.len() >= self.regions_max.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let (pointer, bytes) = region.whole_pages();
-        assert!(bytes >= region.len() && bytes.is_multiple_of(4096) && at.0.is_multiple_of(4096));
-        assert!(pointer.addr().is_multiple_of(4096));
-        mapped.push((at, bytes));
-        Ok(DmaReach::Contiguous)
-    }
-
-    fn vectors(&self) -> u16 {
-        self.vectors
-    }
-
-    fn bind_vector(&self, vector: u16, _: &Waker) -> io::Result<()> {
-        self.connected.lock().unwrap().push(vector);
-        Ok(())
-    }
-
-    fn ownership(&self) -> ControllerOwnership {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match (self.removed.load(Ordering::Relaxed), self.release_requested.load(Ordering::Relaxed))
-        {
-            (true, _) => ControllerOwnership::Lost,
-            (_, true) => ControllerOwnership::ReleaseRequested,
-            _ => ControllerOwnership::Owned,
-        }
-    }
-}
 
 /// A controller with registers.
 struct Model {
