@@ -1,12 +1,12 @@
-//! Images with changed bytes (`crates/media/tests/media/image_bytes.rs`).
+//! Images with changed bytes (`crates/device/media/tests/media/image_bytes.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/rng/tests/choices/mod.rs"]
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;
-#[path = "../../crates/media/tests/media/fixture.rs"]
+#[path = "../../crates/device/media/tests/media/fixture.rs"]
 mod fixture;
-#[path = "../../crates/media/tests/media/image_bytes.rs"]
+#[path = "../../crates/device/media/tests/media/image_bytes.rs"]
 mod image_bytes;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| image_bytes::fuzz(bytes));

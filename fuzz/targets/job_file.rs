@@ -1,10 +1,10 @@
-//! fio job files (`crates/workload/tests/job_text/body.rs`).
+//! fio job files (`crates/apps/workload/tests/job_text/body.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/workload/tests/job_text/body.rs"]
+#[path = "../../crates/apps/workload/tests/job_text/body.rs"]
 mod body;
-#[path = "../../crates/rng/tests/choices/mod.rs"]
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;
 
 use ::workload;

@@ -1,10 +1,10 @@
-//! Scenarios (`crates/sluice/tests/scenario_text/body.rs`).
+//! Scenarios (`crates/tools/sluice/tests/scenario_text/body.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/sluice/tests/scenario_text/body.rs"]
+#[path = "../../crates/tools/sluice/tests/scenario_text/body.rs"]
 mod body;
-#[path = "../../crates/rng/tests/choices/mod.rs"]
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::fuzz(bytes));

@@ -1,12 +1,12 @@
-//! A client, and a server and drive that say anything (`crates/direct/tests/wire/liar.rs`).
+//! A client, and a server and drive that say anything (`crates/apps/direct/tests/wire/liar.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/rng/tests/choices/mod.rs"]
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;
-#[path = "../../crates/direct/tests/wire/liar.rs"]
+#[path = "../../crates/apps/direct/tests/wire/liar.rs"]
 mod liar;
-#[path = "../../crates/direct/tests/wire/message.rs"]
+#[path = "../../crates/apps/direct/tests/wire/message.rs"]
 mod message;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| liar::fuzz(bytes));

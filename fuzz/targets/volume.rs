@@ -1,12 +1,12 @@
-//! Volumes with changed bytes (`crates/store/tests/volume_bytes/body.rs`).
+//! Volumes with changed bytes (`crates/apps/store/tests/volume_bytes/body.rs`).
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/store/tests/volume_bytes/body.rs"]
+#[path = "../../crates/apps/store/tests/volume_bytes/body.rs"]
 mod body;
-#[path = "../../crates/rng/tests/choices/mod.rs"]
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;
-#[path = "../../crates/store/tests/common/mod.rs"]
+#[path = "../../crates/apps/store/tests/common/mod.rs"]
 mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::fuzz(bytes));

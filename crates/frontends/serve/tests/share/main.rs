@@ -1,0 +1,36 @@
+//! The server of shared drives, in this process: clients that send arbitrary messages, and the
+//! rules file.
+//!
+//! `SLUICE_SEED=n` replays. The clients are the body of the fuzz target `socket_server` (`fuzz/`).
+#![allow(unreachable_pub, reason = "modules of one test, shared with the fuzz targets")]
+
+mod acl;
+#[path = "../../../../base/rng/tests/choices/mod.rs"]
+mod choices;
+mod rig;
+mod rude;
+mod stats;
+
+use choices::{Choices, seed};
+
+fn rude(rounds: u64) {
+    let server = rig::Server::start(rig::table());
+    for seed in seed()..seed() + rounds {
+        eprintln!("SLUICE_SEED={seed}");
+        rude::talk(&server, Choices::seeded(seed));
+    }
+}
+
+#[test]
+fn clients_that_say_anything_disturb_nobody() {
+    rude(100);
+    for bytes in [&b""[..], &[0; 100], &[0xff; 400]] {
+        rude::fuzz(bytes);
+    }
+}
+
+#[test]
+#[ignore = "long: clients that say anything, by seeds"]
+fn fuzz_the_server() {
+    rude(30_000);
+}

@@ -1,0 +1,121 @@
+//! The repository's own files: the demo's scenarios are scenarios, and the README and the Makefile
+//! agree with each other.
+
+use std::path::{Path, PathBuf};
+
+use sluice::analytic::ClosedFormLimits;
+use sluice::scenario::{ProblemKind, Scenario, ScenarioError, Target};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+#[test]
+fn the_demo_is_one_drive_three_ways() {
+    let load = |name: &str| {
+        Scenario::load(&root().join(format!("demo/{name}.toml"))).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let ways = ["drive-managed", "pblk-128-pus", "pblk-4-pus"].map(load);
+    for way in &ways {
+        assert!(way.drives[0].is_block_device());
+        assert!(way.job_files[0].0.exists(), "{:?}", way.job_files);
+        assert_eq!(way.drives[0].config.media, ways[0].drives[0].config.media, "one drive");
+        let limits = ClosedFormLimits::from_spec(&way.drives[0]);
+        assert_eq!(limits.random_read, ClosedFormLimits::from_spec(&ways[0].drives[0]).random_read);
+    }
+    let active = ways.map(|way| match &way.drives[0].target {
+        Target::None | Target::Named(_) => 0,
+        Target::Pblk(config) | Target::Rrpc(config) => config.active_pus,
+    });
+    assert_eq!(active, [0, 128, 4]);
+}
+
+#[test]
+fn the_readme_names_commands_that_exist() {
+    let makefile = read("Makefile");
+    let readme = read("README.md");
+    let mut named = 0;
+    for line in readme.lines() {
+        let line = line.trim().trim_start_matches("$ ");
+        if let Some(target) = line.strip_prefix("make ") {
+            let target = target.split_whitespace().next().unwrap_or_default();
+            assert!(makefile.contains(&format!("\n{target}:")), "make {target}");
+            named += 1;
+        }
+    }
+    assert!(named >= 2, "the README names `make demo` and `make test`");
+    assert!(read(".ci/run").contains("make test"), "CI runs the README's test command");
+}
+
+#[test]
+fn licences_are_there_in_full() {
+    assert!(read("LICENSE-APACHE").contains("END OF TERMS AND CONDITIONS"));
+    assert!(read("LICENSE-MIT").contains("WITHOUT WARRANTY OF ANY KIND"));
+}
+
+/// Every key that the reader knows is in the reference, found by asking for one it does not know.
+#[test]
+fn the_reference_names_every_key() {
+    let reference = read("docs/scenario.md");
+    let base = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
+    for section in [
+        "",
+        "drive",
+        "drive.geometry",
+        "drive.timing",
+        "drive.errors",
+        "drive.write_buffer",
+        "drive.controller",
+        "drive.null",
+        "drive.ftl",
+        "target",
+        "path",
+        "path.limit",
+        "path.scheduler deadline",
+        "path.scheduler kyber",
+        "path.scheduler fair",
+        "host",
+        "precondition",
+        "partition",
+        "partition.allow",
+    ] {
+        let text = match section {
+            "" => format!("nonsense = 1\n{base}"),
+            "drive" => format!("{base}nonsense = 1\n"),
+            "target" => format!("{base}[target]\nkind = \"none\"\nnonsense = 1\n"),
+            "partition" => {
+                format!("{base}[[partition]]\nname = \"p\"\nsectors = 1\nnonsense = 1\n")
+            }
+            "partition.allow" => format!(
+                "{base}[[partition]]\nname = \"p\"\nsectors = 1\n\
+                 [[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"
+            ),
+            "path.limit" => {
+                format!(
+                    "{base}[path]\nqueue_model = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n"
+                )
+            }
+            _ => match section.split_once(' ') {
+                Some((section, kind)) => format!(
+                    "{base}[path]\nqueue_model = \"sq\"\n[{section}]\nkind = \"{kind}\"\nnonsense = 1\n"
+                ),
+                None => format!("{base}[{section}]\nnonsense = 1\n"),
+            },
+        };
+        let Err(ScenarioError::Invalid(invalid)) = Scenario::parse(Path::new("x.toml"), &text)
+        else {
+            panic!("{section} takes nonsense")
+        };
+        let ProblemKind::UnknownKey { allowed, .. } = &invalid.problem else {
+            panic!("{section}: {invalid}")
+        };
+        for key in allowed {
+            let named = [format!("`{key}`"), format!("{key}]")];
+            assert!(named.iter().any(|n| reference.contains(n)), "{section}.{key} is missing");
+        }
+    }
+}
