@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowed_cpus;
 mod component;
 mod nanos;
 mod parker;
@@ -19,6 +20,7 @@ mod remote_waker;
 mod timer;
 mod virtual_runner;
 
+pub use allowed_cpus::AllowedCpus;
 pub use component::Component;
 pub use nanos::Nanos;
 pub use parker::{Parker, Waker};

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use block::Raw;
+use clock::AllowedCpus;
 use driver::{ControllerInfo, QueuePair};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
 
-use super::{AllowedCpus, BenchError};
+use super::{BenchError, on_first_cpu};
 
 /// Id of a port's first queue; 0 would be the admin queue.
 const QID: u16 = 1;
@@ -187,7 +188,7 @@ impl EchoController {
                     }
                 }
             })?;
-            let result = cores.on_first(host);
+            let result = on_first_cpu(cores, host);
             stop.store(true, Ordering::Relaxed);
             drive.join().map_err(|_| BenchError::Thread("the echo drive"))?;
             result

@@ -17,7 +17,6 @@
 //! # Ok::<(), sluice::bench::BenchError>(())
 //! ```
 
-mod allowed_cpus;
 pub mod block;
 mod device;
 pub mod direct;
@@ -29,6 +28,7 @@ pub mod kv;
 pub mod lightnvm;
 mod measurement;
 pub mod multicore;
+mod on_first_cpu;
 pub mod real_time;
 pub mod ring;
 mod samples;
@@ -40,9 +40,9 @@ use std::io;
 
 use clap::ValueEnum;
 
-pub use allowed_cpus::AllowedCpus;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use measurement::{Bound, Measurement, Reference, Spread, Verdict};
+pub use on_first_cpu::on_first_cpu;
 pub use samples::{BenchCandidate, Quantiles, Samples, interleave, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};

@@ -5,9 +5,9 @@
 //! model. Each tells whether its value was measured in this run or published, with the source; all
 //! other rows are modeled. Results depend on the cost model only.
 
-use clock::Nanos;
+use clock::{AllowedCpus, Nanos};
 
-use super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
+use super::{BenchError, Measurement, RunLength, Sink};
 use crate::cli::args::CostSource;
 use crate::multicore::{
     Cost, CostModel, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model, Origin,

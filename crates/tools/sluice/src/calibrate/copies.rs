@@ -1,10 +1,10 @@
 //! Measures copies of 4 KiB between regions, as a drive with data makes for every sector.
 
-use clock::{Nanos, RealClock};
+use clock::{AllowedCpus, Nanos, RealClock};
 use ring::SharedRegion;
 
 use super::queue::whole_nanos;
-use crate::bench::{AllowedCpus, BenchError, RunLength, Samples};
+use crate::bench::{BenchError, RunLength, Samples, on_first_cpu};
 
 const SECTOR: usize = 4096;
 
@@ -31,7 +31,7 @@ impl CopyCosts {
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<CopyCosts, BenchError> {
     let bytes = effort.choose(256 << 20, 4 << 20);
     let copies = effort.choose(10_000, 100);
-    cores.on_first(move || {
+    on_first_cpu(cores, move || {
         let (large, small) =
             (SharedRegion::anonymous(bytes)?, SharedRegion::anonymous(16 * SECTOR)?);
         // Memory that was never written is one page of zeros, and in the cache.

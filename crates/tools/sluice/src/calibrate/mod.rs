@@ -13,9 +13,9 @@ mod tests;
 pub mod threads;
 pub mod verdict;
 
-use clock::Nanos;
+use clock::{AllowedCpus, Nanos};
 
-use crate::bench::{AllowedCpus, BenchError, RunLength};
+use crate::bench::{BenchError, RunLength};
 use crate::cli::args::CalibrateArgs;
 use crate::cli::output::{Output, is_standard};
 use crate::cli::{CliError, load_scenario, print_or_stderr};

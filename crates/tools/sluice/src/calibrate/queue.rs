@@ -6,11 +6,11 @@
 use std::hint::{black_box, spin_loop};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{Component, Nanos, RealClock};
+use clock::{AllowedCpus, Component, Nanos, RealClock};
 use ring::Iova;
 
 use crate::bench::echo::{EchoController, QueuePairMemory, read};
-use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
+use crate::bench::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};
 
 const DEPTH: u16 = 256;
 /// Number of outstanding commands when throughput is measured.
@@ -64,7 +64,7 @@ pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<QueueCosts, Ben
         echo.run_beside(cores, move || Ok(host(&mut spin_loop)))?
     } else {
         let (mut host, mut echo) = (host, echo);
-        cores.on_first(move || {
+        on_first_cpu(cores, move || {
             Ok(host(&mut || {
                 echo.poll();
             }))
@@ -76,7 +76,7 @@ pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<QueueCosts, Ben
     let empty = quantiles(timed.empty)?.p50;
     let net = |calls| Ok::<_, BenchError>(quantiles(calls)?.minus(empty).at_least(Nanos(1)));
     let median = |values: Vec<f64>| Samples::new(values).map_or(0.0, |s| s.median());
-    let echo = cores.on_first(move || echo_polls(effort.choose(2_000, 20)))?;
+    let echo = on_first_cpu(cores, move || echo_polls(effort.choose(2_000, 20)))?;
     Ok(QueueCosts {
         submit: net(timed.submit)?,
         complete: net(timed.complete)?,

@@ -10,13 +10,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use clock::{Nanos, RealClock};
+use clock::{AllowedCpus, Nanos, RealClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::queue::whole_nanos;
-use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
+use crate::bench::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};
 
 /// Size of a request in bytes (\[NBD\], "Request message").
 const REQUEST: usize = 28;
@@ -97,7 +97,7 @@ fn between<T: Send>(
             serve(far, clock, waits)
         })?;
         // The client closes its end when it is done, which ends the server.
-        let result = cores.on_first(move || client(near, clock));
+        let result = on_first_cpu(cores, move || client(near, clock));
         let served = server.join().map_err(|_| BenchError::Thread("the socket's server"))?;
         let result = result?;
         served?;

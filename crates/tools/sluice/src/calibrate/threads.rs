@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clock::{Nanos, Parker, RealClock};
+use clock::{AllowedCpus, Nanos, Parker, RealClock};
 
 use super::queue::whole_nanos;
-use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength, Samples};
+use crate::bench::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};
 
 /// Requested length of each measured sleep, about that of a flash read.
 const SLEEP: Nanos = Nanos::from_micros(100);
@@ -37,7 +37,7 @@ pub struct ThreadCosts {
 /// # Errors
 /// [`BenchError`] if the system refuses descriptors or threads.
 pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<ThreadCosts, BenchError> {
-    let clock_read = cores.on_first(move || Ok(clock_read(effort.choose(100_000, 1_000))))?;
+    let clock_read = on_first_cpu(cores, move || Ok(clock_read(effort.choose(100_000, 1_000))))?;
     let (wake, wake_call) = wakes(cores, effort.choose(2_000, 20))?;
     let sleeps = effort.choose(500, 10);
     let watched = Nanos::from_millis(effort.choose(500, 5));
@@ -45,13 +45,13 @@ pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<ThreadCosts, Be
         clock_read,
         wake: wake.minus(clock_read),
         wake_call: wake_call.minus(clock_read),
-        sleep_late: cores.on_first(move || {
+        sleep_late: on_first_cpu(cores, move || {
             lateness(sleeps, || {
                 thread::sleep(Duration::from_nanos(SLEEP.0));
                 Ok(())
             })
         })?,
-        park_late: cores.on_first(move || {
+        park_late: on_first_cpu(cores, move || {
             let parker = Parker::new()?;
             lateness(sleeps, || {
                 parker.prepare();
@@ -140,7 +140,7 @@ fn wakes(cores: &AllowedCpus, count: u64) -> Result<(Quantiles, Quantiles), Benc
         }
         (latencies, calls)
     };
-    let (latencies, calls) = cores.on_first(|| {
+    let (latencies, calls) = on_first_cpu(cores, || {
         thread::scope(|scope| {
             let sleeper = thread::Builder::new().spawn_scoped(scope, || {
                 cores.pin(1);

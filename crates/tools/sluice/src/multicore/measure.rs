@@ -9,11 +9,11 @@ use std::time::Instant;
 use block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Payload, QueueModel, Raw, Request, StagingScope,
 };
-use clock::{Component, Nanos};
+use clock::{AllowedCpus, Component, Nanos};
 use driver::{LowLevelDriver, Null};
 
 use super::costs::{Compute, Cost, CostModel};
-use crate::bench::{AllowedCpus, BenchError, RunLength, Samples, interleaved};
+use crate::bench::{BenchError, RunLength, Samples, interleaved, on_first_cpu};
 
 /// Number of outstanding requests during the measurement, as in the model.
 const DEPTH: usize = 32;
@@ -33,7 +33,7 @@ impl MeasuredCosts {
     /// # Errors
     /// [`BenchError`] if a thread cannot be started or the block layer cannot be opened.
     pub fn measure(effort: RunLength, cores: &AllowedCpus) -> Result<MeasuredCosts, BenchError> {
-        let compute = cores.on_first(move || compute(effort))?;
+        let compute = on_first_cpu(cores, move || compute(effort))?;
         let transfer = if cores.has_two() { Some(transfer(effort, cores)?) } else { None };
         Ok(MeasuredCosts { compute, transfer })
     }
@@ -152,7 +152,7 @@ fn transfer(effort: RunLength, cores: &AllowedCpus) -> Result<Nanos, BenchError>
         }
     };
     let total = rounds * samples;
-    cores.on_first(|| {
+    on_first_cpu(cores, || {
         thread::scope(|scope| {
             let other = thread::Builder::new().spawn_scoped(scope, || {
                 cores.pin(1);

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use clock::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
+use clock::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use drive::{Controller, DriveStats};
 use lightnvm::ShardHandle;
 use ring::Port;
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
-use crate::bench::AllowedCpus;
 use crate::serve::{DriveSnapshot, DriveThreadState, SnapshotCell};
 use crate::stack::StackDevice;
 

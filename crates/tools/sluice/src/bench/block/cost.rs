@@ -1,6 +1,8 @@
 //! Nanoseconds per request on one core.
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleaved};
+use clock::AllowedCpus;
+
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleaved, on_first_cpu};
 use super::BENCH;
 use super::load::Load;
 use super::variants::{MQ, SQ, block_layer, raw};
@@ -19,7 +21,7 @@ const TIMES_RAW_MAX: f64 = 1.1;
 /// # Errors
 /// As for [`run`](super::run).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let rows = AllowedCpus::allowed().on_first(|| measure(effort))?;
+    let rows = on_first_cpu(&AllowedCpus::allowed(), || measure(effort))?;
     rows.into_iter().try_for_each(|row| sink.push(row))
 }
 

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use block::{BlockDevice, Payload, Request};
-use clock::Nanos;
+use clock::{AllowedCpus, Nanos};
 use hdrhistogram::Histogram;
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
+use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
 use super::variants::{MQ, SQ, block_layer, raw};
 

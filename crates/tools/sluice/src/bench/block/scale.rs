@@ -5,8 +5,9 @@ use std::thread;
 use std::time::Instant;
 
 use block::BlockDevice;
+use clock::AllowedCpus;
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::BENCH;
 use super::load::Load;
 use super::variants::{MQ, MQ_ONE, SQ, block_layer, raw};

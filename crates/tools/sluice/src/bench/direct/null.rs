@@ -10,13 +10,14 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use block::sched::SchedulerConfig;
+use clock::AllowedCpus;
 use direct::{
     Cache, CacheConfig, Handle, IoDevice, MultiQueue, Queue, QueueConfig, QueueSelector, Scheduled,
     ScheduledConfig, SharedQueue,
 };
 use rng::Rng;
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
 use super::load::Load;
 use super::{BENCH, setup};
 
@@ -47,7 +48,7 @@ struct Row {
 /// # Errors
 /// As for [`run`](super::run).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let rows = AllowedCpus::allowed().on_first(|| measure(effort))?;
+    let rows = on_first_cpu(&AllowedCpus::allowed(), || measure(effort))?;
     rows.into_iter().try_for_each(|row| sink.push(row))
 }
 

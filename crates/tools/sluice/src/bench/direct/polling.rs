@@ -39,14 +39,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clock::{Nanos, RealClock};
+use clock::{AllowedCpus, Nanos, RealClock};
 use direct::{
     CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
     WaitMode,
 };
 
 use super::super::{
-    AllowedCpus, BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave,
+    BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave, on_first_cpu,
 };
 use super::load::{Load, LoadInterval};
 use super::{BENCH, setup};
@@ -120,8 +120,8 @@ struct PolledInterval {
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let cores = AllowedCpus::allowed();
     let count = effort.choose(400, 20);
-    let others = cores.on_first(|| sleeps(count))?;
-    let exact = cores.on_first(|| {
+    let others = on_first_cpu(&cores, || sleeps(count))?;
+    let exact = on_first_cpu(&cores, || {
         clock::disable_timer_slack();
         sleeps(count)
     })?;
@@ -139,7 +139,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (device, view) = open_scenario(&scenario, None, &options).map_err(setup)?;
     for depth in effort.choose(&DEPTHS[..], &DEPTHS[..1]) {
         for size in SIZES {
-            let rows = cores.on_first(|| measure(effort, &device, (*depth, size), &exact))?;
+            let rows = on_first_cpu(&cores, || measure(effort, &device, (*depth, size), &exact))?;
             rows.into_iter().try_for_each(|row| sink.push(row))?;
         }
     }

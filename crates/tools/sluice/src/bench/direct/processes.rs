@@ -20,10 +20,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use clock::{Nanos, RealClock};
+use clock::{AllowedCpus, Nanos, RealClock};
 use direct::{Handle, IoDevice, Queue, QueueConfig};
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
 use super::load::Load;
 use super::{BENCH, setup};
 use crate::calibrate::copies;
@@ -121,11 +121,11 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let scenario = Scenario::parse("null.toml".as_ref(), NULL).map_err(setup)?;
     let options = OpenOptions { drive_core: Some(1), ..OpenOptions::default() };
     let (device, _) = crate::open::open_scenario(&scenario, None, &options).map_err(setup)?;
-    let (rows, rate) = cores.on_first(|| measure(effort, &server, &device))?;
+    let (rows, rate) = on_first_cpu(&cores, || measure(effort, &server, &device))?;
     rows.into_iter().try_for_each(|row| sink.push(row))?;
     // No other measurement runs now.
     let copy = copies::measure(effort, &cores)?.cold;
-    sink.push(cores.on_first(|| measure_data(effort, &with_data, (copy, rate)))?)
+    sink.push(on_first_cpu(&cores, || measure_data(effort, &with_data, (copy, rate)))?)
 }
 
 /// Measures reads with data; `copy` is the time of a 4 KB copy, and the reference is the command

@@ -11,14 +11,14 @@ use block::completion::{
     Blocking, BlockingConfig, InterruptSource, Notify, Placement, Strategy, StripeMember, Transfer,
     Waiter,
 };
-use clock::{IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
+use clock::{AllowedCpus, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
 use drive::{AhciConfig, AhciController, AhciStats, SataData};
 use driver::{AhciHost, AhciPort, InterruptContext, InterruptOptions};
 use rng::Rng;
 
 use super::sample::Sample;
 use super::tasks::Tasks;
-use crate::bench::{AllowedCpus, BenchError, Quantiles, RunLength};
+use crate::bench::{BenchError, Quantiles, RunLength};
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES_MAX: u32 = 64 << 10;

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::Nanos;
+use clock::{AllowedCpus, Nanos};
 use driver::{ControllerInfo, OpenChannelInfo};
 use ftl::FtlConfig;
 use lightnvm::Pblk;
@@ -26,7 +26,7 @@ use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, MediaTiming, PpaForma
 use rng::Rng;
 
 use super::super::echo::{EchoController, QueuePairMemory};
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink, interleave};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::{BENCH, setup};
 
 /// Number of requests of a batch.

@@ -14,12 +14,12 @@ use std::thread;
 use std::time::Instant;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
+use clock::{AllowedCpus, Component, Nanos};
 use lightnvm::{ShardHandle, Sharded, ShardedConfig};
 use rng::Rng;
 
 use super::super::echo::{EchoController, QueuePairMemory};
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink};
+use super::super::{BenchError, Measurement, RunLength, Samples, Sink, on_first_cpu};
 use super::overhead::{chunks, info};
 use super::{BENCH, setup};
 
@@ -138,7 +138,7 @@ fn measure_alone(
     batches: u64,
 ) -> Result<f64, BenchError> {
     let cores = AllowedCpus::allowed();
-    cores.on_first(|| {
+    on_first_cpu(&cores, || {
         let begin = Instant::now();
         let until: Vec<u64> = ends.iter().map(|end| end.after(batches * BATCH)).collect();
         while ends.iter().zip(&until).any(|(end, until)| end.reaped < *until) {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::thread;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner};
+use clock::{AllowedCpus, Component, IdlePolicy, Nanos, RealClock, RealRunner};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use workload::Histogram;
 
-use super::super::{AllowedCpus, BenchError, Measurement, RunLength, Sink};
+use super::super::{BenchError, Measurement, RunLength, Sink, on_first_cpu};
 use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
 use crate::stack::{Stack, StackDevice};
@@ -108,7 +108,7 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteR
     let clock = RealClock::start();
     if !own_core {
         let turns = move || step_in_turn(writer, clock, time, Some(&mut drive));
-        return AllowedCpus::allowed().on_first(turns);
+        return on_first_cpu(&AllowedCpus::allowed(), turns);
     }
     let runner = RealRunner::new(clock, IdlePolicy::default())?;
     port.set_drive_waker(runner.waker())?;
@@ -121,7 +121,7 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteR
             there.pin(1);
             runner.run(&mut drive)
         })?;
-        let done = cores.on_first(move || step_in_turn(writer, clock, time, None));
+        let done = on_first_cpu(&cores, move || step_in_turn(writer, clock, time, None));
         stopper.stop();
         thread.join().map_err(|_| BenchError::Thread("the drive"))??;
         done

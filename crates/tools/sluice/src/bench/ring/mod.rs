@@ -8,7 +8,9 @@ pub mod hand_off;
 pub mod one_thread;
 pub mod two_threads;
 
-use super::{AllowedCpus, BenchError, Measurement, RunLength, Samples, Sink};
+use clock::AllowedCpus;
+
+use super::{BenchError, Measurement, RunLength, Samples, Sink};
 
 const BENCH: &str = "ring";
 

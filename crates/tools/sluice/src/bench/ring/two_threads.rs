@@ -4,12 +4,14 @@
 use std::hint::spin_loop;
 use std::thread;
 
-use clock::{Nanos, RealClock};
+use clock::{AllowedCpus, Nanos, RealClock};
 
 use super::BENCH;
 use super::hand_off::{LockedQueues, channels};
 use crate::bench::echo::{QueuePairMemory, read};
-use crate::bench::{AllowedCpus, BenchError, Measurement, Quantiles, RunLength, Sink, interleaved};
+use crate::bench::{
+    BenchError, Measurement, Quantiles, RunLength, Sink, interleaved, on_first_cpu,
+};
 
 const DEPTH: u16 = 256;
 
@@ -61,7 +63,7 @@ fn sleeping_round_trips(cores: &AllowedCpus, trips: u64) -> Result<Quantiles, Be
     let queues = LockedQueues::default();
     // The number of commands that `timed` sends, including warm-up.
     let all = trips + warm_up(trips);
-    let durations = cores.on_first(|| {
+    let durations = on_first_cpu(cores, || {
         thread::scope(|scope| {
             thread::Builder::new().spawn_scoped(scope, || {
                 cores.pin(1);
@@ -167,7 +169,7 @@ fn through_channels(cores: &AllowedCpus, commands: u64, depth: u16) -> Result<f6
             cores.pin(1);
             drive.serve();
         })?;
-        cores.on_first(move || {
+        on_first_cpu(cores, move || {
             let depth = depth.into();
             let warm = host.drive_through(depth, depth);
             let clock = RealClock::start();

@@ -4,8 +4,6 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::BenchError;
-
 /// The CPUs that this process may use, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedCpus {
@@ -42,7 +40,7 @@ impl AllowedCpus {
     }
 
     /// Pins the calling thread to the `nth` CPU, modulo the number of CPUs. The thread stays
-    /// pinned, so this is for threads of a measurement. A failure only costs precision.
+    /// pinned. A failure only costs precision.
     pub fn pin(&self, nth: usize) {
         if self.cpus.is_empty() {
             return;
@@ -50,24 +48,6 @@ impl AllowedCpus {
         let mut set = CpuSet::new();
         set.set(self.cpus[nth % self.cpus.len()]);
         let _ = sched_setaffinity(None, &set);
-    }
-
-    /// Runs `work` on a new thread on the first CPU and waits for it. The calling thread remains
-    /// unpinned.
-    ///
-    /// # Errors
-    /// If no thread can be started; errors of `work`.
-    pub fn on_first<T: Send>(
-        &self,
-        work: impl FnOnce() -> Result<T, BenchError> + Send,
-    ) -> Result<T, BenchError> {
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().spawn_scoped(scope, || {
-                self.pin(0);
-                work()
-            })?;
-            thread.join().map_err(|_| BenchError::Thread("a measurement"))?
-        })
     }
 }
 
