@@ -12,8 +12,8 @@ use crate::bench::kv::harness::{KvHarness, NamedHarnessError};
 use crate::bench::kv::{puts, ycsb};
 use crate::bench::{ExpectedMisses, Format, RunLength, Sink};
 use crate::scenario::Scenario;
-use crate::serve::with_overlay;
 use crate::stack::named_target::NamedError;
+use crate::stack::with_overlay;
 
 /// Drive of the YCSB workloads if no scenario is given.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";

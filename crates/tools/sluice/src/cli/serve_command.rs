@@ -11,11 +11,9 @@ use super::output::{Output, is_standard};
 use super::progress::Progress;
 use super::{CliError, print, print_or_stderr};
 use crate::format::{bytes_binary, count};
-use crate::serve::{
-    Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, stores_data, to_json,
-};
-use crate::stack::StackError;
+use crate::serve::{Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, to_json};
 use crate::stack::named_target::NamedError;
+use crate::stack::{StackError, stores_data};
 
 /// Default interval between two lines of statistics on a terminal.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);

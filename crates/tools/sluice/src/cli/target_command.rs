@@ -21,7 +21,7 @@ use super::args::{
 };
 use super::{CliError, print, target_table};
 use crate::scenario::{DriveSpec, Scenario};
-use crate::serve::image;
+use crate::stack::image;
 use crate::stack::named_target::subsystem_config;
 
 /// Maximum number of polls of the drive for a command.

@@ -8,8 +8,7 @@ use driver::pci::PciError;
 use nvme::Status;
 
 use crate::scenario::ScenarioError;
-use crate::serve::ServeError;
-use crate::stack::StackError;
+use crate::stack::{PrepareError, StackError};
 
 /// Forms of a target, for error messages.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \
@@ -82,7 +81,7 @@ pub enum OpenError {
     Stack(Box<StackError>),
     /// The drive cannot be preconditioned.
     #[error(transparent)]
-    Prepare(Box<ServeError>),
+    Prepare(Box<PrepareError>),
     /// A thread cannot be started.
     #[error("drive {drive}: its thread cannot run: {source}")]
     Thread {
@@ -125,10 +124,10 @@ impl OpenError {
     }
 }
 
-impl From<ServeError> for OpenError {
-    fn from(error: ServeError) -> OpenError {
+impl From<PrepareError> for OpenError {
+    fn from(error: PrepareError) -> OpenError {
         match error {
-            ServeError::Stack(error) => error.into(),
+            PrepareError::Stack(error) => error.into(),
             error => OpenError::Prepare(Box::new(error)),
         }
     }

@@ -17,8 +17,7 @@ use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenError, OpenOptions};
 use crate::scenario::{DriveSpec, Precondition, Scenario, Target};
-use crate::serve::prepare_drive;
-use crate::stack::{AssembledDrive, HostHandles};
+use crate::stack::{AssembledDrive, HostHandles, prepare_drive};
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
 const TARGET_FEATURES: Features =

@@ -5,7 +5,7 @@ use std::io;
 use ::serve::nbd::{BindError, Endpoint, NbdError};
 use ::serve::share::{ListenError, ShareError};
 
-use crate::stack::StackError;
+use crate::stack::{PrepareError, StackError};
 
 /// Error of serving drives.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +97,17 @@ pub enum ServeError {
         /// Name of the thread.
         thread: &'static str,
     },
+}
+
+impl From<PrepareError> for ServeError {
+    fn from(error: PrepareError) -> ServeError {
+        match error {
+            PrepareError::Stack(error) => ServeError::Stack(error),
+            PrepareError::PreconditionMarker { source } => {
+                ServeError::PreconditionMarker { source }
+            }
+        }
+    }
 }
 
 impl ServeError {

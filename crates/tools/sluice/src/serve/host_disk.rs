@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::precondition_marker::image;
 use crate::format::bytes_binary;
 use crate::scenario::DriveSpec;
+use crate::stack::image;
 
 /// Free space below which writes to an image may fail. File systems keep a reserve, and images grow
 /// by pages at many offsets.

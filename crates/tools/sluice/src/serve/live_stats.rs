@@ -14,8 +14,8 @@ use workload::{IoCpuCosts, RunResult};
 use super::interval;
 use crate::format::{bytes_decimal, count, duration};
 use crate::scenario::{DriveSpec, Scenario};
-use crate::sim::{self, BlockLayerCounts, DriveOutcome, SimOutcome};
-use crate::stack::ShardCounts;
+use crate::sim::{self, DriveOutcome, SimOutcome};
+use crate::stack::{BlockLayerCounts, ShardCounts};
 
 /// Statistics of a served drive.
 #[derive(Clone, Debug)]

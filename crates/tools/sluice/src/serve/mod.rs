@@ -20,11 +20,10 @@ mod error;
 mod host_disk;
 pub mod interval;
 mod live_stats;
-mod precondition_marker;
+mod observed_device;
 mod service;
 mod sharing;
 mod signals;
-mod snapshot_cell;
 #[cfg(test)]
 mod tests;
 pub mod user;
@@ -38,19 +37,16 @@ use ::serve::nbd::Endpoint;
 use ::serve::share::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
-use clock::{Nanos, Parker, RealClock, VirtualRunner};
+use clock::{Nanos, Parker, RealClock};
 use direct::remote::ResourceName;
 use drive::Controller;
 
 pub use error::ServeError;
 pub use live_stats::{ActivityCounts, LiveStats, to_json};
-pub(crate) use precondition_marker::{PreconditionMarker, is_fresh};
-pub use precondition_marker::{image, stores_data, with_overlay};
 pub(crate) use signals::Signals;
-pub(crate) use snapshot_cell::{DriveSnapshot, DriveThreadState, SnapshotCell};
 
 use crate::scenario::{DriveSpec, Scenario};
-use crate::stack::{Stack, StackError, precondition};
+use crate::stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 use service::{Service, ServiceOptions, Threads};
 use sharing::Sharing;
 
@@ -104,6 +100,15 @@ pub enum Event<'a> {
     Stopping,
     /// A drive is no longer served, with its final statistics. Also sent if its shutdown failed.
     Stopped(&'a LiveStats),
+}
+
+impl<'a> From<PrepareEvent<'a>> for Event<'a> {
+    fn from(event: PrepareEvent<'a>) -> Event<'a> {
+        match event {
+            PrepareEvent::Preconditioning(name, part) => Event::Preconditioning(name, part),
+            PrepareEvent::ImageKept(name) => Event::ImageKept(name),
+        }
+    }
 }
 
 /// Returns the endpoints of drive `index` of a scenario.
@@ -283,7 +288,7 @@ fn prepare(
     plan: &DriveSpec,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Stack, Nanos), ServeError> {
-    let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
+    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
     Ok((with_block_layer(scenario, stack, now)?, now))
 }
 
@@ -318,10 +323,10 @@ fn prepare_shared(
         sharing.add(scenario, plan, &drive, false)?;
         return Ok((HostPlacement::OtherProcesses(Box::new(drive)), Nanos::ZERO));
     }
-    let (stack, now) = prepare_drive(scenario, index, plan, tell)?;
+    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
     match sharing.add(scenario, plan, &stack.drive, nbd)? {
         Some(part) => {
-            let stack = stack.confine_to_partition(part, Some(service::VECTOR))?;
+            let stack = stack.confine_to_partition(part, Some(HOST_VECTOR))?;
             Ok((HostPlacement::ThisProcess(Box::new(with_block_layer(scenario, stack, now)?)), now))
         }
         None => {
@@ -367,34 +372,6 @@ fn share(
         tell(Event::Administrated(&socket.path));
     }
     Ok(server)
-}
-
-/// Prepares a drive as [`prepare`] does, on the raw path.
-pub(crate) fn prepare_drive(
-    scenario: &Scenario,
-    index: usize,
-    plan: &DriveSpec,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> Result<(Stack, Nanos), ServeError> {
-    let name = &plan.config.name;
-    let fresh = precondition_marker::is_fresh(plan);
-    let stack = Stack::build(plan, Some(service::VECTOR))?;
-    if scenario.precondition == Default::default() {
-        return Ok((stack, Nanos::ZERO));
-    }
-    if !fresh {
-        tell(Event::ImageKept(name));
-        return Ok((stack, Nanos::ZERO));
-    }
-    tell(Event::Preconditioning(name, 0.0));
-    let mark = precondition_marker::PreconditionMarker::set(plan)
-        .map_err(|source| ServeError::PreconditionMarker { source })?;
-    let mut runner = VirtualRunner::new();
-    let seed = scenario.seed.wrapping_add(index as u64);
-    let mut progress = |part| tell(Event::Preconditioning(name, part));
-    let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
-    mark.remove().map_err(|source| ServeError::PreconditionMarker { source })?;
-    Ok((stack, runner.now()))
 }
 
 /// Waits until a signal arrives or a service ends by itself; reports statistics meanwhile.

@@ -13,16 +13,12 @@ use drive::Controller;
 use ftl::FtlStats;
 use media::MediaConfig;
 
-use super::snapshot_cell::{
-    DriveSnapshot, DriveThreadState, FtlSnapshot, ObservedDevice, SnapshotCell,
-};
+use super::observed_device::{FtlSnapshot, ObservedDevice};
 use super::{ActivityCounts, LiveStats, ServeError, host_disk};
 use crate::scenario::{DriveSpec, Target};
-use crate::sim::BlockLayerCounts;
-use crate::stack::{ShardCounts, Stack};
-
-/// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
-pub(super) const VECTOR: u16 = 1;
+use crate::stack::{
+    BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack,
+};
 
 /// Distribution of a drive's work over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

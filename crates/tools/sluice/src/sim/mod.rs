@@ -3,7 +3,6 @@
 //! [`simulate`] runs one scenario and returns a [`SimOutcome`]. [`to_json`] prints it in fio's
 //! format, and [`to_variant`] converts it for the report.
 
-mod block_layer;
 mod block_layer_trace;
 mod drive_run;
 mod error;
@@ -27,7 +26,6 @@ use block::{BlockDevice, Group};
 use clock::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
-pub use block_layer::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use error::SimError;
 pub use explanations::Explanation;
 pub use json::{SCHEMA, to_json, to_text};
@@ -39,8 +37,11 @@ pub use report_variant::to_variant;
 pub use time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 
 use crate::scenario::{JobTable, Scenario};
-use crate::serve::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
-use crate::stack::{RunObserver, Stack, StackDevice, co_simulate, precondition};
+pub use crate::stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
+use crate::stack::{
+    PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
+    precondition, stores_data, with_overlay,
+};
 use drive_run::{DriveRun, ftl_snapshot};
 use recording::Recording;
 use time_series::Sampler;

@@ -4,8 +4,7 @@ use clock::Nanos;
 use media::{MediaConfig, estimate_memory};
 
 use crate::scenario::{DriveSpec, Precondition, Scenario};
-use crate::serve::image;
-use crate::stack::Stack;
+use crate::stack::{Stack, image};
 
 /// Key of a drive's state: all inputs that it depends on.
 #[derive(Clone, Debug, PartialEq)]

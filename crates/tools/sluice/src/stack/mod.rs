@@ -5,14 +5,17 @@
 //! media.
 
 mod assembled;
-mod block_layer_device;
+mod block_layer;
 mod co_simulate;
 mod device;
 mod duplicate;
+mod live;
 pub mod named_target;
 mod partition_stack;
 mod per_core_devices;
 mod precondition;
+mod precondition_marker;
+mod prepare;
 mod shards;
 pub mod steady_state;
 
@@ -30,10 +33,15 @@ use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use ring::Port;
 
 pub use assembled::{AssembledDrive, HostHandles};
-pub use block_layer_device::BlockLayerDevice;
+pub use block_layer::{
+    BlockLayerCounts, BlockLayerDevice, CoreCounts, DispatchCounts, StagingCounts,
+};
 pub use co_simulate::{RunObserver, co_simulate};
 pub use device::StackDevice;
+pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell};
 pub use precondition::precondition;
+pub use precondition_marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
+pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
 pub use shards::{ShardCounts, Shards};
 
 use crate::scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};

@@ -15,8 +15,8 @@ use lightnvm::vector::{MemoryError, VectorQueue};
 use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
 
+use super::image;
 use crate::scenario::{DriveSpec, NamedTarget, ScenarioError};
-use crate::serve::image;
 
 /// Entries of the media manager's queue pair.
 const DEPTH: u16 = 256;

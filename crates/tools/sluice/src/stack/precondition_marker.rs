@@ -59,7 +59,7 @@ pub fn with_overlay(plan: &DriveSpec) -> DriveSpec {
 
 /// Returns whether the drive has no data to preserve. Must be called before the drive is powered
 /// on, which creates its image.
-pub(crate) fn is_fresh(plan: &DriveSpec) -> bool {
+pub fn is_fresh(plan: &DriveSpec) -> bool {
     let is_empty = |image: &Path| image.metadata().is_ok_and(|file| file.len() == 0);
     image(plan)
         .is_none_or(|image| !image.exists() || is_empty(image) || marker_path(image).exists())
@@ -67,7 +67,7 @@ pub(crate) fn is_fresh(plan: &DriveSpec) -> bool {
 
 /// Marker of a drive that is being preconditioned.
 #[derive(Debug)]
-pub(crate) struct PreconditionMarker {
+pub struct PreconditionMarker {
     path: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ impl PreconditionMarker {
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(crate) fn set(plan: &DriveSpec) -> io::Result<PreconditionMarker> {
+    pub fn set(plan: &DriveSpec) -> io::Result<PreconditionMarker> {
         let path = image(plan).map(marker_path);
         if let Some(path) = &path {
             std::fs::write(path, "This image was being preconditioned, and is not finished.\n")?;
@@ -88,7 +88,7 @@ impl PreconditionMarker {
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(crate) fn remove(self) -> io::Result<()> {
+    pub fn remove(self) -> io::Result<()> {
         self.path.map_or(Ok(()), std::fs::remove_file)
     }
 }

@@ -1,5 +1,5 @@
-//! [`SnapshotCell`]: lets one thread read state that another owns, on request (ARCHITECTURE.md,
-//! R4).
+//! Drives in real time: [`DriveThreadState`] is a drive on the thread that owns it, and a
+//! [`SnapshotCell`] lets another thread read its state on request (ARCHITECTURE.md, R4).
 //!
 //! A reader sets a request flag and waits. The owner checks the flag once per poll, and stores a
 //! copy if it is set. The owner's path has no lock and no shared counter.
@@ -8,14 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::serve::share::OwnerCalls;
-use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, RealClock, Waker};
 use drive::{CommandTimes, Controller, DriveStats, LatenessRecord};
-use ftl::FtlStats;
-use ring::AddressSpace;
-
-use crate::stack::{ShardCounts, StackDevice};
+use serve::share::OwnerCalls;
 
 /// Maximum time for the owner to answer; then the reader uses the previous answer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -24,19 +19,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A copy of state that another thread owns, made on request.
 #[derive(Debug)]
-pub(crate) struct SnapshotCell<T> {
+pub struct SnapshotCell<T> {
     requested: AtomicBool,
     latest: Mutex<Option<T>>,
 }
 
 impl<T: Clone> SnapshotCell<T> {
-    pub(crate) fn new() -> Arc<SnapshotCell<T>> {
+    /// Returns a cell without a copy.
+    pub fn new() -> Arc<SnapshotCell<T>> {
         Arc::new(SnapshotCell { requested: AtomicBool::new(false), latest: Mutex::new(None) })
     }
 
     /// Publishes the result of `copy` if a reader has requested it. Called by the owner.
     #[inline]
-    fn publish_if_requested(&self, copy: impl FnOnce() -> T) {
+    pub fn publish_if_requested(&self, copy: impl FnOnce() -> T) {
         if self.requested.load(Ordering::Relaxed) {
             self.publish(copy());
         }
@@ -50,7 +46,7 @@ impl<T: Clone> SnapshotCell<T> {
 
     /// Requests a copy: wakes the owner through `waker` and waits for up to [`SNAPSHOT_TIMEOUT`].
     /// Returns `None` if the owner has never answered.
-    pub(crate) fn request(&self, waker: &Waker) -> Option<T> {
+    pub fn request(&self, waker: &Waker) -> Option<T> {
         self.requested.store(true, Ordering::Release);
         waker.wake();
         let mut left = SNAPSHOT_TIMEOUT;
@@ -64,21 +60,22 @@ impl<T: Clone> SnapshotCell<T> {
 
 /// Snapshot of a drive.
 #[derive(Clone, Debug)]
-pub(crate) struct DriveSnapshot {
+pub struct DriveSnapshot {
     /// Counters of the drive.
-    pub(crate) stats: DriveStats,
+    pub stats: DriveStats,
     /// Lateness of its completions.
-    pub(super) late: LatenessRecord,
+    pub late: LatenessRecord,
     /// Latencies of its commands, if it is shared.
-    pub(super) times: Option<CommandTimes>,
+    pub times: Option<CommandTimes>,
     /// Number of in-flight I/O commands.
-    pub(super) outstanding: usize,
+    pub outstanding: usize,
     /// Number of attached hosts.
-    pub(super) hosts: usize,
+    pub hosts: usize,
 }
 
 impl DriveSnapshot {
-    pub(super) fn new(drive: &Controller) -> DriveSnapshot {
+    /// Returns the current state of a drive.
+    pub fn new(drive: &Controller) -> DriveSnapshot {
         DriveSnapshot {
             stats: drive.stats(),
             late: drive.lateness().clone(),
@@ -91,8 +88,9 @@ impl DriveSnapshot {
 
 /// A drive in real time that publishes snapshots.
 #[derive(Debug)]
-pub(crate) struct DriveThreadState {
-    pub(crate) drive: Controller,
+pub struct DriveThreadState {
+    /// The drive.
+    pub drive: Controller,
     clock: RealClock,
     cell: Arc<SnapshotCell<DriveSnapshot>>,
     owner_calls: OwnerCallsGuard,
@@ -109,7 +107,8 @@ impl Drop for OwnerCallsGuard {
 }
 
 impl DriveThreadState {
-    pub(crate) fn new(
+    /// Returns the state of a drive in the time of `clock`, which publishes snapshots in `cell`.
+    pub fn new(
         drive: Controller,
         clock: RealClock,
         cell: Arc<SnapshotCell<DriveSnapshot>>,
@@ -117,8 +116,13 @@ impl DriveThreadState {
         DriveThreadState { drive, clock, cell, owner_calls: OwnerCallsGuard(OwnerCalls::new()) }
     }
 
+    /// Returns the current time of the drive.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
     /// Returns the queue of calls from other threads.
-    pub(super) fn owner_calls(&self) -> Arc<OwnerCalls> {
+    pub fn owner_calls(&self) -> Arc<OwnerCalls> {
         self.owner_calls.0.clone()
     }
 }
@@ -138,80 +142,5 @@ impl Component for DriveThreadState {
     #[inline]
     fn deadline(&self) -> Nanos {
         self.drive.deadline()
-    }
-}
-
-/// Snapshot of an FTL.
-#[derive(Clone, Debug)]
-pub(super) struct FtlSnapshot {
-    /// Counters of all shards, summed.
-    pub(super) stats: FtlStats,
-    pub(super) free_lines: f64,
-    /// Empty without shards.
-    pub(super) shards: Vec<ShardCounts>,
-}
-
-/// A device that publishes snapshots of its FTL, if that is in the host.
-#[derive(Debug)]
-pub(super) struct ObservedDevice {
-    pub(super) device: StackDevice,
-    cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
-}
-
-impl ObservedDevice {
-    pub(super) fn new(
-        device: StackDevice,
-        cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
-    ) -> ObservedDevice {
-        ObservedDevice { device, cell }
-    }
-
-    /// Makes an FTL in the host write a checkpoint on its drive.
-    pub(super) fn checkpoint(&mut self, live: &mut DriveThreadState) {
-        let now = live.clock.now();
-        self.device.checkpoint(now, &mut live.drive);
-    }
-
-    pub(super) fn snapshot(&self) -> Option<FtlSnapshot> {
-        let (stats, free_lines) = self.device.ftl_snapshot()?;
-        Some(FtlSnapshot { stats, free_lines, shards: self.device.shard_counts() })
-    }
-}
-
-impl Component for ObservedDevice {
-    #[inline]
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.cell.publish_if_requested(|| self.snapshot());
-        self.device.poll(now)
-    }
-
-    #[inline]
-    fn deadline(&self) -> Nanos {
-        self.device.deadline()
-    }
-}
-
-impl BlockDevice for ObservedDevice {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        self.device.limits()
-    }
-
-    #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        self.device.submit(now, request)
-    }
-
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        self.device.reap()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
     }
 }

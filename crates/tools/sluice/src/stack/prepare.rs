@@ -1,0 +1,79 @@
+//! [`prepare_drive`]: powers a drive of a scenario on for real time, and preconditions it if it is new.
+
+use std::io;
+
+use clock::{Nanos, VirtualRunner};
+
+use super::precondition_marker::{PreconditionMarker, is_fresh};
+use super::{Stack, StackError, precondition};
+use crate::scenario::{DriveSpec, Scenario};
+
+/// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
+pub const HOST_VECTOR: u16 = 1;
+
+/// An event while a drive is prepared. Each has the name of the drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PrepareEvent<'a> {
+    /// The drive is being preconditioned; progress from 0 to 1.
+    Preconditioning(&'a str, f64),
+    /// The drive has an image already and keeps its contents.
+    ImageKept(&'a str),
+}
+
+/// Error of [`prepare_drive`].
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The stack could not be built or preconditioned.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The marker of an incomplete image could not be written or removed.
+    #[error("noting that an image is being preconditioned: {source}")]
+    PreconditionMarker {
+        /// Cause of the error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl PrepareError {
+    /// Returns whether the error is a usage error: the user's request is invalid.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            PrepareError::Stack(e) => e.is_usage(),
+            PrepareError::PreconditionMarker { .. } => false,
+        }
+    }
+}
+
+/// Builds the stack of drive `index` of a scenario on the raw path, with interrupts on
+/// [`HOST_VECTOR`]. A drive without data is preconditioned without advancing real time. Returns the
+/// drive's current time.
+///
+/// # Errors
+/// [`PrepareError`].
+pub fn prepare_drive(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DriveSpec,
+    tell: &mut dyn FnMut(PrepareEvent<'_>),
+) -> Result<(Stack, Nanos), PrepareError> {
+    let name = &plan.config.name;
+    let fresh = is_fresh(plan);
+    let stack = Stack::build(plan, Some(HOST_VECTOR))?;
+    if scenario.precondition == Default::default() {
+        return Ok((stack, Nanos::ZERO));
+    }
+    if !fresh {
+        tell(PrepareEvent::ImageKept(name));
+        return Ok((stack, Nanos::ZERO));
+    }
+    tell(PrepareEvent::Preconditioning(name, 0.0));
+    let mark = PreconditionMarker::set(plan)
+        .map_err(|source| PrepareError::PreconditionMarker { source })?;
+    let mut runner = VirtualRunner::new();
+    let seed = scenario.seed.wrapping_add(index as u64);
+    let mut progress = |part| tell(PrepareEvent::Preconditioning(name, part));
+    let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
+    mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
+    Ok((stack, runner.now()))
+}
