@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::args::{AdminArgs, AdminCommand, AllowArgs};
 use super::{CliError, print};
 use crate::format::{bytes_binary, count};
-use crate::serve::user::subject;
+use crate::scenario::user::subject;
 
 /// Error of connecting to a socket of another type.
 const EPROTOTYPE: i32 = rustix::io::Errno::PROTOTYPE.raw_os_error();

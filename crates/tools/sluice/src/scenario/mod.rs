@@ -27,6 +27,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 pub mod units;
+pub mod user;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use direct::remote::{Grant, Principal, ResourceName};
 use super::error::ProblemKind;
 use super::section::{Result, Section, Value};
 use super::source::SourceSpan;
-use crate::serve::user::subject;
+use super::user::{self, subject};
 
 /// Location of a partition on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ fn span(s: &mut Section<'_>, place: &SourceSpan) -> Result<ShareSpan> {
 fn rule(mut s: Section<'_>) -> Result<(Principal, Grant)> {
     let user = match s.get("user") {
         Some(value) => subject(value.string()?).map_err(|allowed| value.refuse(allowed))?,
-        None => return Err(s.missing("user", crate::serve::user::ALLOWED)),
+        None => return Err(s.missing("user", user::ALLOWED)),
     };
     let mut grant = Grant::with_queues(Grant::QUEUES_DEFAULT);
     s.set("queues", &mut grant.queues, |v| match v.u16_from(1)? {

@@ -26,7 +26,6 @@ mod sharing;
 mod signals;
 #[cfg(test)]
 mod tests;
-pub mod user;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
