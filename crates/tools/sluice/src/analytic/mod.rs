@@ -18,6 +18,8 @@
 //! for `sluice drive show`.
 
 pub mod greedy;
+#[cfg(test)]
+mod preset_tests;
 mod settings;
 pub mod steady_state;
 pub mod summary;
