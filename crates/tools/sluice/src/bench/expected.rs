@@ -5,8 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::sink::{bound_text, number};
-use super::{Measurement, Verdict};
-use crate::cli::CliError;
+use super::{BenchError, Measurement, Verdict};
 
 /// Rows that may miss their bound.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -45,31 +44,31 @@ impl ExpectedMisses {
     ///
     /// # Errors
     /// None in a build whose tests pass: the list is compiled in.
-    pub fn built_in() -> Result<ExpectedMisses, CliError> {
+    pub fn built_in() -> Result<ExpectedMisses, BenchError> {
         ExpectedMisses::parse(include_str!("expected.toml"))
     }
 
     /// The list in a file, or else [the one that comes with Sluice](ExpectedMisses::built_in).
     ///
     /// # Errors
-    /// [`CliError::Usage`] where the file cannot be read or is no list.
-    pub fn load(path: Option<&Path>) -> Result<ExpectedMisses, CliError> {
+    /// [`BenchError::Usage`] where the file cannot be read or is no list.
+    pub fn load(path: Option<&Path>) -> Result<ExpectedMisses, BenchError> {
         let Some(path) = path else { return ExpectedMisses::built_in() };
         let text = std::fs::read_to_string(path)
-            .map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))?;
+            .map_err(|e| BenchError::Usage(format!("{}: {e}", path.display())))?;
         ExpectedMisses::parse(&text)
     }
 
     /// A list in TOML.
     ///
     /// # Errors
-    /// [`CliError::Usage`] where the text is not TOML, has other keys, or an entry has no reason.
-    pub fn parse(text: &str) -> Result<ExpectedMisses, CliError> {
+    /// [`BenchError::Usage`] where the text is not TOML, has other keys, or an entry has no reason.
+    pub fn parse(text: &str) -> Result<ExpectedMisses, BenchError> {
         let list: ExpectedMisses =
-            toml::from_str(text).map_err(|e| CliError::Usage(format!("expected misses: {e}")))?;
+            toml::from_str(text).map_err(|e| BenchError::Usage(format!("expected misses: {e}")))?;
         match list.misses.iter().find(|miss| miss.reason.trim().is_empty()) {
             Some(miss) => {
-                Err(CliError::Usage(format!("expected misses: {}: no reason", miss.case)))
+                Err(BenchError::Usage(format!("expected misses: {}: no reason", miss.case)))
             }
             None => Ok(list),
         }
@@ -78,8 +77,8 @@ impl ExpectedMisses {
     /// Compares the verdicts of a run with the list, and says on standard error what of the list the run does not need.
     ///
     /// # Errors
-    /// [`CliError::Bounds`] with every row outside of its bound that the list does not have.
-    pub fn judge(&self, judged: &[Measurement]) -> Result<(), CliError> {
+    /// [`BenchError::OutOfBounds`] with every row outside of its bound that the list does not have.
+    pub fn judge(&self, judged: &[Measurement]) -> Result<(), BenchError> {
         let failed = |row: &&Measurement| row.verdict() == Some(Verdict::Fail);
         for miss in &self.misses {
             let rows = || judged.iter().filter(|row| miss.covers(row));
@@ -100,7 +99,7 @@ impl ExpectedMisses {
         if missed.is_empty() {
             return Ok(());
         }
-        Err(CliError::Bounds(format!(
+        Err(BenchError::OutOfBounds(format!(
             "{} outside of the bound, and not an expected miss:\n{}",
             if missed.len() == 1 {
                 "a result is".into()
@@ -147,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_that_nobody_expects_is_a_failure_with_a_code_of_its_own() {
+    fn a_miss_that_nobody_expects_is_a_failure_of_its_own() {
         let none = ExpectedMisses::default();
         none.judge(&[row("a", 1.0)]).unwrap();
         let error = none.judge(&[row("a", 1.0), row("b", 1.5), row("c", 2.0)]).unwrap_err();
-        assert_eq!(error.exit_code(), 3);
-        let said = error.render();
+        assert!(matches!(error, BenchError::OutOfBounds(_)));
+        let said = error.to_string();
         assert!(said.contains("2 results are outside"), "{said}");
         assert!(said.contains("  ring, b, m: 1.5") && said.contains("at most 1.0"), "{said}");
         assert!(!said.contains("ring, a"), "{said}");

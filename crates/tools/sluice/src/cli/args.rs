@@ -10,11 +10,14 @@ use driver::pci::{PciAddress, PciDriver};
 use lightnvm::subsystem::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
-use super::bench_part::BENCH_EXIT_CODES;
-pub use super::bench_part::{
-    BenchGroup, BenchPart, BoundArgs, CostSource, DirectPart, ExecPart, LightnvmPart,
-};
+use super::bench_command::named_value;
+use crate::bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 use crate::multicore::Machine;
+
+/// The end of the help of commands that measure.
+const BENCH_EXIT_CODES: &str = "Exit codes: 0 when every result is within its bound or an expected miss, 3 when one is not, \
+1 when something could not be measured, 2 when the request was wrong. An expected miss that is within its bound is told on \
+standard error.";
 
 /// `sluice device …`.
 #[derive(Debug, Subcommand)]
@@ -398,11 +401,21 @@ pub struct CalibrateArgs {
     pub quick: bool,
 }
 
+/// Which results may be outside of their bounds.
+#[derive(Clone, Debug, Args)]
+pub struct BoundArgs {
+    /// Results that are known to be outside of their bound (TOML: `[[miss]]` with `bench`, `case`, `metric`, `reason`), in
+    /// place of the list that comes with Sluice.
+    #[arg(long, value_name = "FILE")]
+    pub expected: Option<PathBuf>,
+}
+
 /// `sluice bench`: measure Sluice.
 #[derive(Debug, Args)]
 #[command(after_help = BENCH_EXIT_CODES)]
 pub struct BenchArgs {
     /// Group of benchmarks to run.
+    #[arg(value_parser = named_value::<BenchGroup>())]
     pub group: BenchGroup,
     /// Group `block`: run the block layer on this modeled machine in virtual time, instead of on
     /// this machine.
@@ -410,7 +423,8 @@ pub struct BenchArgs {
     pub machine: Option<Machine>,
     /// Source of the modeled machine's costs: published values, or values measured on this machine
     /// where possible.
-    #[arg(long, value_enum, default_value_t, requires = "machine")]
+    #[arg(long, value_parser = named_value::<CostSource>(), default_value = CostSource::Given.name(),
+        requires = "machine")]
     pub costs: CostSource,
     /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this
     /// device (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or any other target with queues).
@@ -422,7 +436,7 @@ pub struct BenchArgs {
     #[arg(long, requires = "device")]
     pub destroy: bool,
     /// Groups `lightnvm`, `direct` and `exec`: run only these parts.
-    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    #[arg(long, value_parser = named_value::<BenchPart>(), value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// Which results may be outside of their bounds.
     #[command(flatten)]

@@ -94,5 +94,6 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
         let given = scenario.as_ref().map(|s| with_overlay(&s.drives[0]));
         puts::run(given.as_ref(), config, effort, &mut sink)?;
     }
-    expected.judge(&sink.finish()?)
+    expected.judge(&sink.finish()?)?;
+    Ok(())
 }

@@ -5,7 +5,8 @@
 
 pub mod admin_command;
 pub mod args;
-mod bench_part;
+pub mod bench_command;
+pub mod calibrate_command;
 pub mod device_command;
 mod device_table;
 pub mod drive_command;
@@ -100,8 +101,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Device(args) => device_command::run(&args),
         Command::Drive(args) => drive_command::run(&args),
         Command::Target(args) => target_command::run(&args),
-        Command::Calibrate(args) => crate::calibrate::run(&args),
-        Command::Bench(args) => crate::bench::run(&args),
+        Command::Calibrate(args) => calibrate_command::run(&args),
+        Command::Bench(args) => bench_command::run(&args),
         Command::Plot(args) => plot_command::run(&args),
         Command::Kv(args) => kv_command::run(&args),
         Command::Volume(args) => volume_command::run(&args),
@@ -120,8 +121,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes to standard output and escapes control characters of names and titles. A closed pipe (`|
-/// head`) is not an error.
+/// Loads a scenario, and warns of former spellings in it.
+///
+/// # Errors
+/// [`ScenarioError`].
 pub(crate) fn load_scenario(file: &Path) -> Result<Scenario, ScenarioError> {
     let scenario = Scenario::load(file)?;
     for found in &scenario.former_spellings {
@@ -134,6 +137,8 @@ pub(crate) fn warn_former_option(old: &str, new: &str) {
     eprintln!("warning: `{old}` is now `{new}`; the former option is accepted for one release");
 }
 
+/// Writes to standard output and escapes control characters of names and titles. A closed pipe (`|
+/// head`) is not an error.
 ///
 /// # Errors
 /// Any other error of the output.

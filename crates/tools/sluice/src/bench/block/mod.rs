@@ -12,6 +12,7 @@
 pub mod cost;
 pub mod latency;
 pub mod load;
+pub mod modeled_machine;
 pub mod scale;
 pub mod variants;
 

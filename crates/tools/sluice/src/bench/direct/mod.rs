@@ -17,8 +17,7 @@ pub mod polling;
 pub mod processes;
 pub mod service;
 
-use super::{BenchError, BenchFn, RunLength, Sink};
-use crate::cli::args::DirectPart;
+use super::{BenchError, BenchFn, DirectPart, RunLength, Sink};
 
 pub(super) const BENCH: &str = "direct";
 
@@ -31,18 +30,10 @@ const PARTS: &[(DirectPart, BenchFn)] = &[
     (DirectPart::Service, service::run),
 ];
 
-/// Measures the group.
-///
-/// # Errors
-/// When the system refuses memory or threads, a request fails, or the output fails.
-pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    run_parts(&[], effort, sink)
-}
-
 /// Measures these parts of the group, or all of them if the list is empty.
 ///
 /// # Errors
-/// As for [`run`].
+/// When the system refuses memory or threads, a request fails, or the output fails.
 pub fn run_parts(
     parts: &[DirectPart],
     effort: RunLength,

@@ -24,8 +24,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use super::{BenchError, BenchFn, RunLength, Sink};
-use crate::cli::args::ExecPart;
+use super::{BenchError, BenchFn, ExecPart, RunLength, Sink};
 
 const BENCH: &str = "exec";
 
@@ -39,20 +38,12 @@ const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Rocksdb, rocksdb::run),
 ];
 
-/// Measures the group. This process executes `unshare`, which executes this program again with the
+/// Measures these parts of the group, or all of them if the list is empty. This process executes `unshare`, which executes this program again with the
 /// same arguments; the function is therefore for the command line only.
 ///
 /// # Errors
 /// If programs are not installed, if the user may not mount, if a measurement fails, or if the
 /// output fails.
-pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    run_parts(&[], effort, sink)
-}
-
-/// Measures these parts of the group, or all of them if the list is empty.
-///
-/// # Errors
-/// As for [`run`].
 pub fn run_parts(
     parts: &[ExecPart],
     effort: RunLength,

@@ -36,8 +36,7 @@ pub mod steady_state;
 pub mod vector_io;
 pub mod work;
 
-use super::{BenchError, BenchFn, RunLength, Sink};
-use crate::cli::args::LightnvmPart;
+use super::{BenchError, BenchFn, LightnvmPart, RunLength, Sink};
 
 pub(super) const BENCH: &str = "lightnvm";
 
@@ -60,18 +59,10 @@ const PARTS: &[(LightnvmPart, BenchFn)] = &[
     (LightnvmPart::Work, work::run),
 ];
 
-/// Measures the group.
-///
-/// # Errors
-/// When the system refuses memory or threads, a request fails, or the output fails.
-pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    run_parts(&[], effort, sink)
-}
-
 /// Measures these parts of the group, or all of them if the list is empty.
 ///
 /// # Errors
-/// As for [`run`].
+/// When the system refuses memory or threads, a request fails, or the output fails.
 pub fn run_parts(
     parts: &[LightnvmPart],
     effort: RunLength,

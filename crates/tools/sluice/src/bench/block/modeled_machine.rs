@@ -7,8 +7,7 @@
 
 use clock::{AllowedCpus, Nanos};
 
-use super::{BenchError, Measurement, RunLength, Sink};
-use crate::cli::args::CostSource;
+use super::super::{BenchError, CostSource, Measurement, RunLength, Sink};
 use crate::multicore::{
     Cost, CostModel, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model, Origin,
     SnoopPolicy,

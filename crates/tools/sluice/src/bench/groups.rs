@@ -1,0 +1,253 @@
+//! The groups of benchmarks and their parts, with the names that requests use.
+
+/// A value of an argument, with a name and a description.
+pub trait NamedValue: Copy + 'static {
+    /// All values, in the order of help texts.
+    const ALL: &'static [Self];
+
+    /// Returns the name.
+    fn name(self) -> &'static str;
+
+    /// Returns a sentence that describes the value.
+    fn about(self) -> &'static str;
+
+    /// Returns the value with a name.
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|value| value.name() == name)
+    }
+}
+
+/// Defines an enum of named values. The doc comment of a value is its description.
+macro_rules! named_values {
+    ($(#[$meta:meta])* $enum:ident { $($(#[doc = $doc:literal])+ $value:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $enum {
+            $($(#[doc = $doc])+ $value,)+
+        }
+
+        impl NamedValue for $enum {
+            const ALL: &'static [$enum] = &[$($enum::$value),+];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $($enum::$value => $name,)+
+                }
+            }
+
+            fn about(self) -> &'static str {
+                match self {
+                    $($enum::$value => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+named_values! {
+    /// A group of benchmarks.
+    BenchGroup {
+        /// Simulated I/Os per second of wall time.
+        Sim = "sim",
+        /// Real-time IOPS that an emulated drive sustains, and their lateness.
+        Live = "live",
+        /// Nanoseconds per command through a queue pair.
+        Ring = "ring",
+        /// Real-time IOPS and CPU time per I/O of a real file through io_uring, compared with fio.
+        Uring = "uring",
+        /// Completion strategies for threads that wait: I/Os per second, handlers, context switches.
+        Hiops = "hiops",
+        /// Nanoseconds per request through the block layer, and its scaling over cores.
+        Block = "block",
+        /// User-level I/O (NVMeDirect): queues, handles and policies, compared with fio if it is
+        /// installed.
+        Direct = "direct",
+        /// Evaluation of the LightNVM paper: an open-channel drive and pblk in virtual time, and the
+        /// cost and throughput of the host's FTL in real time.
+        Lightnvm = "lightnvm",
+        /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
+        /// Redis, SQLite, RocksDB.
+        Exec = "exec",
+    }
+}
+
+named_values! {
+    /// A part of the group `lightnvm`.
+    LightnvmPart {
+        /// Limits of the drive, and of pblk on it, without other load (virtual time).
+        Drive = "drive",
+        /// Reads concurrent with writes, by active parallel units (virtual time).
+        Mixed = "mixed",
+        /// Reads concurrent with writes on separate parallel units (virtual time).
+        Predictable = "predictable",
+        /// Write amplification and stalls of a nearly full device (virtual time).
+        Steady = "steady",
+        /// Reads of a recovery, by the drive's size (virtual time).
+        Recovery = "recovery",
+        /// Data loss on failing media (virtual time).
+        Errors = "errors",
+        /// Change of the number of active parallel units within a run (virtual time).
+        Active = "active",
+        /// Step response of both kinds of rate limiter (virtual time).
+        Limiter = "limiter",
+        /// Overhead of pblk per request (real time).
+        Overhead = "overhead",
+        /// One and two threads on one sharded device (real time).
+        Shards = "shards",
+        /// 4 KB random overwrites with garbage collection, in the drive and on the host (real time).
+        Work = "work",
+    }
+}
+
+named_values! {
+    /// A part of the group `direct`.
+    DirectPart {
+        /// Nanoseconds per command through queue, handle and policies (real time).
+        Null = "null",
+        /// A file of the host, compared with fio's io_uring engine (real time).
+        File = "file",
+        /// Polling periods: achieved IOPS and CPU time (real time).
+        Polling = "polling",
+        /// A drive in another process (real time).
+        Processes = "processes",
+        /// Priorities and rates: distribution of service over requests (virtual time).
+        Service = "service",
+    }
+}
+
+named_values! {
+    /// A part of the group `exec`.
+    ExecPart {
+        /// Redis with an append-only file, YCSB's workload A (real time).
+        Redis = "redis",
+        /// SQLite with one transaction per insert (real time).
+        Sqlite = "sqlite",
+        /// RocksDB's db_bench: fill, and reads during writes (real time).
+        Rocksdb = "rocksdb",
+    }
+}
+
+named_values! {
+    /// Source of a modeled machine's costs.
+    CostSource {
+        /// Published values of one machine; the results are the same on every machine.
+        Given = "given",
+        /// CPU time per request and cache-line transfers between two cores are measured on this
+        /// machine; the other values are published ones.
+        Measured = "measured",
+    }
+}
+
+/// A part of a group. Names are unique over all groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BenchPart {
+    /// A part of the group `lightnvm`.
+    Lightnvm(LightnvmPart),
+    /// A part of the group `direct`.
+    Direct(DirectPart),
+    /// A part of the group `exec`.
+    Exec(ExecPart),
+}
+
+impl BenchPart {
+    /// Returns the group of the part.
+    pub fn group(self) -> BenchGroup {
+        match self {
+            BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
+            BenchPart::Direct(_) => BenchGroup::Direct,
+            BenchPart::Exec(_) => BenchGroup::Exec,
+        }
+    }
+
+    /// Returns the part of the group `lightnvm`, if it is one.
+    pub fn lightnvm(self) -> Option<LightnvmPart> {
+        match self {
+            BenchPart::Lightnvm(part) => Some(part),
+            BenchPart::Direct(_) | BenchPart::Exec(_) => None,
+        }
+    }
+
+    /// Returns the part of the group `direct`, if it is one.
+    pub fn direct(self) -> Option<DirectPart> {
+        match self {
+            BenchPart::Direct(part) => Some(part),
+            BenchPart::Lightnvm(_) | BenchPart::Exec(_) => None,
+        }
+    }
+
+    /// Returns the part of the group `exec`, if it is one.
+    pub fn exec(self) -> Option<ExecPart> {
+        match self {
+            BenchPart::Exec(part) => Some(part),
+            BenchPart::Lightnvm(_) | BenchPart::Direct(_) => None,
+        }
+    }
+}
+
+impl NamedValue for BenchPart {
+    const ALL: &'static [BenchPart] = &[
+        BenchPart::Lightnvm(LightnvmPart::Drive),
+        BenchPart::Lightnvm(LightnvmPart::Mixed),
+        BenchPart::Lightnvm(LightnvmPart::Predictable),
+        BenchPart::Lightnvm(LightnvmPart::Steady),
+        BenchPart::Lightnvm(LightnvmPart::Recovery),
+        BenchPart::Lightnvm(LightnvmPart::Errors),
+        BenchPart::Lightnvm(LightnvmPart::Active),
+        BenchPart::Lightnvm(LightnvmPart::Limiter),
+        BenchPart::Lightnvm(LightnvmPart::Overhead),
+        BenchPart::Lightnvm(LightnvmPart::Shards),
+        BenchPart::Lightnvm(LightnvmPart::Work),
+        BenchPart::Direct(DirectPart::Null),
+        BenchPart::Direct(DirectPart::File),
+        BenchPart::Direct(DirectPart::Polling),
+        BenchPart::Direct(DirectPart::Processes),
+        BenchPart::Direct(DirectPart::Service),
+        BenchPart::Exec(ExecPart::Redis),
+        BenchPart::Exec(ExecPart::Sqlite),
+        BenchPart::Exec(ExecPart::Rocksdb),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            BenchPart::Lightnvm(part) => part.name(),
+            BenchPart::Direct(part) => part.name(),
+            BenchPart::Exec(part) => part.name(),
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            BenchPart::Lightnvm(part) => part.about(),
+            BenchPart::Direct(part) => part.about(),
+            BenchPart::Exec(part) => part.about(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_name_of_its_own_and_is_in_the_list() {
+        let parts = BenchPart::ALL;
+        let own = LightnvmPart::ALL.len() + DirectPart::ALL.len() + ExecPart::ALL.len();
+        assert_eq!(parts.len(), own);
+        for (i, part) in parts.iter().enumerate() {
+            let name = part.name();
+            let again = BenchPart::from_name(name).unwrap();
+            assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
+            let of = [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some()];
+            assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_one_line() {
+        assert_eq!(
+            CostSource::Measured.about(),
+            "CPU time per request and cache-line transfers between two cores are measured on this \
+             machine; the other values are published ones."
+        );
+    }
+}

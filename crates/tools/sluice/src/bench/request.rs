@@ -1,0 +1,116 @@
+//! [`BenchRequest`]: the benchmarks to run, as `sluice bench` asks for them.
+
+use super::groups::{BenchGroup, BenchPart, CostSource, LightnvmPart, NamedValue};
+use super::{BenchError, BenchFn, RunLength, Sink};
+use super::{block, device, direct, exec, hiops, lightnvm, real_time, ring, sim, uring};
+use crate::multicore::Machine;
+
+/// Benchmarks to run.
+#[derive(Clone, Debug)]
+pub struct BenchRequest {
+    /// The group.
+    pub group: BenchGroup,
+    /// Parts of the group; all if empty.
+    pub parts: Vec<BenchPart>,
+    /// Machine to model, for the group `block`.
+    pub machine: Option<Machine>,
+    /// Source of the costs of that machine.
+    pub costs: CostSource,
+    /// Device of this machine to measure, instead of emulated ones.
+    pub device: Option<String>,
+    /// Whether the data on the device may be overwritten.
+    pub may_overwrite: bool,
+    /// Length of each measurement.
+    pub length: RunLength,
+}
+
+/// Measures a device of this machine.
+type DeviceBenchFn = fn(&str, RunLength, &mut Sink<'_>) -> Result<(), BenchError>;
+
+impl BenchRequest {
+    /// Checks that the parts and the device fit the group.
+    ///
+    /// # Errors
+    /// [`BenchError::Usage`].
+    pub fn check(&self) -> Result<(), BenchError> {
+        let asked = self.group.name();
+        if self.machine.is_some() && self.group != BenchGroup::Block {
+            return Err(BenchError::Usage(format!(
+                "--machine is for the group `block`, not `{asked}`"
+            )));
+        }
+        if let Some(part) = self.parts.iter().find(|part| part.group() != self.group) {
+            let (part, of) = (part.name(), part.group().name());
+            return Err(BenchError::Usage(format!(
+                "--part {part} is a part of the group `{of}`, not of `{asked}`"
+            )));
+        }
+        let Some(device) = &self.device else { return Ok(()) };
+        if self.device_bench().is_none() {
+            return Err(BenchError::Usage(format!(
+                "--device is for the groups `block` and `hiops`, and for `lightnvm` with `--part \
+                 overhead`, not for `{asked}`{}",
+                if self.parts.is_empty() { "" } else { " with these parts" }
+            )));
+        }
+        if self.group == BenchGroup::Lightnvm && !self.may_overwrite {
+            return Err(BenchError::Usage(format!(
+                "pblk writes to {device}, and what is there is lost: --destroy says that it may be"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Runs the benchmarks.
+    ///
+    /// # Errors
+    /// As [`check`](BenchRequest::check), and when something cannot be measured.
+    pub fn run(&self, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+        self.check()?;
+        if let Some(machine) = self.machine {
+            return block::modeled_machine::run(machine, self.costs, self.length, sink);
+        }
+        if let (Some(device), Some(measure)) = (&self.device, self.device_bench()) {
+            return measure(device, self.length, sink);
+        }
+        let of_exec: Vec<_> = self.parts.iter().filter_map(|part| part.exec()).collect();
+        let of_lightnvm: Vec<_> = self.parts.iter().filter_map(|part| part.lightnvm()).collect();
+        let of_direct: Vec<_> = self.parts.iter().filter_map(|part| part.direct()).collect();
+        match self.group {
+            BenchGroup::Exec => exec::run_parts(&of_exec, self.length, sink),
+            BenchGroup::Lightnvm => lightnvm::run_parts(&of_lightnvm, self.length, sink),
+            BenchGroup::Direct => direct::run_parts(&of_direct, self.length, sink),
+            BenchGroup::Sim => sim::run(self.length, sink),
+            BenchGroup::Live => real_time::run(self.length, sink),
+            BenchGroup::Ring => ring::run(self.length, sink),
+            BenchGroup::Uring => uring::run(self.length, sink),
+            BenchGroup::Block => block::run(self.length, sink),
+            BenchGroup::Hiops => hiops::run(self.length, sink),
+        }
+    }
+
+    /// Returns the measurement of a device, if these benchmarks have one.
+    fn device_bench(&self) -> Option<DeviceBenchFn> {
+        let overhead = [BenchPart::Lightnvm(LightnvmPart::Overhead)];
+        match self.group {
+            BenchGroup::Block if self.parts.is_empty() => Some(device::block),
+            BenchGroup::Hiops if self.parts.is_empty() => Some(device::strategies),
+            BenchGroup::Lightnvm if self.parts == overhead => Some(lightnvm::device_overhead::run),
+            _ => None,
+        }
+    }
+}
+
+/// Measures the named parts of a group, or all of them if none is named.
+pub(crate) fn run_parts<P: PartialEq>(
+    all: &[(P, BenchFn)],
+    named: &[P],
+    length: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let wanted = all.iter().filter(|(part, _)| named.is_empty() || named.contains(part));
+    for (_, measure) in wanted {
+        measure(length, sink)?;
+    }
+    Ok(())
+}
