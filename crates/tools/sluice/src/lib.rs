@@ -86,16 +86,15 @@ pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod explain;
-pub mod format;
 pub mod multicore;
 pub mod open;
-pub mod presets;
 pub mod report;
-pub mod scenario;
 pub mod serve;
 pub mod sim;
 pub mod stack;
 pub mod trace_file;
 
+pub use ::scenario;
+pub use ::scenario::{format, presets};
 pub use open::open;
 pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};

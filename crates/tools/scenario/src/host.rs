@@ -2,7 +2,7 @@
 
 use clock::Nanos;
 
-use super::layer_keys::BlockLayerSpec;
+use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::STEP_TIME;
 use super::section::{Result, Section};
 

@@ -5,7 +5,7 @@ use ftl::FtlConfig;
 use lightnvm::subsystem::{ScrubConfig, TargetKind};
 
 use super::error::ProblemKind;
-use super::ftl_keys::FtlBuilder;
+use super::keys::ftl_keys::FtlBuilder;
 use super::named_target::NamedTarget;
 use super::ranges::AGE;
 use super::section::{Result, Section};

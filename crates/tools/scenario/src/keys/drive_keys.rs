@@ -8,19 +8,19 @@ use drive::{
 use media::{DataStore, MediaConfig};
 use toml::de::DeTable;
 
-use super::capacity::Capacity;
-use super::error::{ProblemKind, ScenarioError};
 use super::ftl_keys::FtlBuilder;
 use super::interface_keys::{InterfaceBuilder, suspension};
 use super::media_keys::{Kind, MediaBuilder};
-use super::ranges::{AGE, STEP_TIME};
-use super::section::{Result, Section, Value};
-use super::sizing::Sizing;
-use super::source::{Source, SourceSpan};
-use super::target::{Target, TargetBuilder};
-use super::{DriveSpec, seed_of};
+use crate::capacity::Capacity;
+use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
+use crate::ranges::{AGE, STEP_TIME};
+use crate::section::{Result, Section, Value};
+use crate::sizing::Sizing;
+use crate::source::{Source, SourceSpan};
+use crate::target::{Target, TargetBuilder};
+use crate::{DriveSpec, seed_of};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BufferKind {
@@ -31,11 +31,11 @@ enum BufferKind {
 
 /// Builder of a drive: the preset first, the scenario's keys on top.
 #[derive(Clone, Debug)]
-pub(super) struct DriveBuilder {
+pub(crate) struct DriveBuilder {
     /// Span of the drive's section, or of its preset's name. Errors point to it if no key of the
     /// scenario is the cause.
     section_span: SourceSpan,
-    pub(super) name: Option<(String, SourceSpan)>,
+    pub(crate) name: Option<(String, SourceSpan)>,
     preset: Option<String>,
     personality: (PersonalityKind, Option<SourceSpan>),
     media: MediaBuilder,
@@ -49,7 +49,7 @@ pub(super) struct DriveBuilder {
     null: NullConfig,
     interface: InterfaceBuilder,
     scrub: Option<DriveScrubBuilder>,
-    pub(super) target: Option<TargetBuilder>,
+    pub(crate) target: Option<TargetBuilder>,
 }
 
 /// Scrub of the drive's own FTL, and the span of its key.
@@ -100,7 +100,7 @@ const PERSONALITIES: [(&str, PersonalityKind); 3] = [
 
 impl DriveBuilder {
     /// Reads the section of one drive.
-    pub(super) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
+    pub(crate) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
         let mut draft = DriveBuilder {
             section_span: section.source_span(),
             name: None,
@@ -305,7 +305,7 @@ impl DriveBuilder {
 
     /// Returns the checked drive with its target. `target` is that of the scenario, `index` the
     /// index of the drive.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &self,
         index: usize,
         seed: u64,
@@ -532,7 +532,7 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
 }
 
 /// Parses a text as a TOML table.
-pub(super) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
+pub(crate) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
     DeTable::parse(&source.text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);
         let mut message = e.message().to_owned();

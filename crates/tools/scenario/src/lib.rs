@@ -4,23 +4,19 @@
 //! location and the allowed values. Every key that no reader requests is an error; no key is
 //! ignored.
 
+#![forbid(unsafe_code)]
+
 pub mod capacity;
-mod drive_keys;
 mod error;
-mod ftl_keys;
+pub mod format;
 mod hints;
 mod host;
-mod interface_keys;
-mod job;
-mod layer_keys;
-mod media_keys;
+mod keys;
 mod named_target;
-mod precondition_keys;
+pub mod presets;
 mod ranges;
 mod renamed;
-mod scheduler_keys;
 mod section;
-mod share_keys;
 mod sizing;
 mod source;
 mod target;
@@ -38,15 +34,15 @@ use media::MediaConfig;
 pub use capacity::{Capacity, CapacityError};
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
-pub use job::JobTable;
-pub use layer_keys::BlockLayerSpec;
+pub use keys::job::JobTable;
+pub use keys::layer_keys::BlockLayerSpec;
+pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
+pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
-pub use precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
 pub use renamed::FormerSpelling;
-pub use share_keys::{ShareSpan, ShareSpec};
 pub use target::Target;
 
-use drive_keys::{DriveBuilder, parse_toml};
+use keys::drive_keys::{DriveBuilder, parse_toml};
 use section::Section;
 use source::Source;
 use target::TargetBuilder;
@@ -127,7 +123,7 @@ impl Scenario {
     ///
     /// ```
     /// use std::path::Path;
-    /// use sluice::scenario::Scenario;
+    /// use sluice_scenario::Scenario;
     ///
     /// let text = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 512\n";
     /// let scenario = Scenario::parse(Path::new("big.toml"), text)?;
@@ -136,7 +132,7 @@ impl Scenario {
     ///
     /// let wrong = Scenario::parse(Path::new("big.toml"), &text.replace("512", "0")).unwrap_err();
     /// assert!(wrong.to_string().starts_with("big.toml:3:19: impossible geometry: chunks is 0"));
-    /// # Ok::<(), sluice::scenario::ScenarioError>(())
+    /// # Ok::<(), sluice_scenario::ScenarioError>(())
     /// ```
     ///
     /// # Errors
@@ -165,7 +161,7 @@ impl Scenario {
         root.set("title", &mut scenario.title, |v| v.printable().map(str::to_owned))?;
         root.set("question", &mut scenario.question, |v| v.printable().map(str::to_owned))?;
         root.set("seed", &mut scenario.seed, |v| v.u64())?;
-        root.set("job_files", &mut scenario.job_files, job::read_files)?;
+        root.set("job_files", &mut scenario.job_files, keys::job::read_files)?;
         let drives = match root.get("drive") {
             Some(value) => value.sections("drive")?,
             None => Vec::new(),
@@ -204,7 +200,7 @@ impl Scenario {
             scenario.shares.push(ShareSpec::read(section, &names)?);
         }
         for (index, section) in jobs.iter().enumerate() {
-            let (job, named) = job::read(section, index)?;
+            let (job, named) = keys::job::read(section, index)?;
             if let (Some(place), None) = (&named.group, &scenario.path.block_layer) {
                 return Err(place.error(ProblemKind::Conflict {
                     message: "groups are the block layer's, and `raw` has none".into(),
@@ -281,12 +277,7 @@ impl Scenario {
     }
 
     /// Returns a conflict in a line of the scenario, counted from 1, for an error with a caret.
-    pub(crate) fn conflict_in_line(
-        &self,
-        line: usize,
-        message: String,
-        help: String,
-    ) -> ScenarioError {
+    pub fn conflict_in_line(&self, line: usize, message: String, help: String) -> ScenarioError {
         let source = Source::new(&self.file, &self.text);
         let lines = self.text.split_inclusive('\n');
         let start: usize = lines.clone().take(line.saturating_sub(1)).map(str::len).sum();

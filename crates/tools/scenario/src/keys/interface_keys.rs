@@ -5,10 +5,10 @@ use clock::Nanos;
 use drive::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
 
-use super::error::ProblemKind;
-use super::ranges::STEP_TIME;
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
+use crate::error::ProblemKind;
+use crate::ranges::STEP_TIME;
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
 
 /// Default cost of a suspension. The papers quote none; the values are in the middle of the range
 /// in data sheets.
@@ -23,7 +23,7 @@ const CMB_BYTES_MAX: u64 = 64 << 30;
 
 /// Builder of the interface settings, with the spans of their keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InterfaceBuilder {
+pub(crate) struct InterfaceBuilder {
     suspend_hint: (Option<SuspendConfig>, Option<SourceSpan>),
     device_l2p: (bool, Option<SourceSpan>),
     cmb: (u64, Option<SourceSpan>),
@@ -32,7 +32,7 @@ pub(super) struct InterfaceBuilder {
 
 impl InterfaceBuilder {
     /// Reads the interface keys of a `[drive]` section.
-    pub(super) fn read(&mut self, s: &mut Section<'_>) -> Result<()> {
+    pub(crate) fn read(&mut self, s: &mut Section<'_>) -> Result<()> {
         if let Some(value) = s.get("suspend_hint") {
             self.suspend_hint = (suspension(&value)?, Some(value.source_span()));
         }
@@ -46,14 +46,14 @@ impl InterfaceBuilder {
     }
 
     /// Clears the spans of keys, which come from a preset.
-    pub(super) fn clear_spans(&mut self) {
+    pub(crate) fn clear_spans(&mut self) {
         (self.suspend_hint.1, self.device_l2p.1) = (None, None);
         (self.cmb.1, self.cmb_persistent.1) = (None, None);
     }
 
     /// Returns the settings of the open-channel personality. Other personalities ignore the keys of
     /// a preset for it. Errors point to `whole` if no key of the scenario is the cause.
-    pub(super) fn open_channel(
+    pub(crate) fn open_channel(
         &self,
         personality: PersonalityKind,
         media: &MediaConfig,
@@ -96,7 +96,7 @@ impl InterfaceBuilder {
     }
 
     /// Returns the controller memory buffer, if there is one.
-    pub(super) fn cmb(&self, whole: &SourceSpan) -> Result<Option<CmbConfig>> {
+    pub(crate) fn cmb(&self, whole: &SourceSpan) -> Result<Option<CmbConfig>> {
         let (bytes, protected) = (self.cmb.0, self.cmb_persistent.0);
         if bytes == 0 {
             return match &self.cmb_persistent.1 {
@@ -118,7 +118,7 @@ impl InterfaceBuilder {
 }
 
 /// Reads whether programs and erases can be suspended, and the cost of a suspension.
-pub(super) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
+pub(crate) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
     if let Ok(on) = value.boolean() {
         return Ok(on.then_some(SUSPEND));
     }

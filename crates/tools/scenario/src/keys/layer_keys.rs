@@ -10,12 +10,12 @@ use block::{
 };
 use clock::Nanos;
 
-use super::QueueModelKind;
-use super::error::{ProblemKind, ScenarioError};
-use super::ranges::TIMEOUT;
 use super::scheduler_keys;
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
+use crate::QueueModelKind;
+use crate::error::{ProblemKind, ScenarioError};
+use crate::ranges::TIMEOUT;
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
 
 /// Maximum number of cores: each needs a queue and a job.
 const CORES_MAX: u16 = 1024;
@@ -91,7 +91,7 @@ impl BlockLayerSpec {
     }
 
     /// Reads the keys of the block layer from `[path]`.
-    pub(super) fn read(
+    pub(crate) fn read(
         s: &mut Section<'_>,
         block: QueueModelKind,
     ) -> Result<Option<BlockLayerSpec>> {
@@ -118,7 +118,7 @@ impl BlockLayerSpec {
 }
 
 /// Returns the error of settings that exclude each other.
-pub(super) fn conflict(
+pub(crate) fn conflict(
     place: &SourceSpan,
     message: impl Into<String>,
     help: impl Into<String>,
@@ -127,7 +127,7 @@ pub(super) fn conflict(
 }
 
 /// Converts the error of a scheduler or limit to an error at its value.
-pub(super) fn check_scheduler(
+pub(crate) fn check_scheduler(
     place: &SourceSpan,
     verdict: std::result::Result<(), SchedError>,
 ) -> Result<()> {
@@ -378,7 +378,7 @@ fn read_limits(value: &Value<'_>) -> Result<Vec<(Group, GroupThrottle)>> {
 }
 
 /// Reads the index of a group of jobs.
-pub(super) fn read_group(value: &Value<'_>) -> Result<Group> {
+pub(crate) fn read_group(value: &Value<'_>) -> Result<Group> {
     let refused = || value.refuse(format!("whole numbers from 0 to {GROUP_MAX}"));
     match u16::try_from(value.u64()?) {
         Ok(group) if group <= GROUP_MAX => Ok(Group(group)),

@@ -7,8 +7,8 @@ use block::Group;
 use workload::{JobError, JobOption, JobSource, JobSpec};
 
 use super::layer_keys::read_group;
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
 
 /// A job of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +52,13 @@ impl JobTable {
 
 /// Spans of a job's drive and group.
 #[derive(Default)]
-pub(super) struct JobRefs<'a> {
-    pub(super) drive: Option<Value<'a>>,
-    pub(super) group: Option<SourceSpan>,
+pub(crate) struct JobRefs<'a> {
+    pub(crate) drive: Option<Value<'a>>,
+    pub(crate) group: Option<SourceSpan>,
 }
 
 /// Reads one job; returns it with the spans of its drive and group.
-pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
+pub(crate) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
     let mut job = JobTable {
         name: format!("job{}", index + 1),
         line: section.source_span().source.line_column(section.source_span().span.start).0,
@@ -94,7 +94,7 @@ pub(super) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
 }
 
 /// Reads `job_files = ["mixed.fio"]`: job files relative to the scenario.
-pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<(PathBuf, usize)>> {
+pub(crate) fn read_files(value: &Value<'_>) -> Result<Vec<(PathBuf, usize)>> {
     let file = |v: &Value<'_>| {
         let place = v.source_span();
         Ok((place.source.resolve(v.string()?), v.line()))

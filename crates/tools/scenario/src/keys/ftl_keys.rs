@@ -5,12 +5,12 @@ use ftl::{
 };
 use lightnvm::subsystem::TargetOptions;
 
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
 
 /// Builder of an FTL configuration, with the spans of its keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FtlBuilder {
+pub(crate) struct FtlBuilder {
     config: FtlConfig,
     write_buffer_bytes: Option<u64>,
     checkpoint_bytes: Option<u64>,
@@ -69,12 +69,12 @@ fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
 
 impl FtlBuilder {
     /// Returns a builder that starts from this configuration.
-    pub(super) fn from_config(config: FtlConfig) -> FtlBuilder {
+    pub(crate) fn from_config(config: FtlConfig) -> FtlBuilder {
         FtlBuilder { config, ..FtlBuilder::default() }
     }
 
     /// Reads the keys of the section.
-    pub(super) fn read(&mut self, section: &mut Section<'_>) -> Result<()> {
+    pub(crate) fn read(&mut self, section: &mut Section<'_>) -> Result<()> {
         let c = &mut self.config;
         let places = [
             ("active_pus", section.set("active_pus", &mut c.active_pus, |v| v.u32())?),
@@ -148,18 +148,18 @@ impl FtlBuilder {
     }
 
     /// Returns the span of a key's last setting, if it was set.
-    pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
+    pub(crate) fn span(&self, key: &str) -> Option<&SourceSpan> {
         self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
     /// Returns the configured size of the FTL's write buffer in bytes, with its span; 0 stands for
     /// the size that the geometry requires.
-    pub(super) fn write_buffer(&self) -> Option<(u64, &SourceSpan)> {
+    pub(crate) fn write_buffer(&self) -> Option<(u64, &SourceSpan)> {
         Some((self.write_buffer_bytes.filter(|bytes| *bytes > 0)?, self.span("write_buffer")?))
     }
 
     /// Returns the values of `over_provisioning`, `active_pus` and `hot_cold`, if they were set.
-    pub(super) fn options(&self) -> TargetOptions {
+    pub(crate) fn options(&self) -> TargetOptions {
         let c = &self.config;
         TargetOptions {
             over_provisioning: self.span("over_provisioning").map(|_| c.over_provisioning),
@@ -169,11 +169,11 @@ impl FtlBuilder {
     }
 
     /// Clears the spans of keys, which come from a preset.
-    pub(super) fn clear_spans(&mut self) {
+    pub(crate) fn clear_spans(&mut self) {
         self.spans.clear();
     }
 
-    pub(super) fn config(&self, sector_bytes: u32) -> FtlConfig {
+    pub(crate) fn config(&self, sector_bytes: u32) -> FtlConfig {
         let mut config = self.config;
         let sectors = |bytes: u64| {
             u32::try_from(bytes.div_ceil(u64::from(sector_bytes.max(1)))).unwrap_or(u32::MAX)

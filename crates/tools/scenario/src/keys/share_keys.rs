@@ -3,10 +3,10 @@
 
 use direct::remote::{Grant, Principal, ResourceName};
 
-use super::error::ProblemKind;
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
-use super::user::{self, subject};
+use crate::error::ProblemKind;
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
+use crate::user::{self, subject};
 
 /// Location of a partition on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ fn name(value: &Value<'_>) -> Result<ResourceName> {
 
 impl ShareSpec {
     /// Reads a section; `drives` are the names of the scenario's drives.
-    pub(super) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<ShareSpec> {
+    pub(crate) fn read(mut s: Section<'_>, drives: &[&str]) -> Result<ShareSpec> {
         let place = s.source_span();
         let mut drive = None;
         if let Some(value) = s.get("drive") {
@@ -163,7 +163,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::scenario::Scenario;
+    use crate::Scenario;
 
     const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n";
 

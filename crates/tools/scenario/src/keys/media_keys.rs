@@ -9,13 +9,13 @@ use media::{
 };
 use nvme::GeometryError;
 
-use super::error::ProblemKind;
-use super::ranges::{AGE, MEDIA_TIME};
-use super::section::{Result, Section, Value};
-use super::source::SourceSpan;
+use crate::error::ProblemKind;
+use crate::ranges::{AGE, MEDIA_TIME};
+use crate::section::{Result, Section, Value};
+use crate::source::SourceSpan;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Nand,
     Pcm,
     Null,
@@ -30,8 +30,8 @@ enum Data {
 
 /// Builder of a medium: the value of every key, and the spans of those that are set.
 #[derive(Clone, Debug)]
-pub(super) struct MediaBuilder {
-    pub(super) kind: Option<Kind>,
+pub(crate) struct MediaBuilder {
+    pub(crate) kind: Option<Kind>,
     geometry: NandGeometry,
     timing: NandTiming,
     errors: ErrorModel,
@@ -41,7 +41,7 @@ pub(super) struct MediaBuilder {
     capacity: u64,
     data: Data,
     image: Option<PathBuf>,
-    pub(super) seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
     /// Keys that the preset or the scenario sets.
     given: Vec<&'static str>,
     spans: Vec<(&'static str, SourceSpan)>,
@@ -98,7 +98,7 @@ impl Default for MediaBuilder {
 
 impl MediaBuilder {
     /// Reads the keys of a medium in a `[drive]` section.
-    pub(super) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
+    pub(crate) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
         let kinds = [("nand", Kind::Nand), ("pcm", Kind::Pcm), ("null", Kind::Null)];
         let place = drive.set("media", &mut self.kind, |v| v.choice(&kinds).map(Some))?;
         self.record_span("media", place);
@@ -191,26 +191,26 @@ impl MediaBuilder {
     }
 
     /// Returns the span of a key's last setting by the scenario.
-    pub(super) fn span(&self, key: &str) -> Option<&SourceSpan> {
+    pub(crate) fn span(&self, key: &str) -> Option<&SourceSpan> {
         self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)
     }
 
     /// Clears the spans of keys, which come from a preset.
-    pub(super) fn clear_spans(&mut self) {
+    pub(crate) fn clear_spans(&mut self) {
         self.spans.clear();
     }
 
     /// Returns the configured capacity and its span.
-    pub(super) fn capacity(&self) -> Option<(u64, &SourceSpan)> {
+    pub(crate) fn capacity(&self) -> Option<(u64, &SourceSpan)> {
         self.span("capacity").map(|place| (self.capacity, place))
     }
 
-    pub(super) fn sector_bytes(&self) -> u32 {
+    pub(crate) fn sector_bytes(&self) -> u32 {
         self.geometry.sector_bytes
     }
 
     /// Returns the checked medium. Errors point to `whole` if no single key is the cause.
-    pub(super) fn finish(&self, kind: Kind, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
+    pub(crate) fn finish(&self, kind: Kind, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
         let at = |key: &str| self.span(key).unwrap_or(whole);
         let data = match (self.data, &self.image) {
             (Data::Memory, None) => DataStore::Memory,

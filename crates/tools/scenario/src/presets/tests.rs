@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::scenario::Scenario;
+use crate::Scenario;
 
 /// Whether a preset with more keys is a valid drive that holds data.
 fn has_capacity(name: &str, more: &str) -> bool {

@@ -5,7 +5,7 @@ use block::sched::{FairBy, SchedulerConfig};
 use clock::Nanos;
 
 use super::layer_keys::check_scheduler;
-use super::section::{Result, Section, Value};
+use crate::section::{Result, Section, Value};
 
 /// Maximum number of weights, one per core or group.
 const WEIGHTS_MAX: usize = 1024;
@@ -17,7 +17,7 @@ fn kinds() -> [(&'static str, SchedulerConfig); 5] {
 }
 
 /// Reads `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
-pub(super) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
+pub(crate) fn read(value: &Value<'_>) -> Result<SchedulerConfig> {
     if value.string().is_ok() {
         return value.choice(&kinds());
     }

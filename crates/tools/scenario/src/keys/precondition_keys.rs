@@ -4,8 +4,8 @@ use std::path::Path;
 
 use workload::{JobError, JobProblem, JobSpec};
 
-use super::section::{Result, Section, Value};
-use super::units;
+use crate::section::{Result, Section, Value};
+use crate::units;
 
 /// Initial fill of the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ const OVERWRITE: &str = "\"none\", \"random 2x\" with up to 1000 times, a table 
      random_distribution = \"zipf:1.1\", amount = \"3x\" }, or a list of these";
 
 impl Precondition {
-    pub(super) fn read(mut s: Section<'_>) -> Result<Precondition> {
+    pub(crate) fn read(mut s: Section<'_>) -> Result<Precondition> {
         let mut precondition = Precondition::default();
         s.set("fill", &mut precondition.fill, |v| {
             v.choice(&[("none", Fill::None), ("sequential", Fill::Sequential)])
