@@ -91,10 +91,10 @@ pub mod open;
 pub mod report;
 pub mod serve;
 pub mod sim;
-pub mod stack;
 pub mod trace_file;
 
 pub use ::scenario;
 pub use ::scenario::{format, presets};
+pub use ::stack;
 pub use open::open;
 pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};

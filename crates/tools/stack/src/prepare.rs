@@ -6,7 +6,7 @@ use clock::{Nanos, VirtualRunner};
 
 use super::precondition_marker::{PreconditionMarker, is_fresh};
 use super::{Stack, StackError, precondition};
-use crate::scenario::{DriveSpec, Scenario};
+use scenario::{DriveSpec, Scenario};
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
 pub const HOST_VECTOR: u16 = 1;

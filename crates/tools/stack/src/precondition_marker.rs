@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use media::{DataStore, MediaConfig};
 
-use crate::scenario::DriveSpec;
+use scenario::DriveSpec;
 
 /// Suffix of the marker file.
 const MARKER_SUFFIX: &str = ".preconditioning";

@@ -16,7 +16,7 @@ use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
 
 use super::image;
-use crate::scenario::{DriveSpec, NamedTarget, ScenarioError};
+use scenario::{DriveSpec, NamedTarget, ScenarioError};
 
 /// Entries of the media manager's queue pair.
 const DEPTH: u16 = 256;

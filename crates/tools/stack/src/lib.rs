@@ -4,6 +4,8 @@
 //! of an application. [`precondition`](precondition()) brings a stack to a state with zero-latency
 //! media.
 
+#![forbid(unsafe_code)]
+
 mod assembled;
 mod block_layer;
 mod co_simulate;
@@ -44,8 +46,8 @@ pub use precondition_marker::{PreconditionMarker, image, is_fresh, stores_data, 
 pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
 pub use shards::{ShardCounts, Shards};
 
-use crate::scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};
 use named_target::{NamedError, TargetShare};
+use scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};
 use shards::OpenShardsError;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner

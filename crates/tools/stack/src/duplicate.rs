@@ -1,7 +1,7 @@
 //! [`Stack::duplicate`]: creates a second stack in the state of the first.
 
 use super::{Stack, StackDevice, StackError};
-use crate::scenario::DriveSpec;
+use scenario::DriveSpec;
 
 impl Stack {
     /// Creates a stack from `plan`, the plan of this stack, in the state of this stack.

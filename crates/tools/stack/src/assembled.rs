@@ -13,7 +13,7 @@ use lightnvm::ShardHandle;
 use ring::Port;
 
 use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
-use crate::scenario::DriveSpec;
+use scenario::DriveSpec;
 
 /// A drive and the host's handles.
 #[derive(Debug)]

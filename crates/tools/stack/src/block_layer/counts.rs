@@ -4,7 +4,7 @@ use block::{BlockLayer, DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use clock::Nanos;
 use serde_json::{Value, json};
 
-use crate::format::count;
+use scenario::format::count;
 
 /// Counters of a drive's block layer.
 #[derive(Clone, Debug, PartialEq, Eq)]

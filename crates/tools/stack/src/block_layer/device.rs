@@ -7,7 +7,7 @@ use driver::NvmeQueue;
 use ring::AddressSpace;
 use workload::job_index_of_tag;
 
-use crate::stack::per_core_devices::PerCoreDevices;
+use crate::per_core_devices::PerCoreDevices;
 
 /// The block layer of one drive, with all its cores.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct BlockLayerDevice {
 impl BlockLayerDevice {
     /// Returns the queues of `layer`, whose queue model is `kind`; `None` if the layer has no
     /// cores.
-    pub(in crate::stack) fn new(
+    pub(crate) fn new(
         kind: &'static str,
         layer: BlockLayer,
         queues: Vec<Queue<NvmeQueue>>,
