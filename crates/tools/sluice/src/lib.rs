@@ -85,14 +85,13 @@ pub mod analytic;
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
-pub mod explain;
 pub mod multicore;
 pub mod open;
-pub mod report;
 pub mod serve;
 pub mod sim;
-pub mod trace_file;
 
+pub use ::report;
+pub use ::report::{explain, trace_file};
 pub use ::scenario;
 pub use ::scenario::{format, presets};
 pub use ::stack;

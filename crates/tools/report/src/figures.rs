@@ -151,7 +151,7 @@ fn decades(label: &'static str, values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = (low.clamp(1.0, high).log10().floor(), high.log10().ceil());
     let high = high.max(low + 1.0);
     let ticks = (low as i32..=high as i32).map(|d| 10f64.powi(d));
-    let ticks = ticks.map(|t| (t, crate::format::count(t as u64))).collect();
+    let ticks = ticks.map(|t| (t, scenario::format::count(t as u64))).collect();
     Axis { label, scale: Scale::Log, min: 10f64.powf(low), max: 10f64.powf(high), ticks, unit: "" }
 }
 

@@ -4,7 +4,7 @@ use clock::Nanos;
 use tracepoint::RequestOp;
 
 use super::{Breakdown, Explained, Wait, WaitKind};
-use crate::format::{bytes_binary, count, duration};
+use scenario::format::{bytes_binary, count, duration};
 
 /// Maximum number of waits of a request that are listed individually; more are grouped by reason.
 const WAITS_LISTED_MAX: usize = 14;

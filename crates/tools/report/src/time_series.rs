@@ -81,7 +81,7 @@ fn widths(report: &Report) -> String {
     let mut widths = report.variants.iter().map(|way| way.intervals.width_ns);
     match widths.next() {
         Some(width) if width > 0 && widths.all(|w| w == width) => {
-            format!(", {} each", crate::format::duration(width))
+            format!(", {} each", scenario::format::duration(width))
         }
         _ => String::new(),
     }

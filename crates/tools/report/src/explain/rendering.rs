@@ -5,8 +5,8 @@ use tracepoint::{Cause, RequestOp};
 
 use super::text::{Names, group_waits, op_name};
 use super::{Band, Breakdown, Explained, WaitKind, cause_name};
-use crate::format::bytes_binary;
-use crate::report::{BreakdownBar, BreakdownGroup, BreakdownWait};
+use crate::{BreakdownBar, BreakdownGroup, BreakdownWait};
+use scenario::format::bytes_binary;
 
 /// Returns the color group of a reason.
 fn group(kind: WaitKind) -> BreakdownGroup {

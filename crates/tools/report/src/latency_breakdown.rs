@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::html::escape;
-use crate::format::{count, duration};
+use scenario::format::{count, duration};
 
 /// Latency breakdowns of one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -112,7 +112,7 @@ impl Axis {
             let steps = (low.floor() as i32..=high.ceil() as i32)
                 .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
             let steps = steps.filter(|ns| (from..to).contains(ns) && *ns >= 1.0);
-            ticks = steps.map(|ns| (ns, crate::format::duration(ns.round() as u64))).collect();
+            ticks = steps.map(|ns| (ns, scenario::format::duration(ns.round() as u64))).collect();
         }
         Axis {
             label: "latency (log scale)",
@@ -159,7 +159,7 @@ impl Axis {
             scale: Scale::Linear,
             min: 0.0,
             max: top,
-            ticks: ticks.into_iter().map(|t| (t, crate::format::rate(t))).collect(),
+            ticks: ticks.into_iter().map(|t| (t, scenario::format::rate(t))).collect(),
             unit: "bytes",
         }
     }
@@ -202,14 +202,14 @@ impl Axis {
 
 /// Formats a power of ten of nanoseconds: `100 us`.
 fn decade_label(decade: i32) -> String {
-    crate::format::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
+    scenario::format::duration(10u64.saturating_pow(decade.clamp(0, 18) as u32))
 }
 
 /// Formats seconds: `2.5 s`, `0 s`.
 fn time_label(seconds: f64) -> String {
     let label = match seconds {
         0.0 => "0 s".to_owned(),
-        _ => crate::format::duration((seconds * 1e9).round() as u64),
+        _ => scenario::format::duration((seconds * 1e9).round() as u64),
     };
     match label.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {

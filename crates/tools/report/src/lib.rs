@@ -7,7 +7,10 @@
 //! Equal reports render to equal bytes (ARCHITECTURE.md, R3). No number in a report is infinite or
 //! NaN; [`Report::sanitize`] ensures this.
 
+#![forbid(unsafe_code)]
+
 mod chart;
+pub mod explain;
 pub mod figures;
 mod heatmap;
 pub mod html;
@@ -19,6 +22,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod time_series;
+pub mod trace_file;
 
 pub use latency_breakdown::{BreakdownBar, BreakdownGroup, BreakdownWait, LatencyBreakdown};
 

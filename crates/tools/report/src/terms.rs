@@ -60,7 +60,7 @@ pub(super) fn chapter(out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::table::HEADINGS;
+    use crate::table::HEADINGS;
 
     #[test]
     fn every_heading_is_explained() {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{GcSummary, JobRow, Report, Variant};
-use crate::format::{count, duration, printable, rate};
+use scenario::format::{count, duration, printable, rate};
 
 /// Column headings; the first three columns are text, the others numbers.
 pub(super) const HEADINGS: [&str; 12] =
