@@ -86,14 +86,14 @@ pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod multicore;
-pub mod open;
 pub mod serve;
 pub mod sim;
 
+pub use ::open;
+pub use ::open::open;
 pub use ::report;
 pub use ::report::{explain, trace_file};
 pub use ::scenario;
 pub use ::scenario::{format, presets};
 pub use ::stack;
-pub use open::open;
 pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};

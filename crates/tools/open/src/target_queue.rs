@@ -13,7 +13,7 @@ use nvme::Status;
 use ring::AddressSpace;
 
 use super::CloseError;
-use crate::stack::{DriveThreadState, StackDevice};
+use stack::{DriveThreadState, StackDevice};
 
 /// Maximum time for outstanding requests and for the last flush at close.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(60_000);

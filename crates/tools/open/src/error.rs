@@ -7,8 +7,8 @@ use direct::DirectError;
 use driver::pci::PciError;
 use nvme::Status;
 
-use crate::scenario::ScenarioError;
-use crate::stack::{PrepareError, StackError};
+use scenario::ScenarioError;
+use stack::{PrepareError, StackError};
 
 /// Forms of a target, for error messages.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \

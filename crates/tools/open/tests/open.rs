@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use direct::{DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode};
 use driver::DoorbellUse;
-use sluice::direct::{
-    DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode,
-};
-use sluice::open::{FileOptions, OpenError, OpenOptions, open_scenario};
-use sluice::scenario::Scenario;
+use scenario::Scenario;
+use sluice_open::{FileOptions, OpenError, OpenOptions, open_scenario};
 
 const SECTOR: usize = 4096;
 
@@ -41,10 +39,10 @@ impl TestDir {
 }
 
 fn open(what: &str) -> Result<IoDevice, OpenError> {
-    sluice::open(what, &OpenOptions::default())
+    sluice_open::open(what, &OpenOptions::default())
 }
 
-fn handle(device: &IoDevice) -> Handle<sluice::direct::Queue> {
+fn handle(device: &IoDevice) -> Handle<direct::Queue> {
     let queue = device.create_queue(QueueConfig::default()).expect("a queue");
     Handle::new(device, queue).expect("a handle")
 }
@@ -54,7 +52,7 @@ fn byte(lba: u64, round: u8) -> u8 {
     (lba as u8).wrapping_mul(31) ^ round
 }
 
-fn write<D: sluice::block::BlockDevice>(
+fn write<D: block::BlockDevice>(
     handle: &mut Handle<D>,
     device: &IoDevice,
     sectors: impl Iterator<Item = u64>,
@@ -68,7 +66,7 @@ fn write<D: sluice::block::BlockDevice>(
     }
 }
 
-fn check<D: sluice::block::BlockDevice>(
+fn check<D: block::BlockDevice>(
     handle: &mut Handle<D>,
     device: &IoDevice,
     sectors: impl Iterator<Item = u64>,
@@ -90,7 +88,7 @@ fn null_is_as_large_and_as_deep_as_it_was_asked_for() {
     let device = open("null").unwrap();
     assert_eq!((device.kind(), device.limits().bytes()), (DeviceKind::Null, 1 << 40));
     let options = OpenOptions { depth: Some(2), queues: Some(9), ..OpenOptions::default() };
-    let device = sluice::open("null:1M", &options).unwrap();
+    let device = sluice_open::open("null:1M", &options).unwrap();
     assert_eq!((device.limits().bytes(), device.limits().queue_depth), (1 << 20, 2));
     let mut handle = handle(&device);
     for tag in 0..2 {
@@ -109,7 +107,7 @@ fn a_file_keeps_what_was_written_and_is_opened_as_asked() {
     let what = path.to_str().unwrap();
     let file = FileOptions { direct: false, sector_bytes: Some(4096), ..FileOptions::default() };
     let options = OpenOptions { file, depth: Some(8), ..OpenOptions::default() };
-    let device = sluice::open(what, &options).unwrap();
+    let device = sluice_open::open(what, &options).unwrap();
     assert_eq!((device.kind(), device.limits().queue_depth), (DeviceKind::File, 8));
     let mut first = handle(&device);
     write(&mut first, &device, 0..256, 1);
@@ -117,7 +115,7 @@ fn a_file_keeps_what_was_written_and_is_opened_as_asked() {
     drop((first, device));
 
     let read_only = OpenOptions { read_only: true, ..options };
-    let device = sluice::open(what, &read_only).unwrap();
+    let device = sluice_open::open(what, &read_only).unwrap();
     let mut again = handle(&device);
     check(&mut again, &device, 0..256, 1);
     let data = device.buffer(SECTOR).unwrap();
@@ -178,7 +176,7 @@ fn options_that_cannot_be_honoured_are_refused() {
         (&block, OpenOptions { depth: Some(0), ..plain.clone() }, "depth"),
         (&block, OpenOptions { depth: Some(u16::MAX), ..plain.clone() }, "depth"),
     ] {
-        let error = sluice::open(what, &options).unwrap_err();
+        let error = sluice_open::open(what, &options).unwrap_err();
         let OpenError::Option { option: named, .. } = &error else { panic!("{what}: {error}") };
         assert_eq!(*named, option, "{what}: {error}");
         assert!(error.is_usage());
@@ -192,7 +190,7 @@ fn options_that_cannot_be_honoured_are_refused() {
     assert!(error.to_string().contains("precondition"), "{error}");
     let shards = OpenOptions { queues: Some(2), ..plain };
     let mapped = place.scenario(&format!("{bare}device_l2p = true\n[target]\nkind = \"rrpc\"\n"));
-    let error = sluice::open(&mapped, &shards).unwrap_err();
+    let error = sluice_open::open(&mapped, &shards).unwrap_err();
     assert!(error.to_string().contains("queues = 2"), "{error}");
 }
 
@@ -223,7 +221,7 @@ fn survives(what: &str, options: &OpenOptions, kind: DeviceKind) {
     let (closed, errors) = mpsc::channel();
     let options = OpenOptions { close_errors: Some(closed), ..options.clone() };
     for round in 0..3 {
-        let device = sluice::open(what, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let device = sluice_open::open(what, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(device.kind(), kind);
         let mut handle = handle(&device);
         if round > 0 {
@@ -296,7 +294,7 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
     survives(&what, &two, DeviceKind::Target);
 
     // Several stripes: what one queue is asked is for both shards; and sleeping misses nothing.
-    let device = sluice::open(&what, &two).unwrap();
+    let device = sluice_open::open(&what, &two).unwrap();
     let mut first = handle(&device);
     first.set_wait(WaitMode::Interrupt).unwrap();
     check(&mut first, &device, 0..300, 2);
@@ -327,10 +325,10 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
     drop(device);
 
     let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
-    let error = sluice::open(&what, &three).unwrap_err();
+    let error = sluice_open::open(&what, &three).unwrap_err();
     assert!(matches!(error, OpenError::Stack(_)), "{error}");
     assert!(open(&what).is_err(), "it is not one that is not sharded");
-    let device = sluice::open(&what, &two).unwrap();
+    let device = sluice_open::open(&what, &two).unwrap();
     check(&mut handle(&device), &device, 0..300, 9);
     check(&mut handle(&device), &device, 300..600, 7);
 }

@@ -5,11 +5,11 @@
 //! kernel drives, a file or block device, and the null device.
 //!
 //! ```
-//! use sluice::direct::{Handle, QueueConfig};
-//! use sluice::open::OpenOptions;
+//! use direct::{Handle, QueueConfig};
+//! use sluice_open::OpenOptions;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let device = sluice::open("null:1G", &OpenOptions::default())?;
+//! let device = sluice_open::open("null:1G", &OpenOptions::default())?;
 //! let queue = device.create_queue(QueueConfig::default())?;
 //! let mut handle = Handle::new(&device, queue)?;
 //! let data = device.buffer(4096)?;
@@ -18,6 +18,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+#![forbid(unsafe_code)]
 
 mod controller;
 mod drive_thread;
@@ -33,14 +35,14 @@ use std::path::Path;
 use direct::{IoDevice, Limits};
 use driver::{Passthrough, UringConfig};
 
-pub(crate) use controller::UNSAFE;
+pub use controller::UNSAFE;
 pub use drive_thread::DriveStatsReader;
 pub use error::{CloseError, OpenError};
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
 pub use target::Target;
 
-use crate::scenario::Scenario;
+use ::scenario::Scenario;
 
 /// Opens the target `what`; [`Target`] documents its forms.
 ///

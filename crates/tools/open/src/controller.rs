@@ -14,7 +14,7 @@ use super::{OpenError, OpenOptions};
 const TIMEOUT_MIN: Nanos = Nanos::from_millis(1);
 
 /// Warning that is printed for a controller that is driven without an IOMMU.
-pub(crate) const UNSAFE: &str =
+pub const UNSAFE: &str =
     "unsafe: there is no IOMMU between the controller and the machine's memory";
 
 /// Opens the controller at `address`, and its namespace `nsid` or the first one.

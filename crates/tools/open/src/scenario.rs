@@ -16,8 +16,8 @@ use direct::IoDevice;
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenError, OpenOptions};
-use crate::scenario::{DriveSpec, Precondition, Scenario, Target};
-use crate::stack::{AssembledDrive, HostHandles, prepare_drive};
+use scenario::{DriveSpec, Precondition, Scenario, Target};
+use stack::{AssembledDrive, HostHandles, prepare_drive};
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
 const TARGET_FEATURES: Features =

@@ -16,7 +16,7 @@ use ring::Port;
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
-use crate::stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
+use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
 
 /// The host's side of a drive, which must be closed before the drive.
 #[derive(Debug)]

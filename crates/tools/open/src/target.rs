@@ -9,7 +9,7 @@ use std::str::FromStr;
 use driver::pci::{PciAddress, PciDriver};
 
 use super::OpenError;
-use crate::scenario::units;
+use scenario::units;
 
 /// A device to open.
 ///
