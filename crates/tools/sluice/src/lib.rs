@@ -81,13 +81,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod analytic;
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod multicore;
 pub mod serve;
-pub mod sim;
 
 pub use ::open;
 pub use ::open::open;
@@ -95,5 +93,7 @@ pub use ::report;
 pub use ::report::{explain, trace_file};
 pub use ::scenario;
 pub use ::scenario::{format, presets};
+pub use ::sim;
+pub use ::sim::analytic;
 pub use ::stack;
 pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};

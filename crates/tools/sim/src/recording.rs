@@ -6,7 +6,7 @@ use super::block_layer_trace::BlockLayerTrace;
 use super::explanations::ExplanationRecorder;
 use super::spans::SpanTrace;
 use super::{DriveRun, Explanation, SimError, SimOptions};
-use crate::scenario::Scenario;
+use scenario::Scenario;
 
 /// Traces and time series that are recorded while the jobs run.
 pub(super) struct Recording {

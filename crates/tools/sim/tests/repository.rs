@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sluice::analytic::ClosedFormLimits;
-use sluice::scenario::{ProblemKind, Scenario, ScenarioError, Target};
+use scenario::{ProblemKind, Scenario, ScenarioError, Target};
+use sluice_sim::analytic::ClosedFormLimits;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")

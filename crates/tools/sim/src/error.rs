@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use block::trace::blktrace::WriteError;
 use workload::JobError;
 
-use crate::scenario::ScenarioError;
-use crate::stack::StackError;
+use scenario::ScenarioError;
+use stack::StackError;
 
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]

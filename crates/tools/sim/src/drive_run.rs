@@ -4,8 +4,8 @@ use block::BlockDevice;
 use clock::{Component, Nanos};
 use workload::JobRunner;
 
-use crate::stack::steady_state::SteadyResult;
-use crate::stack::{ShardCounts, StackDevice};
+use stack::steady_state::SteadyResult;
+use stack::{ShardCounts, StackDevice};
 
 /// A drive with its jobs during the run.
 pub(super) struct DriveRun {

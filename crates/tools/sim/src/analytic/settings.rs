@@ -9,8 +9,8 @@ use lightnvm::subsystem::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
 
 use super::summary::{line, section};
-use crate::format::{bytes_binary, count, duration, rate};
-use crate::scenario::{Capacity, DriveSpec, Target};
+use scenario::format::{bytes_binary, count, duration, rate};
+use scenario::{Capacity, DriveSpec, Target};
 
 fn yes_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }

@@ -8,8 +8,8 @@ use media::{CellType, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
 
 use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
-use crate::format::{bytes_binary, bytes_decimal, count, duration, rate};
-use crate::scenario::{Capacity, DriveSpec, Target};
+use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
+use scenario::{Capacity, DriveSpec, Target};
 
 /// Host memory that a simulated drive needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use sluice::scenario::Scenario;
-use sluice::sim::{SimOptions, simulate};
+use scenario::Scenario;
+use sluice_sim::{SimOptions, simulate};
 
 struct ReadLatency {
     mean: f64,

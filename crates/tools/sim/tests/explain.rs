@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use report::explain::{Explained, WaitKind};
+use scenario::Scenario;
 use serde_json::Value;
-use sluice::explain::{Explained, WaitKind};
-use sluice::scenario::Scenario;
-use sluice::sim::{Explanation, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
+use sluice_sim::{Explanation, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
 use tracepoint::{ArrayOp, Cause, RequestOp};
 
 fn scenario(text: &str) -> Scenario {
@@ -222,7 +222,7 @@ fn the_second_of_two_reads_waits_for_array_and_register_of_the_first() {
     assert_eq!(wait_reasons(first), own);
     let waits = wait_reasons(second);
     let job = Some(0);
-    let user = sluice::explain::ResourceUser { cause: Cause::Host, job };
+    let user = report::explain::ResourceUser { cause: Cause::Host, job };
     let expected = [
         (WaitKind::PuBusy(ArrayOp::Read, user), 40),
         (WaitKind::RegisterBusy(user), 10),

@@ -9,12 +9,12 @@ use ftl::{
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use serde_json::{Map, Value, json};
 
-use crate::scenario::{
+use scenario::{
     Amount, BlockLayerSpec, DriveSpec, Fill, Overwrite, PathConfig, Precondition, Scenario, Target,
 };
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
-pub(crate) fn parameters(scenario: &Scenario) -> Value {
+pub fn parameters(scenario: &Scenario) -> Value {
     json!({
         "seed": scenario.seed,
         "drives": scenario.drives.iter().map(drive).collect::<Vec<_>>(),

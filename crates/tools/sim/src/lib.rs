@@ -3,6 +3,9 @@
 //! [`simulate`] runs one scenario and returns a [`SimOutcome`]. [`to_json`] prints it in fio's
 //! format, and [`to_variant`] converts it for the report.
 
+#![forbid(unsafe_code)]
+
+pub mod analytic;
 mod block_layer_trace;
 mod drive_run;
 mod error;
@@ -31,19 +34,19 @@ pub use explanations::Explanation;
 pub use json::{SCHEMA, to_json, to_text};
 pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, SimOutcome};
-pub(crate) use parameters::parameters;
+pub use parameters::parameters;
 pub use precondition_cache::PreconditionCache;
 pub use report_variant::to_variant;
 pub use time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 
-use crate::scenario::{JobTable, Scenario};
-pub use crate::stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
-use crate::stack::{
+use drive_run::{DriveRun, ftl_snapshot};
+use recording::Recording;
+use scenario::{JobTable, Scenario};
+pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
+use stack::{
     PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
     precondition, stores_data, with_overlay,
 };
-use drive_run::{DriveRun, ftl_snapshot};
-use recording::Recording;
 use time_series::Sampler;
 
 /// Progress of a run.
@@ -173,8 +176,8 @@ const STRIDE: u32 = 1024;
 ///
 /// ```
 /// use std::path::Path;
-/// use sluice::scenario::Scenario;
-/// use sluice::sim::{SimOptions, simulate};
+/// use scenario::Scenario;
+/// use sluice_sim::{SimOptions, simulate};
 ///
 /// let text = r#"
 /// [drive]

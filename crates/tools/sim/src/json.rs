@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
 use super::{DriveOutcome, Note, SimOutcome, Timeline};
-use crate::explain::{breakdown_json, request_json};
-use crate::stack::ShardCounts;
+use report::explain::{breakdown_json, request_json};
+use stack::ShardCounts;
 
 /// Schema version of the `sluice` section. It is incremented if a key is removed or changes its
 /// meaning.

@@ -10,7 +10,7 @@ use block::trace::{TraceEvent, merge_by_time};
 use block::{BlockDevice, Submitter};
 
 use super::{DriveRun, SimError};
-use crate::trace_file::{BlockTracks, TraceFile};
+use report::trace_file::{BlockTracks, TraceFile};
 
 /// Minimum number of events of one core that are buffered between two collections.
 const EVENTS: usize = 1 << 16;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{ClosedFormLimits, Limit, Resource, mean_program, mean_read};
-use crate::presets::all;
-use crate::scenario::{DriveSpec, Scenario};
+use scenario::presets::all;
+use scenario::{DriveSpec, Scenario};
 
 fn plan(name: &str, more: &str) -> DriveSpec {
     let text = format!("[drive]\npreset = \"{name}\"\n{more}");

@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
+use open::OpenOptions;
+use scenario::Scenario;
 use serde_json::Value;
-use sluice::open::OpenOptions;
-use sluice::scenario::Scenario;
-use sluice::sim::{SimError, SimOptions, simulate, to_json};
+use sluice_sim::{SimError, SimOptions, simulate, to_json};
 
 /// Eight parallel units, 96 MiB.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
@@ -107,7 +107,7 @@ fn shards_hold_as_much_as_is_said_and_more_of_them_do_not_write_less() {
     for shards in [1, 2, 4] {
         let scenario = scenario(here, "", &format!("shards = {shards}\n"), &jobs(4));
         let promised = scenario.drives[0].capacity.unwrap();
-        let opened = sluice::open::open_scenario(&scenario, None, &OpenOptions::default());
+        let opened = open::open_scenario(&scenario, None, &OpenOptions::default());
         let (device, _) = opened.unwrap();
         assert_eq!(device.limits().sectors, promised.logical_sectors, "{shards} shards");
         drop(device);
@@ -145,9 +145,9 @@ fn an_image_remembers_its_shards() {
     let after = std::fs::read(dir.path().join("oc.img")).unwrap();
     assert!(before == after, "the image has changed");
     let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
-    let refused = sluice::open::open_scenario(&of("shards = 2\n"), None, &three).unwrap_err();
+    let refused = open::open_scenario(&of("shards = 2\n"), None, &three).unwrap_err();
     assert!(refused.to_string().contains("shards = 2"), "{refused}");
     let plain = OpenOptions::default();
-    let (device, _) = sluice::open::open_scenario(&of("shards = 2\n"), None, &plain).unwrap();
+    let (device, _) = open::open_scenario(&of("shards = 2\n"), None, &plain).unwrap();
     drop(device);
 }

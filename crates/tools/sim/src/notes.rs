@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use workload::JobResult;
 
 use super::{DriveOutcome, SimOutcome};
-use crate::format::{count, duration};
-use crate::scenario::{Precondition, Scenario};
+use scenario::format::{count, duration};
+use scenario::{Precondition, Scenario};
 
 /// Minimum CPU utilization of a job at which the host counts as the bottleneck.
 const HOST_BUSY: f64 = 0.99;

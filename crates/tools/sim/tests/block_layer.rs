@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use block::trace::blktrace::{BlktraceReader, RecordBody};
+use scenario::Scenario;
 use serde_json::Value;
-use sluice::scenario::Scenario;
-use sluice::sim::{BlockLayerCounts, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
+use sluice_sim::{BlockLayerCounts, SimOptions, SimOutcome, TraceOutput, simulate, to_json};
 
 /// A small drive with a hardware queue of 31 tags.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\

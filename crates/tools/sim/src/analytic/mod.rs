@@ -33,7 +33,7 @@ use drive::{DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
 
-use crate::scenario::{Capacity, DriveSpec, Target};
+use scenario::{Capacity, DriveSpec, Target};
 use steady_state::SteadyState;
 
 /// A resource that can limit a rate.

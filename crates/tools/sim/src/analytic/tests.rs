@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::scenario::Scenario;
+use scenario::Scenario;
 
 fn limits(more: &str) -> ClosedFormLimits {
     ClosedFormLimits::from_spec(&plan(more))
@@ -151,7 +151,7 @@ fn the_sheet_says_everything() {
         assert!(sheet.contains(part), "`{part}` is missing in\n{sheet}");
     }
     assert!(sheet.lines().all(|l| l == l.trim_end()), "no trailing blanks\n{sheet}");
-    for preset in crate::presets::all() {
+    for preset in scenario::presets::all() {
         let text = format!("[drive]\npreset = \"{}\"\n", preset.name);
         let scenario = Scenario::parse(Path::new("t.toml"), &text).unwrap();
         let sheet = summary::summary(&scenario.drives[0]);

@@ -3,12 +3,12 @@
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
 use super::{DriveOutcome, SimOutcome, Timeline};
-use crate::explain::{band_bar, breakdown_title, request_bar};
-use crate::format::{count, duration};
-use crate::report::{
+use report::explain::{band_bar, breakdown_title, request_bar};
+use report::{
     Direction, FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown,
     LatencyPoint, NoteRow, Utilization, UtilizationMap, Variant,
 };
+use scenario::format::{count, duration};
 
 /// Maximum number of points of a distribution, which exceeds a plot's resolution.
 const CDF_POINTS: usize = 400;

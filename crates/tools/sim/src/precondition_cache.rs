@@ -3,8 +3,8 @@
 use clock::Nanos;
 use media::{MediaConfig, estimate_memory};
 
-use crate::scenario::{DriveSpec, Precondition, Scenario};
-use crate::stack::{Stack, image};
+use scenario::{DriveSpec, Precondition, Scenario};
+use stack::{Stack, image};
 
 /// Key of a drive's state: all inputs that it depends on.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice::scenario::Scenario;
-use sluice::sim::{Note, NoteCode, SimError, SimOptions, SimStage, simulate};
+use scenario::Scenario;
+use sluice_sim::{Note, NoteCode, SimError, SimOptions, SimStage, simulate};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n";

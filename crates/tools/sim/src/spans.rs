@@ -14,12 +14,12 @@ use clock::Nanos;
 use tracepoint::ArrayOp;
 
 use super::{DriveRun, SimError, TraceOutput};
-use crate::explain::{
+use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
 };
-use crate::scenario::Scenario;
-use crate::trace_file::{Argument, TraceFile, Track};
+use report::trace_file::{Argument, TraceFile, Track};
+use scenario::Scenario;
 
 /// A trace that is being written.
 pub(super) struct SpanTrace {

@@ -24,7 +24,7 @@
 use ftl::{FtlConfig, RateLimiterKind, VictimPolicyKind};
 
 use super::greedy;
-use crate::scenario::Capacity;
+use scenario::Capacity;
 
 /// Steady state of an FTL under uniform random writes that are never idle.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,9 +15,9 @@
 
 use std::path::Path;
 
-use sluice::analytic::{ClosedFormLimits, SustainedRate};
-use sluice::scenario::Scenario;
-use sluice::sim::{DriveOutcome, SimOptions, simulate};
+use scenario::Scenario;
+use sluice_sim::analytic::{ClosedFormLimits, SustainedRate};
+use sluice_sim::{DriveOutcome, SimOptions, simulate};
 
 /// A preset and what makes it small: to 4 parallel units, or some 100,000 to 500,000 sectors.
 const PRESETS: [(&str, &str); 15] = [

@@ -11,10 +11,10 @@ use workload::{IoCpuCosts, RunResult};
 
 use super::parameters::parameters;
 use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
-use crate::explain::Names;
-use crate::scenario::{Capacity, Scenario};
-use crate::stack::steady_state::SteadyResult;
-use crate::stack::{ShardCounts, StackDevice};
+use report::explain::Names;
+use scenario::{Capacity, Scenario};
+use stack::steady_state::SteadyResult;
+use stack::{ShardCounts, StackDevice};
 
 /// Results of a run of one scenario.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use sluice::scenario::Scenario;
-use sluice::sim::{SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
-use sluice::stack::steady_state::SteadyResult;
+use scenario::Scenario;
+use sluice_sim::{SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
+use stack::steady_state::SteadyResult;
 
 /// Some 48 MiB over 4 parallel units, 46 lines.
 const DRIVE: &str = "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n\

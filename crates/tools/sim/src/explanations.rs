@@ -4,7 +4,7 @@ use tracepoint::{Record, Recorder};
 
 use super::spans::{DriveSink, SpanTrace};
 use super::{DriveRun, SimError};
-use crate::explain::{
+use report::explain::{
     BackgroundSpan, Bands, Breakdown, BusySpan, Explained, Explainer, ExplanationSink,
     SlowestRequests,
 };
