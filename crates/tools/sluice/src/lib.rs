@@ -81,12 +81,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
-pub mod calibrate;
 pub mod cli;
-pub mod multicore;
 pub mod serve;
 
+pub use ::bench;
+pub use ::bench::{calibrate, multicore};
 pub use ::open;
 pub use ::open::open;
 pub use ::report;

@@ -1,0 +1,303 @@
+//! [`Client`]: executes YCSB's operations on a key-value target, with a fixed number in flight.
+//!
+//! The client is a component (ARCHITECTURE.md, R2). The latency of an operation is from its
+//! submission to the completion of all its requests. A scan is one read per record, issued
+//! together. A read-modify-write is a read followed by an update.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::{Component, Nanos, RealClock};
+use lightnvm::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
+use ring::{Iova, PAGE_BYTES, SharedRegion};
+use workload::Histogram;
+use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
+
+use super::harness::{VirtualHost, setup};
+use crate::BenchError;
+
+/// Task of the client.
+#[derive(Debug)]
+pub enum Task {
+    /// Inserts this many records: the load phase.
+    Load(u64),
+    /// Executes this many operations.
+    Run(Box<Ycsb>, u64),
+    /// Makes all records durable; counts as an operation.
+    Sync,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OperationSlot {
+    /// `None` for a sync.
+    operation: Option<Operation>,
+    started: Nanos,
+    /// Number of requests that have not completed.
+    requests_remaining: u32,
+    /// Whether an update follows.
+    has_update_pending: bool,
+}
+
+/// Client of the target.
+#[derive(Debug)]
+pub struct Client {
+    kv: Kv,
+    task: Task,
+    issued: u64,
+    completed: u64,
+    slots: Vec<Option<OperationSlot>>,
+    /// Requests that the target had no capacity for.
+    deferred: Vec<KvRequest>,
+    value_bytes: u64,
+    buffer_bytes: u64,
+    memory: (Arc<SharedRegion>, Iova),
+    histograms: BTreeMap<OperationKind, Histogram>,
+    started: Option<Nanos>,
+    last_completion: Nanos,
+    /// Number of failed requests, and the first error.
+    failed: u64,
+    error: Option<KvError>,
+    /// Clock for latencies in real time, because one poll processes many requests.
+    clock: Option<RealClock>,
+    /// Whether an operation can be issued without waiting for the target.
+    can_begin: bool,
+}
+
+/// Measurements of a client.
+#[derive(Debug)]
+pub struct Measured {
+    /// Number of operations.
+    pub operations: u64,
+    /// From the first issue to the last completion.
+    pub time: Nanos,
+    /// Latencies by kind.
+    pub histograms: BTreeMap<OperationKind, Histogram>,
+    /// Number of failed requests.
+    pub failed: u64,
+    /// The first error.
+    pub error: Option<KvError>,
+}
+
+impl Client {
+    /// Returns a client with `depth` operations in flight and values of `value_bytes`.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(kv: Kv, depth: u32, value_bytes: u64) -> Result<Client, BenchError> {
+        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE_BYTES as u64);
+        let bytes = buffer_bytes * u64::from(depth);
+        let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
+        let memory = SharedRegion::anonymous(bytes)?;
+        // Fill buffers with different data that is not zero.
+        for (i, at) in (0..).zip((0..bytes).step_by(8)) {
+            memory.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
+        }
+        let at = kv.memory().register(&memory)?;
+        Ok(Client {
+            task: Task::Load(0),
+            issued: 0,
+            completed: 0,
+            slots: vec![None; depth as usize],
+            deferred: Vec::new(),
+            value_bytes,
+            buffer_bytes,
+            memory: (memory, at),
+            histograms: BTreeMap::new(),
+            started: None,
+            last_completion: Nanos::ZERO,
+            failed: 0,
+            error: None,
+            clock: None,
+            can_begin: false,
+            kv,
+        })
+    }
+
+    /// Starts a task; the previous one must be done.
+    pub fn begin(&mut self, task: Task) {
+        (self.task, self.issued, self.completed) = (task, 0, 0);
+        (self.started, self.failed, self.error) = (None, 0, None);
+        self.histograms.clear();
+        self.can_begin = true;
+    }
+
+    /// Switches to real time.
+    pub fn run_in_real_time(&mut self, clock: RealClock) {
+        self.clock = Some(clock);
+    }
+
+    fn current_time(&self, now: Nanos) -> Nanos {
+        self.clock.map_or(now, |clock| clock.now())
+    }
+
+    /// Returns the target.
+    pub fn kv(&self) -> &Kv {
+        &self.kv
+    }
+
+    /// Returns the measurements of the task.
+    pub fn take_measured(&mut self) -> Measured {
+        Measured {
+            operations: self.completed,
+            time: self.last_completion.since(self.started.unwrap_or(self.last_completion)),
+            histograms: std::mem::take(&mut self.histograms),
+            failed: self.failed,
+            error: self.error,
+        }
+    }
+
+    fn total(&self) -> u64 {
+        match &self.task {
+            Task::Load(records) => *records,
+            Task::Run(_, operations) => *operations,
+            Task::Sync => 1,
+        }
+    }
+
+    fn value_buffer(&self, slot: usize) -> ValueBuffer {
+        let at = self.memory.1.offset(slot as u64 * self.buffer_bytes);
+        ValueBuffer { at, bytes: self.value_bytes }
+    }
+
+    fn key(record: u64) -> Option<Key> {
+        Key::new(record_key(record).as_bytes()).ok()
+    }
+
+    /// Issues operations up to the maximum number in flight.
+    fn fill(&mut self, now: Nanos) {
+        self.can_begin = false;
+        while self.deferred.is_empty() && self.issued < self.total() {
+            let Some(slot) = self.slots.iter().position(Option::is_none) else { return };
+            let operation = match &mut self.task {
+                Task::Load(_) => {
+                    Some(Operation { kind: OperationKind::Insert, record: self.issued, count: 1 })
+                }
+                Task::Run(ycsb, _) => Some(ycsb.next_operation()),
+                Task::Sync => None,
+            };
+            self.issued += 1;
+            let present = self.current_time(now);
+            self.started.get_or_insert(present);
+            match operation {
+                Some(operation) => self.start(present, slot, operation),
+                None => {
+                    let state = OperationSlot {
+                        operation,
+                        started: present,
+                        requests_remaining: 1,
+                        has_update_pending: false,
+                    };
+                    self.slots[slot] = Some(state);
+                    self.submit(present, KvRequest::sync(slot as u64));
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, now: Nanos, slot: usize, operation: Operation) {
+        let (room, tag) = (self.value_buffer(slot), slot as u64);
+        let Some(key) = Client::key(operation.record) else { return };
+        let follows = operation.kind == OperationKind::ReadModifyWrite;
+        let mut state = OperationSlot {
+            operation: Some(operation),
+            started: now,
+            requests_remaining: 1,
+            has_update_pending: follows,
+        };
+        let request = match operation.kind {
+            OperationKind::Read | OperationKind::ReadModifyWrite => KvRequest::get(key, room, tag),
+            OperationKind::Update => KvRequest::update(key, room, tag),
+            OperationKind::Insert => KvRequest::put(key, room, tag),
+            OperationKind::Scan => {
+                let mut cursor = Cursor::starting_at(key);
+                state.requests_remaining = 0;
+                let mut keys = Vec::with_capacity(operation.count as usize);
+                while keys.len() < operation.count as usize
+                    && let Some((key, _)) = self.kv.next(&mut cursor)
+                {
+                    keys.push(key);
+                }
+                state.requests_remaining = keys.len() as u32;
+                self.slots[slot] = Some(state);
+                for key in keys {
+                    self.submit(now, KvRequest::get(key, room, tag));
+                }
+                return;
+            }
+        };
+        self.slots[slot] = Some(state);
+        self.submit(now, request);
+    }
+
+    fn submit(&mut self, now: Nanos, request: KvRequest) {
+        if !self.deferred.is_empty() {
+            return self.deferred.push(request);
+        }
+        if let Err(busy) = self.kv.submit(now, request) {
+            self.deferred.push(busy.0);
+        }
+    }
+
+    fn on_completion(&mut self, now: Nanos, tag: u64, result: Result<KvAnswer, KvError>) {
+        if let Err(error) = result {
+            self.failed += 1;
+            self.error = self.error.or(Some(error));
+        }
+        let (slot, room) = (tag as usize, self.value_buffer(tag as usize));
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        state.requests_remaining = state.requests_remaining.saturating_sub(1);
+        if state.requests_remaining > 0 {
+            return;
+        }
+        let OperationSlot { operation, started: since, has_update_pending: follows, .. } = *state;
+        if follows && let Some(key) = operation.and_then(|o| Client::key(o.record)) {
+            (state.requests_remaining, state.has_update_pending) = (1, false);
+            return self.submit(now, KvRequest::update(key, room, tag));
+        }
+        self.slots[slot] = None;
+        self.completed += 1;
+        let now = self.current_time(now);
+        self.last_completion = now;
+        self.can_begin = true;
+        let Some(operation) = operation else { return };
+        if let (Task::Run(ycsb, _), OperationKind::Insert) = (&mut self.task, operation.kind) {
+            ycsb.on_inserted(operation.record);
+        }
+        self.histograms.entry(operation.kind).or_default().record(now.since(since));
+    }
+}
+
+impl Component for Client {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        loop {
+            self.fill(now);
+            moved |= self.kv.poll(now);
+            while let Some(done) = self.kv.reap() {
+                self.on_completion(now, done.tag, done.result);
+                moved = true;
+            }
+            let waiting = std::mem::take(&mut self.deferred);
+            let waited = !waiting.is_empty();
+            for request in waiting {
+                self.submit(now, request);
+            }
+            if !self.can_begin
+                || (waited && !self.deferred.is_empty())
+                || self.issued == self.total()
+            {
+                return moved;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.kv.deadline()
+    }
+}
+
+impl VirtualHost for Client {
+    fn is_done(&self) -> bool {
+        self.completed == self.total()
+    }
+}

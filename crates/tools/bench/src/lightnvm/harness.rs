@@ -1,0 +1,155 @@
+//! [`LightnvmHarness`]: a drive with a block device on it, on which jobs run in virtual time.
+//!
+//! It consists of the components of `sluice sim` and persists between runs, so that each run starts
+//! from the state of the previous one. Guarantees: time advances from run to run. Equal scenarios,
+//! jobs and seeds give equal results (ARCHITECTURE.md, R3). A failed request is an error and never
+//! a result.
+
+use std::path::Path;
+
+use block::BlockDevice;
+use clock::{Nanos, VirtualRunner};
+use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
+
+use super::super::BenchError;
+use super::setup;
+use scenario::{DriveSpec, Scenario};
+use stack::{RunObserver, Stack, StackDevice, co_simulate};
+
+/// Seed of all random numbers.
+const SEED: u64 = 1;
+
+/// A drive, the block device on it, and virtual time.
+#[derive(Debug)]
+pub struct LightnvmHarness {
+    /// The drive and the device.
+    pub stack: Stack,
+    /// Specification of the drive from the scenario.
+    pub spec: DriveSpec,
+    runner: VirtualRunner,
+}
+
+impl LightnvmHarness {
+    /// Powers on the drive of a scenario's text.
+    ///
+    /// # Errors
+    /// If the scenario is invalid, or if the stack cannot be built.
+    pub fn new(scenario: &str) -> Result<LightnvmHarness, BenchError> {
+        let mut scenario = Scenario::parse(Path::new("bench"), scenario).map_err(setup)?;
+        let plan = scenario.drives.remove(0);
+        let stack = Stack::build(&plan, None).map_err(setup)?;
+        Ok(LightnvmHarness { stack, spec: plan, runner: VirtualRunner::new() })
+    }
+
+    /// Returns the current time.
+    pub fn now(&self) -> Nanos {
+        self.runner.now()
+    }
+
+    /// Processes all events that are due by `until`.
+    ///
+    /// # Errors
+    /// If an unexpected request completes.
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), BenchError> {
+        let LightnvmHarness { stack, runner, .. } = self;
+        runner.run_until_time(&mut [&mut stack.device, &mut stack.drive], until);
+        if stack.device.reap().is_some() { Err(BenchError::Thread("a rest")) } else { Ok(()) }
+    }
+
+    /// Runs jobs, each a name and fio's options in the form `key=value`, and advances time.
+    ///
+    /// # Errors
+    /// If a job is invalid, or if a request fails.
+    pub fn run(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
+        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
+        run_on(device, drive, runner, jobs)
+    }
+
+    /// Runs jobs on the device that `wrap` returns for the harness's device.
+    ///
+    /// # Errors
+    /// As for [`run`](LightnvmHarness::run).
+    pub fn run_wrapped<'s, D: BlockDevice>(
+        &'s mut self,
+        jobs: &[(&str, &str)],
+        wrap: impl FnOnce(&'s mut StackDevice) -> D,
+    ) -> Result<RunResult, BenchError> {
+        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
+        run_on(wrap(device), drive, runner, jobs)
+    }
+
+    /// Runs jobs without advancing time, to precondition the device.
+    ///
+    /// # Errors
+    /// As for [`run`](LightnvmHarness::run).
+    pub fn run_in_zero_time(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
+        self.stack.drive.set_zero_latency(true);
+        let result = self.run(jobs);
+        self.stack.drive.set_zero_latency(false);
+        self.stack.drive.reset_stats();
+        result
+    }
+}
+
+fn run_on<D: BlockDevice>(
+    device: D,
+    drive: &mut ::drive::Controller,
+    runner: &mut VirtualRunner,
+    jobs: &[(&str, &str)],
+) -> Result<RunResult, BenchError> {
+    let specs = jobs.iter().map(|(name, options)| {
+        let pairs = options.split_whitespace().filter_map(|word| word.split_once('='));
+        let pairs = pairs.enumerate().map(|(i, (key, value))| (key, value, i + 1));
+        JobSpec::from_pairs(name, Path::new("bench"), pairs).map(|(spec, _)| spec)
+    });
+    let specs: Vec<JobSpec> = specs.collect::<Result<_, _>>().map_err(setup)?;
+    let mut host = JobRunner::new(device, specs, IoCpuCosts::default(), SEED).map_err(setup)?;
+    co_simulate(runner, &mut host, drive, RunObserver::new(&mut |_, _, _| true));
+    let result = host.finish().map_err(setup)?;
+    if let Some((job, failure)) = result.failures().next() {
+        return Err(setup(format_args!("job {job}: {failure}")));
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::Direction;
+
+    #[test]
+    fn time_goes_on_from_run_to_run_and_results_repeat() {
+        let once = || {
+            let text =
+                "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 16\ndata = \"none\"\n";
+            let mut bed = LightnvmHarness::new(text).unwrap();
+            bed.run_in_zero_time(&[("fill", "rw=write bs=256k size=64m iodepth=8")]).unwrap();
+            assert_eq!(bed.now(), Nanos::ZERO);
+            let read = ("read", "rw=randread bs=4k size=64m number_ios=1000");
+            bed.run(&[read]).unwrap();
+            let between = bed.now();
+            assert!(between > Nanos::ZERO);
+            let result = bed.run(&[read]).unwrap();
+            assert!(bed.now() > between);
+            (result.jobs[0].direction(Direction::Read).lat.clone(), bed.now())
+        };
+        assert_eq!(once(), once());
+    }
+
+    #[test]
+    fn a_write_that_fits_the_write_buffer_takes_no_time() {
+        let mut bed = LightnvmHarness::new(&super::super::drive::pblk("", "")).unwrap();
+        let one_at_a_time = ("write", "rw=write bs=4k iodepth=1 number_ios=8");
+        let result = bed.run(&[one_at_a_time]).unwrap();
+        let write = result.jobs[0].direction(Direction::Write);
+        assert_eq!((write.ios, write.lat.max()), (8, Nanos::ZERO));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        assert!(LightnvmHarness::new("[drive]\npreset = \"nonsense\"\n").is_err());
+        let mut bed = LightnvmHarness::new("[drive]\npreset = \"nvme-null\"\n").unwrap();
+        assert!(bed.run(&[("a", "rw=sideways")]).is_err());
+        assert!(bed.run(&[("a", "rw=read offset=100t")]).is_err());
+    }
+}

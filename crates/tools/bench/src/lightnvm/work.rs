@@ -1,0 +1,246 @@
+//! The host's complete FTL in real time: 4 KB random overwrites with GC in steady state, over a
+//! drive with zero-latency flash.
+//!
+//! Over-provisioning is 20 %. The device is filled and overwritten twice at random before the
+//! measurement. One thread submits, copies and collects garbage, with 128 writes outstanding. The
+//! drive has a core of its own, or shares the host's thread. With data in memory, every sector is
+//! copied into the write buffer and from there to the flash. Bounds: a million writes per second,
+//! and no write of 5 ms or longer.
+//!
+//! With data, a write of 4 KB at write amplification W is copied once by the host, W times from the
+//! write buffer to the flash, and W - 1 times back by the drive. At W = 3.3 this is about 26 KB,
+//! most of it by the drive. `host_per_write` is the host's part alone.
+
+use std::sync::Arc;
+use std::thread;
+
+use block::{BlockDevice, Payload, Request};
+use clock::{AllowedCpus, Component, IdlePolicy, Nanos, RealClock, RealRunner};
+use ring::{Iova, SharedRegion};
+use rng::Rng;
+use workload::Histogram;
+
+use super::super::{BenchError, Measurement, RunLength, Sink, on_first_cpu};
+use super::harness::LightnvmHarness;
+use super::{BENCH, setup};
+use stack::{Stack, StackDevice};
+
+/// Number of outstanding writes.
+const DEPTH: usize = 128;
+/// Size of a sector in bytes.
+const SECTOR: u64 = 4096;
+
+/// Whether data is stored.
+const DATA: [(&str, &str); 2] = [("memory", "data in memory"), ("none", "no data")];
+
+/// Channels, parallel units per channel, and chunks of 2 MiB per parallel unit: 4 GiB, or the
+/// minimum.
+const FULL: (u32, u32, u32) = (8, 4, 64);
+const SMALL: (u32, u32, u32) = (2, 2, 40);
+
+/// Measures every combination.
+///
+/// # Errors
+/// As for [`run`](super::run).
+pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let time = effort.choose(Nanos::from_secs(3), Nanos::from_millis(20));
+    for (data, words) in DATA {
+        for two in [true, false] {
+            let stack = steady(data, effort.choose(FULL, SMALL))?;
+            let done = overwrite(stack, two, time)?;
+            let cores = if two { "drive on a core of its own" } else { "one core" };
+            let case =
+                format!("host at work, 4 KB random overwrites, QD {DEPTH}, {words}, {cores}");
+            let row =
+                |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+            sink.push(row("iops", done.iops, "1/s").at_least(1e6))?;
+            sink.push(row("latency_p99", done.latency.percentile(99.0).as_micros_f64(), "us"))?;
+            let max = done.latency.max().0 as f64 / 1e6;
+            sink.push(row("latency_max", max, "ms").at_most(5.0))?;
+            sink.push(row("host_per_write", done.host_ns, "ns"))?;
+            sink.push(row("write_amplification", done.amplification, ""))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a device in steady state on a drive with this many channels, parallel units per channel,
+/// and chunks of 2 MiB per parallel unit.
+///
+/// # Errors
+/// If the system refuses memory.
+pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<Stack, BenchError> {
+    let mut bed = LightnvmHarness::new(&format!(
+        "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
+         geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
+         [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
+    ))?;
+    bed.run_in_zero_time(&[
+        ("fill", "rw=write bs=256k iodepth=8"),
+        ("overwrite", "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%"),
+    ])?;
+    let mut stack = bed.stack;
+    stack.drive.set_zero_latency(true);
+    Ok(stack)
+}
+
+/// Measurements of a run.
+#[derive(Clone, Debug)]
+pub struct OverwriteResult {
+    /// Writes per second.
+    pub iops: f64,
+    /// Latencies from submission to reaping.
+    pub latency: Histogram,
+    /// Sectors programmed per sector written.
+    pub amplification: f64,
+    /// Nanoseconds per write of the host's iterations that made progress, without waiting times.
+    pub host_ns: f64,
+}
+
+/// Overwrites a device in steady state for `time`, with the drive on a core of its own or on the
+/// host's.
+///
+/// # Errors
+/// If the system refuses memory or a thread, or if a write fails.
+pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteResult, BenchError> {
+    let Stack { mut drive, device, port, .. } = stack;
+    let writer = Writer::new(device)?;
+    let clock = RealClock::start();
+    if !own_core {
+        let turns = move || step_in_turn(writer, clock, time, Some(&mut drive));
+        return on_first_cpu(&AllowedCpus::allowed(), turns);
+    }
+    let runner = RealRunner::new(clock, IdlePolicy::default())?;
+    port.set_drive_waker(runner.waker())?;
+    let stopper = runner.stop_handle();
+    let cores = AllowedCpus::allowed();
+    thread::scope(|scope| {
+        let there = &cores;
+        let named = thread::Builder::new().name("drive".into());
+        let thread = named.spawn_scoped(scope, move || {
+            there.pin(1);
+            runner.run(&mut drive)
+        })?;
+        let done = on_first_cpu(&cores, move || step_in_turn(writer, clock, time, None));
+        stopper.stop();
+        thread.join().map_err(|_| BenchError::Thread("the drive"))??;
+        done
+    })
+}
+
+/// Writes until `time`; a local drive is polled after each iteration of the writer.
+fn step_in_turn(
+    mut writer: Writer,
+    clock: RealClock,
+    time: Nanos,
+    mut drive: Option<&mut ::drive::Controller>,
+) -> Result<OverwriteResult, BenchError> {
+    let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
+    while now < time {
+        let moved = writer.step(now)?;
+        let after = clock.now();
+        if moved {
+            busy += after.since(now);
+        }
+        now = match &mut drive {
+            Some(drive) => {
+                drive.poll(after);
+                clock.now()
+            }
+            None if moved => after,
+            None => {
+                std::hint::spin_loop();
+                after
+            }
+        };
+    }
+    writer.into_result(now, busy)
+}
+
+/// A closed loop of writes.
+struct Writer {
+    device: StackDevice,
+    rng: Rng,
+    sectors: u64,
+    /// Payloads, one sector per slot.
+    _memory: Arc<SharedRegion>,
+    at: Iova,
+    free: Vec<u32>,
+    /// Submission time of each slot's write.
+    submitted: Vec<Nanos>,
+    latency: Histogram,
+    before: ftl::FtlStats,
+}
+
+impl Writer {
+    fn new(device: StackDevice) -> Result<Writer, BenchError> {
+        let memory = SharedRegion::anonymous(DEPTH * SECTOR as usize)?;
+        memory.fill(0, DEPTH * SECTOR as usize, 0xa5);
+        let at = device.memory().register(&memory)?;
+        let sectors = device.limits().sectors;
+        let before = stats(&device)?;
+        Ok(Writer {
+            device,
+            rng: Rng::new(2),
+            sectors,
+            _memory: memory,
+            at,
+            free: (0..DEPTH as u32).collect(),
+            submitted: vec![Nanos::ZERO; DEPTH],
+            latency: Histogram::new(),
+            before,
+        })
+    }
+
+    /// Reaps completions and submits as many new writes.
+    fn step(&mut self, now: Nanos) -> Result<bool, BenchError> {
+        let mut moved = self.device.poll(now);
+        while let Some(done) = self.device.reap() {
+            if !done.status.is_success() {
+                return Err(BenchError::Status(done.status));
+            }
+            let place = done.tag as usize;
+            self.latency.record(now.since(self.submitted[place]));
+            self.free.push(place as u32);
+        }
+        while let Some(place) = self.free.pop() {
+            let lba = self.rng.below(self.sectors);
+            let data = Payload::Contiguous(self.at.offset(u64::from(place) * SECTOR));
+            if self.device.submit(now, Request::write(lba, 1, data, place.into())).is_err() {
+                self.free.push(place);
+                break;
+            }
+            self.submitted[place as usize] = now;
+            moved = true;
+        }
+        moved |= self.device.poll(now);
+        Ok(moved)
+    }
+
+    fn into_result(self, elapsed: Nanos, busy: Nanos) -> Result<OverwriteResult, BenchError> {
+        let amplification = stats(&self.device)?.since(&self.before).write_amplification();
+        let mut latency = self.latency;
+        // A write that has not completed by the end counts with its time so far.
+        let free: Vec<usize> = self.free.iter().map(|place| *place as usize).collect();
+        for (_, at) in self.submitted.iter().enumerate().filter(|(i, _)| !free.contains(i)) {
+            latency.record(elapsed.since(*at));
+        }
+        let writes = (latency.count() - (DEPTH - free.len()) as u64) as f64;
+        Ok(OverwriteResult {
+            iops: writes / elapsed.as_secs_f64(),
+            host_ns: busy.0 as f64 / writes.max(1.0),
+            latency,
+            amplification: amplification.ok_or_else(|| setup("nothing was written"))?,
+        })
+    }
+}
+
+fn stats(device: &StackDevice) -> Result<ftl::FtlStats, BenchError> {
+    match device {
+        StackDevice::Pblk(pblk) => Ok(*pblk.stats()),
+        StackDevice::Raw(_)
+        | StackDevice::Shards(_)
+        | StackDevice::Rrpc(_)
+        | StackDevice::BlockLayer(_) => Err(setup("the device is not pblk")),
+    }
+}
