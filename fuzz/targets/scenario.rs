@@ -1,8 +1,8 @@
-//! Scenarios (`crates/tools/sluice/tests/scenario_text/body.rs`).
+//! Scenarios (`crates/tools/cli/tests/scenario_text/body.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/tools/sluice/tests/scenario_text/body.rs"]
+#[path = "../../crates/tools/cli/tests/scenario_text/body.rs"]
 mod body;
 #[path = "../../crates/base/rng/tests/choices/mod.rs"]
 mod choices;

@@ -5,7 +5,7 @@
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
 
-use sluice::open::CloseError;
+use open::CloseError;
 
 use crate::error::CallError;
 

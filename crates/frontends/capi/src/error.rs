@@ -16,7 +16,7 @@ use direct::remote::Code;
 use direct::{DirectError, IoError, RemoteDeviceError};
 use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
-use sluice::open::{CloseError, OpenError};
+use open::{CloseError, OpenError};
 
 use crate::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};

@@ -1,4 +1,4 @@
-//! [`open_device`]: opens the device that a caller names ([`sluice::open`](mod@sluice::open)), with errors in the
+//! [`open_device`]: opens the device that a caller names ([`open`](mod@open)), with errors in the
 //! terms of the header.
 //!
 //! Guarantee: an option that the device does not support is refused by its C name.
@@ -9,8 +9,8 @@ use std::sync::mpsc::Sender;
 use clock::Nanos;
 use direct::IoDevice;
 use driver::pci::PciError;
-use sluice::open::{CloseError, FileOptions, OpenError, Target};
-use sluice::scenario::ScenarioError;
+use open::{CloseError, FileOptions, OpenError, Target};
+use scenario::ScenarioError;
 
 use crate::error::direct_errno;
 
@@ -80,7 +80,7 @@ fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
     flag.or_else(|| sector_bytes.map(|bytes| ("sector_bytes", bytes.to_string())))
 }
 
-/// Opens any device that [`sluice::open`](fn@sluice::open) supports. A drive that is not closed
+/// Opens any device that [`open`](fn@open::open) supports. A drive that is not closed
 /// cleanly reports it to `closed`.
 pub(crate) fn open_device(
     what: &str,
@@ -102,7 +102,7 @@ pub(crate) fn open_device(
         exclusive: !shared,
         ..FileOptions::default()
     };
-    let options = sluice::open::OpenOptions {
+    let options = open::OpenOptions {
         depth: queue_depth,
         queues,
         read_only,
@@ -111,7 +111,7 @@ pub(crate) fn open_device(
         close_errors: closed,
         ..Default::default()
     };
-    sluice::open::open_target(&target, &options).map_err(|error| match error {
+    open::open_target(&target, &options).map_err(|error| match error {
         OpenError::Option { option: "depth", value, what, allowed } => {
             OpenError::Option { option: "queue_depth", value, what, allowed }
         }

@@ -1,10 +1,10 @@
 //! Sluice: a software-defined SSD and the user-space I/O stack that drives it.
 //!
-//! A [`scenario`] is one TOML file with drives, a host stack and jobs. [`sim`] runs it in virtual time;
-//! [`serve`] and [`mod@open`] run its drives in real time, for other programs and for this one. [`report`]
-//! and [`trace_file`] write results, and [`cli`] is the command line.
+//! A [`scenario`] is one TOML file with drives, a host stack and jobs. [`sim`] runs it in virtual time, and
+//! [`mod@open`] runs its drives in real time for this program. [`report`] and [`trace_file`] write results.
 //!
-//! The library re-exports the crates of the stack under their own names. This example powers on a
+//! The library re-exports these crates, and those of the stack, under their own names. The command line,
+//! its server and the benches are crates of their own (`sluice-cli`, `sluice-bench`). This example powers on a
 //! zero-latency drive, creates a queue pair, writes a vector of physical addresses and reads it back:
 //!
 //! ```
@@ -81,11 +81,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cli;
-pub mod serve;
-
-pub use ::bench;
-pub use ::bench::{calibrate, multicore};
 pub use ::open;
 pub use ::open::open;
 pub use ::report;

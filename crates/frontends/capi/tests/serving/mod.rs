@@ -54,18 +54,13 @@ impl Drop for Server {
 pub(crate) fn serve_if_asked() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
     let path = std::env::var(SOCKET).unwrap().into();
-    let options = sluice::serve::ServeOptions {
+    let options = cli::serve::ServeOptions {
         nbd: Vec::new(),
         allow_remote: false,
-        socket: Some(sluice::serve::SocketOptions {
-            path,
-            is_shared: true,
-            mode: 0o600,
-            acl: None,
-        }),
+        socket: Some(cli::serve::SocketOptions { path, is_shared: true, mode: 0o600, acl: None }),
         threads: None,
         stats_interval: None,
     };
-    let scenario = sluice::scenario::Scenario::load(Path::new(&scenario)).unwrap();
-    sluice::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
+    let scenario = scenario::Scenario::load(Path::new(&scenario)).unwrap();
+    cli::serve::serve(&scenario, &options, &mut |_| ()).unwrap();
 }

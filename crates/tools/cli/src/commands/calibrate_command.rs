@@ -1,0 +1,30 @@
+//! `sluice calibrate`.
+
+use crate::args::CalibrateArgs;
+use crate::output::{Output, is_standard};
+use crate::{CliError, load_scenario, print_or_stderr};
+use bench::RunLength;
+use bench::calibrate::{MachineCosts, ModelCost, ModelSource, report, verdict};
+
+/// Runs `sluice calibrate …`.
+///
+/// # Errors
+/// [`CliError`] for an invalid scenario, a failed measurement, or a file that cannot be written.
+pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
+    // Report errors in the scenario before the measurement.
+    let scenario = args.scenario.as_deref().map(load_scenario).transpose()?;
+    let mut output = args.json.as_deref().map(Output::open).transpose()?;
+    let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
+    let machine = MachineCosts::measure(effort)?;
+    let model = ModelCost { per_command: machine.queue.echo, source: ModelSource::Echo };
+    let verdicts = scenario.as_ref().map(|s| verdict::judge(s, &machine, model));
+    let judged = scenario.as_ref().zip(verdicts.as_deref());
+    let is_taken = args.json.as_deref().is_some_and(is_standard);
+    let told = print_or_stderr(&report::text(&machine, judged, model), is_taken);
+    match &mut output {
+        Some(output) => {
+            told.and(output.write(&format!("{:#}\n", report::json(&machine, judged, model))))
+        }
+        None => told,
+    }
+}

@@ -1,0 +1,16 @@
+//! The commands: each runs with its arguments, and prints its result.
+
+pub mod admin_command;
+pub mod bench_command;
+pub mod calibrate_command;
+pub mod device_command;
+pub mod drive_command;
+pub mod exec_command;
+pub(crate) mod generate_command;
+pub mod kv_command;
+pub mod plot_command;
+pub mod serve_command;
+pub mod sim_command;
+pub(crate) mod stats_command;
+pub mod target_command;
+pub mod volume_command;

@@ -1,0 +1,434 @@
+//! `sluice sim`: runs scenarios, prints the table, writes the files.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use crate::args::SimArgs;
+use crate::output::{Output, is_standard};
+use crate::{CliError, print};
+use report::explain::{render_bands, render_slowest};
+use report::{Report, html, table};
+use scenario::format::{printable, printable_lines};
+use scenario::{Precondition, Scenario};
+use sim::{
+    PreconditionCache, SimError, SimOptions, SimOutcome, SimStage, simulate, to_json, to_text,
+    to_variant,
+};
+use stack::StackError;
+use stack::named_target::NamedError;
+
+/// Number of slowest requests in a report.
+const SLOWEST_REPORTED: usize = 10;
+
+/// Exit code of a process that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+impl From<SimError> for CliError {
+    fn from(error: SimError) -> CliError {
+        match error {
+            SimError::Scenario(error)
+            | SimError::Stack(StackError::Named(NamedError::Scenario(error))) => {
+                CliError::Scenario(error)
+            }
+            SimError::Job(error) => CliError::Job(error),
+            error if error.is_usage() => CliError::Usage(error.to_string()),
+            error => CliError::Other(error.to_string()),
+        }
+    }
+}
+
+/// Runs the scenarios one after the other; each is a variant of the report.
+///
+/// The first SIGINT ends the jobs, and the results so far are printed and written; the second ends
+/// the process.
+///
+/// # Errors
+/// [`CliError`] for invalid scenarios or jobs, outputs that cannot be opened, runs with invalid
+/// results, failed requests, an interruption, and notes with `--strict`. Outputs are opened before
+/// any run.
+pub fn run(args: &SimArgs) -> Result<(), CliError> {
+    let (files, jobs) = args.scenarios_and_jobs();
+    if files.is_empty() {
+        return Err(CliError::Usage("no scenario: give at least one file ending in .toml".into()));
+    }
+    if args.trace.is_some() && files.len() > 1 {
+        return Err(CliError::Usage("--trace takes one scenario".into()));
+    }
+    if args.blktrace.is_some() && files.len() > 1 {
+        return Err(CliError::Usage("--blktrace takes one scenario".into()));
+    }
+    let mut scenarios = load(&files)?;
+    for scenario in &mut scenarios {
+        if let Some(seed) = args.seed {
+            scenario.set_seed(seed);
+        }
+    }
+    let mut outputs = Outputs::open(args)?;
+    let interrupt = Interrupt::catch()?;
+    let mut results = Results { print_slowest: args.slowest.is_some(), ..Results::default() };
+    let mut preconditioned = PreconditionCache::new(&scenarios);
+    let (mut failed, mut jobs_before) = (None, 0);
+    for (i, scenario) in scenarios.iter().enumerate() {
+        let bar = Bar::new(scenario, (i, scenarios.len()));
+        let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
+        let mut progress = |stage| {
+            bar.update(stage);
+            // `stop` ends the jobs. Before the jobs, this scenario has no results to keep.
+            if matches!(stage, SimStage::Preconditioning(_)) && interrupt.is_requested() {
+                bar.finish();
+                let told = match results.outcomes.len() {
+                    0 => None,
+                    _ => results.write(&scenarios, &mut outputs).err(),
+                };
+                let told = told.unwrap_or_else(|| interrupted(results.outcomes.len()));
+                drop(std::mem::take(&mut outputs));
+                eprint!("{}", told.render());
+                std::process::exit(INTERRUPTED);
+            }
+        };
+        let options = SimOptions {
+            job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
+            jobs_before,
+            trace,
+            blktrace: args.blktrace.clone(),
+            slowest: args.slowest.unwrap_or(if args.report.is_some() {
+                SLOWEST_REPORTED
+            } else {
+                0
+            }),
+            write_image: args.write_image,
+            stop: Some(&interrupt.requested),
+            precondition_cache: Some(&mut preconditioned),
+            progress: Some(&mut progress),
+        };
+        let outcome = simulate(scenario, options);
+        bar.finish();
+        match outcome {
+            Ok(outcome) => {
+                jobs_before += outcome.drives.iter().map(|d| d.run.jobs.len()).sum::<usize>();
+                results.outcomes.push(outcome);
+            }
+            Err(error) => {
+                failed = Some(CliError::from(error));
+                break;
+            }
+        }
+        if results.outcomes.iter().any(|o| o.partial) {
+            break;
+        }
+    }
+    if let Some(failed) = failed {
+        if !results.outcomes.is_empty() {
+            // Write the results of the scenarios before it.
+            results.write(&scenarios, &mut outputs)?;
+        }
+        return Err(failed);
+    }
+    results.write(&scenarios, &mut outputs)?;
+    results.judge(args.strict)
+}
+
+/// Loads the scenarios, each a variant of the report with a unique name.
+fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for file in files {
+        // Loading reports a file that does not exist.
+        let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+        if seen.contains(&path) {
+            return Err(CliError::Usage(format!(
+                "{} is given twice, and its two results could not be told apart: give each scenario \
+                 once, or change a copy",
+                file.display()
+            )));
+        }
+        seen.push(path);
+        scenarios.push(crate::load_scenario(file)?);
+    }
+    let titles: Vec<String> = scenarios.iter().map(|s| s.title.clone()).collect();
+    for scenario in &mut scenarios {
+        if titles.iter().filter(|t| **t == scenario.title).count() > 1 {
+            scenario.title = format!("{} ({})", scenario.title, scenario.file.display());
+        }
+    }
+    Ok(scenarios)
+}
+
+/// Returns the title of a report: those of its scenarios.
+fn join_titles(titles: &[&str]) -> String {
+    match titles {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [all @ .., last] if all.len() < 3 => format!("{} and {last}", all.join(", ")),
+        [a, b, rest @ ..] => format!("{a}, {b} and {} more", rest.len()),
+    }
+}
+
+/// Returns the latency explanations for a terminal; empty if not requested.
+fn explanation_text(outcome: &SimOutcome) -> String {
+    let mut out = String::new();
+    for drive in &outcome.drives {
+        let Some(explanation) = &drive.explanation else { continue };
+        if explanation.slowest.is_empty() {
+            continue;
+        }
+        let names = drive.names(explanation);
+        out += &format!("\n{}, {}: the slowest requests\n", outcome.title, drive.name);
+        out += &render_slowest(&explanation.slowest, names);
+        out.push('\n');
+        out += &render_bands(&explanation.breakdowns, names);
+    }
+    out
+}
+
+/// Results so far.
+#[derive(Default)]
+struct Results {
+    outcomes: Vec<SimOutcome>,
+    /// Whether the slowest requests were requested.
+    print_slowest: bool,
+}
+
+impl Results {
+    fn report(&self, scenarios: &[Scenario]) -> Report {
+        let titles: Vec<&str> = scenarios.iter().map(|s| s.title.as_str()).collect();
+        let mut questions: Vec<&str> = scenarios.iter().map(|s| s.question.as_str()).collect();
+        questions.retain(|question| !question.is_empty());
+        let mut seen = Vec::new();
+        questions.retain(|question| {
+            let new = !seen.contains(question);
+            seen.push(*question);
+            new
+        });
+        Report {
+            title: join_titles(&titles),
+            subtitle: questions.join(" "),
+            variants: self.outcomes.iter().map(to_variant).collect(),
+        }
+    }
+
+    /// Prints the table and writes every output; a failing output does not prevent the others.
+    fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), CliError> {
+        let report = self.report(scenarios);
+        let stories: String = match self.print_slowest {
+            true => self.outcomes.iter().map(explanation_text).collect(),
+            false => String::new(),
+        };
+        let table = table::render(&report) + &stories;
+        let mut first = if outputs.is_standard_taken() {
+            let _ = std::io::stderr().write_all(printable_lines(&table).as_bytes());
+            None
+        } else {
+            print(&table).err()
+        };
+        if let Some(output) = &mut outputs.json {
+            // Omit the explanations that only the report requested.
+            let json = |outcome: &SimOutcome| match self.print_slowest {
+                true => to_json(outcome),
+                false => to_json(&outcome.without_explanations()),
+            };
+            let ways = Value::Array(self.outcomes.iter().map(json).collect());
+            first = first.or(output.write(&to_text(&ways)).err());
+        }
+        if let Some(output) = &mut outputs.report {
+            first = first.or(output.write(&html::render(&report)).err());
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Returns an error if a run failed or, with `strict`, has notes.
+    fn judge(&self, strict: bool) -> Result<(), CliError> {
+        let failures: Vec<String> = self.outcomes.iter().flat_map(SimOutcome::failures).collect();
+        let notes: Vec<_> = self.outcomes.iter().flat_map(|o| &o.notes).collect();
+        if self.outcomes.iter().any(|o| o.partial) {
+            return Err(interrupted(self.outcomes.len()));
+        }
+        if let Some(first) = failures.first() {
+            return Err(CliError::Other(format!(
+                "{} requests failed; the first: {first}",
+                failures.len()
+            )));
+        }
+        match notes.first() {
+            Some(first) if strict => Err(CliError::Other(format!(
+                "--strict, and there are notes, {} in all; the first: {} [{}]",
+                notes.len(),
+                first.text,
+                first.code.as_str()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn interrupted(outcomes: usize) -> CliError {
+    CliError::Interrupted(match outcomes {
+        0 => "interrupted before there was a result".into(),
+        _ => "interrupted: the results are partial".into(),
+    })
+}
+
+/// Outputs in addition to the table.
+#[derive(Default)]
+struct Outputs {
+    json: Option<Output>,
+    report: Option<Output>,
+    trace: Option<Output>,
+    standard: usize,
+}
+
+impl Outputs {
+    /// Opens all outputs, or none.
+    fn open(args: &SimArgs) -> Result<Outputs, CliError> {
+        let given: Vec<(&str, &PathBuf)> =
+            [("--json", &args.json), ("--report", &args.report), ("--trace", &args.trace)]
+                .into_iter()
+                .filter_map(|(option, path)| Some((option, path.as_ref()?)))
+                .collect();
+        for (i, (option, path)) in given.iter().enumerate() {
+            if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == path) {
+                let to = path.display();
+                return Err(CliError::Usage(format!("{other} and {option} both write to {to}")));
+            }
+        }
+        if let Some(dir) = &args.blktrace {
+            if is_standard(dir) {
+                return Err(CliError::Usage("--blktrace takes a folder, not `-`".into()));
+            }
+            std::fs::create_dir_all(dir)
+                .map_err(|e| CliError::Other(format!("cannot make {}: {e}", dir.display())))?;
+        }
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+        Ok(Outputs {
+            json: open(&args.json)?,
+            report: open(&args.report)?,
+            trace: open(&args.trace)?,
+            standard: given.iter().filter(|(_, path)| is_standard(path)).count(),
+        })
+    }
+
+    /// Returns whether standard output is used for machine-readable results, so that the table goes
+    /// elsewhere.
+    fn is_standard_taken(&self) -> bool {
+        self.standard > 0
+    }
+}
+
+/// SIGINT handling: the first signal sets a flag, the second ends the process immediately.
+struct Interrupt {
+    requested: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    fn catch() -> Result<Interrupt, CliError> {
+        let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
+        let asked = Arc::new(AtomicBool::new(false));
+        // The order matters: the first signal finds the flag cleared, the second finds it set.
+        flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
+        flag::register(SIGINT, asked.clone()).map_err(failed)?;
+        Ok(Interrupt { requested: asked })
+    }
+
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
+    }
+}
+
+/// A progress bar on a terminal; nothing if standard error is piped. It never decreases: if a drive
+/// is preconditioned, that is the first half.
+struct Bar {
+    bar: ProgressBar,
+    preconditions: bool,
+    furthest: Cell<f64>,
+}
+
+impl Bar {
+    fn new(scenario: &Scenario, (index, count): (usize, usize)) -> Bar {
+        let preconditions = scenario.precondition != Precondition::default();
+        let furthest = Cell::new(0.0);
+        if !std::io::stderr().is_terminal() {
+            return Bar { bar: ProgressBar::hidden(), preconditions, furthest };
+        }
+        let bar = ProgressBar::new(1_000);
+        // The template is a valid constant.
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:40} {msg}") {
+            bar.set_style(style);
+        }
+        let title = printable(&scenario.title);
+        bar.set_prefix(match count {
+            1 => title.into_owned(),
+            _ => format!("{}/{count} {title}", index + 1),
+        });
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Bar { bar, preconditions, furthest }
+    }
+
+    fn update(&self, stage: SimStage) {
+        let position = position(self.preconditions, stage);
+        self.furthest.set(self.furthest.get().max(position));
+        let (part, what) = match stage {
+            SimStage::Preconditioning(part) => (part, "preconditioning"),
+            SimStage::Running(part) => (part, "running"),
+        };
+        self.bar.set_position((self.furthest.get() * 1_000.0) as u64);
+        self.bar.set_message(format!("{what}, {:.0} %", (part * 100.0).clamp(0.0, 100.0)));
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Returns the progress of a run, from 0 to 1.
+fn position(preconditions: bool, stage: SimStage) -> f64 {
+    let within = |part: f64| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+    match (stage, preconditions) {
+        (SimStage::Preconditioning(part), true) => within(part) / 2.0,
+        (SimStage::Preconditioning(_), false) => 0.0,
+        (SimStage::Running(part), true) => 0.5 + within(part) / 2.0,
+        (SimStage::Running(part), false) => within(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_joined_as_far_as_they_fit_a_heading() {
+        assert_eq!(join_titles(&["a"]), "a");
+        assert_eq!(join_titles(&["a", "b"]), "a and b");
+        assert_eq!(join_titles(&["a", "b", "c"]), "a, b and c");
+        assert_eq!(join_titles(&["a", "b", "c", "d"]), "a, b and 2 more");
+    }
+
+    #[test]
+    fn progress_covers_preconditioning_and_never_goes_back() {
+        let course = [
+            SimStage::Preconditioning(0.0),
+            SimStage::Preconditioning(0.7),
+            SimStage::Preconditioning(1.0),
+            SimStage::Running(0.0),
+            SimStage::Running(0.5),
+            SimStage::Running(1.0),
+        ];
+        let all: Vec<f64> = course.iter().map(|stage| position(true, *stage)).collect();
+        assert_eq!(all, [0.0, 0.35, 0.5, 0.5, 0.75, 1.0]);
+        assert_eq!(position(false, SimStage::Running(0.5)), 0.5);
+        assert_eq!(position(true, SimStage::Running(f64::NAN)), 0.5);
+        let parsed = Scenario::parse(Path::new("a.toml"), "[drive]\npreset = \"pcm\"\n");
+        let bar = Bar::new(&parsed.unwrap(), (0, 1));
+        bar.update(SimStage::Running(0.8));
+        bar.update(SimStage::Running(0.3));
+        assert_eq!(bar.furthest.get(), 0.8, "it stays where it was");
+    }
+}

@@ -1,0 +1,158 @@
+//! The command line: parses arguments, runs commands and reports errors.
+//!
+//! [`args`] has the arguments, and [`CliError`] the errors with their exit codes. Each command has
+//! a module of [`commands`]; [`mod@serve`] runs the drives of `sluice serve`.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod commands;
+mod device_table;
+mod error;
+mod output;
+mod progress;
+pub mod serve;
+mod target_table;
+mod volume_lock;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub use error::CliError;
+
+use scenario::format::{printable, printable_lines};
+use scenario::{Scenario, ScenarioError};
+
+/// A software-defined SSD and the user-space I/O stack that drives it.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run scenarios in virtual time.
+    Sim(args::SimArgs),
+    /// Serve a scenario's drives to other programs in real time, until SIGINT or SIGTERM.
+    Serve(args::ServeArgs),
+    /// Set the access rules of a running server, list its clients, and print statistics of its
+    /// drives.
+    Admin(args::AdminArgs),
+    /// List NVMe controllers of this machine, and bind them to drivers.
+    #[command(subcommand)]
+    Device(args::DeviceArgs),
+    /// Show the drives that Sluice includes, and those of a scenario.
+    #[command(subcommand)]
+    Drive(args::DriveArgs),
+    /// Manage the targets of an open-channel drive, and show the health of its flash.
+    #[command(subcommand)]
+    Target(args::TargetArgs),
+    /// Measure the costs of this machine, and whether it keeps up with a scenario in real time.
+    Calibrate(args::CalibrateArgs),
+    /// Measure Sluice itself.
+    Bench(args::BenchArgs),
+    /// Draw figures from results of `sluice bench lightnvm --json`.
+    Plot(args::PlotArgs),
+    /// Benchmark the key-value target on host-managed flash.
+    #[command(subcommand)]
+    Kv(args::KvArgs),
+    /// Manage volumes of files on any device.
+    #[command(subcommand)]
+    Volume(args::VolumeArgs),
+    /// Run a program whose files below one directory are on a volume; its exit status is the program's.
+    Exec(args::ExecArgs),
+    /// Write man pages and shell completions of this program, as `make install` does.
+    #[command(subcommand, hide = true)]
+    Generate(commands::generate_command::GenerateArgs),
+}
+
+/// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
+/// request was wrong: the arguments, or a scenario; 3 when a bench's result is outside of its bound; 130 when it was interrupted and has given what there
+/// was.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output; errors of a closed terminal are ignored.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Sim(args) => commands::sim_command::run(&args),
+        Command::Serve(args) => commands::serve_command::run(&args),
+        Command::Admin(args) => commands::admin_command::run(&args),
+        Command::Device(args) => commands::device_command::run(&args),
+        Command::Drive(args) => commands::drive_command::run(&args),
+        Command::Target(args) => commands::target_command::run(&args),
+        Command::Calibrate(args) => commands::calibrate_command::run(&args),
+        Command::Bench(args) => commands::bench_command::run(&args),
+        Command::Plot(args) => commands::plot_command::run(&args),
+        Command::Kv(args) => commands::kv_command::run(&args),
+        Command::Volume(args) => commands::volume_command::run(&args),
+        Command::Generate(args) => commands::generate_command::run(&args, Cli::command()),
+        Command::Exec(args) => match commands::exec_command::run(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprint!("{}", failure.render());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Loads a scenario, and warns of former spellings in it.
+///
+/// # Errors
+/// [`ScenarioError`].
+pub(crate) fn load_scenario(file: &Path) -> Result<Scenario, ScenarioError> {
+    let scenario = Scenario::load(file)?;
+    for found in &scenario.former_spellings {
+        eprintln!("warning: {}", printable(&found.to_string()));
+    }
+    Ok(scenario)
+}
+
+pub(crate) fn warn_former_option(old: &str, new: &str) {
+    eprintln!("warning: `{old}` is now `{new}`; the former option is accepted for one release");
+}
+
+/// Writes to standard output and escapes control characters of names and titles. A closed pipe (`|
+/// head`) is not an error.
+///
+/// # Errors
+/// Any other error of the output.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let text = printable_lines(text);
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CliError::Other(format!("cannot write the answer: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard output, or to standard error if standard output has other contents (`--json
+/// -`).
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_or_stderr(text: &str, is_taken: bool) -> Result<(), CliError> {
+    if !is_taken {
+        return print(text);
+    }
+    // Standard error may be closed.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    Ok(())
+}

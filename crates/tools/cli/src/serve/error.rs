@@ -1,0 +1,132 @@
+//! [`ServeError`]: errors of serving drives.
+
+use std::io;
+
+use ::serve::nbd::{BindError, Endpoint, NbdError};
+use ::serve::share::{ListenError, ShareError};
+
+use stack::{PrepareError, StackError};
+
+/// Error of serving drives.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A stack could not be built or preconditioned.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// An NBD server could not start.
+    #[error("drive {drive}: {source}")]
+    Nbd {
+        /// Name of the drive.
+        drive: String,
+        /// Cause of the error.
+        #[source]
+        source: NbdError,
+    },
+    /// Several drives need several ports, but the port numbers are exhausted.
+    #[error("drive number {} would listen on TCP port {first} + {index}: there is none", index + 1)]
+    PortTooHigh {
+        /// The configured port.
+        first: u16,
+        /// Index of the drive.
+        index: usize,
+    },
+    /// Two servers would listen on one endpoint.
+    #[error("{endpoint} is given twice: each `--nbd`, and the socket, needs a place of its own")]
+    DuplicateEndpoint {
+        /// The endpoint.
+        endpoint: Endpoint,
+    },
+    /// The scenario configures several cores, but one thread per drive submits.
+    #[error(
+        "path.cores = {cores}: the server of a drive submits from one core; set cores = 1, or run the \
+         scenario with `sluice sim`"
+    )]
+    Cores {
+        /// Configured number of cores.
+        cores: u16,
+    },
+    /// The scenario's partitions cannot be applied to a drive.
+    #[error("drive {drive} cannot be shared: {why}")]
+    Share {
+        /// Name of the drive.
+        drive: String,
+        /// Cause and remedy.
+        why: String,
+    },
+    /// The socket or its thread failed.
+    #[error(transparent)]
+    Socket(#[from] ::serve::share::ShareError),
+    /// The marker of an incomplete image could not be written or removed.
+    #[error("noting that an image is being preconditioned: {source}")]
+    PreconditionMarker {
+        /// Cause of the error.
+        #[source]
+        source: io::Error,
+    },
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    /// A thread could not be started, or cannot sleep.
+    #[error("cannot run threads: {0}")]
+    Threads(#[source] io::Error),
+    /// The server failed.
+    #[error("drive {drive}: the NBD server failed: {source}{why}")]
+    Server {
+        /// Name of the drive.
+        drive: String,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+        /// Cause after a semicolon, if known.
+        why: String,
+    },
+    /// The drive could not be shut down cleanly.
+    #[error("drive {drive}: its image could not be written back: {source}")]
+    ShutDown {
+        /// Name of the drive.
+        drive: String,
+        /// Cause of the error.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread has panicked, which is a bug.
+    #[error("drive {drive}: {thread} has failed; its image is as after a power cut")]
+    Panicked {
+        /// Name of the drive.
+        drive: String,
+        /// Name of the thread.
+        thread: &'static str,
+    },
+}
+
+impl From<PrepareError> for ServeError {
+    fn from(error: PrepareError) -> ServeError {
+        match error {
+            PrepareError::Stack(error) => ServeError::Stack(error),
+            PrepareError::PreconditionMarker { source } => {
+                ServeError::PreconditionMarker { source }
+            }
+        }
+    }
+}
+
+impl ServeError {
+    /// Returns whether the error is a usage error: the user's request is invalid.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            ServeError::Stack(e) => e.is_usage(),
+            ServeError::PortTooHigh { .. }
+            | ServeError::DuplicateEndpoint { .. }
+            | ServeError::Cores { .. }
+            | ServeError::Share { .. }
+            | ServeError::Socket(ShareError::Listen(
+                ListenError::Path(_) | ListenError::NotASocket(_) | ListenError::InUse(_),
+            )) => true,
+            ServeError::Nbd { source, .. } => matches!(
+                source,
+                NbdError::Bind(BindError::Endpoint(_) | BindError::NotLoopback { .. })
+            ),
+            _ => false,
+        }
+    }
+}

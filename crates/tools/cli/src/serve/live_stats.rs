@@ -1,0 +1,227 @@
+//! [`LiveStats`]: the statistics of a served drive. They are printed as a line while it is served,
+//! and as a summary and JSON at the end.
+
+use std::fmt::Write as _;
+
+use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
+use clock::Nanos;
+use drive::{CommandTimes, DriveStats, LatenessRecord};
+use ftl::FtlStats;
+use media::MediaConfig;
+use serde_json::{Value, json};
+use workload::{IoCpuCosts, RunResult};
+
+use super::interval;
+use scenario::format::{bytes_decimal, count, duration};
+use scenario::{DriveSpec, Scenario};
+use sim::{self, DriveOutcome, SimOutcome};
+use stack::{BlockLayerCounts, ShardCounts};
+
+/// Statistics of a served drive.
+#[derive(Clone, Debug)]
+pub struct LiveStats {
+    /// The drive.
+    pub plan: DriveSpec,
+    /// Endpoints that serve it.
+    pub endpoints: Vec<Endpoint>,
+    /// Time since clients can connect.
+    pub elapsed: Nanos,
+    /// Requests of NBD clients.
+    pub nbd: NbdStats,
+    /// Counters of the drive; those of its FTL are in `ftl`.
+    pub drive: DriveStats,
+    /// Counters of the FTL since clients can connect, in the drive or in the host.
+    pub ftl: Option<FtlStats>,
+    /// Free lines of the FTL.
+    pub free_lines: Option<f64>,
+    /// Counters of the block layer; `None` without one.
+    pub block_layer: Option<BlockLayerCounts>,
+    /// Counters of each shard of the target; empty without shards.
+    pub shards: Vec<ShardCounts>,
+    /// In-flight operations.
+    pub activity: ActivityCounts,
+}
+
+/// In-flight operations of a served drive, and the distributions from which the status line
+/// computes intervals.
+#[derive(Clone, Debug)]
+pub struct ActivityCounts {
+    /// Activity of NBD clients.
+    pub nbd: NbdActivity,
+    /// Lateness of the drive's completions.
+    pub late: LatenessRecord,
+    /// Latencies of the drive's commands; `None` for a drive that is not shared.
+    pub times: Option<CommandTimes>,
+    /// Number of in-flight commands of the drive.
+    pub outstanding: u64,
+    /// Number of clients with queues of their own; `None` for a drive that is not shared.
+    pub socket_clients: Option<u32>,
+}
+
+impl LiveStats {
+    /// Returns the shortest time of any operation of the drive's media; `None` for media without
+    /// timing.
+    pub fn media_time_min(&self) -> Option<Nanos> {
+        let shortest = |times: &[Nanos]| times.iter().copied().filter(|t| *t > Nanos::ZERO).min();
+        match &self.plan.config.media {
+            MediaConfig::Nand(nand) => {
+                let t = &nand.timing;
+                let bits = nand.cell.bits() as usize;
+                let mut times = vec![t.erase];
+                times.extend(t.read.iter().take(bits).chain(t.program.iter().take(bits)));
+                shortest(&times)
+            }
+            MediaConfig::Pcm(pcm) => shortest(&[pcm.read, pcm.write]),
+            MediaConfig::Null { .. } => shortest(&[self.plan.config.null.latency]),
+        }
+    }
+
+    /// Returns whether completions were on time: at most one in a hundred was later than the
+    /// shortest time of a media operation (ARCHITECTURE.md, R6).
+    pub fn has_kept_up(&self) -> bool {
+        self.media_time_min().is_none_or(|shortest| self.drive.late.p99 <= shortest)
+    }
+
+    /// Returns one line: the activity since the reading `before`, or since the start, and the
+    /// current state of the drive.
+    pub fn status_line(&self, before: Option<&LiveStats>) -> String {
+        interval::status_line(&self.plan.config.name, &self.interval(before))
+    }
+
+    /// Returns the complete statistics, for people.
+    pub fn summary(&self) -> String {
+        let n = &self.nbd;
+        let mut out = format!(
+            "{}: served for {}, {} connections, {} dropped\n",
+            self.plan.config.name,
+            duration(self.elapsed.0),
+            count(n.connections),
+            count(n.clients_dropped),
+        );
+        let _ = writeln!(
+            out,
+            "  requests  {} reads ({}), {} writes ({}), {} trims, {} zeroes, {} flushes, {} failed, \
+             {} refused",
+            count(n.reads),
+            bytes_decimal(n.bytes_read),
+            count(n.writes),
+            bytes_decimal(n.bytes_written),
+            count(n.trims),
+            count(n.write_zeroes),
+            count(n.flushes),
+            count(n.errors_device),
+            count(n.errors_refused),
+        );
+        if let Some(ftl) = &self.ftl {
+            let wa = ftl.write_amplification().map_or("none".into(), |wa| format!("{wa:.2}"));
+            let _ = writeln!(
+                out,
+                "  flash     write amplification {wa}, {} sectors moved by GC, {} erases, {:.0} free \
+                 lines",
+                count(ftl.gc_relocations),
+                count(ftl.erases),
+                self.free_lines.unwrap_or(0.0),
+            );
+        }
+        if let Some(layer) = &self.block_layer {
+            let _ = writeln!(out, "  {}", layer.summary_line());
+        }
+        let late = &self.drive.late;
+        let [p50, p99, max] = [late.p50, late.p99, late.max].map(|n| duration(n.0));
+        let _ = writeln!(
+            out,
+            "  lateness  late_p50 {p50}, late_p99 {p99}, late_max {max}, of {} commands",
+            count(late.count)
+        );
+        if let (false, Some(shortest)) = (self.has_kept_up(), self.media_time_min()) {
+            let _ = writeln!(
+                out,
+                "  The emulator could not keep up: one command in a hundred was over {p99} late, and \
+                 the media's shortest operation takes {}. Latencies that clients saw are this \
+                 machine's, not the drive's (`sluice calibrate` says what it can keep up with).",
+                duration(shortest.0)
+            );
+        }
+        out
+    }
+
+    fn outcome(&self) -> DriveOutcome {
+        let shape = match &self.plan.config.media {
+            MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
+            MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
+            MediaConfig::Null { .. } => None,
+        };
+        DriveOutcome {
+            explanation: None,
+            name: self.plan.config.name.clone(),
+            run: RunResult { seed: 0, elapsed: self.elapsed, jobs: Vec::new() },
+            drive: self.drive.clone(),
+            ftl: self.ftl,
+            free_lines: self.free_lines,
+            geometry: shape,
+            capacity: self.plan.capacity,
+            block_layer: self.block_layer.clone(),
+            shards: self.shards.clone(),
+            ..DriveOutcome::default()
+        }
+    }
+
+    fn nbd_json(&self) -> Value {
+        let n = &self.nbd;
+        json!({
+            "endpoints": self.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>(),
+            "connections": n.connections,
+            "connections_refused": n.connections_refused,
+            "connections_open": n.connections_open,
+            "clients_dropped": n.clients_dropped,
+            "clients_vanished": n.clients_vanished,
+            "reads": n.reads,
+            "writes": n.writes,
+            "flushes": n.flushes,
+            "trims": n.trims,
+            "write_zeroes": n.write_zeroes,
+            "block_statuses": n.block_statuses,
+            "bytes_read": n.bytes_read,
+            "bytes_written": n.bytes_written,
+            "bytes_trimmed": n.bytes_trimmed,
+            "bytes_zeroed": n.bytes_zeroed,
+            "errors_device": n.errors_device,
+            "errors_refused": n.errors_refused,
+            "replies_discarded": n.replies_discarded,
+        })
+    }
+}
+
+/// Returns the drives of a scenario as in the `sluice` section of `sluice sim`, with the statistics
+/// of their servers.
+pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
+    let elapsed = readings.iter().map(|r| r.elapsed).max().unwrap_or(Nanos::ZERO);
+    let outcome = SimOutcome {
+        title: scenario.title.clone(),
+        question: scenario.question.clone(),
+        parameters: sim::parameters(scenario),
+        text: scenario.text.clone(),
+        seed: scenario.seed,
+        elapsed,
+        costs: IoCpuCosts::default(),
+        ignored: Vec::new(),
+        drives: readings.iter().map(LiveStats::outcome).collect(),
+        ..SimOutcome::default()
+    };
+    let mut section = sim::to_json(&outcome)["sluice"].take();
+    section["clock"] = "real".into();
+    if let Value::Object(section) = &mut section {
+        // These keys belong to jobs, which do not exist here: clients keep their own results.
+        for key in ["host", "ignored_options", "failures"] {
+            section.remove(key);
+        }
+    }
+    for (i, reading) in readings.iter().enumerate() {
+        let drive = &mut section["drives"][i];
+        drive["elapsed_ns"] = reading.elapsed.0.into();
+        drive["nbd"] = reading.nbd_json();
+        drive["lateness_ns"]["media_time_min"] = reading.media_time_min().map(|t| t.0).into();
+        drive["lateness_ns"]["kept_up"] = reading.has_kept_up().into();
+    }
+    json!({ "sluice": section })
+}

@@ -1,0 +1,406 @@
+//! Real-time service of a scenario's drives for other programs (`sluice serve`).
+//!
+//! # Threads
+//!
+//! Each drive has a thread for its NBD server and the host's side of the stack. If the machine has
+//! enough cores, it has another thread for the drive itself, which stands for other hardware. The
+//! two threads meet at the queue pair: a doorbell wakes the drive's thread, and a completion wakes
+//! the server's through its interrupt vector. With one thread, the server polls the drive. The
+//! calling thread only waits for signals and prints. With `--socket`, one more thread for all
+//! drives gives clients their queues ([`::serve::share`]). A drive without NBD has only its own
+//! thread.
+//!
+//! # Shutdown
+//!
+//! The first SIGINT or SIGTERM stops the servers: in-flight requests are completed, the device is
+//! flushed, the drive is shut down and its image synced. A second signal ends the process
+//! immediately. For a drive with an image, that is a power cut: flushed data is safe.
+
+mod error;
+mod host_disk;
+pub mod interval;
+mod live_stats;
+mod observed_device;
+mod service;
+mod sharing;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::serve::nbd::Endpoint;
+use ::serve::share::{
+    AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+};
+use clock::{Nanos, Parker, RealClock};
+use direct::remote::ResourceName;
+use drive::Controller;
+
+pub use error::ServeError;
+pub use live_stats::{ActivityCounts, LiveStats, to_json};
+pub(crate) use signals::Signals;
+
+use scenario::{DriveSpec, Scenario};
+use service::{Service, ServiceOptions, Threads};
+use sharing::Sharing;
+use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
+
+/// Options of serving a scenario.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// NBD endpoints to listen on; see [`endpoints_of`] for several drives.
+    pub nbd: Vec<Endpoint>,
+    /// Whether to listen on addresses that other machines can reach.
+    pub allow_remote: bool,
+    /// Socket for sharing the drives between processes, or for administration only.
+    pub socket: Option<SocketOptions>,
+    /// Threads per drive, 1 or 2; `None` chooses by the number of cores.
+    pub threads: Option<u8>,
+    /// Interval of [`Event::Stats`]; `None` for never.
+    pub stats_interval: Option<Duration>,
+}
+
+/// Socket at which drives are shared between processes, or only administrated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Whether drives are shared; otherwise the socket only provides statistics to administrators.
+    pub is_shared: bool,
+    /// Permissions of the socket.
+    pub mode: u32,
+    /// File that stores access rules set by administrators. Without it, these rules are lost when
+    /// the server ends.
+    pub acl: Option<PathBuf>,
+}
+
+/// An event while drives are served.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A drive is being preconditioned: its name, and the progress from 0 to 1.
+    Preconditioning(&'a str, f64),
+    /// A drive has an image already and is served with its contents.
+    ImageKept(&'a str),
+    /// Clients can connect to a drive: its plan, its size in bytes, and its endpoints.
+    Ready(&'a DriveSpec, u64, &'a [Endpoint]),
+    /// A partition of a drive is shared at this socket.
+    Shared(&'a Partition, &'a Path),
+    /// This socket is only for administration.
+    Administrated(&'a Path),
+    /// Statistics of a drive since the start, and the previous reading if there is one.
+    Stats(&'a LiveStats, Option<&'a LiveStats>),
+    /// The host's disk under a drive's image is full: the drive's name, and a message.
+    HostDiskFull(&'a str, &'a str),
+    /// A signal has arrived; in-flight requests are being completed.
+    Stopping,
+    /// A drive is no longer served, with its final statistics. Also sent if its shutdown failed.
+    Stopped(&'a LiveStats),
+}
+
+impl<'a> From<PrepareEvent<'a>> for Event<'a> {
+    fn from(event: PrepareEvent<'a>) -> Event<'a> {
+        match event {
+            PrepareEvent::Preconditioning(name, part) => Event::Preconditioning(name, part),
+            PrepareEvent::ImageKept(name) => Event::ImageKept(name),
+        }
+    }
+}
+
+/// Returns the endpoints of drive `index` of a scenario.
+///
+/// A single drive has the endpoints as given. Each of several drives has its own: the drive's name
+/// is appended to a socket's path, and its index is added to a TCP port.
+///
+/// # Errors
+/// [`ServeError::PortTooHigh`].
+pub fn endpoints_of(
+    scenario: &Scenario,
+    index: usize,
+    given: &[Endpoint],
+) -> Result<Vec<Endpoint>, ServeError> {
+    let several = scenario.drives.len() > 1;
+    let name = &scenario.drives[index].config.name;
+    given
+        .iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Unix(path) if several => {
+                let mut path = path.clone().into_os_string();
+                path.push(".");
+                path.push(name);
+                Ok(Endpoint::Unix(path.into()))
+            }
+            // With port 0, the system chooses a port for each drive.
+            Endpoint::Tcp { host, port } if several && *port > 0 => {
+                let next = u16::try_from(index).ok().and_then(|i| port.checked_add(i));
+                let port = next.ok_or(ServeError::PortTooHigh { first: *port, index })?;
+                Ok(Endpoint::Tcp { host: host.clone(), port })
+            }
+            _ => Ok(endpoint.clone()),
+        })
+        .collect()
+}
+
+/// Serves every drive of a scenario until a signal arrives; returns their statistics in the order
+/// of the scenario.
+///
+/// # Errors
+/// [`ServeError`]. If a drive fails, all others are still shut down cleanly.
+pub fn serve(
+    scenario: &Scenario,
+    options: &ServeOptions,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<LiveStats>, ServeError> {
+    if let Some(layer) = &scenario.path.block_layer
+        && layer.cores() > 1
+    {
+        return Err(ServeError::Cores { cores: layer.cores() });
+    }
+    let mut endpoints = Vec::new();
+    for index in 0..scenario.drives.len() {
+        endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
+    }
+    check_endpoints(scenario, &endpoints, options)?;
+    let mut stacks = Vec::new();
+    let mut prepared = Nanos::ZERO;
+    let shares = options.socket.as_ref().is_some_and(|socket| socket.is_shared);
+    let mut sharing = shares.then(Sharing::new);
+    for (index, plan) in scenario.drives.iter().enumerate() {
+        let (stack, at) = match &mut sharing {
+            None => prepare(scenario, index, plan, tell)
+                .map(|(stack, at)| (HostPlacement::ThisProcess(Box::new(stack)), at))?,
+            Some(sharing) => {
+                let nbd = !options.nbd.is_empty();
+                prepare_shared(scenario, index, plan, (sharing, nbd), tell)?
+            }
+        };
+        prepared = prepared.max(at);
+        stacks.push(stack);
+    }
+    let with = ServiceOptions {
+        threads: Threads::choose(options.threads, scenario.drives.len()),
+        is_shared: shares,
+        allow_remote: options.allow_remote,
+    };
+    // Real time continues from the drives' time after preconditioning.
+    let clock = RealClock::starting_at(prepared);
+    while clock.now() < prepared {
+        std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
+    }
+    let signals = Signals::catch().map_err(ServeError::Signals)?;
+    let parker = Parker::new().map_err(ServeError::Threads)?;
+    let mut services = Vec::new();
+    let mut begun = Ok(());
+    for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
+        let started = match stack {
+            HostPlacement::ThisProcess(stack) => {
+                Service::start(plan, *stack, endpoints, with, clock, parker.waker())
+            }
+            HostPlacement::OtherProcesses(drive) => {
+                Service::start_without_host(plan, *drive, clock, parker.waker())
+            }
+        };
+        match started {
+            Ok(service) => {
+                tell(Event::Ready(plan, service.bytes(), service.endpoints()));
+                services.push(service);
+            }
+            Err(error) => {
+                begun = Err(error);
+                break;
+            }
+        }
+    }
+    let mut shared = None;
+    if let (Ok(()), Some(socket)) = (&begun, &options.socket) {
+        // Without partitions, the socket serves administrators only.
+        let sharing = sharing.unwrap_or_else(Sharing::new);
+        match share(scenario, socket, sharing, &services, tell) {
+            Ok(server) => shared = Some(server),
+            Err(error) => begun = Err(error),
+        }
+    }
+    if begun.is_ok() {
+        let every = options.stats_interval;
+        begun = monitor(&mut services, &signals, &parker, clock, every, tell);
+        tell(Event::Stopping);
+    }
+    // Stop the socket while the drives still exist to detach its clients.
+    if let Some(server) = shared {
+        server.stop();
+    }
+    for service in &services {
+        service.stop();
+    }
+    // Finish all drives, even if one of them fails.
+    let mut readings = Vec::new();
+    for service in services {
+        let (reading, finished) = service.finish();
+        if let Some(reading) = reading {
+            tell(Event::Stopped(&reading));
+            readings.push(reading);
+        }
+        begun = begun.and(finished);
+    }
+    begun.map(|()| readings)
+}
+
+/// Checks that all endpoints can be listened on, before the drives are preconditioned, which takes
+/// time.
+fn check_endpoints(
+    scenario: &Scenario,
+    endpoints: &[Vec<Endpoint>],
+    options: &ServeOptions,
+) -> Result<(), ServeError> {
+    let mut taken = BTreeSet::new();
+    for (plan, endpoints) in scenario.drives.iter().zip(endpoints) {
+        for endpoint in endpoints {
+            let any_port = matches!(endpoint, Endpoint::Tcp { port: 0, .. });
+            if !any_port && !taken.insert(endpoint.to_string()) {
+                return Err(ServeError::DuplicateEndpoint { endpoint: endpoint.clone() });
+            }
+            endpoint.check(options.allow_remote).map_err(|source| ServeError::Nbd {
+                drive: plan.config.name.clone(),
+                source: source.into(),
+            })?;
+        }
+    }
+    if let Some(socket) = &options.socket {
+        if taken.contains(&Endpoint::Unix(socket.path.clone()).to_string()) {
+            return Err(ServeError::DuplicateEndpoint {
+                endpoint: Endpoint::Unix(socket.path.clone()),
+            });
+        }
+        ::serve::share::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
+    }
+    Ok(())
+}
+
+/// Builds the stack of a drive with the configured block layer and preconditions it; returns the
+/// drive's current time.
+fn prepare(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DriveSpec,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(Stack, Nanos), ServeError> {
+    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
+    Ok((with_block_layer(scenario, stack, now)?, now))
+}
+
+fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
+    match &scenario.path.block_layer {
+        Some(layer) => Ok(stack.with_block_layer(layer, now, true)?),
+        None => Ok(stack),
+    }
+}
+
+/// Location of a drive's hosts.
+enum HostPlacement {
+    /// A server in this process.
+    ThisProcess(Box<Stack>),
+    /// All hosts are in other processes.
+    OtherProcesses(Box<Controller>),
+}
+
+/// Prepares a shared drive as [`prepare`] does, with NBD on a partition of it, or without NBD.
+fn prepare_shared(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DriveSpec,
+    (sharing, nbd): (&mut Sharing, bool),
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(HostPlacement, Nanos), ServeError> {
+    if !nbd && !plan.is_block_device() {
+        // No FTL in this process manages the flash, so it cannot be preconditioned.
+        let name = plan.config.name.clone();
+        let drive = Controller::new(plan.config.clone())
+            .map_err(|source| StackError::Drive { name, source })?;
+        sharing.add(scenario, plan, &drive, false)?;
+        return Ok((HostPlacement::OtherProcesses(Box::new(drive)), Nanos::ZERO));
+    }
+    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
+    match sharing.add(scenario, plan, &stack.drive, nbd)? {
+        Some(part) => {
+            let stack = stack.confine_to_partition(part, Some(HOST_VECTOR))?;
+            Ok((HostPlacement::ThisProcess(Box::new(with_block_layer(scenario, stack, now)?)), now))
+        }
+        None => {
+            let Stack { mut drive, device, port, .. } = stack;
+            drop(device);
+            // The port was attached above, so this succeeds.
+            let _ = drive.detach(&port);
+            Ok((HostPlacement::OtherProcesses(Box::new(drive)), now))
+        }
+    }
+}
+
+/// Accepts clients.
+fn share(
+    scenario: &Scenario,
+    socket: &SocketOptions,
+    sharing: Sharing,
+    services: &[Service],
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<ShareServer, ServeError> {
+    let mut drives = Vec::new();
+    for (plan, service) in scenario.drives.iter().zip(services) {
+        let (errands, waker) = service.owner_channel();
+        let drive = plan.config.name.clone();
+        let name = ResourceName::new(&drive)
+            .map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
+        let io_queues = plan.config.controller.max_io_queues;
+        let stats = Some(service.stats());
+        drives.push(SharedDrive { name, owner_calls: errands, waker, io_queues, stats });
+    }
+    let config = ShareConfig {
+        path: socket.path.clone(),
+        mode: socket.mode,
+        limits: ShareLimits::default(),
+        acl_file: socket.acl.clone().map(AclFile::new),
+    };
+    let partitions = sharing.table.partitions().to_vec();
+    let server = ShareServer::start(&config, sharing.table, drives)?;
+    for partition in &partitions {
+        tell(Event::Shared(partition, &socket.path));
+    }
+    if !socket.is_shared {
+        tell(Event::Administrated(&socket.path));
+    }
+    Ok(server)
+}
+
+/// Waits until a signal arrives or a service ends by itself; reports statistics meanwhile.
+fn monitor(
+    services: &mut [Service],
+    signals: &Signals,
+    parker: &Parker,
+    clock: RealClock,
+    every: Option<Duration>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<(), ServeError> {
+    let every = every.map(|e| Nanos(u64::try_from(e.as_nanos()).unwrap_or(u64::MAX)));
+    let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
+    loop {
+        parker.prepare();
+        if signals.is_received() || services.iter().any(Service::has_ended) {
+            parker.unpark();
+            return Ok(());
+        }
+        let timeout = if next == Nanos::MAX { next } else { next.since(clock.now()) };
+        parker.park(&[signals.as_fd()], timeout).map_err(ServeError::Threads)?;
+        if let Some(every) = every
+            && clock.now() >= next
+        {
+            next = clock.now() + every;
+            for service in &mut *services {
+                if let Some(why) = service.read(|now, before| tell(Event::Stats(now, before))) {
+                    tell(Event::HostDiskFull(service.name(), &why));
+                }
+            }
+        }
+    }
+}

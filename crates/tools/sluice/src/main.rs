@@ -1,9 +1,0 @@
-//! The `sluice` command.
-
-#![forbid(unsafe_code)]
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    sluice::cli::run(std::env::args_os())
-}
