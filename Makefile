@@ -17,7 +17,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## one drive, three ways to manage its flash: a table, and report.html
-	$(CARGO) build --profile demo --package sluice --bin sluice
+	$(CARGO) build --profile demo --package sluice-cli --bin sluice
 	"$${CARGO_TARGET_DIR:-target}/demo/sluice" sim $(DEMO) --report report.html
 	@echo "The plots are in report.html."
 
@@ -27,7 +27,7 @@ book: ## build the book, docs/book, into target/book
 PREFIX ?= /usr/local
 
 install: ## install sluice, its man pages and completions, and the library that `sluice exec` loads into programs, below PREFIX (and DESTDIR)
-	$(CARGO) build --release --package sluice --bin sluice
+	$(CARGO) build --release --package sluice-cli --bin sluice
 	$(CARGO) build --release --package sluice-preload
 	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/sluice" "$(DESTDIR)$(PREFIX)/bin/sluice"
 	install -D -m 755 "$${CARGO_TARGET_DIR:-target}/release/libsluice_preload.so" \
@@ -62,10 +62,10 @@ test-fio: test-packages ## fio on the library, through the engine built for it
 
 test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linux guests with an IOMMU and without
 	-scripts/apt-install $(GUEST_PACKAGES)
-	$(CARGO) build --package sluice --bin sluice
+	$(CARGO) build --package sluice-cli --bin sluice
 	$(CARGO) build --package sluice-preload
 	$(CARGO) rustc --package sluice-capi --lib --crate-type staticlib
-	@suite=$$($(CARGO) test --package sluice --test controller --no-run --message-format=json \
+	@suite=$$($(CARGO) test --package sluice-cli --test controller --no-run --message-format=json \
 	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
 	  built="$${CARGO_TARGET_DIR:-target}/debug"; engine="$$built/fio-engine/libfio_sluice.so"; status=0; \
 	  scripts/fio-engine "$$built/libsluice_c.a" "$$engine" || status=$$?; \
@@ -97,14 +97,14 @@ test-packages: # Debian packages with the programs that the tests drive, only if
 	scripts/apt-install $(TEST_PACKAGES)
 
 bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
-	$(CARGO) build --release --package sluice --bin sluice
+	$(CARGO) build --release --package sluice-cli --bin sluice
 	@status=0; for group in sim live ring block uring hiops direct lightnvm; do \
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || status=$$?; \
 	done; exit $$status
 
 bench-redis: ## Redis through `sluice exec` and through the kernel, on the same drive (as root: it mounts)
 	scripts/apt-install $(BENCH_REDIS_PACKAGES)
-	$(CARGO) build --release --package sluice --bin sluice --package sluice-preload
+	$(CARGO) build --release --package sluice-cli --bin sluice --package sluice-preload
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench exec --part redis $(BENCH_REDIS)
 
 instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
@@ -112,7 +112,7 @@ instructions: ## count what pblk and user-level I/O do per request, instruction 
 	$(CARGO) bench --package sluice-direct --bench instructions
 
 plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
-	$(CARGO) build --release --package sluice --bin sluice
+	$(CARGO) build --release --package sluice-cli --bin sluice
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench lightnvm --json \
 	  --part drive,mixed,predictable,steady,recovery,errors > docs/lightnvm/results.jsonl
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" plot docs/lightnvm/results.jsonl --dir docs/lightnvm

@@ -2,7 +2,7 @@
 //! change when only the form of the code does. Hashes of the JSON, of the Perfetto trace and of the
 //! blktrace files of each `golden/*.toml` are in `golden/hashes.txt`.
 //!
-//! `SLUICE_GOLDEN_UPDATE=1 cargo test -p sluice --test golden` records them anew, for a change that is meant
+//! `SLUICE_GOLDEN_UPDATE=1 cargo test -p sluice-cli --test golden` records them anew, for a change that is meant
 //! to change results; its commit message says why the new ones are right.
 
 mod sim_folder;

@@ -1,6 +1,6 @@
 //! A block cache between an application and a drive: hits, write-back, a flush.
 //!
-//! `cargo run -p sluice --example block_cache`
+//! `cargo run -p sluice-ssd --example block_cache`
 
 use std::error::Error;
 use std::path::Path;

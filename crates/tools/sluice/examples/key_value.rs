@@ -1,6 +1,6 @@
 //! Keys and values on flash that the host manages, with no block device in between.
 //!
-//! `cargo run -p sluice --example key_value`
+//! `cargo run -p sluice-ssd --example key_value`
 
 use std::error::Error;
 use std::path::Path;

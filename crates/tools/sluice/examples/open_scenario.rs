@@ -1,6 +1,6 @@
 //! Opens a drive that a scenario describes, writes a sector and reads it back, in real time.
 //!
-//! `cargo run -p sluice --example open_scenario`
+//! `cargo run -p sluice-ssd --example open_scenario`
 
 use std::error::Error;
 use std::path::Path;

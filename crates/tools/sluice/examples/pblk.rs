@@ -1,7 +1,7 @@
 //! An open-channel drive whose flash the host manages with pblk: a block device that finds its data
 //! again after it was closed.
 //!
-//! `cargo run -p sluice --example pblk`
+//! `cargo run -p sluice-ssd --example pblk`
 
 use std::error::Error;
 

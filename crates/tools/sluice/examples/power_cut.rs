@@ -1,6 +1,6 @@
 //! A power cut and the recovery after it: what was flushed is there, the rest is old or new.
 //!
-//! `cargo run -p sluice --example power_cut`
+//! `cargo run -p sluice-ssd --example power_cut`
 
 use std::error::Error;
 use std::path::Path;

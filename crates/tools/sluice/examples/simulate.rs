@@ -1,6 +1,6 @@
 //! Runs a scenario in virtual time, and reads its results from Rust and from JSON.
 //!
-//! `cargo run -p sluice --example simulate`
+//! `cargo run -p sluice-ssd --example simulate`
 
 use std::error::Error;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Reading statistics: of a simulation, and of a drive that is running.
 //!
-//! `cargo run -p sluice --example statistics`
+//! `cargo run -p sluice-ssd --example statistics`
 
 use std::error::Error;
 use std::path::Path;

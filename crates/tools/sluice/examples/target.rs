@@ -1,6 +1,6 @@
 //! A target of one's own: a block device that keeps two copies of every sector on the device below.
 //!
-//! `cargo run -p sluice --example target`
+//! `cargo run -p sluice-ssd --example target`
 
 use std::error::Error;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Vector commands: physical addresses of an open-channel drive, without a target.
 //!
-//! `cargo run -p sluice --example vector_io`; more of them are in `crates/host/lightnvm/examples`.
+//! `cargo run -p sluice-ssd --example vector_io`; more of them are in `crates/host/lightnvm/examples`.
 
 use std::error::Error;
 use std::path::Path;

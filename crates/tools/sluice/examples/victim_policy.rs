@@ -1,6 +1,6 @@
 //! A victim policy of one's own, against those that Sluice has, on a log of lines in memory.
 //!
-//! `cargo run -p sluice --example victim_policy`
+//! `cargo run -p sluice-ssd --example victim_policy`
 
 use std::collections::VecDeque;
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Three ways to wait for a completion: busy-polling, sleeping, and sleeping for part of the time.
 //!
-//! `cargo run -p sluice --example waiting`
+//! `cargo run -p sluice-ssd --example waiting`
 
 use std::error::Error;
 use std::path::Path;
