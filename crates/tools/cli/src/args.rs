@@ -216,6 +216,10 @@ pub struct SimArgs {
     /// `sluice` section. `-` is standard output; the table then goes to standard error.
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+    /// Name the keys as schema N of the results: 3, or 2, the former names, for one release.
+    #[arg(long, value_name = "N", requires = "json",
+        value_parser = super::commands::sim_command::json_schema)]
+    pub json_schema: Option<sim::JsonSchema>,
     /// Write a self-contained page with plots; `-` for standard output.
     #[arg(long, value_name = "FILE.html|-")]
     pub report: Option<PathBuf>,
@@ -290,6 +294,10 @@ pub struct ServeArgs {
     /// Write the final statistics as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Name the keys as schema N of the results: 3, or 2, the former names, for one release.
+    #[arg(long, value_name = "N", requires = "json",
+        value_parser = super::commands::sim_command::json_schema)]
+    pub json_schema: Option<sim::JsonSchema>,
     /// Print a line of statistics for each interval of this many seconds. The default on a terminal
     /// is 5.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -657,6 +665,7 @@ mod tests {
         let args = SimArgs {
             inputs: ["a.toml", "mixed.fio", "b.TOML", "jobs"].map(PathBuf::from).to_vec(),
             json: None,
+            json_schema: None,
             report: None,
             seed: None,
             strict: false,

@@ -143,7 +143,7 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
     let expected = serde_json::json!([{ "jobname": "t", "replay": {
         "iodepth": 1024, "delayed": 0,
         "trace_fit": {
-            "aligned_requests": 1, "bytes_asked": 4608, "bytes_done": 8192, "wrapped": 0, "left_out": 0,
+            "aligned_requests": 1, "bytes_requested": 4608, "bytes_issued": 8192, "wrapped": 0, "skipped": 0,
         },
     }}]);
     assert_eq!(json(&folder, "fitted.json")["sluice"]["drives"][0]["jobs"], expected);
@@ -189,7 +189,7 @@ fn a_search_for_a_depth_says_what_it_found() {
     let depth = result["jobs"][0]["latency_depth"].as_u64().unwrap();
     assert!((2..64).contains(&depth), "{depth}");
     let found = &result["sluice"]["drives"][0]["jobs"][0]["latency_target"];
-    assert_eq!(*found, serde_json::json!({ "depth": depth, "met": true, "settled": true }));
+    assert_eq!(*found, serde_json::json!({ "depth": depth, "met": true, "converged": true }));
     let remark = format!("iodepth {depth} keeps 90 % of its requests within 130 us");
     assert!(table.contains(&remark), "{table}");
     let percentile = &result["jobs"][0]["read"]["clat_ns"]["percentile"]["90.000000"];

@@ -43,9 +43,9 @@ fn fio_verifies_while_garbage_is_collected(scenario: &str) {
     fio_ok(&server, &[&["--rw=randwrite", "--bs=4k", "--randseed=5"], &verify[..]].concat());
     let drive = server.stop();
     let capacity = number(&drive, "/capacity/logical_bytes");
-    let written = number(&drive, "/ftl/user_sectors_written") * 4096;
+    let written = number(&drive, "/ftl/host_sectors_written") * 4096;
     assert!(written >= 3 * capacity, "{written} of {capacity} bytes");
-    assert!(number(&drive, "/gc/moved_sectors") > 1000, "{:#}", drive["gc"]);
+    assert!(number(&drive, "/gc/gc_sectors_relocated") > 1000, "{:#}", drive["gc"]);
     assert!(number(&drive, "/gc/erases") > 100, "{:#}", drive["gc"]);
     assert!(drive["write_amplification"].as_f64().unwrap() > 1.0);
     assert!(number(&drive, "/nbd/trims") > 0 && number(&drive, "/nbd/flushes") > 0);

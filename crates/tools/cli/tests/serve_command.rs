@@ -399,7 +399,7 @@ fn several_drives_are_served_side_by_side_on_either_number_of_threads() {
         assert!(line.contains("preconditioning managed"), "{line}");
         let first = server.stop();
         // Preconditioning is not what clients did.
-        assert_eq!(number(&first, "/ftl/user_sectors_written"), 1024);
+        assert_eq!(number(&first, "/ftl/host_sectors_written"), 1024);
         let stdout = std::fs::read_to_string(dir.path().join("stdout")).unwrap();
         assert!(stdout.contains("managed: served for") && stdout.contains("hosted: served for"));
     }

@@ -155,7 +155,7 @@ fn several_drives_run_their_own_jobs() {
     let table = ran(&folder, &["two.toml", "--json", "o.json"]);
     assert!(table.contains("one") && table.contains("two"), "{table}");
     let value = variant(&folder.read("o.json"));
-    let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["user_sectors_written"].as_u64();
+    let written = |i: usize| value["sluice"]["drives"][i]["ftl"]["host_sectors_written"].as_u64();
     assert_eq!((written(0), written(1)), (Some(256), Some(512)));
 }
 

@@ -202,12 +202,36 @@ fn control_characters_of_titles_and_names_do_not_reach_the_terminal() {
 }
 
 #[test]
+fn the_former_schema_of_the_results_is_written_with_a_warning() {
+    let folder = Folder::new(&[("a.toml", &scenario())]);
+    let (present, told) = folder.run_to_end(&["a.toml", "--json", "-"], 0);
+    assert!(!told.contains("schema"), "{told}");
+    let (former, told) = folder.run_to_end(&["a.toml", "--json", "-", "--json-schema", "2"], 0);
+    assert!(told.contains("warning: schema 2 of the results is now 3"), "{told}");
+    let [present, former]: [Value; 2] =
+        [present, former].map(|text| serde_json::from_str(&text).unwrap());
+    assert_eq!(
+        (&present[0]["sluice"]["schema"], &former[0]["sluice"]["schema"]),
+        (&3.into(), &2.into())
+    );
+    let written = |result: &Value, key: &str| {
+        result[0]["sluice"]["drives"][0]["ftl"].get(key).and_then(Value::as_u64)
+    };
+    let count = written(&present, "host_sectors_written");
+    assert!(count.is_some_and(|count| count > 0));
+    assert_eq!(written(&former, "user_sectors_written"), count);
+    assert_eq!(written(&former, "host_sectors_written"), None);
+    let (_, told) = folder.run_to_end(&["a.toml", "--json", "-", "--json-schema", "1"], 2);
+    assert!(told.contains("expected 2 or 3"), "{told}");
+}
+
+#[test]
 fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() {
     let folder = Folder::new(&[("a.toml", &scenario())]);
     let (said, _) = folder.run_to_end(&["a.toml", "--json", "-", "--seed", "9"], 0);
     let ways: Value = serde_json::from_str(&said).unwrap();
     let section = &ways[0]["sluice"];
-    assert_eq!(section["schema"], 2);
+    assert_eq!(section["schema"], 3);
     assert_eq!(section["scenario"], scenario().as_str());
     assert_eq!((&section["title"], &section["question"]), (&"one".into(), &"Is it fast?".into()));
     assert_eq!(section["partial"], false);
@@ -218,13 +242,13 @@ fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() 
     assert_eq!(drive["media"]["timing"]["read_ns"][0], 40_000);
     assert_eq!(drive["media"]["geometry"]["chunks"], 16);
     assert_eq!(parameters["precondition"]["fill"], "sequential");
-    assert_eq!(parameters["path"]["block"], "raw");
+    assert_eq!(parameters["path"]["queue_model"], "raw");
     assert!(drive["ftl"]["over_provisioning"].is_number() && drive["lines"].is_number());
 
     let found = &section["drives"][0];
     let number = |path: &str| found.pointer(path).and_then(Value::as_u64).unwrap();
-    let sectors = number("/ftl_before/user_sectors_written");
-    assert!(sectors > number("/ftl/user_sectors_written"), "preconditioning is apart");
+    let sectors = number("/ftl_before/host_sectors_written");
+    assert!(sectors > number("/ftl/host_sectors_written"), "preconditioning is apart");
     assert!(number("/media_before/programs") > number("/media/programs"));
     // The media counts the layer's operations and those of its journal, of the same time.
     for when in ["", "_before"] {
@@ -267,15 +291,15 @@ fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
         let list = |v: &Value| -> Vec<f64> {
             v.as_array().unwrap().iter().map(|v| v.as_f64().unwrap_or(0.0)).collect()
         };
-        let [written, moved, free] =
-            ["user_sectors_written", "moved_sectors", "free_lines"].map(|key| list(&layer[key]));
+        let [written, moved, free] = ["host_sectors_written", "gc_sectors_relocated", "free_lines"]
+            .map(|key| list(&layer[key]));
         assert!(written.len() > 4 && written.len() <= 128, "{name}: {layer}");
         assert_eq!(free.len(), written.len());
         assert_eq!(
             Some(written.iter().sum::<f64>()),
-            section["ftl"]["user_sectors_written"].as_f64()
+            section["ftl"]["host_sectors_written"].as_f64()
         );
-        assert_eq!(Some(moved.iter().sum::<f64>()), section["gc"]["moved_sectors"].as_f64());
+        assert_eq!(Some(moved.iter().sum::<f64>()), section["gc"]["gc_sectors_relocated"].as_f64());
         assert_eq!(free.last().copied(), section["ftl"]["free_lines"].as_f64());
 
         let job = &section["jobs_over_time"][0];

@@ -7,13 +7,10 @@ use media::MediaStats;
 use serde_json::{Map, Value, json};
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
+use super::json_schema::SCHEMA;
 use super::{DriveOutcome, Note, SimOutcome, Timeline};
 use report::explain::{breakdown_json, request_json};
 use stack::ShardCounts;
-
-/// Schema version of the `sluice` section. It is incremented if a key is removed or changes its
-/// meaning.
-pub const SCHEMA: u32 = 2;
 
 /// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {
@@ -104,10 +101,10 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
                 "delayed": job.delayed,
                 "trace_fit": {
                     "aligned_requests": fit.aligned_requests,
-                    "bytes_asked": fit.bytes_requested,
-                    "bytes_done": fit.bytes_issued,
+                    "bytes_requested": fit.bytes_requested,
+                    "bytes_issued": fit.bytes_issued,
                     "wrapped": fit.wrapped,
-                    "left_out": fit.skipped,
+                    "skipped": fit.skipped,
                 },
             }),
         );
@@ -116,7 +113,7 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
         let DepthSearchResult { depth, met, converged: settled } = found;
         object.insert(
             "latency_target".into(),
-            json!({ "depth": depth, "met": met, "settled": settled }),
+            json!({ "depth": depth, "met": met, "converged": settled }),
         );
     }
     (object.len() > 1).then_some(Value::Object(object))
@@ -183,7 +180,7 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
             .collect();
         let channel: Vec<f64> = d.drive.channels.iter().map(|t| share(*t)).collect();
         object.insert(
-            "utilisation".into(),
+            "utilization".into(),
             json!({ "channels": channels, "pus": pus, "per_pu": per_pu, "per_channel": channel }),
         );
     }
@@ -192,7 +189,7 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
         json!({
             "reads": d.drive.reads,
             "writes": d.drive.writes,
-            "others": d.drive.others,
+            "other_commands": d.drive.others,
             "errors": d.drive.errors,
             "bytes_read": d.drive.bytes_read,
             "bytes_written": d.drive.bytes_written,
@@ -233,15 +230,15 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
 /// Returns the counters of an FTL.
 fn ftl(f: &FtlStats) -> Value {
     json!({
-        "user_sectors_written": f.host_writes,
-        "sectors_written_from_reserve": f.host_writes_from_reserve,
-        "user_sectors_read": f.host_reads,
+        "host_sectors_written": f.host_writes,
+        "host_sectors_from_reserve": f.host_writes_from_reserve,
+        "host_sectors_read": f.host_reads,
         "buffer_hits": f.buffer_hits,
         "unmapped_reads": f.unmapped_reads,
         "trimmed_sectors": f.trimmed,
         "padding_sectors": f.padding,
         "metadata_sectors": f.metadata,
-        "trims_told": f.trims_synced,
+        "trims_synced": f.trims_synced,
         "map_hits": f.map_hits,
         "map_misses": f.map_misses,
         "map_page_reads": f.map_page_reads,
@@ -253,7 +250,7 @@ fn ftl(f: &FtlStats) -> Value {
         "map_read_errors": f.map_read_errors,
         "programs": f.programs,
         "checkpoints": f.checkpoints,
-        "checkpoints_for_losses": f.loss_checkpoints,
+        "loss_checkpoints": f.loss_checkpoints,
         "flushes": f.flushes,
     })
 }
@@ -261,22 +258,22 @@ fn ftl(f: &FtlStats) -> Value {
 /// Returns the counters of an FTL's garbage collection.
 fn gc(f: &FtlStats) -> Value {
     json!({
-        "moved_sectors": f.gc_relocations,
+        "gc_sectors_relocated": f.gc_relocations,
         "lines_reclaimed": f.lines_reclaimed,
         "erases": f.erases,
         "program_failures": f.program_failures,
         "erase_failures": f.erase_failures,
         "retired_chunks": f.retired_chunks,
-        "lost_sectors": f.uncorrectable_sectors,
+        "uncorrectable_sectors": f.uncorrectable_sectors,
         "lines_without_metadata": f.lines_without_metadata,
         "victims_read_by_metadata": f.victims_read_by_metadata,
         "victims_read_by_oob": f.victims_read_by_oob,
         "lines_refreshed": f.refreshed_lines,
-        "lines_levelled": f.wear_leveled_lines,
-        "lines_ended": f.finished_lines,
+        "lines_wear_leveled": f.wear_leveled_lines,
+        "lines_finished": f.finished_lines,
         "sectors_refreshed": f.refresh_relocations,
         "offline_chunks": f.offline_chunks,
-        "sectors_written_again": f.redispatched_sectors,
+        "sectors_redispatched": f.redispatched_sectors,
     })
 }
 
@@ -347,8 +344,8 @@ fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
     let mut object = intervals(timeline);
     let mut put = |key: &str, values: Value| object.insert(key.to_owned(), values);
     put("free_lines", found.iter().map(|i| i.free_lines).collect());
-    put("user_sectors_written", found.iter().map(|i| i.host_sectors).collect());
-    put("moved_sectors", found.iter().map(|i| i.relocated_sectors).collect());
+    put("host_sectors_written", found.iter().map(|i| i.host_sectors).collect());
+    put("gc_sectors_relocated", found.iter().map(|i| i.relocated_sectors).collect());
     put("lines_reclaimed", found.iter().map(|i| i.lines_reclaimed).collect());
     put("write_amplification", found.iter().map(|i| i.write_amplification).collect());
     Some(Value::Object(object))
@@ -358,15 +355,15 @@ fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
 fn shard(s: &ShardCounts) -> Value {
     let (f, core, health) = (&s.ftl, &s.core, &s.health);
     json!({
-        "user_sectors_written": f.host_writes,
-        "user_sectors_read": f.host_reads,
+        "host_sectors_written": f.host_writes,
+        "host_sectors_read": f.host_reads,
         "buffer_hits": f.buffer_hits,
         "padding_sectors": f.padding,
         "metadata_sectors": f.metadata,
-        "moved_sectors": f.gc_relocations,
+        "gc_sectors_relocated": f.gc_relocations,
         "lines_reclaimed": f.lines_reclaimed,
         "erases": f.erases,
-        "lost_sectors": f.uncorrectable_sectors,
+        "uncorrectable_sectors": f.uncorrectable_sectors,
         "flushes": f.flushes,
         "free_lines": s.free_lines,
         "write_amplification": f.write_amplification(),
@@ -376,11 +373,11 @@ fn shard(s: &ShardCounts) -> Value {
             "local": core.local,
             "sent": core.sent,
             "served": core.served,
-            "lost": core.aborted,
+            "aborted": core.aborted,
         },
         "media_events": health.events,
-        "lines_moved_for_events": health.relocations,
-        "label": s.superblock.as_ref().map(superblock),
+        "lines_relocated_for_media_events": health.relocations,
+        "superblock": s.superblock.as_ref().map(superblock),
     })
 }
 
@@ -390,10 +387,10 @@ fn superblock(l: &SuperblockHealth) -> Value {
         "generation": l.generation,
         "copies": l.copies,
         "copies_lost": l.copies_lost,
-        "rounds": l.scrub_passes,
+        "scrub_passes": l.scrub_passes,
         "sectors_read": l.reads,
-        "renewals": l.rewrites,
-        "renewals_without_room": l.rewrites_blocked,
+        "rewrites": l.rewrites,
+        "rewrites_blocked": l.rewrites_blocked,
         "erases": l.erases,
         "failures": l.failures,
     })
@@ -426,25 +423,25 @@ fn interface(d: &DriveStats) -> Option<Value> {
             "notifications".into(),
             json!({
                 "logged": d.notifications.logged,
-                "lost": d.notifications.overwritten,
-                "announced": d.notifications.events_sent,
+                "overwritten": d.notifications.overwritten,
+                "media_events_sent": d.notifications.events_sent,
             }),
         );
         if d.scrub != MediaScrubStats::default() {
             object.insert(
-                "care".into(),
+                "scrub".into(),
                 json!({
-                    "notices": d.scrub.media_events,
-                    "ignored": d.scrub.ignored,
-                    "lines_moved": d.scrub.refreshes,
-                    "patrol_sectors_read": d.scrub.sectors_read,
-                    "patrol_rounds": d.scrub.passes,
+                    "media_events": d.scrub.media_events,
+                    "media_events_ignored": d.scrub.ignored,
+                    "lines_relocated": d.scrub.refreshes,
+                    "sectors_read": d.scrub.sectors_read,
+                    "passes": d.scrub.passes,
                 }),
             );
         }
         if let Some(m) = &d.device_l2p {
             object.insert(
-                "dual_map".into(),
+                "device_l2p".into(),
                 json!({
                     "updates": m.updates,
                     "stale": m.stale,

@@ -12,6 +12,7 @@ mod error;
 mod explanations;
 mod flush;
 mod json;
+mod json_schema;
 mod notes;
 mod outcome;
 mod parameters;
@@ -31,7 +32,8 @@ use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
 pub use error::SimError;
 pub use explanations::Explanation;
-pub use json::{SCHEMA, to_json, to_text};
+pub use json::{to_json, to_text};
+pub use json_schema::{JsonSchema, SCHEMA};
 pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, SimOutcome};
 pub use parameters::parameters;

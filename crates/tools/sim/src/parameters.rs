@@ -59,11 +59,11 @@ fn drive(plan: &DriveSpec) -> Value {
     set("personality", json!(personality(config)));
     set("media", media(&config.media));
     set("controller", controller(config));
-    set("pu_policy", pu_policy(&config.pu_scheduling));
+    set("pu_scheduling", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));
     set("cache_program", json!(config.cache_program));
     set("cache_read", json!(config.transfers.cache_read));
-    set("read_register", json!(config.transfers.dedicated_read_register));
+    set("dedicated_read_register", json!(config.transfers.dedicated_read_register));
     set("transfer_by_page", json!(config.transfers.by_page));
     set("target", json!(plan.target.label()));
     set("shards", json!(plan.shards));
@@ -78,7 +78,7 @@ fn drive(plan: &DriveSpec) -> Value {
         set("logical_bytes", json!(c.logical_bytes()));
         set("lines", json!(c.lines));
         set("line_sectors", json!(c.line_sectors));
-        set("held_lines", json!(c.reserved_lines));
+        set("reserved_lines", json!(c.reserved_lines));
     }
     Value::Object(object)
 }
@@ -118,7 +118,7 @@ fn nand_media(nand: &NandConfig) -> Value {
         "kind": "nand",
         "cell": cell(nand.cell),
         "one_shot": nand.one_shot,
-        "pair_distance": nand.paired_page_distance,
+        "paired_page_distance": nand.paired_page_distance,
         "data": data(&nand.data),
         "seed": nand.seed,
         "geometry": {
@@ -138,17 +138,17 @@ fn nand_media(nand: &NandConfig) -> Value {
             "channel_bytes_per_sec": t.channel_bytes_per_sec,
         },
         "errors": {
-            "factory_bad": e.factory_bad,
-            "program_fail": e.program_fail,
-            "erase_fail": e.erase_fail,
+            "factory_bad_ratio": e.factory_bad,
+            "program_failure_rate": e.program_fail,
+            "erase_failure_rate": e.erase_fail,
             "rber": e.rber,
             "rber_growth": e.rber_growth,
             "ecc_bits": e.ecc_bits,
             "endurance": e.endurance,
             "read_retries": e.read_retries,
-            "retry_leaves": e.retry_error_fraction,
-            "retention_ns": e.retention.0,
-            "disturb_reads": e.disturb_reads,
+            "retry_error_fraction": e.retry_error_fraction,
+            "retention_doubling_time_ns": e.retention.0,
+            "read_disturb_doubling": e.disturb_reads,
         },
     })
 }
@@ -185,16 +185,16 @@ fn controller(config: &DriveConfig) -> Value {
         }
     };
     json!({
-        "fetch_ns": c.fetch_latency.0,
-        "complete_ns": c.completion_latency.0,
+        "fetch_latency_ns": c.fetch_latency.0,
+        "completion_latency_ns": c.completion_latency.0,
         "dma_bytes_per_sec": c.dma_bytes_per_sec,
         "dma_in_bytes_per_sec": c.dma_to_device_bytes_per_sec,
-        "io_queues": c.max_io_queues,
+        "max_io_queues": c.max_io_queues,
         "queue_depth": c.queue_depth,
         "arbitration": arbitration,
         "cmb_bytes": c.cmb.map(|cmb| cmb.bytes),
         "doorbell_buffer": c.doorbell_buffer,
-        "patrol_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
+        "scrub_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
     })
 }
 
@@ -202,7 +202,7 @@ fn pu_policy(policy: &PuScheduling) -> Value {
     match policy {
         PuScheduling::Fifo => json!({ "kind": "fifo" }),
         PuScheduling::ReadPriority { suspend } => json!({
-            "kind": "reads-first",
+            "kind": "read-priority",
             "suspend": suspend.map(|SuspendConfig { suspend, resume, max_per_operation }| json!({
                 "suspend_ns": suspend.0,
                 "resume_ns": resume.0,
@@ -230,46 +230,46 @@ fn ftl(config: &FtlConfig) -> Value {
             VictimPolicyKind::Greedy => "greedy",
             VictimPolicyKind::CostBenefit => "cost-benefit",
             VictimPolicyKind::Fifo => "fifo",
-            VictimPolicyKind::CostWear => "cost",
+            VictimPolicyKind::CostWear => "cost-wear",
         },
-        "hot_cold": config.hot_cold,
-        "reserve_lines": config.gc_low_watermark_lines,
-        "gc_start_lines": config.gc_high_watermark_lines,
-        "gc_window_units": config.gc_queue_depth_units,
-        "buffer_sectors": config.write_buffer_sectors,
+        "separate_gc_stream": config.hot_cold,
+        "gc_low_watermark_lines": config.gc_low_watermark_lines,
+        "gc_high_watermark_lines": config.gc_high_watermark_lines,
+        "gc_queue_depth_units": config.gc_queue_depth_units,
+        "write_buffer_sectors": config.write_buffer_sectors,
         "checkpoint_sectors": config.checkpoint_sectors,
-        "map_cache_sectors": config.map_cache_sectors,
-        "wear_levelling": config.dynamic_wear_leveling,
-        "static_wear": config.static_wear_leveling,
+        "l2p_cache_sectors": config.map_cache_sectors,
+        "dynamic_wear_leveling": config.dynamic_wear_leveling,
+        "static_wear_leveling": config.static_wear_leveling,
         "line_metadata": match config.line_metadata {
             LineMetadata::Off => "off",
-            LineMetadata::Auto => "where-it-fits",
+            LineMetadata::Auto => "auto",
             LineMetadata::On => "on",
         },
-        "reverse_map": match config.p2l_location {
+        "p2l": match config.p2l_location {
             P2lLocation::Memory => "memory",
             P2lLocation::Media => "media",
         },
         "rate_limiter": match config.rate_limiter {
-            RateLimiterKind::Proportional => json!({ "kind": "share" }),
+            RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
             RateLimiterKind::Pid { kp, ki, kd } => {
                 json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
             }
         },
-        "gc_yields": match config.gc_read_priority {
-            GcReadPriority::Off => "never",
-            GcReadPriority::PerPu => "busy-pus",
-            GcReadPriority::Global => "any-read",
+        "gc_read_priority": match config.gc_read_priority {
+            GcReadPriority::Off => "off",
+            GcReadPriority::PerPu => "per-pu",
+            GcReadPriority::Global => "global",
         },
     })
 }
 
 fn path(path: &PathConfig) -> Value {
     let Some(layer) = &path.block_layer else {
-        return json!({ "block": "raw", "completion": "poll" });
+        return json!({ "queue_model": "raw", "completion": "poll" });
     };
     json!({
-        "block": layer.name(),
+        "queue_model": layer.name(),
         "completion": "poll",
         "sockets": layer.topology.sockets,
         "cores_per_socket": layer.topology.cores,
@@ -309,7 +309,7 @@ fn scheduler(config: &SchedulerConfig) -> Value {
         SchedulerConfig::Priority(c) => json!({
             "classes": c.classes.iter().map(|(g, class)| (g.0, *class)).collect::<Vec<_>>(),
             "default_class": c.default_class,
-            "aging_ns": c.prio_aging_expire.0,
+            "prio_aging_expire_ns": c.prio_aging_expire.0,
         }),
     };
     json!({ "kind": config.name(), "settings": settings })

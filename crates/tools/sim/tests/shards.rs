@@ -52,23 +52,23 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
         assert_eq!(first["sluice"]["failures"].as_array().map(Vec::len), Some(0));
         let each = drive["shards"].as_array().unwrap();
         assert_eq!(each.len(), shards as usize);
-        let labels: Vec<bool> = each.iter().map(|shard| shard["label"].is_object()).collect();
+        let labels: Vec<bool> = each.iter().map(|shard| shard["superblock"].is_object()).collect();
         let first_alone: Vec<bool> = (0..shards).map(|shard| shard == 0).collect();
         assert_eq!(labels, first_alone, "one of {shards} looks after the label");
         let sum = |key: &str| each.iter().map(|s| number(&s[key])).sum::<u64>();
-        for key in ["user_sectors_written", "user_sectors_read", "padding_sectors", "flushes"] {
+        for key in ["host_sectors_written", "host_sectors_read", "padding_sectors", "flushes"] {
             assert_eq!(sum(key), number(&drive["ftl"][key]), "{shards} shards, {key}");
         }
-        for key in ["moved_sectors", "lines_reclaimed", "erases"] {
+        for key in ["gc_sectors_relocated", "lines_reclaimed", "erases"] {
             assert_eq!(sum(key), number(&drive["gc"][key]), "{shards} shards, {key}");
         }
         // Stripes go round, so that every shard has its share of the writes; and every part that a
         // core sends, another serves.
         let core = |key: &str| each.iter().map(|s| number(&s["core"][key])).collect::<Vec<_>>();
-        let all = number(&drive["ftl"]["user_sectors_written"]);
+        let all = number(&drive["ftl"]["host_sectors_written"]);
         assert_eq!(all, 5 * (16 << 20) / 4096);
         for s in each {
-            let share = number(&s["user_sectors_written"]) as f64 / all as f64;
+            let share = number(&s["host_sectors_written"]) as f64 / all as f64;
             assert!((share * f64::from(shards) - 1.0).abs() < 0.15, "{share} of {shards}");
         }
         let total = |key: &str| core(key).iter().sum::<u64>();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::serve::share::Partition;
 
+use super::sim_command::chosen_json_schema;
 use crate::args::ServeArgs;
 use crate::output::{Output, is_standard};
 use crate::progress::Progress;
@@ -76,6 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
                 .into(),
         ));
     }
+    let schema = chosen_json_schema(args.json_schema);
     // Report outputs that cannot be opened before the drives exist.
     let mut json = args.json.as_deref().map(Output::open).transpose()?;
     let mut teller = EventPrinter::default();
@@ -88,7 +90,8 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     // Print the available results after a failure, too.
     let mut told = print_or_stderr(&text, args.json.as_deref().is_some_and(is_standard));
     if let (Some(output), false) = (&mut json, readings.is_empty()) {
-        told = told.and(output.write(&format!("{:#}\n", to_json(&scenario, &readings))));
+        let result = schema.convert(to_json(&scenario, &readings));
+        told = told.and(output.write(&format!("{result:#}\n")));
     }
     served?;
     told

@@ -20,8 +20,8 @@ use report::{Report, html, table};
 use scenario::format::{printable, printable_lines};
 use scenario::{Precondition, Scenario};
 use sim::{
-    PreconditionCache, SimError, SimOptions, SimOutcome, SimStage, simulate, to_json, to_text,
-    to_variant,
+    JsonSchema, PreconditionCache, SCHEMA, SimError, SimOptions, SimOutcome, SimStage, simulate,
+    to_json, to_text, to_variant,
 };
 use stack::StackError;
 use stack::named_target::NamedError;
@@ -232,9 +232,11 @@ impl Results {
         };
         if let Some(output) = &mut outputs.json {
             // Omit the explanations that only the report requested.
-            let json = |outcome: &SimOutcome| match self.print_slowest {
-                true => to_json(outcome),
-                false => to_json(&outcome.without_explanations()),
+            let json = |outcome: &SimOutcome| {
+                outputs.json_schema.convert(match self.print_slowest {
+                    true => to_json(outcome),
+                    false => to_json(&outcome.without_explanations()),
+                })
             };
             let ways = Value::Array(self.outcomes.iter().map(json).collect());
             first = first.or(output.write(&to_text(&ways)).err());
@@ -270,6 +272,25 @@ impl Results {
     }
 }
 
+/// Parses the version of the keys of JSON results.
+pub(crate) fn json_schema(text: &str) -> Result<JsonSchema, String> {
+    let schema = text.parse().ok().and_then(JsonSchema::of_version);
+    schema.ok_or_else(|| format!("expected {} or {SCHEMA}", SCHEMA - 1))
+}
+
+/// Returns the version of the keys of JSON results, and warns of the former one.
+pub(crate) fn chosen_json_schema(option: Option<JsonSchema>) -> JsonSchema {
+    let schema = option.unwrap_or_default();
+    if schema == JsonSchema::Former {
+        let former = SCHEMA - 1;
+        eprintln!(
+            "warning: schema {former} of the results is now {SCHEMA}; the former names of keys are \
+             written for one release"
+        );
+    }
+    schema
+}
+
 fn interrupted(outcomes: usize) -> CliError {
     CliError::Interrupted(match outcomes {
         0 => "interrupted before there was a result".into(),
@@ -281,6 +302,7 @@ fn interrupted(outcomes: usize) -> CliError {
 #[derive(Default)]
 struct Outputs {
     json: Option<Output>,
+    json_schema: JsonSchema,
     report: Option<Output>,
     trace: Option<Output>,
     standard: usize,
@@ -310,6 +332,7 @@ impl Outputs {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
         Ok(Outputs {
             json: open(&args.json)?,
+            json_schema: chosen_json_schema(args.json_schema),
             report: open(&args.report)?,
             trace: open(&args.trace)?,
             standard: given.iter().filter(|(_, path)| is_standard(path)).count(),
