@@ -128,7 +128,13 @@ pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteR
     })
 }
 
+/// Longest extension of a run in which the drive has programmed nothing yet.
+const FIRST_PROGRAM_TIMEOUT: Nanos = Nanos::from_secs(60);
+
 /// Writes until `time`; a local drive is polled after each iteration of the writer.
+///
+/// On a busy machine the drive's thread may start later than a short run ends: the run goes on until
+/// the first program, for at most [`FIRST_PROGRAM_TIMEOUT`].
 fn step_in_turn(
     mut writer: Writer,
     clock: RealClock,
@@ -136,7 +142,7 @@ fn step_in_turn(
     mut drive: Option<&mut ::drive::Controller>,
 ) -> Result<OverwriteResult, BenchError> {
     let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
-    while now < time {
+    while now < time || (now < time + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()?) {
         let moved = writer.step(now)?;
         let after = clock.now();
         if moved {
@@ -215,6 +221,10 @@ impl Writer {
         }
         moved |= self.device.poll(now);
         Ok(moved)
+    }
+
+    fn has_programmed(&self) -> Result<bool, BenchError> {
+        Ok(stats(&self.device)?.since(&self.before).host_writes > 0)
     }
 
     fn into_result(self, elapsed: Nanos, busy: Nanos) -> Result<OverwriteResult, BenchError> {
