@@ -11,11 +11,11 @@ use crate::format::{Content, crc};
 use crate::model::Model;
 use crate::script::{self, Script};
 
-const CONFIG: JournalConfig =
+pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 0xabcd, snapshot_bytes: 5_000, record_bytes: 5_000 };
 
 /// A journal with a history, the last part of it not erased yet.
-fn written(seed: u64) -> (TestFlash, Model) {
+pub(crate) fn written(seed: u64) -> (TestFlash, Model) {
     let mut rng = Rng::new(seed);
     let shape = shape(2, 6, 8, 1 + rng.below(3) as u32, rng.below(3) as u32);
     let chunks: Vec<u32> = (0..12).collect();

@@ -6,6 +6,7 @@
 //! | `format` | a second reader of the format, written from `docs/format/journal.md` alone |
 //! | `model` | what may be found after a power cut |
 //! | `oracle` | random owners, failures and power cuts |
+//! | `bytes` | changed bytes with correct checksums |
 //! | `damage` | flipped bytes, foreign data |
 //! | `limits` | capacity, refusals, errors |
 //! | `faults` | single faults, one at a time |
@@ -13,6 +14,9 @@
 
 // guarantee: D-04, D-06
 
+mod bytes;
+#[path = "../../../../base/rng/tests/choices/mod.rs"]
+mod choices;
 mod damage;
 mod faults;
 mod flash;

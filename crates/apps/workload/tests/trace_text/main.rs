@@ -1,0 +1,27 @@
+//! Traces of any content end with requests or with an error, and never with a panic.
+//!
+//! `SLUICE_SEED=n` replays. The body is that of the fuzz target `trace` (`fuzz/`).
+
+mod body;
+#[path = "../../../../base/rng/tests/choices/mod.rs"]
+mod choices;
+
+use choices::{Choices, seed};
+// As the fuzz target calls the crate.
+use sluice_workload as workload;
+
+#[test]
+fn traces_of_any_content_are_read_or_refused() {
+    let (mut read, mut refused) = (0, 0);
+    for seed in seed()..seed() + 4_000 {
+        let changed = std::panic::catch_unwind(|| body::changed(&mut Choices::seeded(seed)));
+        match changed.unwrap_or_else(|_| panic!("SLUICE_SEED={seed}")) {
+            Some(_) => read += 1,
+            None => refused += 1,
+        }
+    }
+    assert!(read > 200 && refused > 200, "{read} read, {refused} refused");
+    for bytes in [&b""[..], b"0", &[0; 64], &[0xff; 64]] {
+        body::fuzz(bytes);
+    }
+}

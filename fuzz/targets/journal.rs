@@ -1,0 +1,20 @@
+//! Journals with changed bytes (`crates/device/ftl/tests/journal/bytes.rs`).
+#![no_main]
+#![allow(dead_code, unreachable_pub, reason = "modules of a test")]
+
+#[path = "../../crates/device/ftl/tests/journal/bytes.rs"]
+mod bytes;
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
+mod choices;
+#[path = "../../crates/device/ftl/tests/journal/damage.rs"]
+mod damage;
+#[path = "../../crates/device/ftl/tests/journal/flash.rs"]
+mod flash;
+#[path = "../../crates/device/ftl/tests/journal/format.rs"]
+mod format;
+#[path = "../../crates/device/ftl/tests/journal/model.rs"]
+mod model;
+#[path = "../../crates/device/ftl/tests/journal/script.rs"]
+mod script;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bytes::fuzz(input));

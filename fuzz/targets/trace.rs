@@ -1,0 +1,12 @@
+//! Traces (`crates/apps/workload/tests/trace_text/body.rs`).
+#![no_main]
+#![allow(dead_code, unreachable_pub, reason = "modules of a test")]
+
+#[path = "../../crates/apps/workload/tests/trace_text/body.rs"]
+mod body;
+#[path = "../../crates/base/rng/tests/choices/mod.rs"]
+mod choices;
+
+use ::workload;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::fuzz(bytes));
