@@ -47,14 +47,12 @@ pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
     BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue,
 };
-pub use measurement::{Bound, Measurement, Reference, Spread, Verdict};
+pub use measurement::{Bound, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;
 pub use request::BenchRequest;
 pub use samples::{BenchCandidate, Quantiles, Samples, interleave, interleaved};
 pub(crate) use sink::aligned;
 pub use sink::{Format, Sink};
-
-use request::run_parts;
 
 /// Length of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,3 +156,17 @@ pub enum BenchError {
 
 /// Measures one group.
 pub type BenchFn = fn(RunLength, &mut Sink<'_>) -> Result<(), BenchError>;
+
+/// Measures the named parts of a group, or all of them if none is named.
+fn run_parts<P: PartialEq>(
+    all: &[(P, BenchFn)],
+    named: &[P],
+    length: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let wanted = all.iter().filter(|(part, _)| named.is_empty() || named.contains(part));
+    for (_, measure) in wanted {
+        measure(length, sink)?;
+    }
+    Ok(())
+}

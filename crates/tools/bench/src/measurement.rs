@@ -15,7 +15,7 @@ pub struct Reference {
 
 /// The range of the samples that a result is a quantile of: the median, or the one that its metric names.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub struct SampleSpread {
     /// How many samples were taken.
     pub samples: usize,
     /// The least of them.
@@ -81,7 +81,7 @@ pub struct Measurement {
     /// Bound of the value.
     pub bound: Option<Bound>,
     /// The samples that it is a quantile of.
-    pub spread: Option<Spread>,
+    pub spread: Option<SampleSpread>,
 }
 
 impl Measurement {
@@ -120,7 +120,7 @@ impl Measurement {
     #[must_use]
     pub fn with_spread(mut self, samples: &Samples) -> Measurement {
         let (min, max) = (samples.quantile(0.0), samples.quantile(1.0));
-        self.spread = Some(Spread { samples: samples.count(), min, max });
+        self.spread = Some(SampleSpread { samples: samples.count(), min, max });
         self
     }
 
@@ -183,7 +183,7 @@ impl Measurement {
             ("value", rounded(self.value).into()),
             ("unit", self.unit.into()),
         ];
-        if let Some(Spread { samples, min, max }) = self.spread {
+        if let Some(SampleSpread { samples, min, max }) = self.spread {
             pairs.push(("samples", samples.into()));
             pairs.push(("min", rounded(min).into()));
             pairs.push(("max", rounded(max).into()));

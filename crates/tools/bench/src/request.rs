@@ -1,7 +1,7 @@
 //! [`BenchRequest`]: the benchmarks to run, as `sluice bench` asks for them.
 
 use super::groups::{BenchGroup, BenchPart, CostSource, LightnvmPart, NamedValue};
-use super::{BenchError, BenchFn, RunLength, Sink};
+use super::{BenchError, RunLength, Sink};
 use super::{block, device, direct, exec, hiops, lightnvm, real_time, ring, sim, uring};
 use crate::multicore::Machine;
 
@@ -99,18 +99,4 @@ impl BenchRequest {
             _ => None,
         }
     }
-}
-
-/// Measures the named parts of a group, or all of them if none is named.
-pub(crate) fn run_parts<P: PartialEq>(
-    all: &[(P, BenchFn)],
-    named: &[P],
-    length: RunLength,
-    sink: &mut Sink<'_>,
-) -> Result<(), BenchError> {
-    let wanted = all.iter().filter(|(part, _)| named.is_empty() || named.contains(part));
-    for (_, measure) in wanted {
-        measure(length, sink)?;
-    }
-    Ok(())
 }

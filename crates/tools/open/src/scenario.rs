@@ -16,7 +16,7 @@ use direct::IoDevice;
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenError, OpenOptions};
-use scenario::{DriveSpec, Precondition, Scenario, Target};
+use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
 use stack::{AssembledDrive, HostHandles, prepare_drive};
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
@@ -121,15 +121,15 @@ fn assemble(
     }
     // The number of shards is the number of queues, unless the scenario sets it.
     let shards = match (&plan.target, options.queues) {
-        (Target::None, _) | (_, None) => plan.shards,
+        (HostTarget::None, _) | (_, None) => plan.shards,
         (_, Some(queues)) if u32::from(queues) <= plan.shards.unwrap_or(1) => plan.shards,
-        (Target::Pblk(_), Some(queues)) if plan.shards.is_none() => Some(queues.into()),
-        (Target::Pblk(_), Some(queues)) => {
+        (HostTarget::Pblk(_), Some(queues)) if plan.shards.is_none() => Some(queues.into()),
+        (HostTarget::Pblk(_), Some(queues)) => {
             let shards = plan.shards.unwrap_or(1);
             let allowed = format!("1 to {shards}: the scenario says shards = {shards}");
             return refused("queues", queues.to_string(), &allowed);
         }
-        (Target::Rrpc(_) | Target::Named(_), Some(queues)) => {
+        (HostTarget::Rrpc(_) | HostTarget::Named(_), Some(queues)) => {
             let allowed = "1: only a pblk on a whole drive has a queue for each of several cores";
             return refused("queues", queues.to_string(), allowed);
         }

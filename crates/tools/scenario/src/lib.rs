@@ -40,7 +40,7 @@ pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
-pub use target::Target;
+pub use target::HostTarget;
 
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use section::Section;
@@ -86,7 +86,7 @@ pub struct DriveSpec {
     /// The drive.
     pub config: DriveConfig,
     /// Target between the drive and the jobs.
-    pub target: Target,
+    pub target: HostTarget,
     /// Number of pblk's shards, if configured. The default is one, unless the caller of `open` asks
     /// for more.
     pub shards: Option<u32>,
@@ -249,7 +249,7 @@ impl Scenario {
         let queues = path.get("queues");
         for drive in &self.drives {
             let name = &drive.config.name;
-            if drive.target != Target::None {
+            if drive.target != HostTarget::None {
                 return Err(block.source_span().error(ProblemKind::Conflict {
                     message: format!(
                         "the flash of drive {name} is managed by {}, which takes requests itself and \
@@ -306,6 +306,6 @@ impl Scenario {
 impl DriveSpec {
     /// Returns whether the drive accepts block requests, itself or through a target.
     pub fn is_block_device(&self) -> bool {
-        self.config.personality != PersonalityKind::OpenChannel || self.target != Target::None
+        self.config.personality != PersonalityKind::OpenChannel || self.target != HostTarget::None
     }
 }

@@ -13,7 +13,7 @@ use super::source::SourceSpan;
 
 /// Target on the host, which converts block requests to vector commands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Target {
+pub enum HostTarget {
     /// No target: the drive manages its flash, or the flash is not managed.
     None,
     /// `pblk`, an FTL on the host ([LightNVM17 §4.2]).
@@ -25,30 +25,30 @@ pub enum Target {
     Named(Box<NamedTarget>),
 }
 
-impl Target {
+impl HostTarget {
     /// Returns the configuration of its FTL on the host, if it has one.
     pub fn ftl(&self) -> Option<&FtlConfig> {
         match self {
-            Target::None | Target::Named(_) => None,
-            Target::Pblk(config) | Target::Rrpc(config) => Some(config),
+            HostTarget::None | HostTarget::Named(_) => None,
+            HostTarget::Pblk(config) | HostTarget::Rrpc(config) => Some(config),
         }
     }
 
     /// Returns a description for messages.
     pub fn label(&self) -> String {
         match self {
-            Target::None => "nobody on the host".into(),
-            Target::Pblk(_) => "pblk".into(),
-            Target::Rrpc(_) => "rrpc".into(),
-            Target::Named(named) => format!("target {}", named.name),
+            HostTarget::None => "nobody on the host".into(),
+            HostTarget::Pblk(_) => "pblk".into(),
+            HostTarget::Rrpc(_) => "rrpc".into(),
+            HostTarget::Named(named) => format!("target {}", named.name),
         }
     }
 
     /// Returns its name in the drive's partition table, if it is a named target.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Target::Named(named) => Some(&named.name),
-            Target::None | Target::Pblk(_) | Target::Rrpc(_) => None,
+            HostTarget::Named(named) => Some(&named.name),
+            HostTarget::None | HostTarget::Pblk(_) | HostTarget::Rrpc(_) => None,
         }
     }
 }
@@ -223,22 +223,22 @@ impl TargetBuilder {
         Ok(Some(*shards))
     }
 
-    pub(super) fn finish(&self, sector_bytes: u32) -> Target {
+    pub(super) fn finish(&self, sector_bytes: u32) -> HostTarget {
         let kind = match (&self.name, self.kind) {
-            (_, Kind::None) if self.kind_span.is_some() => return Target::None,
-            (None, Kind::Pblk) => return Target::Pblk(self.ftl.config(sector_bytes)),
-            (None, Kind::Rrpc) => return Target::Rrpc(self.rrpc.config(sector_bytes)),
+            (_, Kind::None) if self.kind_span.is_some() => return HostTarget::None,
+            (None, Kind::Pblk) => return HostTarget::Pblk(self.ftl.config(sector_bytes)),
+            (None, Kind::Rrpc) => return HostTarget::Rrpc(self.rrpc.config(sector_bytes)),
             (_, Kind::None) => None,
             (_, Kind::Pblk) => Some(TargetKind::Pblk),
             (_, Kind::Rrpc) => Some(TargetKind::Rrpc),
             (_, Kind::Kv) => Some(TargetKind::Kv),
             (_, Kind::Ppa) => Some(TargetKind::Ppa),
         };
-        let Some((name, place)) = &self.name else { return Target::None };
+        let Some((name, place)) = &self.name else { return HostTarget::None };
         let places = ["over_provisioning", "active_pus", "separate_gc_stream"]
             .into_iter()
             .filter_map(|key| Some((key, self.ftl.span(key)?.clone())));
-        Target::Named(Box::new(NamedTarget {
+        HostTarget::Named(Box::new(NamedTarget {
             name: name.clone(),
             kind,
             options: self.ftl.options(),

@@ -10,7 +10,8 @@ use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use serde_json::{Map, Value, json};
 
 use scenario::{
-    Amount, BlockLayerSpec, DriveSpec, Fill, Overwrite, PathConfig, Precondition, Scenario, Target,
+    Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, Precondition,
+    Scenario,
 };
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
@@ -68,7 +69,7 @@ fn drive(plan: &DriveSpec) -> Value {
     set("target", json!(plan.target.label()));
     set("shards", json!(plan.shards));
     match (&plan.target, config.personality) {
-        (Target::None, PersonalityKind::Block) => {
+        (HostTarget::None, PersonalityKind::Block) => {
             set("write_buffer", write_buffer(&config.write_buffer));
             set("ftl", ftl(&config.ftl));
         }

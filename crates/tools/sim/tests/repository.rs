@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use scenario::{ProblemKind, Scenario, ScenarioError, Target};
+use scenario::{HostTarget, ProblemKind, Scenario, ScenarioError};
 use sluice_sim::analytic::ClosedFormLimits;
 
 fn root() -> PathBuf {
@@ -28,8 +28,8 @@ fn the_demo_is_one_drive_three_ways() {
         assert_eq!(limits.random_read, ClosedFormLimits::from_spec(&ways[0].drives[0]).random_read);
     }
     let active = ways.map(|way| match &way.drives[0].target {
-        Target::None | Target::Named(_) => 0,
-        Target::Pblk(config) | Target::Rrpc(config) => config.active_pus,
+        HostTarget::None | HostTarget::Named(_) => 0,
+        HostTarget::Pblk(config) | HostTarget::Rrpc(config) => config.active_pus,
     });
     assert_eq!(active, [0, 128, 4]);
 }

@@ -47,7 +47,7 @@ pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
 pub use shards::{ShardCounts, Shards};
 
 use named_target::{NamedError, TargetShare};
-use scenario::{BlockLayerSpec, DriveSpec, NamedTarget, Target};
+use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use shards::OpenShardsError;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner
@@ -390,13 +390,13 @@ impl Stack {
         let mut controller =
             ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(failed)?;
         let share = match &plan.target {
-            Target::Named(named) => {
+            HostTarget::Named(named) => {
                 Some(Stack::find_target_share(plan, named, &mut controller, &mut pump)?)
             }
             _ => None,
         };
         let depth = DEPTH.min(plan.config.controller.queue_depth);
-        if let (Target::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
+        if let (HostTarget::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
             let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
             let queues = (depth, vector.is_some());
             let opened = Shards::open(&mut controller, config, queues, &mut pump, keeps_data);
@@ -410,10 +410,10 @@ impl Stack {
         }
         let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
         let device = match &plan.target {
-            Target::None => Raw::from_pair(controller.info(), queue, port.clone())
+            HostTarget::None => Raw::from_pair(controller.info(), queue, port.clone())
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
-            Target::Pblk(config) => {
+            HostTarget::Pblk(config) => {
                 let all = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
                 let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
                 Pblk::open(
@@ -428,7 +428,7 @@ impl Stack {
                 .map(|p| StackDevice::Pblk(Box::new(p)))
                 .map_err(|source| pblk_open_error(&name, source))
             }
-            Target::Named(named) => {
+            HostTarget::Named(named) => {
                 let Some((share, config)) = share else {
                     return Err(StackError::NotABlockDevice { name });
                 };
@@ -441,7 +441,7 @@ impl Stack {
                     },
                 )
             }
-            Target::Rrpc(config) => {
+            HostTarget::Rrpc(config) => {
                 let open_channel = controller.info().open_channel;
                 let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
                 let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;

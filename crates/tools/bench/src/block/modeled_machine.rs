@@ -9,7 +9,7 @@ use clock::{AllowedCpus, Nanos};
 
 use super::super::{BenchError, CostSource, Measurement, RunLength, Sink};
 use crate::multicore::{
-    Cost, CostModel, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model, Origin,
+    Cost, CostModel, CostOrigin, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model,
     SnoopPolicy,
 };
 
@@ -35,9 +35,9 @@ pub fn run(
             let measured = MeasuredCosts::measure(effort, &AllowedCpus::allowed())?;
             let costs = measured.cost_model();
             if let Some(transfer) =
-                measured.transfer.filter(|_| costs.read[0].origin == Origin::Given)
+                measured.transfer.filter(|_| costs.read[0].origin == CostOrigin::Given)
             {
-                let (origin, what) = (Origin::Measured.as_str(), "a line between two cores");
+                let (origin, what) = (CostOrigin::Measured.as_str(), "a line between two cores");
                 let source = "not used: farther than the given other socket";
                 sink.push(cost_row(machine, origin, what, source, transfer))?;
             }

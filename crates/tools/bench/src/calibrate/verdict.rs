@@ -15,7 +15,7 @@ use media::{DataStore, MediaConfig};
 
 use super::MachineCosts;
 use scenario::format::{count, duration};
-use scenario::{DriveSpec, Scenario, Target};
+use scenario::{DriveSpec, HostTarget, Scenario};
 use sim::analytic::ClosedFormLimits;
 
 /// Maximum utilization of the machine's highest rate. Closer to the highest rate, commands wait for
@@ -281,7 +281,7 @@ fn notes(
             duration(model.per_command.0)
         ));
     }
-    if plan.target != Target::None {
+    if plan.target != HostTarget::None {
         notes.push("what the target costs the host per command is not counted".into());
     }
     if plan.config.personality == PersonalityKind::Block && plan.capacity.is_some() {

@@ -10,7 +10,7 @@ use lightnvm::{Kv, KvConfig};
 use ring::Port;
 
 use crate::BenchError;
-use scenario::{DriveSpec, Target};
+use scenario::{DriveSpec, HostTarget};
 use stack::named_target::{self, NamedError};
 
 /// Maximum number of polls of the drive for one admin command.
@@ -113,7 +113,7 @@ impl KvHarness {
         let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
             .map_err(NamedError::from)?;
         let check = |entry: &lightnvm::subsystem::Target| {
-            if let Target::Named(named) = &plan.target {
+            if let HostTarget::Named(named) = &plan.target {
                 named.check_kind(drive_name, entry)?;
             }
             match entry.spec.kind {

@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::BENCH;
 use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
 use crate::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
-use scenario::{DriveSpec, Scenario, Target};
+use scenario::{DriveSpec, HostTarget, Scenario};
 use stack::{Stack, StackDevice};
 
 /// Drive used if no scenario is given: that of \[LightNVM17\], with chunks of 1 MB as in \[Thesis15\],
@@ -286,7 +286,7 @@ fn build_harness(
         return Ok(PutHarness { putter, drive, capacity, _controller: Some(controller) });
     }
     let mut plan = plan.clone();
-    plan.target = Target::Pblk(FtlConfig::default());
+    plan.target = HostTarget::Pblk(FtlConfig::default());
     let stack = Stack::build(&plan, None).map_err(setup)?;
     let Stack { drive, device, port, .. } = stack;
     let sectors = drive_chunk_sectors(&plan)?;

@@ -23,7 +23,7 @@ use lightnvm::Pblk;
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
-use scenario::Target;
+use scenario::HostTarget;
 use stack::Stack;
 
 /// Chunks per parallel unit.
@@ -91,7 +91,7 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * unit;
     let beside = under_way + 2 * layout.map_pages + 4 * layout.line_sectors;
     let bound = 1.5 * layout.checkpoint_sectors as f64 + f64::from(beside);
-    let Target::Pblk(config) = plan.target else { return Err(setup("no pblk")) };
+    let HostTarget::Pblk(config) = plan.target else { return Err(setup("no pblk")) };
     let Stack { drive, device, .. } = stack;
     drop(device);
     let mut drive = drive.power_cut().power_on().map_err(setup)?;

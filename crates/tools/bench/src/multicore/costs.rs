@@ -9,19 +9,19 @@ use super::Distance;
 
 /// Origin of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum CostOrigin {
     /// Measured in this run on this machine.
     Measured,
     /// Published, or measured earlier on another machine.
     Given,
 }
 
-impl Origin {
+impl CostOrigin {
     /// Returns the origin as reports show it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Origin::Measured => "measured here",
-            Origin::Given => "given",
+            CostOrigin::Measured => "measured here",
+            CostOrigin::Given => "given",
         }
     }
 }
@@ -32,7 +32,7 @@ pub struct Cost {
     /// Time of the operation.
     pub time: Nanos,
     /// Origin of the value.
-    pub origin: Origin,
+    pub origin: CostOrigin,
     /// The measured system and the publication.
     pub source: &'static str,
 }
@@ -40,12 +40,12 @@ pub struct Cost {
 impl Cost {
     /// Returns a published cost.
     pub const fn given(time_ns: u64, source: &'static str) -> Cost {
-        Cost { time: Nanos(time_ns), origin: Origin::Given, source }
+        Cost { time: Nanos(time_ns), origin: CostOrigin::Given, source }
     }
 
     /// Returns a cost measured in this run.
     pub const fn measured(time: Nanos, source: &'static str) -> Cost {
-        Cost { time, origin: Origin::Measured, source }
+        Cost { time, origin: CostOrigin::Measured, source }
     }
 }
 

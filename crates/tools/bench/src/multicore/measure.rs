@@ -179,14 +179,14 @@ fn transfer(effort: RunLength, cores: &AllowedCpus) -> Result<Nanos, BenchError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multicore::{Distance, Origin};
+    use crate::multicore::{CostOrigin, Distance};
 
     #[test]
     fn a_sheet_takes_what_was_measured_and_keeps_distances_in_order() {
         let measured = MeasuredCosts::measure(RunLength::Quick, &AllowedCpus::allowed()).unwrap();
         let sheet = measured.cost_model();
         for cost in [sheet.compute.raw, sheet.compute.owned, sheet.compute.locked] {
-            assert_eq!(cost.origin, Origin::Measured);
+            assert_eq!(cost.origin, CostOrigin::Measured);
             assert!(cost.time >= Nanos(1));
         }
         let ordered = |m: MeasuredCosts| {
@@ -197,12 +197,12 @@ mod tests {
             costs.read[0].origin
         };
         let with = |transfer| MeasuredCosts { transfer, ..measured };
-        assert_eq!(ordered(with(Some(Nanos(20)))), Origin::Measured);
+        assert_eq!(ordered(with(Some(Nanos(20)))), CostOrigin::Measured);
         assert_eq!(
             ordered(with(Some(Nanos(900)))),
-            Origin::Given,
+            CostOrigin::Given,
             "two sockets, or a busy machine"
         );
-        assert_eq!(ordered(with(None)), Origin::Given);
+        assert_eq!(ordered(with(None)), CostOrigin::Given);
     }
 }

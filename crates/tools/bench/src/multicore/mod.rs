@@ -16,7 +16,7 @@ mod platform;
 mod topology;
 
 pub use application::{Load, LoadOutcome};
-pub use costs::{Compute, Cost, CostModel, Origin};
+pub use costs::{Compute, Cost, CostModel, CostOrigin};
 pub use curve::{Curve, Model};
 pub use lines::{SnoopPolicy, Traffic};
 pub use measure::MeasuredCosts;

@@ -15,7 +15,7 @@ use media::MediaConfig;
 
 use super::observed_device::{FtlSnapshot, ObservedDevice};
 use super::{ActivityCounts, LiveStats, ServeError, host_disk};
-use scenario::{DriveSpec, Target};
+use scenario::{DriveSpec, HostTarget};
 use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
 
 /// Distribution of a drive's work over threads.
@@ -504,10 +504,10 @@ impl Meter {
 /// Returns the description of the export for `nbdinfo`.
 fn describe(plan: &DriveSpec) -> String {
     let by = match &plan.target {
-        Target::Pblk(_) => "its flash managed by pblk on the host",
-        Target::Rrpc(_) => "its flash managed by rrpc on the host",
-        Target::None => "managed by itself",
-        Target::Named(named) => &format!("target {} of its partition table", named.name),
+        HostTarget::Pblk(_) => "its flash managed by pblk on the host",
+        HostTarget::Rrpc(_) => "its flash managed by rrpc on the host",
+        HostTarget::None => "managed by itself",
+        HostTarget::Named(named) => &format!("target {} of its partition table", named.name),
     };
     match &plan.preset {
         Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),

@@ -9,7 +9,7 @@ use direct::remote::{AclRule, PartitionSpan, ResourceName};
 use drive::{AccessScope, Controller};
 
 use super::ServeError;
-use scenario::{DriveSpec, Scenario, ShareSpan, ShareSpec, Target};
+use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
 
 /// Name of the partition with the unassigned space, unless the scenario has a partition of this
 /// name.
@@ -134,7 +134,7 @@ impl Sharing {
     ) -> Result<Option<AccessScope>, ServeError> {
         let name = &plan.config.name;
         let refused = |why: String| ServeError::Share { drive: name.clone(), why };
-        if plan.target != Target::None {
+        if plan.target != HostTarget::None {
             let label = plan.target.label();
             return Err(refused(format!(
                 "its flash is managed by {label} on the host, which has all of it: a drive that is \

@@ -7,21 +7,21 @@ use tracepoint::{Admission, ArrayOp};
 
 use super::in_flight::{AdmissionChange, Command, Critical, FtlRequest, PuOp, StationVisit};
 use super::path::WaitPath;
-use super::timeline::Timeline;
+use super::timeline::BusyTimeline;
 use super::wait::WaitKind;
 
 /// Busy times of the flash resources.
 #[derive(Debug, Default)]
 pub(super) struct FlashTimelines {
-    pub(super) pus: Vec<Timeline>,
-    pub(super) channels: Vec<Timeline>,
+    pub(super) pus: Vec<BusyTimeline>,
+    pub(super) channels: Vec<BusyTimeline>,
 }
 
 /// Returns the timeline of a resource, and creates it at its first use.
-pub(super) fn timeline(all: &mut Vec<Timeline>, index: u32) -> &mut Timeline {
+pub(super) fn timeline(all: &mut Vec<BusyTimeline>, index: u32) -> &mut BusyTimeline {
     let index = index as usize;
     if all.len() <= index {
-        all.resize_with(index + 1, Timeline::default);
+        all.resize_with(index + 1, BusyTimeline::default);
     }
     &mut all[index]
 }

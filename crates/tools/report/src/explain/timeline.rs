@@ -1,4 +1,4 @@
-//! [`Timeline`]: the busy intervals of a resource. It reaches back to the start of the oldest open
+//! [`BusyTimeline`]: the busy intervals of a resource. It reaches back to the start of the oldest open
 //! request.
 
 use std::collections::VecDeque;
@@ -20,11 +20,11 @@ pub(super) struct BusyInterval {
 
 /// Busy intervals of one resource, ordered by their start.
 #[derive(Debug, Default)]
-pub(super) struct Timeline {
+pub(super) struct BusyTimeline {
     busy: VecDeque<BusyInterval>,
 }
 
-impl Timeline {
+impl BusyTimeline {
     /// Adds an interval. Most arrive in order; others are inserted.
     pub(super) fn push(&mut self, busy: BusyInterval) {
         if busy.end <= busy.start {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn time_is_cut_without_gaps_whatever_the_order_of_the_stretches() {
-        let mut timeline = Timeline::default();
+        let mut timeline = BusyTimeline::default();
         let kind = WaitKind::Transfer;
         for (start, end, part) in [(10, 20, 1), (30, 40, 3), (18, 25, 2), (50, 50, 4)] {
             timeline.push(BusyInterval { start: Nanos(start), end: Nanos(end), pu_op: part, kind });

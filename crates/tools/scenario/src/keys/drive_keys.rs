@@ -19,7 +19,7 @@ use crate::ranges::{AGE, STEP_TIME};
 use crate::section::{Result, Section, Value};
 use crate::sizing::Sizing;
 use crate::source::{Source, SourceSpan};
-use crate::target::{Target, TargetBuilder};
+use crate::target::{HostTarget, TargetBuilder};
 use crate::{DriveSpec, seed_of};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -318,9 +318,9 @@ impl DriveBuilder {
         let sector_bytes = self.media.sector_bytes();
         let mut ftl = self.ftl.config(sector_bytes);
         let target_draft = self.target.as_ref().or(target);
-        let mut target = target_draft.map_or(Target::None, |t| t.finish(sector_bytes));
+        let mut target = target_draft.map_or(HostTarget::None, |t| t.finish(sector_bytes));
         let patrol = target_draft.map_or(Ok(None), |t| t.scrub(sector_bytes))?;
-        if let (true, Some(draft)) = (target != Target::None, target_draft)
+        if let (true, Some(draft)) = (target != HostTarget::None, target_draft)
             && personality != PersonalityKind::OpenChannel
         {
             return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
@@ -332,7 +332,7 @@ impl DriveBuilder {
                     .into(),
             }));
         }
-        if let (Target::Named(named), Some(place)) =
+        if let (HostTarget::Named(named), Some(place)) =
             (&target, target_draft.and_then(TargetBuilder::name_span))
             && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
         {
@@ -354,7 +354,7 @@ impl DriveBuilder {
         };
         let io_queues = self.controller.max_io_queues;
         let shards = target_draft.map_or(Ok(None), |t| t.shards(pus, io_queues))?;
-        let drive_map = matches!(target, Target::Rrpc(_));
+        let drive_map = matches!(target, HostTarget::Rrpc(_));
         let asked = self.media.capacity();
         let capacity = match (&media, personality, &mut target) {
             (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
@@ -370,7 +370,7 @@ impl DriveBuilder {
                 };
                 Some(sizing.finish(&mut ftl, asked)?)
             }
-            (MediaConfig::Nand(nand), _, Target::Pblk(config) | Target::Rrpc(config)) => {
+            (MediaConfig::Nand(nand), _, HostTarget::Pblk(config) | HostTarget::Rrpc(config)) => {
                 let place = |key: &str| {
                     let of_target = target_draft.and_then(|t| t.span(key));
                     of_target.or_else(|| self.media.span(key)).cloned()
@@ -420,7 +420,7 @@ impl DriveBuilder {
             None => format!("drive{index}"),
         };
         let open_channel = self.interface.open_channel(personality, &media, &self.section_span)?;
-        if let (Target::Rrpc(_), Some(draft), false) =
+        if let (HostTarget::Rrpc(_), Some(draft), false) =
             (&target, target_draft, open_channel.device_l2p)
         {
             return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {

@@ -108,7 +108,7 @@ fn a_capacity_gives_the_over_provisioning() {
         let holds = s.drives[0].capacity.unwrap().logical_bytes();
         // Shards are striped by 256 KiB each.
         assert!(holds >= 40 << 30 && holds - (40 << 30) <= shards << 19, "{holds}");
-        let Target::Pblk(ftl) = &s.drives[0].target else { panic!() };
+        let HostTarget::Pblk(ftl) = &s.drives[0].target else { panic!() };
         assert!(ftl.over_provisioning > 0.1, "{}", ftl.over_provisioning);
     }
 }

@@ -10,7 +10,7 @@ fn a_scrub_has_a_rate_and_is_that_of_who_manages_the_flash() {
     let patrol = "scrub = { rate = \"1MB/s\", min_age = \"60s\" }\n";
     let s = parse(&format!("{drive}{target}{patrol}")).unwrap();
     let plan = &s.drives[0];
-    let Target::Pblk(pblk) = &plan.target else { panic!("{:?}", plan.target) };
+    let HostTarget::Pblk(pblk) = &plan.target else { panic!("{:?}", plan.target) };
     assert_eq!(pblk.static_wear_leveling, 50);
     let patrol_plan = plan.scrub.unwrap();
     assert_eq!((patrol_plan.sectors_per_sec, patrol_plan.cold_after.0), (245, 60_000_000_000));
@@ -54,7 +54,7 @@ fn rrpc_has_the_thesis_choices_and_needs_a_map() {
     let target = "[target]\nkind = \"rrpc\"\nactive_pus = 8\n";
     let s = parse(&format!("{drive}device_l2p = true\n{target}")).unwrap();
     let plan = &s.drives[0];
-    let Target::Rrpc(rrpc) = &plan.target else { panic!("{:?}", plan.target) };
+    let HostTarget::Rrpc(rrpc) = &plan.target else { panic!("{:?}", plan.target) };
     assert_eq!(
         (rrpc.victim_policy, rrpc.dynamic_wear_leveling),
         (VictimPolicyKind::CostWear, true)
@@ -63,7 +63,7 @@ fn rrpc_has_the_thesis_choices_and_needs_a_map() {
     assert!(plan.is_block_device() && plan.capacity.is_some());
     let other = "victim_policy = \"greedy\"\ndynamic_wear_leveling = false\n";
     let s = parse(&format!("{drive}device_l2p = true\n{target}{other}")).unwrap();
-    let Target::Rrpc(rrpc) = &s.drives[0].target else { panic!("{:?}", s.drives[0].target) };
+    let HostTarget::Rrpc(rrpc) = &s.drives[0].target else { panic!("{:?}", s.drives[0].target) };
     assert_eq!((rrpc.victim_policy, rrpc.dynamic_wear_leveling), (VictimPolicyKind::Greedy, false));
     assert_refused(
         &format!("{drive}{target}"),
@@ -80,7 +80,7 @@ fn metadata_of_lines_and_p2l_are_choices() {
     let pblk = format!("{drive}[target]\nkind = \"pblk\"\nactive_pus = 8\n");
     let of = |keys: &str| {
         let s = parse(&format!("{pblk}{keys}")).unwrap();
-        let Target::Pblk(config) = s.drives[0].target.clone() else { panic!("not pblk") };
+        let HostTarget::Pblk(config) = s.drives[0].target.clone() else { panic!("not pblk") };
         (config.line_metadata, config.p2l_location, s.drives[0].capacity.unwrap().logical_sectors)
     };
     let (with, map, sectors) = of("line_metadata = true\n");
@@ -192,7 +192,7 @@ fn shards_are_for_a_pblk_on_a_whole_drive_and_no_more_than_its_units_and_queues(
 fn the_controls_of_garbage_collection_are_read() {
     let ocssd = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[target]\nkind = \"pblk\"\n";
     let of = |keys: &str| match &parse(&format!("{ocssd}{keys}")).unwrap().drives[0].target {
-        Target::Pblk(config) => (config.rate_limiter, config.gc_read_priority),
+        HostTarget::Pblk(config) => (config.rate_limiter, config.gc_read_priority),
         other => panic!("{other:?}"),
     };
     assert_eq!(of(""), (RateLimiterKind::Proportional, GcReadPriority::Off));

@@ -92,7 +92,7 @@ time_based = true
     assert_eq!(drive.config.personality, PersonalityKind::OpenChannel);
     assert_eq!(drive.config.name, "drive0");
     assert!(drive.is_block_device());
-    let Target::Pblk(pblk) = &drive.target else { panic!("{:?}", drive.target) };
+    let HostTarget::Pblk(pblk) = &drive.target else { panic!("{:?}", drive.target) };
     assert_eq!((pblk.active_pus, pblk.write_buffer_sectors), (4, 16_384));
     let capacity = drive.capacity.unwrap();
     // The journal takes the chunks of one line.

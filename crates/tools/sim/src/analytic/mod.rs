@@ -33,7 +33,7 @@ use drive::{DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
 
-use scenario::{Capacity, DriveSpec, Target};
+use scenario::{Capacity, DriveSpec, HostTarget};
 use steady_state::SteadyState;
 
 /// A resource that can limit a rate.
@@ -291,9 +291,9 @@ fn nand_limits(plan: &DriveSpec, config: &DriveConfig, nand: &NandConfig) -> Clo
         bounds
     });
     let ftl = match &plan.target {
-        Target::Pblk(ftl) | Target::Rrpc(ftl) => Some(ftl),
-        Target::Named(_) => None,
-        Target::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
+        HostTarget::Pblk(ftl) | HostTarget::Rrpc(ftl) => Some(ftl),
+        HostTarget::Named(_) => None,
+        HostTarget::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
     };
     let sustained = match (ftl, &plan.capacity) {
         (Some(ftl), Some(capacity)) => sustained(plan, nand, ftl, capacity, exposed),
@@ -369,7 +369,7 @@ fn sustained(
     let dma = controller.write_bytes_per_sec();
     // If data to the host has a path of its own, relocated data uses it.
     let over_dma = match (&plan.target, controller.dma_to_device_bytes_per_sec) {
-        (Target::None, _) => 1.0,
+        (HostTarget::None, _) => 1.0,
         (_, 0) => crossings,
         _ => wa,
     };
@@ -378,11 +378,11 @@ fn sustained(
         (Resource::Channels, link_rate(g.channels, channel, sector * crossings)),
         (Resource::Dma, link_rate(1, dma, sector * over_dma)),
     ];
-    if plan.target != Target::None && controller.dma_to_device_bytes_per_sec > 0 {
+    if plan.target != HostTarget::None && controller.dma_to_device_bytes_per_sec > 0 {
         let out = link_rate(1, controller.dma_bytes_per_sec, sector * (moved - 1.0));
         bounds.push((Resource::Dma, out));
     }
-    if plan.target == Target::None {
+    if plan.target == HostTarget::None {
         bounds.push((Resource::Fetch, server_rate(1, plan.config.controller.fetch_latency)));
     }
     let written = capacity.written_pus(g.total_pus());
@@ -397,7 +397,7 @@ fn sustained(
     // One unit that requests wait for, and the units that must be programmed before it is readable.
     let geometry = nand.host_geometry();
     let in_hand = u64::from(geometry.mw_cunits + nand.write_unit());
-    let buffered = plan.target != Target::None || plan.config.write_buffer != WriteBuffer::None;
+    let buffered = plan.target != HostTarget::None || plan.config.write_buffer != WriteBuffer::None;
     let waits = !buffered && in_hand > 1;
     Some(SustainedRate {
         over_provisioning,

@@ -10,7 +10,7 @@ use media::{CellType, ErrorModel, NandConfig};
 
 use super::summary::{line, section};
 use scenario::format::{bytes_binary, count, duration, rate};
-use scenario::{Capacity, DriveSpec, Target};
+use scenario::{Capacity, DriveSpec, HostTarget};
 
 fn yes_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
@@ -98,7 +98,7 @@ pub(super) fn ftl_lines(out: &mut String, plan: &DriveSpec, ftl: &FtlConfig, cap
     line(out, "collection yields to", yields);
     let own = match (&plan.target, plan.config.write_buffer) {
         (
-            Target::None,
+            HostTarget::None,
             WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes },
         ) => bytes,
         _ => 0,
@@ -140,7 +140,7 @@ pub(super) fn ftl_lines(out: &mut String, plan: &DriveSpec, ftl: &FtlConfig, cap
             duration(repeat_after.0)
         );
         line(out, "patrol", &patrol);
-    } else if let (Some(patrol), Target::None) = (plan.config.controller.scrub, &plan.target) {
+    } else if let (Some(patrol), HostTarget::None) = (plan.config.controller.scrub, &plan.target) {
         let patrol = format!(
             "{}, everything every {}",
             rate(f64::from(patrol.sectors_per_sec) * sector as f64),

@@ -9,7 +9,7 @@ use nvme::PpaFormat;
 
 use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
-use scenario::{Capacity, DriveSpec, Target};
+use scenario::{Capacity, DriveSpec, HostTarget};
 
 /// Host memory that a simulated drive needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,20 +123,22 @@ fn data(data: &DataStore) -> String {
     }
 }
 
-fn personality(config: &DriveConfig, target: &Target) -> String {
+fn personality(config: &DriveConfig, target: &HostTarget) -> String {
     let who = match (config.personality, target) {
         (PersonalityKind::Null, _) => {
             return "null: every command completes, nothing is kept".into();
         }
         (PersonalityKind::Block, _) => "the drive manages its flash",
-        (PersonalityKind::OpenChannel, Target::Pblk(_)) => "pblk on the host manages the flash",
-        (PersonalityKind::OpenChannel, Target::Rrpc(_)) => {
+        (PersonalityKind::OpenChannel, HostTarget::Pblk(_)) => "pblk on the host manages the flash",
+        (PersonalityKind::OpenChannel, HostTarget::Rrpc(_)) => {
             "rrpc on the host manages the flash, the drive keeps the map"
         }
-        (PersonalityKind::OpenChannel, Target::Named(named)) => {
+        (PersonalityKind::OpenChannel, HostTarget::Named(named)) => {
             return format!("open-channel: target {} of its partition table", named.name);
         }
-        (PersonalityKind::OpenChannel, Target::None) => "nobody manages the flash yet: raw PPAs",
+        (PersonalityKind::OpenChannel, HostTarget::None) => {
+            "nobody manages the flash yet: raw PPAs"
+        }
     };
     let what = if config.personality == PersonalityKind::Block { "block" } else { "open-channel" };
     format!("{what}: {who}")
@@ -239,8 +241,8 @@ fn capacity_lines(out: &mut String, plan: &DriveSpec, raw: u64) {
     section(out, "capacity");
     line(out, "raw", &bytes_in_both_units(raw));
     let ftl = match &plan.target {
-        Target::Pblk(ftl) | Target::Rrpc(ftl) => ftl,
-        Target::None | Target::Named(_) => &plan.config.ftl,
+        HostTarget::Pblk(ftl) | HostTarget::Rrpc(ftl) => ftl,
+        HostTarget::None | HostTarget::Named(_) => &plan.config.ftl,
     };
     let Some(capacity) = &plan.capacity else {
         return;
@@ -259,9 +261,9 @@ fn capacity_lines(out: &mut String, plan: &DriveSpec, raw: u64) {
     settings::ftl_lines(out, plan, ftl, capacity);
 }
 
-fn line_metadata(capacity: &Capacity, ftl: &FtlConfig, target: &Target) -> String {
+fn line_metadata(capacity: &Capacity, ftl: &FtlConfig, target: &HostTarget) -> String {
     match (capacity.line_metadata_units, ftl.line_metadata) {
-        (0, _) if matches!(target, Target::Rrpc(_)) => "none: the drive keeps the map".into(),
+        (0, _) if matches!(target, HostTarget::Rrpc(_)) => "none: the drive keeps the map".into(),
         (0, LineMetadata::Off) => "none".into(),
         (0, _) => "none: it would take more than one part in 32 of a line".into(),
         (units, _) => format!("{units} write units of each line"),
