@@ -18,6 +18,7 @@ mod real_clock;
 mod real_runner;
 mod remote_waker;
 mod timer;
+mod token_bucket;
 mod virtual_runner;
 
 pub use allowed_cpus::AllowedCpus;
@@ -28,4 +29,5 @@ pub use real_clock::{RealClock, disable_timer_slack, thread_cpu_time};
 pub use real_runner::{IdlePolicy, RealRunner, StopHandle};
 pub use remote_waker::{ParkedFlag, ParkedFlagReader, RemoteWaker};
 pub use timer::TimerQueue;
+pub use token_bucket::{Rounding, TokenBucket, TokenRate};
 pub use virtual_runner::{Deadlock, VirtualRunner};

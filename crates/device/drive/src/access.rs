@@ -15,13 +15,12 @@
 use std::io;
 use std::ops::Range;
 
-use clock::Nanos;
+use clock::{Nanos, Rounding, TokenBucket, TokenRate};
 use nvme::{
     ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, Status, VendorExtensions,
 };
 
 use crate::admin::{AdminState, ControllerIdentity};
-use crate::token_bucket::TokenBucket;
 
 /// The part of a drive that a host may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +135,16 @@ const ADMIN_BURST: u64 = 256;
 /// Bytes of returned data that cost one more admin token.
 const BYTES_PER_ADMIN_TOKEN: u64 = 4096;
 
+/// Returns a full bucket; a command may be fetched as soon as the bucket owes nothing.
+fn new_bucket(per_sec: u64, burst: Nanos) -> TokenBucket {
+    TokenBucket::with_burst_time(TokenRate::per_sec(per_sec), burst, Rounding::Down)
+}
+
+fn consume(bucket: &mut TokenBucket, now: Nanos, tokens: u64) {
+    bucket.fill(now);
+    bucket.take(tokens);
+}
+
 /// The rights of a restricted host, in the form in which the drive enforces them.
 #[derive(Debug)]
 pub(crate) struct AccessCheck {
@@ -196,9 +205,8 @@ impl AccessCheck {
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
         facts.extensions.l2p_entries = 0.into();
         let io = (access.iops.is_some() || access.bytes_per_sec.is_some()).then(|| {
-            let rate =
-                |rate: Option<u64>| TokenBucket::new(rate.unwrap_or(0), Nanos::from_millis(1));
-            [rate(access.iops), rate(access.bytes_per_sec)]
+            let burst = Nanos::from_millis(1);
+            [access.iops, access.bytes_per_sec].map(|rate| new_bucket(rate.unwrap_or(0), burst))
         });
         let burst = Nanos(ADMIN_BURST * 1_000_000_000 / ADMIN_COMMANDS_PER_SEC);
         Ok(AccessCheck {
@@ -207,7 +215,7 @@ impl AccessCheck {
             pus,
             admin: AdminState::new(facts)?,
             io_buckets: io,
-            admin_bucket: TokenBucket::new(ADMIN_COMMANDS_PER_SEC, burst),
+            admin_bucket: new_bucket(ADMIN_COMMANDS_PER_SEC, burst),
         })
     }
 
@@ -224,8 +232,8 @@ impl AccessCheck {
     /// Returns the instant from which a command may be fetched.
     pub(crate) fn ready_at(&self, admin: bool) -> Nanos {
         match &self.io_buckets {
-            _ if admin => self.admin_bucket.ready_at(),
-            Some([commands, bytes]) => commands.ready_at().max(bytes.ready_at()),
+            _ if admin => self.admin_bucket.ready_at(0),
+            Some([commands, bytes]) => commands.ready_at(0).max(bytes.ready_at(0)),
             None => Nanos::ZERO,
         }
     }
@@ -234,15 +242,15 @@ impl AccessCheck {
     #[inline]
     pub(crate) fn consume_tokens(&mut self, now: Nanos, bytes: u64) {
         if let Some([commands, transfers]) = &mut self.io_buckets {
-            commands.consume(now, 1);
-            transfers.consume(now, bytes);
+            consume(commands, now, 1);
+            consume(transfers, now, bytes);
         }
     }
 
     /// Charges an admin command that requests `bytes` bytes of data.
     pub(crate) fn consume_admin_tokens(&mut self, now: Nanos, bytes: u64) {
         // The charge is capped at 1 GiB, which exceeds every log page.
-        self.admin_bucket.consume(now, 1 + bytes.min(1 << 30) / BYTES_PER_ADMIN_TOKEN);
+        consume(&mut self.admin_bucket, now, 1 + bytes.min(1 << 30) / BYTES_PER_ADMIN_TOKEN);
     }
 
     /// Returns the first drive sector of the host, which the host addresses as 0.

@@ -44,7 +44,6 @@ mod queues;
 mod sidecar;
 mod stage;
 mod stats;
-mod token_bucket;
 
 pub use access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use ahci::{

@@ -1,7 +1,7 @@
 //! [`Queues`]: the submission and completion queues of all hosts, and the arbitration among them
 //! [NVMe1.4 §4.13].
 //!
-//! Arbitration skips a queue whose host has no tokens ([`crate::token_bucket`]), without delaying
+//! Arbitration skips a queue whose host has no tokens ([`clock::TokenBucket`]), without delaying
 //! other queues. It also skips the queue of a restricted host that does not reap its completions.
 //! The controller reads each doorbell once per poll, so that a host that writes doorbells faster
 //! than the controller fetches cannot occupy a poll.

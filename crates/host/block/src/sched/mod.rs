@@ -17,7 +17,6 @@ mod priority;
 mod shrink;
 mod sorted;
 mod throttle;
-mod token_bucket;
 
 pub use config::{SchedulerConfig, Scheduling};
 pub use deadline::{Deadline, DeadlineConfig};
@@ -26,8 +25,7 @@ pub use fair::{Fair, FairBy, FairConfig};
 pub use kyber::{Kyber, KyberConfig, PerDomain};
 pub use none::NoneScheduler;
 pub use priority::{CLASSES, Priority, PriorityConfig};
-pub use throttle::{DirectionThrottle, GroupThrottle, ThrottleConfig, Throttled};
-pub use token_bucket::RateLimit;
+pub use throttle::{DirectionThrottle, GroupThrottle, RateLimit, ThrottleConfig, Throttled};
 
 use clock::Nanos;
 

@@ -9,18 +9,39 @@
 //! A request may be merged with one that waits here, and both are charged together. It is not
 //! merged with a charged one, which would let a group exceed its limit.
 
-use clock::Nanos;
+use clock::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use super::Scheduler;
 use super::error::SchedError;
 use super::fifo::Fifo;
-use super::token_bucket::{RateLimit, TokenBucket};
 use crate::{Group, Op, StagedRequest};
 
 /// Maximum rate and burst: a thousand times those of the fastest device.
 const RATE_MAX: u64 = 1 << 50;
 /// Maximum sector size.
 const SECTOR_BYTES_MAX: u64 = 1 << 20;
+
+/// A rate, and the burst that may be saved up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Tokens per second.
+    pub per_sec: u64,
+    /// Maximum number of saved tokens. A larger request passes when the bucket is full, and is paid
+    /// for afterwards.
+    pub burst: u64,
+}
+
+impl RateLimit {
+    /// Returns a limit of `per_sec` with a burst of a tenth of a second.
+    pub fn per_sec(per_sec: u64) -> RateLimit {
+        RateLimit { per_sec, burst: (per_sec / 10).max(1) }
+    }
+
+    /// Returns a full bucket with this limit.
+    fn bucket(self) -> TokenBucket {
+        TokenBucket::new(TokenRate::per_sec(self.per_sec), self.burst, Rounding::Up)
+    }
+}
 
 /// Limits of a group in one direction; no rate means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,8 +118,8 @@ impl Gate {
     fn new(limits: DirectionThrottle) -> Option<Gate> {
         let limited = limits.operations.is_some() || limits.bytes.is_some();
         limited.then(|| Gate {
-            operations: limits.operations.map(TokenBucket::new),
-            bytes: limits.bytes.map(TokenBucket::new),
+            operations: limits.operations.map(RateLimit::bucket),
+            bytes: limits.bytes.map(RateLimit::bucket),
             waiting: Fifo::new(),
             ready_at: Nanos::MAX,
         })
