@@ -2,13 +2,11 @@
 //! acquire per second. This is coarse-grained quality of service, with decisions per flash block,
 //! not per I/O [Thesis15 ch. 6 §4.2].
 //!
-//! The rate is enforced by a token bucket with `burst` tokens, stored as the time at which it is
-//! full again (the generic cell rate algorithm of ATM). The arithmetic is exact, so the result does
-//! not depend on how often the quota is queried.
+//! A token bucket enforces the rate. The time between two chunks is rounded up to a nanosecond.
 
 use std::fmt;
 
-use clock::Nanos;
+use clock::{Nanos, Rounding, TokenBucket, TokenRate};
 
 /// A rate in chunks per second, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,28 +65,29 @@ impl QuotaLimits {
 /// A target's use of its rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkQuota {
-    rate: Option<ChunkRate>,
-    /// Time at which the bucket is full again.
-    full_at: Nanos,
+    bucket: Option<TokenBucket>,
 }
 
 impl ChunkQuota {
     /// Creates a full bucket.
     pub fn new(limits: &QuotaLimits) -> ChunkQuota {
-        ChunkQuota { rate: limits.rate, full_at: Nanos::ZERO }
+        let bucket = |rate: ChunkRate| {
+            let interval = TokenRate { tokens: 1, per: rate.interval() };
+            TokenBucket::new(interval, rate.burst_chunks.into(), Rounding::Up)
+        };
+        ChunkQuota { bucket: limits.rate.map(bucket) }
     }
 
     /// Returns the earliest time at which a chunk may be acquired, at least `now`.
     pub fn allowed_at(&self, now: Nanos) -> Nanos {
-        let Some(rate) = self.rate else { return now };
-        let slack = rate.interval().0.saturating_mul(u64::from(rate.burst_chunks - 1));
-        now.max(Nanos(self.full_at.0.saturating_sub(slack)))
+        self.bucket.map_or(now, |bucket| now.max(bucket.ready_at(1)))
     }
 
     /// Consumes a token at `now`; [`allowed_at`](ChunkQuota::allowed_at) must have returned `now`.
     pub fn consume(&mut self, now: Nanos) {
-        if let Some(rate) = self.rate {
-            self.full_at = self.full_at.max(now) + rate.interval();
+        if let Some(bucket) = &mut self.bucket {
+            bucket.fill(now);
+            bucket.take(1);
         }
     }
 }
