@@ -13,7 +13,6 @@
 
 #![forbid(unsafe_code)]
 
-mod adaptive_spin;
 mod calls;
 mod completion;
 mod connections;

@@ -14,10 +14,9 @@ use block::BlockDevice;
 use clock::{Component as _, Nanos, RealClock};
 use ring::{RegisterError, SharedRegion};
 use rustix::thread::futex;
-use slots::{Call, Op as CallOp, slot_protocol};
+use slots::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
 use store::{Error, Op, OpCompletion, Request, Time, Volume};
 
-use crate::adaptive_spin::AdaptiveSpin;
 use crate::completion::OnComplete;
 use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};
 use crate::locks::{LockOwner, Locks};
@@ -100,12 +99,20 @@ impl StopHandle {
     }
 }
 
-/// Maximum rounds without work, with operations in flight, before the service sleeps until the
-/// device wakes it; and the time within which spinning pays.
-const BUSY_SPIN: (u32, Nanos) = (64, Nanos::from_micros(30));
-/// Maximum rounds without work and without operations before the service sleeps, and the time
-/// within which spinning pays. The next call often follows at once.
-const IDLE_SPIN: (u32, Nanos) = (200, Nanos::from_micros(100));
+/// Polls of the service before it sleeps.
+#[derive(Clone, Copy, Debug)]
+struct SpinLimits {
+    /// Maximum rounds without work.
+    rounds_max: u32,
+    /// Time within which spinning pays. The service yields the processor between rounds, so on a
+    /// loaded machine a few rounds can take long.
+    time_max: Nanos,
+}
+
+/// With operations in flight; the device wakes the service.
+const BUSY_SPIN: SpinLimits = SpinLimits { rounds_max: 64, time_max: Nanos::from_micros(30) };
+/// Without operations. The next call often follows at once.
+const IDLE_SPIN: SpinLimits = SpinLimits { rounds_max: 200, time_max: Nanos::from_micros(100) };
 /// Sleep between polls of a device that cannot wake the service.
 const POLL_SLEEP: Nanos = Nanos::from_micros(50);
 /// Free blocks needed per waiting call: the maximum that one call writes, with both ends. Below
@@ -191,7 +198,8 @@ impl<D: BlockDevice> Service<D> {
     pub fn run(mut self, clock: RealClock) -> Result<(D, ServiceStats), ServiceError> {
         // One statistic while the device works; one after a sync, when programs usually do
         // something else first; one otherwise.
-        let mut waits = [BUSY_SPIN, IDLE_SPIN, IDLE_SPIN].map(AdaptiveSpin::new);
+        let waits = [BUSY_SPIN, IDLE_SPIN, IDLE_SPIN]
+            .map(|limits| (AdaptiveSpin::new(limits.rounds_max), limits.time_max));
         let (mut idle, mut slept) = (0, false);
         let (mut wait, mut since) = (0, Nanos::ZERO);
         self.volume.set_waker(self.connections.waker());
@@ -200,7 +208,8 @@ impl<D: BlockDevice> Service<D> {
             let bell = slot_protocol::read_doorbell(self.doorbell.atomic_u32(slots::DOORBELL));
             if self.poll_once()? {
                 if idle > 0 && !slept && !self.after_posted {
-                    waits[wait].succeeded(self.now - since);
+                    let (spin, time_max) = &waits[wait];
+                    if self.now - since <= *time_max { spin.hit() } else { spin.miss() }
                 }
                 (idle, slept) = (0, false);
                 continue;
@@ -222,12 +231,12 @@ impl<D: BlockDevice> Service<D> {
             idle += 1;
             // Posted writes do not justify a spin: they arrive in bulk, or before a call.
             slept |= self.after_posted && !busy;
-            if idle <= waits[wait].spin_budget() && !slept {
+            if idle <= waits[wait].0.budget() && !slept {
                 std::thread::yield_now();
                 continue;
             }
             if !slept {
-                waits[wait].timed_out();
+                waits[wait].0.miss();
                 slept = true;
             }
             self.sleep(bell, busy, clock)?;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
-use slots::{Call, Op, posted, slot_protocol};
+use slots::{AdaptiveSpin, Call, Op, posted, slot_protocol};
 
 use crate::{Errno, libc_fns, start};
 
@@ -38,49 +38,22 @@ const SERVICE_ALIVE_CHECK_NANOS: i64 = 50_000_000;
 /// Maximum number of polls for a reply before sleeping. A call that needs no device takes a
 /// microsecond or two while the service is awake.
 const SPIN_POLL_LIMIT: u32 = 200;
-/// Failed spins after which one more is tried, whatever the credit.
-const SPIN_RETRY_MISSES: u32 = 16;
-/// Maximum credit.
-const SPIN_CREDIT_MAX: u32 = 8;
-
-/// Spin statistics of one kind of call: spinning continues while one reply in three arrives within
-/// the spin.
-struct AdaptiveSpin {
-    /// A successful spin adds two, a failed one removes one.
-    credit: AtomicU32,
-    miss_count: AtomicU32,
-}
 
 /// Statistics of calls that need no device, to a service that is awake; and of all other calls.
-static SPIN_FAST_CALL: AdaptiveSpin = AdaptiveSpin::new();
-static SPIN_DEVICE_CALL: AdaptiveSpin = AdaptiveSpin::new();
+static SPIN_FAST_CALL: AdaptiveSpin = AdaptiveSpin::new(SPIN_POLL_LIMIT);
+static SPIN_DEVICE_CALL: AdaptiveSpin = AdaptiveSpin::new(SPIN_POLL_LIMIT);
 
-impl AdaptiveSpin {
-    const fn new() -> AdaptiveSpin {
-        AdaptiveSpin { credit: AtomicU32::new(SPIN_CREDIT_MAX), miss_count: AtomicU32::new(0) }
-    }
-
-    /// Spins for a reply; returns whether it arrived. Concurrent updates of the statistics may be
-    /// lost.
-    fn spin(&self, has_come: impl Fn() -> bool) -> bool {
-        let credit = self.credit.load(Ordering::Relaxed);
-        let missed = self.miss_count.load(Ordering::Relaxed);
-        let tries = credit > 0 || missed % SPIN_RETRY_MISSES == SPIN_RETRY_MISSES - 1;
-        for _ in 0..if tries { SPIN_POLL_LIMIT } else { 1 } {
-            if has_come() {
-                if credit < SPIN_CREDIT_MAX {
-                    self.credit.store((credit + 2).min(SPIN_CREDIT_MAX), Ordering::Relaxed);
-                }
-                return true;
-            }
-            std::hint::spin_loop();
+/// Spins for a reply, and polls at least once; returns whether the reply arrived.
+fn spin(statistics: &AdaptiveSpin, has_come: impl Fn() -> bool) -> bool {
+    for _ in 0..statistics.budget().max(1) {
+        if has_come() {
+            statistics.hit();
+            return true;
         }
-        if credit > 0 {
-            self.credit.store(credit - 1, Ordering::Relaxed);
-        }
-        self.miss_count.store(missed.wrapping_add(1), Ordering::Relaxed);
-        false
+        std::hint::spin_loop();
     }
+    statistics.miss();
+    false
 }
 
 /// Creates the page; called once, when the library is loaded.
@@ -247,9 +220,10 @@ impl Slot {
         sleeps
     }
 
-    fn wait(&self, patience: &AdaptiveSpin) -> Result<(), Errno> {
+    fn wait(&self, statistics: &AdaptiveSpin) -> Result<(), Errno> {
         let state = self.state();
-        if patience.spin(|| slot_protocol::is_completed(state)) || !slot_protocol::begin_wait(state)
+        if spin(statistics, || slot_protocol::is_completed(state))
+            || !slot_protocol::begin_wait(state)
         {
             return Ok(());
         }

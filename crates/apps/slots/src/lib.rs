@@ -22,8 +22,11 @@
 
 #![forbid(unsafe_code)]
 
+mod adaptive_spin;
 pub mod posted;
 pub mod slot_protocol;
+
+pub use adaptive_spin::AdaptiveSpin;
 
 /// First word of a session's memory.
 pub const MAGIC: u64 = 0x3173_746f_6c73_6c73;
