@@ -4,7 +4,7 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-use crate::{Completion, Limits, Op, Request, WaitResult};
+use crate::{Completion, Limits, Op, Request, WaitResult, delegate_block_device};
 
 /// The device's queue is full; submit the request again after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,61 +85,9 @@ pub trait BlockDevice: Component {
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for &mut D {
-    fn limits(&self) -> &Limits {
-        (**self).limits()
-    }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        (**self).submit(now, request)
-    }
-    fn reap(&mut self) -> Option<Completion> {
-        (**self).reap()
-    }
-    fn memory(&self) -> &AddressSpace {
-        (**self).memory()
-    }
-    fn set_waker(&mut self, waker: Waker) {
-        (**self).set_waker(waker);
-    }
-    fn can_wake(&self) -> bool {
-        (**self).can_wake()
-    }
-    fn enable_sharing(&mut self) {
-        (**self).enable_sharing();
-    }
-    fn can_wait(&self) -> bool {
-        (**self).can_wait()
-    }
-    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        (**self).wait_for_event(now, until)
-    }
+    delegate_block_device!(self => **self);
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
-    fn limits(&self) -> &Limits {
-        (**self).limits()
-    }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        (**self).submit(now, request)
-    }
-    fn reap(&mut self) -> Option<Completion> {
-        (**self).reap()
-    }
-    fn memory(&self) -> &AddressSpace {
-        (**self).memory()
-    }
-    fn set_waker(&mut self, waker: Waker) {
-        (**self).set_waker(waker);
-    }
-    fn can_wake(&self) -> bool {
-        (**self).can_wake()
-    }
-    fn enable_sharing(&mut self) {
-        (**self).enable_sharing();
-    }
-    fn can_wait(&self) -> bool {
-        (**self).can_wait()
-    }
-    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        (**self).wait_for_event(now, until)
-    }
+    delegate_block_device!(self => **self);
 }

@@ -19,6 +19,8 @@
 mod account;
 pub mod completion;
 mod config;
+#[doc(hidden)]
+pub mod delegate;
 mod device;
 mod dispatch;
 mod flush;

@@ -466,6 +466,8 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
 }
 
 impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
+    crate::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.ctx.limits
     }

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clock::{Component, Nanos, Waker};
+use clock::{Component, Nanos};
 use driver::{
     BindError, ControllerInfo, Event, HardwareQueue, NvmeDeviceError, NvmeQueue, QueuePair,
 };
 use nvme::Status;
-use ring::{AddressSpace, Port};
+use ring::Port;
 
 use crate::device::validate_request;
 use crate::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};
@@ -113,6 +113,9 @@ impl<Q: HardwareQueue> Raw<Q> {
 }
 
 impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
+    crate::delegate_block_device!(self => self.queue; memory, set_waker, can_wait);
+    crate::answer_block_device!(can_wake: true, enable_sharing: {});
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -144,18 +147,6 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
             }
         }
         self.refused.pop_front()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.queue.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.queue.set_waker(waker);
-    }
-
-    fn can_wait(&self) -> bool {
-        self.queue.can_wait()
     }
 
     #[inline]
