@@ -2,27 +2,25 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use direct::WaitMode;
+use direct::{DirectError, Handle, WaitMode};
 
 use crate::error::{CallError, call};
+use crate::handle_device::HandleDevice;
 use crate::handle_options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
-use crate::queue_binding::QueueOwner;
 use crate::single_thread::{Guard, sluice_handle};
 
-/// Checks that a device or a poller can wake a sleeping handle.
-pub(crate) fn check_can_wake<'a>(
-    wait: WaitMode,
-    homes: impl IntoIterator<Item = &'a Arc<QueueOwner>>,
-) -> Result<(), CallError> {
-    if wait == WaitMode::Interrupt && !homes.into_iter().all(|home| home.can_wake()) {
-        let allowed = "not over a queue with SLUICE_QUEUE_NO_INTERRUPTS, or of a controller that has none \
-                       (uio:), that no poller watches: nobody would wake it";
-        return Err(value_error("wait", SLUICE_WAIT_EVENT, allowed));
-    }
-    Ok(())
+/// Sets the wait mode of a handle; a device or a poller must be able to wake a sleeping one.
+pub(crate) fn set_wait(handle: &mut Handle<HandleDevice>, wait: WaitMode) -> Result<(), CallError> {
+    handle.set_wait(wait).map_err(|error| match error {
+        DirectError::NoInterrupts { .. } => {
+            let allowed = "not over a queue with SLUICE_QUEUE_NO_INTERRUPTS, or of a controller that has none \
+                           (uio:), that no poller watches: nobody would wake it";
+            value_error("wait", SLUICE_WAIT_EVENT, allowed)
+        }
+        error => error.into(),
+    })
 }
 
 /// Chooses how a handle waits; nothing may be outstanding.
@@ -50,8 +48,7 @@ pub unsafe extern "C" fn sluice_handle_set_wait(
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { Guard::enter(handle) }?;
         let wait = parse_wait(wait, hybrid_percent, hybrid_late_ns)?;
-        check_can_wake(wait, inside.bindings.iter().map(|(home, _)| home))?;
-        inside.handle.set_wait(wait)?;
+        set_wait(&mut inside.handle, wait)?;
         inside.wait = wait;
         Ok(0)
     })

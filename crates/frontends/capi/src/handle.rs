@@ -11,7 +11,7 @@ use direct::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy}
 
 use crate::device::{hand_out, init_out_pointer, object_ref};
 use crate::error::{CallError, call};
-use crate::event_fd::check_can_wake;
+use crate::event_fd::set_wait;
 use crate::handle_device::HandleDevice;
 use crate::handle_options::{
     parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
@@ -37,7 +37,6 @@ fn create_handle(
         return Err(CallError::Foreign("queues"));
     }
     let wait = parse_wait(options.wait, options.hybrid_percent, options.hybrid_late_ns)?;
-    check_can_wake(wait, homes)?;
     let group = u16::try_from(options.group)
         .map_err(|_| value_error("group", options.group, "0 to 65535"))?;
     let cache = parse_cache(options)?;
@@ -69,7 +68,7 @@ fn create_handle(
         }
     };
     let mut handle = Handle::new(&device, stack)?;
-    handle.set_wait(wait)?;
+    set_wait(&mut handle, wait)?;
     Ok(HandleInner {
         handle,
         wait,

@@ -1,9 +1,8 @@
 //! [`HandleDevice`]: the device stack of a handle: one queue or several, with or without a block cache.
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};
-use clock::{Component, Nanos, Waker};
+use block::BlockDevice;
+use clock::Component;
 use direct::{Cache, CacheStats, MultiQueue, QueueStats};
-use ring::AddressSpace;
 
 use crate::queue_binding::QueueBinding;
 
@@ -52,46 +51,9 @@ macro_rules! dispatch {
 }
 
 impl Component for HandleDevice {
-    #[inline]
-    fn poll(&mut self, now: Nanos) -> bool {
-        dispatch!(self, top => top.poll(now))
-    }
-
-    fn deadline(&self) -> Nanos {
-        dispatch!(self, top => top.deadline())
-    }
+    block::delegate_block_device!(self => dispatch!; poll, deadline);
 }
 
 impl BlockDevice for HandleDevice {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        dispatch!(self, top => top.limits())
-    }
-
-    #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        dispatch!(self, top => top.submit(now, request))
-    }
-
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        dispatch!(self, top => top.reap())
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        dispatch!(self, top => top.memory())
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        dispatch!(self, top => top.set_waker(waker));
-    }
-
-    fn can_wait(&self) -> bool {
-        dispatch!(self, top => top.can_wait())
-    }
-
-    #[inline]
-    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        dispatch!(self, top => top.wait_for_event(now, until))
-    }
+    block::delegate_block_device!(self => dispatch!);
 }

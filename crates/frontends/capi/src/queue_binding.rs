@@ -33,8 +33,6 @@ pub(crate) struct QueueOwner {
     pub(crate) device_ref: Arc<DeviceRef>,
     /// Whether it has a scheduler, which distinguishes groups.
     pub(crate) has_groups: bool,
-    /// Whether the device wakes sleeping handles.
-    pub(crate) has_interrupts: bool,
     state: Mutex<OwnerState>,
 }
 
@@ -54,23 +52,17 @@ impl QueueOwner {
         floor: QueueKind,
         shared: bool,
     ) -> QueueOwner {
-        let (has_groups, has_interrupts) =
-            (matches!(floor, QueueKind::Scheduled(_)), floor.has_interrupts());
+        let has_groups = matches!(floor, QueueKind::Scheduled(_));
         let place = match shared {
             true => QueueState::Shared(SharedQueue::new(floor)),
             false => QueueState::Idle(Box::new(floor)),
         };
         let state = Mutex::new(OwnerState { queue: place, handles: 0, watched: None });
-        QueueOwner { device, device_ref, has_groups, has_interrupts, state }
+        QueueOwner { device, device_ref, has_groups, state }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OwnerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether the device or a poller would wake a sleeping handle.
-    pub(crate) fn can_wake(&self) -> bool {
-        self.has_interrupts || self.state().watched.is_some()
     }
 }
 
@@ -211,6 +203,22 @@ impl BlockDevice for QueueBinding {
         match &mut self.queue {
             BoundQueue::Exclusive(floor) => floor.set_waker(waker),
             BoundQueue::Shared(seat) => seat.set_waker(waker),
+            BoundQueue::Released => {}
+        }
+    }
+
+    fn can_wake(&self) -> bool {
+        match &self.queue {
+            BoundQueue::Exclusive(floor) => floor.can_wake(),
+            BoundQueue::Shared(seat) => seat.can_wake(),
+            BoundQueue::Released => false,
+        }
+    }
+
+    fn enable_sharing(&mut self) {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.enable_sharing(),
+            BoundQueue::Shared(seat) => seat.enable_sharing(),
             BoundQueue::Released => {}
         }
     }
