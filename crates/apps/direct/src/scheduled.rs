@@ -9,8 +9,7 @@ use block::{
     BlockDevice, Completion, Group, Limits, QueueFull, Request, StagedRequest, Submitter,
     WaitResult,
 };
-use clock::{Component, Nanos, Waker};
-use ring::AddressSpace;
+use clock::{Component, Nanos};
 
 /// Configuration of a scheduled device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +148,9 @@ impl<D: BlockDevice> GroupedSubmit for Scheduled<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Scheduled<D> {
+    block::delegate_block_device!(self => self.device; memory, set_waker, can_wake, enable_sharing,
+        can_wait);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -165,26 +167,6 @@ impl<D: BlockDevice> BlockDevice for Scheduled<D> {
         self.in_device -= 1;
         self.free.push(completion.tag as u32);
         Some(Completion { tag, ..completion })
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
-    }
-
-    fn enable_sharing(&mut self) {
-        self.device.enable_sharing();
-    }
-
-    fn can_wake(&self) -> bool {
-        self.device.can_wake()
-    }
-
-    fn can_wait(&self) -> bool {
-        self.device.can_wait()
     }
 
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {

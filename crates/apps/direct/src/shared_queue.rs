@@ -297,6 +297,8 @@ impl<D: GroupedSubmit> QueueHandle<D> {
 }
 
 impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
+    block::answer_block_device!(enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.inner.limits
     }

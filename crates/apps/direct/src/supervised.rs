@@ -14,10 +14,9 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
-use clock::{Component, Nanos, Waker};
+use clock::{Component, Nanos};
 use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
-use ring::AddressSpace;
 
 /// Timeout of an abort before the queue is reset; the command timeout if that is shorter.
 const ABORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
@@ -106,10 +105,8 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
 }
 
 impl<Q: HardwareQueue> BlockDevice for SupervisedQueue<Q> {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        self.raw.limits()
-    }
+    block::delegate_block_device!(self => self.raw; limits, memory, set_waker, can_wake, enable_sharing);
+    block::answer_block_device!(can_wait: false);
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
@@ -131,14 +128,6 @@ impl<Q: HardwareQueue> BlockDevice for SupervisedQueue<Q> {
             return Some(completion);
         }
         self.raw.reap()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.raw.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.raw.set_waker(waker);
     }
 }
 
@@ -170,7 +159,9 @@ impl<Q: HardwareQueue> Component for SupervisedQueue<Q> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use clock::Waker;
     use driver::{BindError, Detached, Event, TagError, TagSet};
+    use ring::AddressSpace;
     use rng::Rng;
 
     use super::*;

@@ -37,7 +37,7 @@ use std::collections::VecDeque;
 use block::{
     BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult, validate_request,
 };
-use clock::{Component, Nanos, Waker};
+use clock::{Component, Nanos};
 use nvme::Status;
 use ring::AddressSpace;
 
@@ -456,6 +456,8 @@ impl<D: BlockDevice> Cache<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Cache<D> {
+    block::delegate_block_device!(self => self.device; set_waker, can_wake, enable_sharing, can_wait);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -489,22 +491,6 @@ impl<D: BlockDevice> BlockDevice for Cache<D> {
 
     fn memory(&self) -> &AddressSpace {
         &self.memory
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
-    }
-
-    fn enable_sharing(&mut self) {
-        self.device.enable_sharing();
-    }
-
-    fn can_wake(&self) -> bool {
-        self.device.can_wake()
-    }
-
-    fn can_wait(&self) -> bool {
-        self.device.can_wait()
     }
 
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {

@@ -156,6 +156,10 @@ impl Flaky {
 }
 
 impl BlockDevice for Flaky {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
+    fn set_waker(&mut self, _: Waker) {}
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -186,8 +190,6 @@ impl BlockDevice for Flaky {
     fn memory(&self) -> &AddressSpace {
         &self.memory
     }
-
-    fn set_waker(&mut self, _: Waker) {}
 }
 
 impl Component for Flaky {

@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, SchedulerConfig, Scheduling, ThrottleConfig,
 };
-use block::{BlockDevice as _, Completion, Group, QueueFull, WaitResult};
+use block::{BlockDevice as _, Group, QueueFull, WaitResult};
 use clock::{Component, Nanos, Waker};
 use direct::{
     Cache, CacheConfig, GroupedSubmit, Handle, IoDevice, Limits, MultiQueue, Payload, Queue,
     QueueConfig, QueueSelector, Request, Scheduled, ScheduledConfig, SharedQueue, WaitMode,
 };
-use ring::AddressSpace;
 use rng::Rng;
 
 use crate::rig::{file, null_limits};
@@ -52,9 +51,8 @@ impl Sleeper {
 }
 
 impl block::BlockDevice for Sleeper {
-    fn limits(&self) -> &Limits {
-        self.queue.limits()
-    }
+    block::delegate_block_device!(self => self.queue; limits, reap, memory);
+    block::answer_block_device!(can_wake: true, enable_sharing: {});
 
     fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
         if self.queued.len() == 8 {
@@ -63,14 +61,6 @@ impl block::BlockDevice for Sleeper {
         self.queued.push_back(request);
         self.below.queued.set(self.below.queued.get() + 1);
         Ok(())
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
-        self.queue.reap()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.queue.memory()
     }
 
     fn set_waker(&mut self, _: Waker) {}
