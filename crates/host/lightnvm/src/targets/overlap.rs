@@ -16,10 +16,9 @@
 
 use std::collections::VecDeque;
 
-use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use block::{BlockDevice, Completion, Op, QueueFull, Request};
+use clock::{Component, Nanos};
 use nvme::Status;
-use ring::AddressSpace;
 
 /// Log2 of the sectors per granule.
 const GRANULE_SHIFT: u32 = 6;
@@ -317,9 +316,10 @@ impl<D: BlockDevice> Component for OverlapSerializer<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
-    fn limits(&self) -> &Limits {
-        self.device.limits()
-    }
+    block::delegate_block_device!(self => self.device; limits, memory, set_waker, can_wake,
+        enable_sharing);
+    // The wait queue of this layer is not known to the device below.
+    block::answer_block_device!(can_wait: false);
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
@@ -376,14 +376,6 @@ impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
         self.slots[id as usize].state = OverlapState::Free;
         self.free.push(id);
         Some(Completion { tag: request.tag, ..done })
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
     }
 }
 

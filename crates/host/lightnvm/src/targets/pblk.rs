@@ -272,6 +272,8 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
 }
 
 impl BlockDevice for Pblk {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -24,14 +24,14 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use block::{BlockDevice, Completion};
+use clock::Component;
 use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
 use ftl::{
     ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
 };
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
-use ring::{AddressSpace, Port};
+use ring::Port;
 
 use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{Pblk, PblkError, PblkHealth};
@@ -216,35 +216,9 @@ impl Rrpc {
 }
 
 impl Component for Rrpc {
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.device.poll(now)
-    }
-
-    fn deadline(&self) -> Nanos {
-        self.device.deadline()
-    }
+    block::delegate_block_device!(self => self.device; poll, deadline);
 }
 
 impl BlockDevice for Rrpc {
-    fn limits(&self) -> &Limits {
-        self.device.limits()
-    }
-
-    #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        self.device.submit(now, request)
-    }
-
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        self.device.reap()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
-    }
+    block::delegate_block_device!(self => self.device);
 }

@@ -2,6 +2,9 @@
 
 // guarantee: D-43
 
+use block::Limits;
+use clock::Waker;
+use ring::AddressSpace;
 use rng::Rng;
 
 use super::*;
@@ -25,6 +28,8 @@ impl Component for Any {
 }
 
 impl BlockDevice for Any {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

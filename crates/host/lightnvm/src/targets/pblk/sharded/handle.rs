@@ -472,6 +472,8 @@ fn aborted_completion(tag: u64) -> Completion {
 }
 
 impl BlockDevice for ShardHandle {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
