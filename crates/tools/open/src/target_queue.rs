@@ -173,6 +173,8 @@ impl<D> Drop for TargetQueue<D> {
 }
 
 impl<D: Checkpointable> BlockDevice for TargetQueue<D> {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -6,10 +6,9 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
-use sluice::clock::{Component, Nanos, Waker};
+use sluice::clock::{Component, Nanos};
 use sluice::direct::{Handle, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
-use sluice::ring::AddressSpace;
 use sluice::scenario::Scenario;
 
 const SCENARIO: &str = r#"
@@ -96,6 +95,9 @@ impl<D: BlockDevice> Component for Mirror<D> {
 
 // ANCHOR: device
 impl<D: BlockDevice> BlockDevice for Mirror<D> {
+    sluice::block::delegate_block_device!(self => self.below; memory, set_waker, can_wake, enable_sharing);
+    sluice::block::answer_block_device!(can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -121,14 +123,6 @@ impl<D: BlockDevice> BlockDevice for Mirror<D> {
 
     fn reap(&mut self) -> Option<Completion> {
         self.ready.pop()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.below.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.below.set_waker(waker);
     }
 }
 // ANCHOR_END: device

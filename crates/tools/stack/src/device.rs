@@ -1,13 +1,12 @@
 //! [`StackDevice`]: the block device on top of a stack.
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
-use clock::{Component, Nanos, Waker};
+use block::{BlockDevice, Raw};
+use clock::{Component, Nanos};
 use drive::Controller;
 use driver::ControllerHandle;
 use ftl::FtlStats;
 use lightnvm::subsystem::ScrubConfig;
 use lightnvm::{Pblk, Rrpc};
-use ring::AddressSpace;
 
 use super::{BlockLayerDevice, ShardCounts, Shards};
 
@@ -147,33 +146,9 @@ macro_rules! each {
 }
 
 impl Component for StackDevice {
-    #[inline]
-    fn poll(&mut self, now: Nanos) -> bool {
-        each!(self, d => d.poll(now))
-    }
-    #[inline]
-    fn deadline(&self) -> Nanos {
-        each!(self, d => d.deadline())
-    }
+    block::delegate_block_device!(self => each!; poll, deadline);
 }
 
 impl BlockDevice for StackDevice {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        each!(self, d => d.limits())
-    }
-    #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        each!(self, d => d.submit(now, request))
-    }
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        each!(self, d => d.reap())
-    }
-    fn memory(&self) -> &AddressSpace {
-        each!(self, d => d.memory())
-    }
-    fn set_waker(&mut self, waker: Waker) {
-        each!(self, d => d.set_waker(waker));
-    }
+    block::delegate_block_device!(self => each!);
 }

@@ -168,6 +168,8 @@ impl Component for Shards {
 }
 
 impl BlockDevice for Shards {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         self.handles.limits()
     }

@@ -14,10 +14,9 @@
 //!
 //! [`greedy`]: sim::analytic::greedy::greedy
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use block::{BlockDevice, Completion};
+use clock::{Component, Nanos};
 use media::{MediaConfig, NandConfig};
-use ring::AddressSpace;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
@@ -273,22 +272,13 @@ impl<D: BlockDevice> Component for MonitoredDevice<'_, D> {
 }
 
 impl<D: BlockDevice> BlockDevice for MonitoredDevice<'_, D> {
-    fn limits(&self) -> &Limits {
-        self.device.limits()
-    }
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        self.device.submit(now, request)
-    }
+    block::delegate_block_device!(self => self.device; limits, submit, memory, set_waker, can_wake,
+        enable_sharing, can_wait, wait_for_event);
+
     fn reap(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
         self.monitor.on_completion();
         Some(completion)
-    }
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use block::BlockDevice;
+use clock::{Component, Nanos};
 use ftl::FtlStats;
-use ring::AddressSpace;
 
 use stack::{DriveThreadState, ShardCounts, SnapshotCell, StackDevice};
 
@@ -60,26 +59,5 @@ impl Component for ObservedDevice {
 }
 
 impl BlockDevice for ObservedDevice {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        self.device.limits()
-    }
-
-    #[inline]
-    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        self.device.submit(now, request)
-    }
-
-    #[inline]
-    fn reap(&mut self) -> Option<Completion> {
-        self.device.reap()
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        self.device.set_waker(waker);
-    }
+    block::delegate_block_device!(self => self.device);
 }

@@ -69,6 +69,8 @@ impl Component for BlockLayerDevice {
 }
 
 impl BlockDevice for BlockLayerDevice {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         self.queues.limits()
     }
