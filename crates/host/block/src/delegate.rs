@@ -1,7 +1,7 @@
 //! Macros that write methods of a [`BlockDevice`](crate::BlockDevice): [`delegate_block_device!`]
 //! for a device that wraps another, [`answer_block_device!`] for one with constant answers.
 //!
-//! A device that wraps another one lists the methods that it forwards.
+//! The trait has no default bodies, so that a wrapper cannot forget to forward a method.
 
 #[doc(hidden)]
 pub mod types {

@@ -34,6 +34,10 @@ pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Opt
 ///
 /// Every submitted request completes exactly once, in any order. An error of the request itself
 /// (range, length) is a completion with a status, like a media error.
+///
+/// No method has a default body, so that a device in front of another one does not forget to
+/// forward one: see [`delegate_block_device!`](crate::delegate_block_device) and
+/// [`answer_block_device!`](crate::answer_block_device).
 pub trait BlockDevice: Component {
     /// Returns the limits of the device.
     fn limits(&self) -> &Limits;
@@ -55,21 +59,17 @@ pub trait BlockDevice: Component {
 
     /// Returns whether the drive calls the waker. If it does not, the submitter must poll for
     /// completions.
-    fn can_wake(&self) -> bool {
-        true
-    }
+    fn can_wake(&self) -> bool;
 
     /// Prepares the device for use by several threads, one at a time. The device recreates
     /// resources that are bound to a single thread.
     ///
     /// No request may be outstanding.
-    fn enable_sharing(&mut self) {}
+    fn enable_sharing(&mut self);
 
     /// Returns whether a submitter can sleep in [`wait_for_event`](BlockDevice::wait_for_event)
     /// instead of parking.
-    fn can_wait(&self) -> bool {
-        false
-    }
+    fn can_wait(&self) -> bool;
 
     /// Issues the submitted requests and sleeps in the device, in one step. This is for a submitter
     /// that waits for nothing else.
@@ -78,10 +78,7 @@ pub trait BlockDevice: Component {
     /// [deadline](Component::deadline), or at `until` ([`Nanos::MAX`]: no limit). After any result
     /// the submitter reads the clock and [polls](Component::poll). After
     /// [`WaitResult::Unsupported`] it parks if that poll finds nothing.
-    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        let _ = (now, until);
-        WaitResult::Unsupported
-    }
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult;
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for &mut D {

@@ -65,6 +65,8 @@ impl Memory {
 }
 
 impl BlockDevice for Memory {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -166,6 +166,8 @@ impl Ram {
 }
 
 impl BlockDevice for Ram {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -177,6 +177,8 @@ impl Component for MemoryDevice {
 }
 
 impl BlockDevice for MemoryDevice {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
