@@ -3,8 +3,6 @@
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/device/drive/tests/common/mod.rs"]
 mod common;
 #[path = "../../crates/device/drive/tests/sharing/garbage.rs"]

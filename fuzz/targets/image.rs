@@ -2,8 +2,6 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/device/media/tests/media/fixture.rs"]
 mod fixture;
 #[path = "../../crates/device/media/tests/media/image_bytes.rs"]

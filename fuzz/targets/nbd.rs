@@ -4,8 +4,6 @@
 
 #[path = "../../crates/frontends/serve/tests/nbd_bytes/body.rs"]
 mod body;
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/frontends/serve/tests/common/mod.rs"]
 mod common;
 

@@ -4,7 +4,5 @@
 
 #[path = "../../crates/tools/cli/tests/scenario_text/body.rs"]
 mod body;
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::fuzz(bytes));

@@ -3,8 +3,6 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/apps/direct/tests/wire/message.rs"]
 mod message;
 

@@ -2,8 +2,6 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/frontends/serve/tests/share/rig.rs"]
 mod rig;
 #[path = "../../crates/frontends/serve/tests/share/rude.rs"]

@@ -4,8 +4,6 @@
 
 #[path = "../../crates/apps/store/tests/volume_bytes/body.rs"]
 mod body;
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/apps/store/tests/common/mod.rs"]
 mod common;
 

@@ -7,17 +7,14 @@
 
 // guarantee: D-15, D-16, D-17
 
-#[path = "../../store/tests/common/memory.rs"]
-mod memory;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
 
 use clock::{Nanos, RealClock};
 use exec::{Address, Service, ServiceStats};
-use memory::Memory;
 use store::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
+use testkit::memory_device::MemoryDevice;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -85,7 +82,7 @@ fn on_a_volume(
     arguments: &[&str],
     at: &Path,
     number: u32,
-) -> (Output, ServiceStats, Memory) {
+) -> (Output, ServiceStats, MemoryDevice) {
     on_a_volume_with(program, arguments, at, number, Options::default())
 }
 
@@ -95,9 +92,9 @@ fn on_a_volume_with(
     at: &Path,
     number: u32,
     options: Options,
-) -> (Output, ServiceStats, Memory) {
-    let tick = |_: &mut Memory| Nanos(1);
-    let mut device = Memory::new(16384);
+) -> (Output, ServiceStats, MemoryDevice) {
+    let tick = |_: &mut MemoryDevice| Nanos(1);
+    let mut device = MemoryDevice::new(16384);
     format(&mut device, &FormatOptions::default(), tick).unwrap();
     let store = BlockingVolume::open(device, options, tick).unwrap().into_volume();
     let address = Address {
@@ -158,7 +155,7 @@ fn mappings_are_shared_as_on_the_host() {
     assert!(counters.mapped > 50 && counters.written_back > 0, "{counters:?}");
     assert_eq!((counters.writeback_failures, counters.refused), (0, 0));
     let mut volume =
-        BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+        BlockingVolume::open(device, Options::default(), |_: &mut MemoryDevice| Nanos(1)).unwrap();
     for file in std::fs::read_dir(&host).unwrap() {
         let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
         let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
@@ -183,7 +180,8 @@ fn random_calls_and_mappings_are_as_on_the_host() {
         assert!(got.status.success(), "seed {seed}: {}{}", text(&got.stdout), text(&got.stderr));
         assert_eq!(text(&got.stdout), text(&wanted.stdout), "seed {seed}");
         let mut volume =
-            BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+            BlockingVolume::open(device, Options::default(), |_: &mut MemoryDevice| Nanos(1))
+                .unwrap();
         let name = format!("random-{seed}");
         let ino = volume.volume().lookup(store::Ino::ROOT, &name).unwrap();
         let wanted = std::fs::read(host.join(name)).unwrap();
@@ -215,7 +213,8 @@ fn posted_writes_are_seen_by_every_reader() {
             "{counters:?}"
         );
         let mut volume =
-            BlockingVolume::open(device, Options::default(), |_: &mut Memory| Nanos(1)).unwrap();
+            BlockingVolume::open(device, Options::default(), |_: &mut MemoryDevice| Nanos(1))
+                .unwrap();
         for file in std::fs::read_dir(&host).unwrap() {
             let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
             let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();

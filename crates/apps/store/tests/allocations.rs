@@ -3,19 +3,16 @@
 
 // guarantee: D-17
 
-#[path = "common/memory.rs"]
-mod memory;
-
 use clock::{Component as _, Nanos};
-use memory::Memory;
 use ring::Iova;
 use store::{
     BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
 };
+use testkit::memory_device::MemoryDevice;
 
 /// A volume with one file, and memory for its data.
 struct Bed {
-    volume: Volume<Memory>,
+    volume: Volume<MemoryDevice>,
     ino: Ino,
     iova: Iova,
     now: Nanos,
@@ -30,8 +27,8 @@ impl Bed {
     }
 
     fn with_journal(blocks: u32) -> Bed {
-        let mut tick = |_: &mut Memory| Nanos(1);
-        let mut device = Memory::new(8192);
+        let mut tick = |_: &mut MemoryDevice| Nanos(1);
+        let mut device = MemoryDevice::new(8192);
         let shape = FormatOptions { journal_blocks: Some(blocks), ..FormatOptions::default() };
         format(&mut device, &shape, &mut tick).unwrap();
         let options = Options { cache_pages: 64, ..Options::default() };

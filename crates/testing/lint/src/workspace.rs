@@ -236,7 +236,7 @@ mod tests {
     fn files_belong_to_the_folder_above_src_or_tests() {
         let owner = |path| owner_of(path);
         assert_eq!(owner("crates/device/ftl/src/journal/lane.rs"), ("ftl".into(), false));
-        assert_eq!(owner("crates/base/rng/tests/choices/mod.rs"), ("rng".into(), true));
+        assert_eq!(owner("crates/base/rng/tests/samples/mod.rs"), ("rng".into(), true));
         assert_eq!(owner("crates/frontends/capi/build.rs"), ("capi".into(), true));
         assert_eq!(owner("fuzz/targets/socket.rs"), ("fuzz".into(), true));
     }

@@ -1,4 +1,19 @@
-//! Skips of tests, so that a test which has not run cannot be taken for one that has passed.
+//! Modules shared by tests of several crates, and skips of tests.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
+//! | `memory_device` | a block device in memory (feature `block`) |
+//! | [`mock_drive`] | a small NVMe drive that completes commands at once, with faults |
+//! | [`nbd_client`] | an NBD client with valid and invalid behavior |
+//! | [`two_processes`] | a port between a test and a second process of it |
+//!
+//! A crate uses them from its integration tests, as a dev-dependency. Its unit tests cannot use
+//! modules that depend on the crate itself: there its types are those of another build.
+//!
+//! # Skips
+//!
+//! A test which has not run cannot be taken for one that has passed.
 //!
 //! A test that cannot run on this machine (a program, a loop device, a right, a kernel feature is missing) calls
 //! [`skip!`] and returns:
@@ -14,6 +29,12 @@ use std::io::Write;
 use std::path::Path;
 
 mod allowed;
+pub mod choices;
+#[cfg(feature = "block")]
+pub mod memory_device;
+pub mod mock_drive;
+pub mod nbd_client;
+pub mod two_processes;
 
 pub use allowed::{AllowedSkip, AllowedSkips};
 

@@ -1,9 +1,6 @@
 //! `sluice serve` as other people's programs see it: fio, nbdinfo, nbdcopy, qemu-img, mkfs.ext4 and
 //! e2fsck, with garbage being collected, with hostile clients beside them.
 
-#[path = "../../../frontends/serve/tests/common/raw.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the server's own tests")]
-mod raw;
 mod served;
 
 use std::io::Write;
@@ -12,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use raw::Client;
 use served::*;
+use testkit::nbd_client::{self, Client};
 
 /// Overwrites a drive several times with fio verifying every block, and checks that garbage was
 /// collected meanwhile.
@@ -238,18 +235,18 @@ fn harass(server: &Server, until: &AtomicBool) -> u64 {
             1 => {
                 let mut c = Client::transmission(path);
                 // The header of a write, half of its data, and gone.
-                c.request(raw::WRITE, 0, (60 << 20) - (8 << 20), 65_536);
+                c.request(nbd_client::WRITE, 0, (60 << 20) - (8 << 20), 65_536);
                 c.give(&[0xee; 30_000]);
             }
             2 => {
                 let mut c = Client::transmission(path);
-                assert_eq!(c.command(raw::TRIM, 0, 1 << 60, 4096), Err(raw::EINVAL));
+                assert_eq!(c.command(nbd_client::TRIM, 0, 1 << 60, 4096), Err(nbd_client::EINVAL));
                 assert!(c.read(1 << 50, 4096).is_err(), "out of range");
                 assert!(c.read(0, 4096).is_ok(), "and goes on");
             }
             3 => {
                 let mut c = Client::transmission(path);
-                c.give(&raw::request(raw::WRITE, 0, 1, 0, u32::MAX));
+                c.give(&nbd_client::request(nbd_client::WRITE, 0, 1, 0, u32::MAX));
                 assert!(c.is_dropped(), "a length that nobody can mean");
             }
             4 => {
@@ -261,7 +258,7 @@ fn harass(server: &Server, until: &AtomicBool) -> u64 {
                 // Asks for much, and takes none of it.
                 let mut c = Client::transmission(path);
                 for _ in 0..8 {
-                    c.request(raw::READ, 0, 0, 1 << 20);
+                    c.request(nbd_client::READ, 0, 0, 1 << 20);
                 }
             }
         }

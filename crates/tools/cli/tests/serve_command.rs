@@ -3,9 +3,6 @@
 
 // guarantee: D-47, D-52, D-53
 
-#[path = "../../../frontends/serve/tests/common/raw.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the server's own tests")]
-mod raw;
 mod served;
 
 use std::io::{self, Read, Write};
@@ -15,9 +12,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use raw::Client;
 use rustix::process::Signal;
 use served::*;
+use testkit::nbd_client::Client;
 
 const SECTOR: usize = 4096;
 /// Sectors that the writer goes round in.

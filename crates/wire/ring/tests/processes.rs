@@ -3,31 +3,27 @@
 
 // guarantee: S-01
 
-// The crate has the name that its users give it, because `common` is shared with them.
-extern crate sluice_ring as ring;
-
-mod common;
-
 use std::sync::Arc;
 
 use clock::{Nanos, Parker};
 use nvme::{Cqe, Sqe};
-use ring::{
+use sluice_ring::{
     CqConsumer, CqProducer, DOORBELL_STRIDE, Iova, MAX_QUEUES, Port, PortLimits, SqConsumer,
     SqProducer,
 };
+use testkit::two_processes;
 
 const ROUNDS: u64 = 3_000;
 
 /// The host's process.
 #[test]
 fn child() {
-    match std::env::var(common::ROLE).as_deref() {
+    match std::env::var(two_processes::ROLE).as_deref() {
         Ok("ping") => ping(),
         Ok("register") => register(),
         Ok("linger") => {
-            let _port = common::join();
-            common::send(std::io::stdin(), common::kind::NOTE, b"here", &[]).unwrap();
+            let _port = two_processes::join();
+            two_processes::send(std::io::stdin(), two_processes::kind::NOTE, b"here", &[]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         // Started as a normal test: there is no other process.
@@ -37,7 +33,7 @@ fn child() {
 
 /// Sends one command at a time, whose data is a counter, and sleeps until each completes.
 fn ping() {
-    let port = common::join();
+    let port = two_processes::join();
     let parker = Parker::new().unwrap();
     port.set_vector(0, parker.waker()).unwrap();
     let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
@@ -80,11 +76,11 @@ fn park(parker: &Parker) {
 
 /// Registers more memory than its limits allow.
 fn register() {
-    let port = common::join();
+    let port = two_processes::join();
     let registered =
         (0..20).take_while(|_| port.memory().allocate_registered(4096).is_ok()).count();
     assert_eq!(registered, 4);
-    assert!(port.memory().register(&ring::SharedRegion::anonymous(1).unwrap()).is_err());
+    assert!(port.memory().register(&sluice_ring::SharedRegion::anonymous(1).unwrap()).is_err());
 }
 
 fn descriptors() -> usize {
@@ -99,10 +95,10 @@ fn two_processes_ping_and_wake_each_other() {
     let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
     let mut sq = SqConsumer::open(&port, 0, sq, depth).unwrap();
     let mut cq = CqProducer::open(&port, 0, cq, depth, Some(0)).unwrap();
-    let (mut child, socket) = common::spawn("ping", &[]);
-    common::send_port(&socket, &port);
+    let (mut child, socket) = two_processes::spawn("ping", &[]);
+    two_processes::send_port(&socket, &port);
     let theirs = port.clone();
-    let control = std::thread::spawn(move || common::serve(&socket, &theirs, |_| {}));
+    let control = std::thread::spawn(move || two_processes::serve(&socket, &theirs, |_| {}));
     let (mut done, mut slept) = (0, 0);
     while done < ROUNDS {
         sq.read_tail().unwrap();
@@ -134,10 +130,10 @@ fn two_processes_ping_and_wake_each_other() {
 fn a_host_registers_no_more_than_it_may() {
     let limits = PortLimits { vectors: 0, regions: 9, bytes: 4 * 4096 };
     let port = Port::shared(limits).unwrap();
-    let (mut child, socket) = common::spawn("register", &[]);
-    common::send_port(&socket, &port);
+    let (mut child, socket) = two_processes::spawn("register", &[]);
+    two_processes::send_port(&socket, &port);
     assert!(port.take_descriptor().is_err(), "given out once");
-    common::serve(&socket, &port, |_| {});
+    two_processes::serve(&socket, &port, |_| {});
     assert!(child.wait().unwrap().success());
     assert_eq!(port.memory().remaining_bytes(), 0);
 }
@@ -149,11 +145,11 @@ fn a_host_that_dies_leaves_nothing() {
     for _ in 0..5 {
         let port = Port::shared(PortLimits::default()).unwrap();
         port.set_drive_waker(parker.waker()).unwrap();
-        let (mut child, socket) = common::spawn("linger", &[]);
-        common::send_port(&socket, &port);
-        assert!(matches!(common::receive(&socket), Some((common::kind::NOTE, ..))));
+        let (mut child, socket) = two_processes::spawn("linger", &[]);
+        two_processes::send_port(&socket, &port);
+        assert!(matches!(two_processes::receive(&socket), Some((two_processes::kind::NOTE, ..))));
         child.kill().unwrap();
-        assert!(common::receive(&socket).is_none(), "the socket says so");
+        assert!(two_processes::receive(&socket).is_none(), "the socket says so");
         child.wait().unwrap();
         // Interrupts to a dead host do not block, and are discarded.
         (0..1_000).for_each(|_| port.interrupt(0));
@@ -171,8 +167,8 @@ fn parts_that_do_not_fit_are_refused() {
     };
     #[derive(Debug)]
     struct Nowhere;
-    impl ring::RegistrationExporter for Nowhere {
-        fn export_region(&self, _: usize, _: &ring::SharedRegion) -> std::io::Result<()> {
+    impl sluice_ring::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &sluice_ring::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -181,8 +177,11 @@ fn parts_that_do_not_fit_are_refused() {
         for (a, b) in swap {
             fds.swap(*a, *b);
         }
-        Port::join(ring::PortDescriptor::from_message(header, fds).unwrap(), Box::new(Nowhere))
-            .map(drop)
+        Port::join(
+            sluice_ring::PortDescriptor::from_message(header, fds).unwrap(),
+            Box::new(Nowhere),
+        )
+        .map(drop)
     };
     assert!(join(&[]).is_ok());
     // A read-only doorbell memory, registers in place of doorbells, a socket in place of memory.
@@ -198,8 +197,8 @@ fn parts_that_do_not_fit_are_refused() {
 fn the_drives_side_shows_and_the_hosts_side_sees() {
     #[derive(Debug)]
     struct Nowhere;
-    impl ring::RegistrationExporter for Nowhere {
-        fn export_region(&self, _: usize, _: &ring::SharedRegion) -> std::io::Result<()> {
+    impl sluice_ring::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &sluice_ring::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }

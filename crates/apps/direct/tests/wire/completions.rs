@@ -22,8 +22,7 @@ use ftl::FtlConfig;
 use media::MediaConfig;
 use nvme::{Cqe, Status};
 use ring::{Iova, Port, SharedRegion};
-
-use crate::choices::Choices;
+use testkit::choices::Choices;
 
 const QID: u16 = 1;
 const SECTORS: u64 = 1 << 14;

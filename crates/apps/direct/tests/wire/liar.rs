@@ -17,8 +17,8 @@ use direct::{IoDevice, QueueConfig, RemoteDeviceConfig};
 use ring::{Iova, PAGE_BYTES, Port, PortLimits, SharedRegion};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
+use testkit::choices::Choices;
 
-use crate::choices::Choices;
 use crate::message::message;
 
 /// The client's timeout for replies that do not arrive.

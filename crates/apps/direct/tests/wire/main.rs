@@ -4,8 +4,6 @@
 //! `SLUICE_SEED=n` replays. The bodies are those of the fuzz targets `socket_message`,
 //! `socket_client` and `completion_ring` (`fuzz/`).
 
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 mod completions;
 mod liar;
 #[allow(unreachable_pub, reason = "shared with the fuzz targets")]
@@ -14,9 +12,9 @@ mod message;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::BlockDevice as _;
-use choices::{Choices, seed};
 use clock::{Component as _, Nanos};
 use nvme::Status;
+use testkit::choices::{Choices, seed};
 
 fn messages(rounds: u64) {
     let seed = seed();

@@ -4,8 +4,7 @@ use direct::remote::{
     AclRule, ClientEntry, Code, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
     PartitionSpan, Principal, ProtocolError, ResourceName, SessionGrant,
 };
-
-use crate::choices::Choices;
+use testkit::choices::Choices;
 
 fn name(rng: &mut Choices) -> ResourceName {
     match rng.below(4) {

@@ -1,8 +1,8 @@
 //! Volumes with changed bytes: opened, read, checked and repaired, or refused.
 
 use store::{BLOCK, FsckOptions, Ino, Options, fsck};
+use testkit::choices::Choices;
 
-use crate::choices::Choices;
 use crate::common::{Ram, cut, formatted, open, pattern, tick, try_open};
 
 /// Blocks of the volume.

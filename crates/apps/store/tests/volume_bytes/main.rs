@@ -4,12 +4,10 @@
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules that other tests share")]
 
 mod body;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 
-use choices::{Choices, seed};
+use testkit::choices::{Choices, seed};
 
 #[test]
 fn volumes_with_changed_bytes_are_opened_or_refused() {

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::choices::{Choices, mangled};
+use testkit::choices::{Choices, mangled};
+
 use crate::workload::parse_jobs;
 
 /// Job files that are right.

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use nvme::{AdminCommand, QueuePriority, Sqe};
 use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, Port, SharedRegion};
-
-use crate::choices::Choices;
+use testkit::choices::Choices;
 
 const PAGES: u64 = 64;
 /// Depth of each of its queues in entries.

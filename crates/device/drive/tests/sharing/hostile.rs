@@ -15,8 +15,8 @@ use media::MediaConfig;
 use nvme::{ChunkState, Sqe, Status};
 use ring::Port;
 use rng::Rng;
+use testkit::choices::Choices;
 
-use crate::choices::Choices;
 use crate::garbage::Garbage;
 use crate::rig::{Host, SECTOR, block, null, open_channel, pcm};
 

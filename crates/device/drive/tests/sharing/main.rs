@@ -3,8 +3,6 @@
 #![allow(unreachable_pub, reason = "modules of one test")]
 
 mod access;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 mod detach;
@@ -13,8 +11,6 @@ mod hostile;
 mod processes;
 mod rates;
 mod rig;
-#[path = "../../../../wire/ring/tests/common/mod.rs"]
-mod socket;
 
 /// Runs this binary as the other process.
 #[test]

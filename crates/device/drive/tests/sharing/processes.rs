@@ -16,12 +16,12 @@ use nvme::{SglDescriptor, Sqe, Status};
 use ring::{Port, PortLimits};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
+use testkit::choices::Choices;
+use testkit::two_processes::{self as socket, kind};
 
-use crate::choices::Choices;
 use crate::detach::fds_and_mappings;
 use crate::garbage::Garbage;
 use crate::rig::{SECTOR, block, null};
-use crate::socket::{self, kind};
 
 /// Serializes the tests, because they count descriptors and measure time.
 static SERIAL_LOCK: Mutex<()> = Mutex::new(());

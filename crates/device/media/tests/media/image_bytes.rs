@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use media::{DataStore, Nand, NandConfig, PhysSector};
 use tempfile::NamedTempFile;
+use testkit::choices::{Choices, seed};
 
-use crate::choices::{Choices, seed};
 use crate::fixture::{config, program, program_all};
 
 fn on(image: &NamedTempFile) -> NandConfig {

@@ -4,8 +4,6 @@
 
 extern crate sluice_media as media;
 
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 mod faults;
 mod fixture;
 mod image;

@@ -2,7 +2,6 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 mod memory;
-mod raw;
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +13,8 @@ use std::{io, path::PathBuf};
 use block::Limits;
 use clock::{Component, IdlePolicy, Nanos, RealClock, Waker};
 pub use memory::{Cues, MemoryDevice, limits};
-pub use raw::*;
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
+pub use testkit::nbd_client::*;
 
 /// A component without work.
 pub struct Nobody;

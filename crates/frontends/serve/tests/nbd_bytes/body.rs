@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::sync::OnceLock;
 
-use crate::choices::Choices;
+use testkit::choices::Choices;
+
 use crate::common::{Client, Served, request};
 
 fn bytes(choices: &mut Choices, most: u64) -> Vec<u8> {

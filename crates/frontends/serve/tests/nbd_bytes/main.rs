@@ -4,12 +4,10 @@
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules that other tests share")]
 
 mod body;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 
-use choices::{Choices, seed};
+use testkit::choices::{Choices, seed};
 
 #[test]
 fn hostile_clients_do_not_disturb_others() {

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use direct::remote::{AclRule, Admin, Code, Grant, ListEntry, Principal, RemoteDeviceError};
 use sluice_serve::share::{AclError, AclFile, ShareError};
+use testkit::choices::{Choices, seed};
 
-use crate::choices::{Choices, seed};
 use crate::rig::{Server, name, table};
 
 fn rule(subject: Principal, partition: &str, queues: u16) -> AclRule {

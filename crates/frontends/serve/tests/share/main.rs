@@ -5,13 +5,11 @@
 #![allow(unreachable_pub, reason = "modules of one test, shared with the fuzz targets")]
 
 mod acl;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 mod rig;
 mod rude;
 mod stats;
 
-use choices::{Choices, seed};
+use testkit::choices::{Choices, seed};
 
 fn rude(rounds: u64) {
     let server = rig::Server::start(rig::table());

@@ -12,8 +12,8 @@ use direct::remote::{
 };
 use ring::{PortDescriptor, SharedRegion};
 use rustix::net::{RecvFlags, SendFlags};
+use testkit::choices::Choices;
 
-use crate::choices::Choices;
 use crate::rig::{Server, name, table};
 
 /// Maximum number of messages of a case.

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use scenario::Scenario;
 use sluice_cli::CliError;
-
-use crate::choices::{Choices, mangled};
+use testkit::choices::{Choices, mangled};
 
 /// Scenarios that are right.
 const SAMPLES: [&str; 4] = [

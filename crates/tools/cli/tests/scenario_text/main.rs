@@ -3,10 +3,8 @@
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `scenario` (`fuzz/`).
 
 mod body;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 
-use choices::{Choices, seed};
+use testkit::choices::{Choices, seed};
 
 #[test]
 fn scenarios_of_any_content_are_read_or_refused() {

@@ -1,6 +1,5 @@
 //! A port between two processes, for tests. The test binary runs itself as the other process, with
 //! a socket as its standard input; port descriptors and memory are sent over that socket.
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,14 +21,19 @@ const DESCRIPTORS: usize = PortDescriptor::MAX_DESCRIPTORS;
 
 /// Values of a message's first byte.
 pub mod kind {
+    /// The port, from the drive's process.
     pub const PORT: u8 = b'P';
+    /// A registration, from the host's process.
     pub const MEMORY: u8 = b'M';
+    /// The registration is made.
     pub const DONE: u8 = b'D';
+    /// The registration is refused.
     pub const REFUSED: u8 = b'R';
     /// A message of the test itself.
     pub const NOTE: u8 = b'N';
 }
 
+/// Sends a message with descriptors.
 pub fn send(socket: impl AsFd, kind: u8, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];

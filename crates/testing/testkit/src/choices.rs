@@ -2,7 +2,6 @@
 //!
 //! Invariant: equal seeds or bytes give equal choices. A test that takes `Choices` instead of a
 //! generator is a fuzz target without further code (`fuzz/`).
-#![allow(dead_code, unreachable_pub, reason = "every test uses its own part")]
 
 use rng::Rng;
 

@@ -1,5 +1,6 @@
 //! [`Client`]: an NBD client with valid and invalid behavior. It is written from the specification and shares no
 //! code with the server.
+#![allow(missing_docs, reason = "names and values are those of the NBD protocol")]
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

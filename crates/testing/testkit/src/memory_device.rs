@@ -1,5 +1,4 @@
-//! A device in memory that completes at once and does not allocate.
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+//! [`MemoryDevice`]: a block device in memory that completes at once and does not allocate.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +11,9 @@ use ring::{AddressSpace, SharedRegion};
 const SECTOR: u32 = 512;
 const DEPTH: u32 = 64;
 
+/// A block device in memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryDevice {
     limits: Limits,
     memory: AddressSpace,
     sectors: Arc<SharedRegion>,
@@ -25,10 +25,10 @@ pub struct Memory {
     pub durable: u64,
 }
 
-impl Memory {
+impl MemoryDevice {
     /// Creates a device of blocks of 4096 bytes.
-    pub fn new(blocks: u64) -> Memory {
-        Memory {
+    pub fn new(blocks: u64) -> MemoryDevice {
+        MemoryDevice {
             limits: Limits {
                 sector_bytes: SECTOR,
                 sectors: blocks * 4096 / u64::from(SECTOR),
@@ -64,7 +64,7 @@ impl Memory {
     }
 }
 
-impl BlockDevice for Memory {
+impl BlockDevice for MemoryDevice {
     block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
 
     fn limits(&self) -> &Limits {
@@ -92,7 +92,7 @@ impl BlockDevice for Memory {
     fn set_waker(&mut self, _: Waker) {}
 }
 
-impl Component for Memory {
+impl Component for MemoryDevice {
     fn poll(&mut self, _: Nanos) -> bool {
         let moved = !self.waiting.is_empty();
         while let Some(request) = self.waiting.pop_front() {
