@@ -8,6 +8,8 @@
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
 //! | [`two_processes`] | a port between a test and a second process of it |
 //!
+//! [`PollBudget`] bounds waits in real time.
+//!
 //! A crate uses them from its integration tests, as a dev-dependency. Its unit tests cannot use
 //! modules that depend on the crate itself: there its types are those of another build.
 //!
@@ -34,9 +36,11 @@ pub mod choices;
 pub mod memory_device;
 pub mod mock_drive;
 pub mod nbd_client;
+mod poll;
 pub mod two_processes;
 
 pub use allowed::{AllowedSkip, AllowedSkips};
+pub use poll::PollBudget;
 
 /// The environment variable that makes a skip which is not allowed a failure.
 pub const REQUIRE: &str = "SLUICE_REQUIRE";

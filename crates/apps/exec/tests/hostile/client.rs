@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ring::SharedRegion;
 use rustix::net::{
@@ -15,6 +15,7 @@ use rustix::net::{
     SocketType, recvmsg,
 };
 use slots::{Call, Op};
+use testkit::PollBudget;
 
 /// Longer than any operation on a loaded machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -106,13 +107,11 @@ impl Client {
 
     /// Waits until the service has freed the slot of a posted write.
     pub(crate) fn wait_until_free(&self, slot: usize) {
-        let begun = Instant::now();
-        while self.slots.atomic_u32(slots::header_offset(slot)).load(Ordering::Acquire)
-            != slots::FREE
-        {
-            assert!(begun.elapsed() < TIMEOUT, "slot {slot} is not given back");
-            std::thread::yield_now();
-        }
+        let state = self.slots.atomic_u32(slots::header_offset(slot));
+        PollBudget::yielding(TIMEOUT).poll_until(
+            || state.load(Ordering::Acquire) == slots::FREE,
+            || format!("slot {slot} is not given back"),
+        );
     }
 
     pub(crate) fn ring_doorbell(&self) {
@@ -128,11 +127,8 @@ impl Client {
     }
 
     pub(crate) fn answer(&self, slot: usize) -> i64 {
-        let begun = Instant::now();
-        while !self.is_completed(slot) {
-            assert!(begun.elapsed() < TIMEOUT, "slot {slot} is not answered");
-            std::thread::yield_now();
-        }
+        PollBudget::yielding(TIMEOUT)
+            .poll_until(|| self.is_completed(slot), || format!("slot {slot} is not answered"));
         self.slots
             .atomic_u64(slots::header_offset(slot) + slots::REPLY_OFFSET)
             .load(Ordering::Relaxed) as i64

@@ -23,6 +23,7 @@ use exec::{Address, Service, ServiceStats};
 use rng::Rng;
 use slots::{Call, Op, posted};
 use store::{BlockingVolume, FsckOptions, Options};
+use testkit::PollBudget;
 
 use client::{Client, TIMEOUT, address, hello, named, welcome};
 
@@ -68,11 +69,10 @@ fn usual_descriptors(name: &str) -> usize {
 
 /// Waits until the service has closed the descriptors.
 fn wait_for_descriptors(wanted: usize) {
-    let begun = Instant::now();
-    while descriptors() > wanted {
-        assert!(begun.elapsed() < TIMEOUT, "{} descriptors, {wanted} before", descriptors());
-        std::thread::yield_now();
-    }
+    PollBudget::yielding(TIMEOUT).poll_until(
+        || descriptors() <= wanted,
+        || format!("{} descriptors, {wanted} before", descriptors()),
+    );
 }
 
 /// Serves while `clients` runs on another thread; the volume must be consistent afterwards.

@@ -12,6 +12,7 @@ use driver::{
 };
 use nvme::Status;
 use ring::{Iova, PciFunction, SharedRegion};
+use testkit::PollBudget;
 
 use crate::rig::{config, stamp};
 
@@ -155,13 +156,14 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
     for load in loads.iter() {
         load.lock().unwrap().poll(clock);
     }
-    let started = Instant::now();
-    // One write and one read each.
-    while done.load(Ordering::Acquire) < 6 * COMMANDS * 2 {
-        assert!(started.elapsed() < Duration::from_secs(60), "{done:?} commands ended");
-        assert!(context.is_running());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    PollBudget::every(Duration::from_millis(1), Duration::from_secs(60)).poll_until(
+        || {
+            assert!(context.is_running());
+            // One write and one read each.
+            done.load(Ordering::Acquire) >= 6 * COMMANDS * 2
+        },
+        || format!("{done:?} commands ended"),
+    );
     let stats = context.stats();
     assert!(stats.wall.count > 0 && stats.wall.count <= 6 * COMMANDS * 2 + 1_000);
     assert!(stats.cpu.longest > clock::Nanos::ZERO);

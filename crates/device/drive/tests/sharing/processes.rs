@@ -16,6 +16,7 @@ use nvme::{SglDescriptor, Sqe, Status};
 use ring::{Port, PortLimits};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
+use testkit::PollBudget;
 use testkit::choices::Choices;
 use testkit::two_processes::{self as socket, kind};
 
@@ -278,11 +279,8 @@ impl Server {
     }
 
     fn wait_until_idle(&self) {
-        let begin = Instant::now();
-        while !self.call(|drive| drive.is_idle()) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "commands that never end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        PollBudget::every(Duration::from_millis(1), Duration::from_secs(20))
+            .poll_until(|| self.call(|drive| drive.is_idle()), || "commands that never end".into());
     }
 
     fn stop(self) {

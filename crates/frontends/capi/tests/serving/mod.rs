@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use testkit::PollBudget;
 
 const SCENARIO: &str = "SLUICE_SERVES";
 const SOCKET: &str = "SLUICE_SERVES_AT";
@@ -21,12 +23,13 @@ impl Server {
         child.args(["--exact", test, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
         let child = child.env(SCENARIO, scenario).env(SOCKET, &socket).spawn().unwrap();
         let mut server = Server { child, socket };
-        let begin = Instant::now();
-        while direct::IoDevice::connect(&server.socket, Some(partition)).is_err() {
-            assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
-            assert!(begin.elapsed() < Duration::from_secs(60), "not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        PollBudget::every(Duration::from_millis(20), Duration::from_secs(60)).poll_until(
+            || {
+                assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
+                direct::IoDevice::connect(&server.socket, Some(partition)).is_ok()
+            },
+            || "not ready".into(),
+        );
         server
     }
 

@@ -7,13 +7,14 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{io, path::PathBuf};
 
 use block::Limits;
 use clock::{Component, IdlePolicy, Nanos, RealClock, Waker};
 pub use memory::{Cues, MemoryDevice, limits};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
+use testkit::PollBudget;
 pub use testkit::nbd_client::*;
 
 /// A component without work.
@@ -79,11 +80,8 @@ impl Served {
 
     /// Waits until the counters satisfy a condition.
     pub fn until(&self, what: &str, ok: impl Fn(&NbdStats) -> bool) {
-        let start = Instant::now();
-        while !ok(&self.stats()) {
-            assert!(start.elapsed() < Duration::from_secs(20), "never: {what}; {:?}", self.stats());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        PollBudget::every(Duration::from_millis(2), Duration::from_secs(20))
+            .poll_until(|| ok(&self.stats()), || format!("never: {what}; {:?}", self.stats()));
     }
 
     /// Checks that the server still serves, that all memory is free, and that it stops cleanly.

@@ -1,13 +1,14 @@
 //! Common parts of the tests.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clock::Nanos;
 use rng::Rng;
 use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingQueue, ContextKind, Hybrid, Load, Strategy, Waiter,
 };
+use testkit::PollBudget;
 
 use crate::mock_controller::{MockController, MockQueue, Running, SECTOR};
 
@@ -85,12 +86,9 @@ impl Harness {
     }
 }
 
-pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
+pub(crate) fn wait_for(what: &str, done: impl FnMut() -> bool) {
+    PollBudget::every(Duration::from_micros(200), Duration::from_secs(20))
+        .poll_until(done, || what.into());
 }
 
 /// Writes and reads at random sectors of the thread, checks all data read, and returns the number
