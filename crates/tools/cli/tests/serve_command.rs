@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use served::*;
-use testkit::nbd_client::Client;
+use testkit::nbd_client::{self, Client};
 
 const SECTOR: usize = 4096;
 /// Sectors that the writer goes round in.
@@ -59,7 +59,7 @@ impl Writer {
         let mut socket = UnixStream::connect(path)?;
         let mut greeting = [0; 18];
         socket.read_exact(&mut greeting)?;
-        let go = raw::info_data("", &[3]);
+        let go = nbd_client::info_data("", &[3]);
         let mut out = 3u32.to_be_bytes().to_vec();
         out.extend_from_slice(b"IHAVEOPT");
         out.extend_from_slice(&7u32.to_be_bytes());
@@ -72,14 +72,14 @@ impl Writer {
             let [.., a, b, c, d, e, f, g, h] = head;
             let mut data = vec![0; u32::from_be_bytes([e, f, g, h]) as usize];
             socket.read_exact(&mut data)?;
-            if u32::from_be_bytes([a, b, c, d]) == raw::ACK {
+            if u32::from_be_bytes([a, b, c, d]) == nbd_client::ACK {
                 return Ok(Writer(socket));
             }
         }
     }
 
     fn ask(&mut self, kind: u16, flags: u16, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut out = raw::request(kind, flags, 1, offset, data.len() as u32);
+        let mut out = nbd_client::request(kind, flags, 1, offset, data.len() as u32);
         out.extend_from_slice(data);
         self.0.write_all(&out)?;
         let mut reply = [0; 16];
@@ -94,8 +94,8 @@ impl Writer {
         for n in first.. {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let lba = (x >> 33) % SPAN;
-            let fua = if n % 7 == 0 { raw::FUA } else { 0 };
-            self.ask(raw::WRITE, fua, lba * SECTOR as u64, &sector(lba, n))?;
+            let fua = if n % 7 == 0 { nbd_client::FUA } else { 0 };
+            self.ask(nbd_client::WRITE, fua, lba * SECTOR as u64, &sector(lba, n))?;
             {
                 let mut known = known.lock().unwrap();
                 known.acknowledged[lba as usize] = n;
@@ -104,7 +104,7 @@ impl Writer {
                 }
             }
             if n % 50 == 0 {
-                self.ask(raw::FLUSH, 0, 0, &[])?;
+                self.ask(nbd_client::FLUSH, 0, 0, &[])?;
                 let mut known = known.lock().unwrap();
                 known.flushed = known.acknowledged.clone();
                 known.flushes += 1;
@@ -232,11 +232,11 @@ fn the_block_layer_stands_behind_the_server() {
             let server = server.wait_ready();
             let mut writer = Writer::connect(&server.socket).unwrap();
             for lba in 0..200 {
-                let fua = if lba % 3 == 0 { raw::FUA } else { 0 };
+                let fua = if lba % 3 == 0 { nbd_client::FUA } else { 0 };
                 let offset = lba * SECTOR as u64;
-                writer.ask(raw::WRITE, fua, offset, &sector(lba, lba + 1)).unwrap();
+                writer.ask(nbd_client::WRITE, fua, offset, &sector(lba, lba + 1)).unwrap();
             }
-            writer.ask(raw::FLUSH, 0, 0, &[]).unwrap();
+            writer.ask(nbd_client::FLUSH, 0, 0, &[]).unwrap();
             let found = numbers(&server);
             assert!((0..200).all(|lba| found[lba as usize] == lba + 1), "{path} {threads}");
             drop(writer);
@@ -307,7 +307,7 @@ fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(dir.path(), &slow);
     std::thread::scope(|scope| {
         let mut writer = Writer::connect(&server.socket).unwrap();
-        scope.spawn(move || writer.ask(raw::WRITE, 0, 0, &sector(0, 1)));
+        scope.spawn(move || writer.ask(nbd_client::WRITE, 0, 0, &sector(0, 1)));
         std::thread::sleep(Duration::from_millis(300));
         server.signal(Signal::INT);
         let start = std::time::Instant::now();
