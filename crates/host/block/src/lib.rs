@@ -19,8 +19,6 @@
 mod account;
 pub mod completion;
 mod config;
-#[doc(hidden)]
-pub mod delegate;
 mod device;
 mod dispatch;
 mod flush;
@@ -47,6 +45,8 @@ pub use account::{
     SubmitterStats,
 };
 pub use config::{BlockError, BlockLayerConfig, QueueModel, QueueTopology, StagingScope};
+#[doc(hidden)]
+pub use device::delegate;
 pub use device::{BlockDevice, QueueFull, validate_request};
 pub use dispatch::{STATUS_REMOVED, Timeouts};
 pub use driver::{

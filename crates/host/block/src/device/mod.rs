@@ -1,5 +1,7 @@
 //! The block-device interface, [`BlockDevice`], to which front ends submit.
 
+pub mod delegate;
+
 use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
