@@ -4,8 +4,6 @@
 
 #[path = "../../crates/device/ftl/tests/journal/bytes.rs"]
 mod bytes;
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 #[path = "../../crates/device/ftl/tests/journal/damage.rs"]
 mod damage;
 #[path = "../../crates/device/ftl/tests/journal/flash.rs"]

@@ -4,8 +4,6 @@
 
 #[path = "../../crates/apps/workload/tests/trace_text/body.rs"]
 mod body;
-#[path = "../../crates/base/rng/tests/choices/mod.rs"]
-mod choices;
 
 use ::workload;
 

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
-use crate::choices::{Choices, mangled};
-use crate::workload::{Replay, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader};
+use crate::workload::{
+    Replay, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader,
+};
+use testkit::choices::{Choices, mangled};
 
 /// Correct traces of all formats.
 const SAMPLES: [&str; 5] = [

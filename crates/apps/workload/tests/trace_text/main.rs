@@ -3,10 +3,8 @@
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `trace` (`fuzz/`).
 
 mod body;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 
-use choices::{Choices, seed};
+use testkit::choices::{Choices, seed};
 // As the fuzz target calls the crate.
 use sluice_workload as workload;
 

@@ -3,9 +3,9 @@
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `journal` (`fuzz/`).
 
-use crate::choices::{Choices, seed};
 use crate::damage::{CONFIG, written};
 use crate::format::{crc, number};
+use testkit::choices::{Choices, seed};
 
 /// Bytes of a frame's header, its checksum included.
 const HEADER: usize = 48;

@@ -15,8 +15,6 @@
 // guarantee: D-04, D-06
 
 mod bytes;
-#[path = "../../../../base/rng/tests/choices/mod.rs"]
-mod choices;
 mod damage;
 mod faults;
 mod flash;
