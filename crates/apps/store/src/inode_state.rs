@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::page_cache::PageId;
+use crate::parts::page_cache::PageId;
 
 /// The part of an inode that is not recorded.
 #[derive(Debug, Default)]

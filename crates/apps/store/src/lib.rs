@@ -23,14 +23,9 @@
 
 #![forbid(unsafe_code)]
 
-mod allocator;
 mod blocking_volume;
 mod check;
-mod checkpoint;
 mod codec;
-mod commit;
-mod core;
-mod data_journal;
 mod device_io;
 mod error;
 mod extents;
@@ -44,24 +39,18 @@ mod layout;
 mod metadata_reader;
 mod mount;
 mod name;
-mod namespace;
 mod options;
-mod page_cache;
-mod page_lookup;
+mod parts;
+mod pipeline;
 mod problem;
-mod read;
 mod record;
 mod replay;
 mod request;
 mod snapshot;
 mod stats;
 mod superblock;
-mod sync;
 mod tree;
-mod truncate;
 mod volume;
-mod write;
-mod writeback;
 
 pub use blocking_volume::BlockingVolume;
 pub use error::{Error, OpenError};

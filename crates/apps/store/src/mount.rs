@@ -8,8 +8,8 @@
 use block::BlockDevice;
 use clock::Nanos;
 
-use crate::core::Core;
 use crate::metadata_reader::{LoadedMetadata, MetadataReader};
+use crate::pipeline::Core;
 use crate::replay::{Replay, ReplayedVolume};
 use crate::superblock::Superblock;
 use crate::{OpenError, Options, Owner, Volume};

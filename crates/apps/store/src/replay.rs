@@ -11,11 +11,11 @@ use block::{BlockDevice, Op};
 use clock::Nanos;
 use ring::{Iova, SharedRegion};
 
-use crate::allocator::BlockAllocator;
 use crate::device_io::DeviceTransfers;
 use crate::extents::{BlockMapping, Extent};
 use crate::journaled_blocks::{JournaledBlock, JournaledBlocks};
 use crate::metadata_reader::LoadedMetadata;
+use crate::parts::allocator::BlockAllocator;
 use crate::{BLOCK, FsckProblem, Ino, OpenError};
 
 /// A file's block with its final contents.
@@ -173,7 +173,7 @@ impl Replay {
         turn.data.apply_to(&mut bytes);
         // Bytes beyond the end of the file are zero.
         let size = loaded.tree.find(ino).map_or(0, |n| n.size);
-        let end = crate::page_lookup::bytes_within(size, block) as usize;
+        let end = crate::pipeline::page_lookup::bytes_within(size, block) as usize;
         bytes[end..].fill(0);
         *blocks += 1;
         match turn.extent.filter(|_| !self.read_only) {

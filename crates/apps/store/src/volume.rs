@@ -5,7 +5,7 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
-use crate::core::Core;
+use crate::pipeline::Core;
 use crate::superblock::Superblock;
 use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats};
 

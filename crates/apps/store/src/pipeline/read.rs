@@ -4,10 +4,10 @@
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::core::{
+use crate::extents::{BlockMapping, Extent};
+use crate::pipeline::{
     ActiveOp, Core, OpState, OpStep, STAGING_BUFFER_BLOCKS, StepResult, TransferPurpose,
 };
-use crate::extents::{BlockMapping, Extent};
 use crate::{BLOCK, Buffer, Error, Ino, OpResult};
 
 /// Alignment of a data address for direct reads.

@@ -1,6 +1,17 @@
 //! [`Core`]: the state of a volume without its device: metadata, page cache, operations in flight, and functions
 //! that all operations share.
 
+pub(crate) mod checkpoint;
+pub(crate) mod commit;
+pub(crate) mod data_journal;
+pub(crate) mod namespace;
+pub(crate) mod page_lookup;
+pub(crate) mod read;
+pub(crate) mod sync;
+pub(crate) mod truncate;
+pub(crate) mod write;
+pub(crate) mod writeback;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -9,17 +20,17 @@ use clock::Nanos;
 use nvme::Status;
 use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
-use crate::allocator::BlockAllocator;
-use crate::checkpoint::Checkpoint;
-use crate::commit::{Commit, Txn};
 use crate::device_io::DeviceTransfers;
 use crate::journal::JournalRing;
 use crate::layout::{BLOCK, SEGMENT_BYTES};
-use crate::page_cache::{PageCache, PageId};
+use crate::parts::allocator::BlockAllocator;
+use crate::parts::page_cache::{PageCache, PageId};
+use crate::pipeline::checkpoint::Checkpoint;
+use crate::pipeline::commit::{Commit, Txn};
+use crate::pipeline::writeback::WriteExtent;
 use crate::record::{EXTENT_BYTES, INODE_BYTES};
 use crate::superblock::Superblock;
 use crate::tree::{InodeNode, Tree};
-use crate::writeback::WriteExtent;
 use crate::{Error, Ino, Op, OpCompletion, OpResult, Options, Stats, Time};
 
 /// Blocks of a staging buffer, from which data is written and into which unaligned data is read.

@@ -1,9 +1,9 @@
 //! Writes and appends, into pages. One request at a time changes a file, so that appended data is
 //! contiguous.
 
-use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
-use crate::page_cache::ByteRange;
-use crate::page_lookup::LookupResult;
+use crate::parts::page_cache::ByteRange;
+use crate::pipeline::page_lookup::LookupResult;
+use crate::pipeline::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::record::INODE_BYTES;
 use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
 

@@ -6,10 +6,10 @@
 //! of newer data adds a record of its extent, which supersedes the journaled data of these blocks
 //! (`docs/format/volume.md`, *Data in the journal*).
 
-use crate::core::Core;
 use crate::extents::{BlockMapping, Extent};
-use crate::page_cache::{ByteRange, Page};
-use crate::page_lookup::bytes_within;
+use crate::parts::page_cache::{ByteRange, Page};
+use crate::pipeline::Core;
+use crate::pipeline::page_lookup::bytes_within;
 use crate::record::{DATA_BYTES, INODE_BYTES, Record};
 use crate::tree::InodeNode;
 use crate::{BLOCK, Ino};

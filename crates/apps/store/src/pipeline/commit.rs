@@ -10,9 +10,9 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::Ino;
-use crate::core::{Core, TransferPurpose};
 use crate::journal::{self, SectorHeader};
 use crate::layout::BLOCK;
+use crate::pipeline::{Core, TransferPurpose};
 use crate::record::{INODE_BYTES, Record};
 
 /// Changes that are committed together.

@@ -3,10 +3,10 @@
 //! Blocks are removed only while no I/O of the file is in flight. Otherwise an earlier transfer
 //! could read or overwrite data of their next owner.
 
-use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::extents::{BlockMapping, Extent};
-use crate::page_cache::ByteRange;
-use crate::page_lookup::LookupResult;
+use crate::parts::page_cache::ByteRange;
+use crate::pipeline::page_lookup::LookupResult;
+use crate::pipeline::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
 

@@ -8,8 +8,8 @@ use block::Op as DeviceOp;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::core::{Core, TransferPurpose};
 use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::pipeline::{Core, TransferPurpose};
 use crate::snapshot::{SnapshotCursor, seal};
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 

@@ -7,9 +7,9 @@
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::core::{ActiveOp, Core, TransferPurpose};
 use crate::extents::{BlockMapping, Extent};
-use crate::page_cache::{ByteRange, PageId};
+use crate::parts::page_cache::{ByteRange, PageId};
+use crate::pipeline::{ActiveOp, Core, TransferPurpose};
 use crate::replay::CompleteBlock;
 use crate::{BLOCK, Error, Ino};
 

@@ -1,7 +1,7 @@
 //! Operations on names (creating, finding, renaming and removing files and directories) and on
 //! attributes. They complete in memory at once, and wait only if the journal is full.
 
-use crate::core::{Core, OpStep, StepResult};
+use crate::pipeline::{Core, OpStep, StepResult};
 use crate::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
 use crate::tree::{Entry, new_node};
 use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times};

@@ -1,7 +1,7 @@
 //! Sync requests and closing.
 
-use crate::core::{ActiveOp, Core, OpState, OpStep, StepResult};
-use crate::data_journal::JournalDecision;
+use crate::pipeline::data_journal::JournalDecision;
+use crate::pipeline::{ActiveOp, Core, OpState, OpStep, StepResult};
 use crate::{Error, Ino, OpResult};
 
 impl Core {

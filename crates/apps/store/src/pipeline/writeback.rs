@@ -10,10 +10,10 @@ use clock::Nanos;
 use nvme::Status;
 use ring::SharedRegion;
 
-use crate::core::{Core, EXTENT_RECORD_BYTES, STAGING_BUFFER_BLOCKS, TransferPurpose};
 use crate::extents::{BlockMapping, Extent};
-use crate::page_cache::ByteRange;
-use crate::page_lookup::bytes_within;
+use crate::parts::page_cache::ByteRange;
+use crate::pipeline::page_lookup::bytes_within;
+use crate::pipeline::{Core, EXTENT_RECORD_BYTES, STAGING_BUFFER_BLOCKS, TransferPurpose};
 use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
