@@ -21,16 +21,12 @@
 //!
 //! Data that was not flushed is lost when the cache is dropped.
 
-mod bypass;
 mod config;
 mod copy;
-mod fast_path;
-mod fill;
 mod frames;
 mod ops;
+mod pipeline;
 mod radix;
-mod waiters;
-mod writeback;
 
 use std::collections::VecDeque;
 
@@ -43,12 +39,12 @@ use ring::AddressSpace;
 
 pub use config::{CacheConfig, CacheStats, EvictionPolicy, WritePolicy};
 use copy::CopyDirection;
-use fill::Readahead;
 use frames::{FrameState, Frames};
 use ops::{DeviceOps, OP_FRAMES_MAX, OpPurpose, request_without_data};
+use pipeline::fill::Readahead;
+use pipeline::waiters::FrameWaiter;
+use pipeline::writeback::Writeback;
 use radix::Radix;
-use waiters::FrameWaiter;
-use writeback::Writeback;
 
 use crate::{Buffer, DirectError};
 

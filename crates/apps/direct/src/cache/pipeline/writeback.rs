@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use block::{BlockDevice, Op, Request};
 use nvme::Status;
 
-use super::frames::FrameState;
-use super::ops::{OP_FRAMES_MAX, OpPurpose};
-use super::{Cache, WritePolicy};
+use crate::cache::frames::FrameState;
+use crate::cache::ops::{OP_FRAMES_MAX, OpPurpose};
+use crate::cache::{Cache, WritePolicy};
 
 /// A waiting flush.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ struct Flush {
 
 /// State of the writeback.
 #[derive(Debug)]
-pub(super) struct Writeback {
+pub(in crate::cache) struct Writeback {
     /// Blocks that are dirty or being written, including those whose write failed.
     dirty: u32,
     /// Maximum number of dirty blocks.
@@ -53,7 +53,7 @@ pub(super) struct Writeback {
 const WRITE_COMMANDS_MAX: u32 = 32;
 
 impl Writeback {
-    pub(super) fn new(frames: u32, write: WritePolicy) -> Writeback {
+    pub(in crate::cache) fn new(frames: u32, write: WritePolicy) -> Writeback {
         let percent = |p: u8| (u64::from(frames) * u64::from(p) / 100) as u32;
         let (limit, background_threshold) = match write {
             WritePolicy::WriteThrough => (percent(50), 0),
@@ -78,40 +78,40 @@ impl Writeback {
         }
     }
 
-    pub(super) fn dirty(&self) -> u32 {
+    pub(in crate::cache) fn dirty(&self) -> u32 {
         self.dirty
     }
 
     /// Returns whether the limit of dirty blocks is reached.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::cache) fn is_full(&self) -> bool {
         self.dirty >= self.dirty_max
     }
 
-    pub(super) fn last_error(&self) -> Option<Status> {
+    pub(in crate::cache) fn last_error(&self) -> Option<Status> {
         self.last_error
     }
 
-    pub(super) fn push_single_retry(&mut self, unit: (OpPurpose, (u64, u32))) {
+    pub(in crate::cache) fn push_single_retry(&mut self, unit: (OpPurpose, (u64, u32))) {
         self.single_retries.push_back(unit);
     }
 
-    pub(super) fn has_single_retries(&self) -> bool {
+    pub(in crate::cache) fn has_single_retries(&self) -> bool {
         !self.single_retries.is_empty()
     }
 
-    pub(super) fn push_retry(&mut self, io: u32, unit: u64) {
+    pub(in crate::cache) fn push_retry(&mut self, io: u32, unit: u64) {
         self.retries.push_back((io, unit));
     }
 
-    pub(super) fn push_retry_front(&mut self, io: u32, unit: u64) {
+    pub(in crate::cache) fn push_retry_front(&mut self, io: u32, unit: u64) {
         self.retries.push_front((io, unit));
     }
 
-    pub(super) fn pop_retry(&mut self) -> Option<(u32, u64)> {
+    pub(in crate::cache) fn pop_retry(&mut self) -> Option<(u32, u64)> {
         self.retries.pop_front()
     }
 
-    pub(super) fn has_retries(&self) -> bool {
+    pub(in crate::cache) fn has_retries(&self) -> bool {
         !self.retries.is_empty()
     }
 
@@ -146,7 +146,7 @@ impl Writeback {
 
 impl<D: BlockDevice> Cache<D> {
     /// Marks a frame dirty after a write.
-    pub(super) fn mark_dirty(&mut self, frame: u32, fua: bool) {
+    pub(in crate::cache) fn mark_dirty(&mut self, frame: u32, fua: bool) {
         let wanted = fua || self.config.write_policy == WritePolicy::WriteThrough;
         let f = self.frames.get_mut(frame);
         let unit = f.block;
@@ -166,7 +166,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Starts a flush: everything dirty now is written to the device, and then flushed there.
-    pub(super) fn flush(&mut self, io: u32) {
+    pub(in crate::cache) fn flush(&mut self, io: u32) {
         // Retry the blocks whose write failed.
         for unit in std::mem::take(&mut self.writeback.failed) {
             if let Some(frame) = self.tree.get(unit) {
@@ -194,7 +194,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Writes dirty blocks as far as needed, and sends flushes whose epoch is clean.
-    pub(super) fn write_back(&mut self) -> bool {
+    pub(in crate::cache) fn write_back(&mut self) -> bool {
         let mut moved = false;
         while self.ops.available() > 0
             && let Some((what, (unit, frame))) = self.writeback.single_retries.pop_front()
@@ -255,7 +255,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Handles the result of writing a block.
-    pub(super) fn on_block_written(&mut self, unit: u64, frame: u32, status: Status) {
+    pub(in crate::cache) fn on_block_written(&mut self, unit: u64, frame: u32, status: Status) {
         let f = self.frames.get_mut(frame);
         let epoch = f.epoch;
         self.writeback.write_requested_count -= u32::from(std::mem::take(&mut f.write_requested));
@@ -282,12 +282,12 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Handles the completion of a write command.
-    pub(super) fn on_write_complete(&mut self) {
+    pub(in crate::cache) fn on_write_complete(&mut self) {
         self.writeback.write_commands -= 1;
     }
 
     /// Invalidates a block, whatever its state.
-    pub(super) fn invalidate(&mut self, unit: u64, frame: u32) {
+    pub(in crate::cache) fn invalidate(&mut self, unit: u64, frame: u32) {
         let f = *self.frames.get(frame);
         if f.state == FrameState::Dirty {
             self.writeback.dirty -= 1;

@@ -6,22 +6,28 @@
 use block::BlockDevice;
 use nvme::Status;
 
-use super::frames::NONE;
-use super::{BlockAccess, Cache};
+use crate::cache::frames::NONE;
+use crate::cache::{BlockAccess, Cache};
 
 /// A request that waits for a frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FrameWaiter {
-    pub(super) io: u32,
-    pub(super) block: u64,
+pub(in crate::cache) struct FrameWaiter {
+    pub(in crate::cache) io: u32,
+    pub(in crate::cache) block: u64,
     /// Waits until its data is on the device; otherwise until the frame is usable.
-    pub(super) until_written: bool,
-    pub(super) next: u32,
+    pub(in crate::cache) until_written: bool,
+    pub(in crate::cache) next: u32,
 }
 
 impl<D: BlockDevice> Cache<D> {
     /// Queues a block of a request on a frame.
-    pub(super) fn wait_for_frame(&mut self, frame: u32, io: u32, unit: u64, stored: bool) {
+    pub(in crate::cache) fn wait_for_frame(
+        &mut self,
+        frame: u32,
+        io: u32,
+        unit: u64,
+        stored: bool,
+    ) {
         let waiting = FrameWaiter { io, block: unit, until_written: stored, next: NONE };
         let name = match self.free_waiters.pop() {
             Some(name) => {
@@ -47,7 +53,12 @@ impl<D: BlockDevice> Cache<D> {
 
     /// Resumes all waiters of a frame, which is usable now, or, with a `failure`, was released.
     /// `stored` is the result of writing the frame.
-    pub(super) fn wake_waiters(&mut self, frame: u32, failure: Option<Status>, stored: Status) {
+    pub(in crate::cache) fn wake_waiters(
+        &mut self,
+        frame: u32,
+        failure: Option<Status>,
+        stored: Status,
+    ) {
         let mut next = std::mem::replace(&mut self.frames.get_mut(frame).waiters, NONE);
         while next != NONE {
             let FrameWaiter { io, block: unit, until_written: is_stored, next: after } =
@@ -72,7 +83,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Resumes the requests that waited for a free frame.
-    pub(super) fn resume_waiters(&mut self) -> bool {
+    pub(in crate::cache) fn resume_waiters(&mut self) -> bool {
         let mut moved = false;
         while let Some((io, unit)) = self.writeback.pop_retry() {
             match self.access_block(io, unit) {
@@ -96,12 +107,12 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Returns whether a request waits for a free frame.
-    pub(super) fn is_stalled(&self) -> bool {
+    pub(in crate::cache) fn is_stalled(&self) -> bool {
         !self.stalled.is_empty() || self.writeback.has_retries()
     }
 
     /// Fails writes that wait for a frame if no operation in flight can free one.
-    pub(super) fn fail_stalled_writes(&mut self) -> bool {
+    pub(in crate::cache) fn fail_stalled_writes(&mut self) -> bool {
         let hopeless = self.is_stalled()
             && self.ops.in_flight() == 0
             && self.to_fill.is_empty()

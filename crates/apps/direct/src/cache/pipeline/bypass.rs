@@ -7,12 +7,12 @@
 
 use block::{BlockDevice, Completion, Op, Request};
 
-use super::frames::FrameState;
-use super::{Cache, CacheRequest};
+use crate::cache::frames::FrameState;
+use crate::cache::{Cache, CacheRequest};
 
 impl<D: BlockDevice> Cache<D> {
     /// Sends the bypass request if every earlier request has completed.
-    pub(super) fn send_bypass(&mut self) -> bool {
+    pub(in crate::cache) fn send_bypass(&mut self) -> bool {
         let Some((io, false)) = self.bypass else { return false };
         // Excludes the bypass request and the requests behind it.
         let before = self.in_flight() - 1 - self.behind_bypass.len();
@@ -33,7 +33,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Completes a bypass request with the device's result.
-    pub(super) fn on_bypass_complete(&mut self, id: u32, completion: Completion) {
+    pub(in crate::cache) fn on_bypass_complete(&mut self, id: u32, completion: Completion) {
         let CacheRequest { request, .. } = self.ios[id as usize];
         self.ios[id as usize].result = completion.result;
         if completion.status.is_success() && matches!(request.op, Op::Discard | Op::WriteZeroes) {

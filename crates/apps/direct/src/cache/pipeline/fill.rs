@@ -5,24 +5,24 @@
 use block::{BlockDevice, Op};
 use nvme::Status;
 
-use super::Cache;
-use super::frames::FrameState;
-use super::ops::{OP_FRAMES_MAX, OpPurpose};
+use crate::cache::Cache;
+use crate::cache::frames::FrameState;
+use crate::cache::ops::{OP_FRAMES_MAX, OpPurpose};
 
 /// Detects a sequential reader.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Readahead {
+pub(in crate::cache) struct Readahead {
     /// The block at which a sequential reader's next read begins.
-    pub(super) next_expected: u64,
-    pub(super) window: u64,
+    pub(in crate::cache) next_expected: u64,
+    pub(in crate::cache) window: u64,
     /// End of the blocks already requested.
-    pub(super) requested_end: u64,
+    pub(in crate::cache) requested_end: u64,
 }
 
 impl<D: BlockDevice> Cache<D> {
     /// Requests blocks ahead of a sequential reader.
     #[inline]
-    pub(super) fn read_ahead(&mut self, first: u64, end: u64) {
+    pub(in crate::cache) fn read_ahead(&mut self, first: u64, end: u64) {
         let ahead = &mut self.readahead;
         // Two reads of the same block count as sequential, too.
         let goes_on = self.config.read_ahead > 0
@@ -60,7 +60,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Builds commands for the queued fills.
-    pub(super) fn fill(&mut self) -> bool {
+    pub(in crate::cache) fn fill(&mut self) -> bool {
         let mut moved = false;
         while self.ops.available() > 0 {
             let Some((first, frame)) = self.to_fill.pop_front() else { break };
@@ -82,7 +82,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Completes the fill of a block's frame, or fails its waiters.
-    pub(super) fn on_fill_complete(&mut self, unit: u64, frame: u32, status: Status) {
+    pub(in crate::cache) fn on_fill_complete(&mut self, unit: u64, frame: u32, status: Status) {
         if status.is_success() {
             self.frames.set_state(frame, FrameState::Clean);
             return self.wake_waiters(frame, None, status);

@@ -7,15 +7,15 @@
 use block::{BlockDevice, Completion, Op, Request};
 use nvme::Status;
 
-use super::Cache;
-use super::copy::{self, CopyDirection};
-use super::frames::FrameState;
+use crate::cache::Cache;
+use crate::cache::copy::{self, CopyDirection};
+use crate::cache::frames::FrameState;
 
 impl<D: BlockDevice> Cache<D> {
     /// Completes a read of one readable block by copying it, without a request-table entry. Returns
     /// `None` for every other request.
     #[inline]
-    pub(super) fn try_fast_read(&mut self, request: &Request) -> Option<Completion> {
+    pub(in crate::cache) fn try_fast_read(&mut self, request: &Request) -> Option<Completion> {
         let unit = self.single_block(request)?;
         if self.bypass.is_some() || !self.stalled.is_empty() {
             return None;
