@@ -8,7 +8,7 @@ use clock::{Component, Nanos};
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::device_io::DeviceTransfers;
+use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::{
     Access, Buffer, Error, Ino, Mount, MountStatus, Name, Op, OpCompletion, OpResult, OpenError,
     Options, Request, Time, Volume,
@@ -217,7 +217,9 @@ impl<'a, D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingTransfers<'a, D, F> 
     pub(crate) fn run(&mut self, op: DeviceOp, lba: u64, sectors: u64) -> Result<(), OpenError> {
         match op {
             DeviceOp::Flush => self.transfers.submit_flush(()),
-            _ => self.transfers.submit_sectors((), op, (lba, sectors), self.iova, false),
+            _ => {
+                self.transfers.submit_sectors((), op, SectorRun { lba, sectors }, self.iova, false)
+            }
         }
         let offset = lba * u64::from(self.device.limits().sector_bytes);
         let mut now = (self.tick)(self.device);

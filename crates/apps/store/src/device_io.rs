@@ -9,9 +9,19 @@ use nvme::Status;
 use ring::Iova;
 
 use crate::BLOCK;
+use crate::invariants::{VolumeViolation, require_eq};
+use crate::layout::BlockRun;
 
 /// Maximum sectors of a request without data.
 const DATALESS_SECTORS_MAX: u32 = 1 << 20;
+
+/// Contiguous sectors of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SectorRun {
+    pub(crate) lba: u64,
+    /// Number of sectors.
+    pub(crate) sectors: u64,
+}
 
 #[derive(Debug)]
 struct DeviceTransfer<W> {
@@ -52,33 +62,16 @@ impl<W> DeviceTransfers<W> {
     }
 
     /// Reads or writes whole blocks.
-    pub(crate) fn submit_blocks(
-        &mut self,
-        what: W,
-        op: Op,
-        (block, count): (u32, u32),
-        at: Iova,
-        fua: bool,
-    ) {
-        let lba = u64::from(block) * u64::from(self.block_sectors);
-        self.submit_sectors(
-            what,
-            op,
-            (lba, u64::from(count) * u64::from(self.block_sectors)),
-            at,
-            fua,
-        );
+    pub(crate) fn submit_blocks(&mut self, what: W, op: Op, blocks: BlockRun, at: Iova, fua: bool) {
+        let block_sectors = u64::from(self.block_sectors);
+        let lba = u64::from(blocks.first_block) * block_sectors;
+        let sectors = u64::from(blocks.blocks) * block_sectors;
+        self.submit_sectors(what, op, SectorRun { lba, sectors }, at, fua);
     }
 
     /// Reads, writes or discards at least one sector.
-    pub(crate) fn submit_sectors(
-        &mut self,
-        what: W,
-        op: Op,
-        (lba, count): (u64, u64),
-        at: Iova,
-        fua: bool,
-    ) {
+    pub(crate) fn submit_sectors(&mut self, what: W, op: Op, run: SectorRun, at: Iova, fua: bool) {
+        let SectorRun { lba, sectors: count } = run;
         let dataless = op == Op::Discard;
         let longest = u64::from(if dataless { DATALESS_SECTORS_MAX } else { self.max_sectors });
         let tag = self.insert(what, count.div_ceil(longest) as u32);
@@ -137,20 +130,50 @@ impl<W> DeviceTransfers<W> {
     }
 
     /// Handles the completion of a request; returns the transfer that completes with it.
+    ///
+    /// # Panics
+    /// If no transfer in flight has the completion's tag.
     pub(crate) fn on_completion(&mut self, completion: &Completion) -> Option<(W, Status)> {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        let index = usize::try_from(completion.tag).ok()?;
-        let slot = self.transfers.get_mut(index)?;
-        let flight = slot.as_mut()?;
-        if flight.status.is_success() {
-            flight.status = completion.status;
-        }
-        flight.remaining -= 1;
-        if flight.remaining > 0 {
-            return None;
-        }
-        let flight = slot.take()?;
-        self.free.push(index as u32);
-        Some((flight.purpose, flight.status))
+        let tag = completion.tag;
+        let slot = usize::try_from(tag).ok().and_then(|index| self.transfers.get_mut(index));
+        let transfer = slot.and_then(|slot| {
+            let in_flight = slot.as_mut()?;
+            if in_flight.status.is_success() {
+                in_flight.status = completion.status;
+            }
+            in_flight.remaining -= 1;
+            Some(if in_flight.remaining > 0 { None } else { slot.take() })
+        });
+        let Some(transfer) = transfer.filter(|_| self.in_flight > 0) else {
+            panic!("transfers: a completion has tag {tag}, and no transfer in flight has it");
+        };
+        self.in_flight -= 1;
+        let transfer = transfer?;
+        self.free.push(tag as u32);
+        Some((transfer.purpose, transfer.status))
+    }
+
+    /// Returns the purposes of the transfers in flight.
+    pub(crate) fn purposes(&self) -> impl Iterator<Item = &W> {
+        self.transfers.iter().flatten().map(|transfer| &transfer.purpose)
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        let remaining: u32 = self.transfers.iter().flatten().map(|t| t.remaining).sum();
+        require_eq!(
+            Transfers,
+            "requests of all transfers are queued or submitted",
+            "all transfers",
+            remaining as usize,
+            self.in_flight as usize + self.send_queue.len()
+        );
+        let unused = self.transfers.iter().filter(|t| t.is_none()).count();
+        require_eq!(Transfers, "an unused tag is free once", "all tags", unused, self.free.len());
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_in_flight(&mut self) {
+        self.in_flight += 1;
     }
 }

@@ -1,5 +1,9 @@
 //! [`Extents`]: maps a file's blocks to blocks of the volume.
 
+use crate::Ino;
+use crate::invariants::{VolumeViolation, require, require_eq};
+use crate::layout::BlockRun;
+
 /// A contiguous range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -16,6 +20,11 @@ pub(crate) struct Extent {
 impl Extent {
     pub(crate) fn end(self) -> u32 {
         self.logical + self.count
+    }
+
+    /// Returns its blocks of the volume.
+    pub(crate) fn run(self) -> BlockRun {
+        BlockRun { first_block: self.phys, blocks: self.count }
     }
 
     /// Returns the part within `from..to`, which must overlap.
@@ -100,7 +109,7 @@ impl Extents {
             }
             return;
         }
-        self.clear(new.logical, new.count, |_, _| {});
+        self.clear(new.logical, new.count, |_| {});
         let mut index = self.extents.partition_point(|e| e.logical < new.logical);
         self.blocks += u64::from(new.count);
         self.extents.insert(index, new);
@@ -118,7 +127,7 @@ impl Extents {
     }
 
     /// Unmaps blocks; calls `freed` with each extent of the volume that this frees.
-    pub(crate) fn clear(&mut self, at: u32, count: u32, mut freed: impl FnMut(u32, u32)) {
+    pub(crate) fn clear(&mut self, at: u32, count: u32, mut freed: impl FnMut(BlockRun)) {
         let end = at.saturating_add(count);
         let first = self.extents.partition_point(|e| e.end() <= at);
         let past = self.extents.partition_point(|e| e.logical < end);
@@ -128,12 +137,28 @@ impl Extents {
         for run in &self.extents[first..past] {
             let gone = run.clip(at, end);
             self.blocks -= u64::from(gone.count);
-            freed(gone.phys, gone.count);
+            freed(gone.run());
         }
         let (head, tail) = (self.extents[first], self.extents[past - 1]);
         let head = (head.logical < at).then(|| head.clip(head.logical, at));
         let tail = (tail.end() > end).then(|| tail.clip(end, u32::MAX));
         self.extents.splice(first..past, head.into_iter().chain(tail));
+    }
+
+    pub(crate) fn check_invariants(&self, ino: Ino) -> Result<(), VolumeViolation> {
+        for pair in self.extents.windows(2) {
+            require!(
+                pair[0].end() <= pair[1].logical && !pair[0].can_merge(pair[1]),
+                Inodes,
+                "extents are disjoint and merged",
+                ino,
+                pair[0],
+                pair[1]
+            );
+        }
+        let blocks: u64 = self.iter().map(|extent| u64::from(extent.count)).sum();
+        require_eq!(Inodes, "blocks of all extents", ino, blocks, self.blocks);
+        Ok(())
     }
 }
 
@@ -159,7 +184,7 @@ mod tests {
                 } else {
                     let mut freed = Vec::new();
                     let many = if rng.chance(0.1) { u32::MAX } else { count };
-                    extents.clear(at, many, |p, n| freed.extend(p..p + n));
+                    extents.clear(at, many, |run| freed.extend(run.first_block..run.end_block()));
                     let end = at.saturating_add(many);
                     let gone: Vec<u32> = model.range(at..end).map(|(_, (p, _))| *p).collect();
                     model.retain(|b, _| !(at..end).contains(b));

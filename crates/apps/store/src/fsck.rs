@@ -221,7 +221,7 @@ fn lost_and_found(tree: &mut Tree) -> Ino {
     if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {
         return entry.child;
     }
-    let ino = tree.next_ino;
+    let ino = tree.next_ino();
     let access = Access { mode: 0o700, ..Access::default() };
     tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
     let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());

@@ -3,6 +3,8 @@
 //! distinguished from the end of the journal.
 
 use crate::codec::{FieldReader, put};
+use crate::invariants::{VolumeViolation, require};
+use crate::superblock::Superblock;
 
 /// Bytes of a sector's header.
 pub(crate) const HEADER_BYTES: usize = 40;
@@ -68,16 +70,45 @@ fn decode_fields(bytes: &[u8]) -> Option<Sector<'_>> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JournalRing {
     /// Sectors of the ring.
-    pub(crate) sectors: u64,
-    pub(crate) sector_bytes: u32,
-    pub(crate) epoch: u64,
+    sectors: u64,
+    sector_bytes: u32,
+    epoch: u64,
     /// Number of the next sector.
-    pub(crate) head: u64,
+    head: u64,
     /// Number of the first sector that recovery may need.
-    pub(crate) tail: u64,
+    tail: u64,
 }
 
 impl JournalRing {
+    /// Creates the ring of a volume whose journal is empty.
+    pub(crate) fn new(superblock: &Superblock) -> JournalRing {
+        JournalRing {
+            sectors: superblock.layout.journal_sectors(),
+            sector_bytes: superblock.layout.sector_bytes,
+            epoch: superblock.epoch,
+            head: superblock.journal_seq,
+            tail: superblock.journal_seq,
+        }
+    }
+
+    /// Returns the sectors of the ring.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    pub(crate) fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the number of the next sector.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
     /// Returns the bytes of records in a sector.
     pub(crate) fn payload(&self) -> usize {
         self.sector_bytes as usize - HEADER_BYTES
@@ -94,6 +125,41 @@ impl JournalRing {
 
     pub(crate) fn free(&self) -> u64 {
         self.sectors - self.used()
+    }
+
+    /// Takes the next sectors; returns the number of the first one.
+    pub(crate) fn append(&mut self, sectors: u64) -> u64 {
+        assert!(
+            sectors <= self.free(),
+            "log: {sectors} sectors are appended to a journal with {} free ones",
+            self.free()
+        );
+        let first = self.head;
+        self.head += sectors;
+        first
+    }
+
+    /// Frees the sectors before `seq`.
+    pub(crate) fn discard_before(&mut self, seq: u64) {
+        assert!(
+            (self.tail..=self.head).contains(&seq),
+            "log: sectors before {seq} are discarded, and {} to {} are in use",
+            self.tail,
+            self.head
+        );
+        self.tail = seq;
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        require!(
+            self.tail <= self.head && self.head - self.tail <= self.sectors,
+            Log,
+            "the journal's sectors in use fit",
+            format_args!("sectors {} to {}", self.tail, self.head),
+            self.sectors,
+            self.head.wrapping_sub(self.tail)
+        );
+        Ok(())
     }
 }
 

@@ -19,6 +19,21 @@ const JOURNAL_BLOCKS_MIN: u32 = 32;
 /// Minimum blocks for metadata.
 const METADATA_BLOCKS_MIN: u32 = 16;
 
+/// Contiguous blocks of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlockRun {
+    pub(crate) first_block: u32,
+    /// Number of blocks.
+    pub(crate) blocks: u32,
+}
+
+impl BlockRun {
+    /// Returns the block after the last one.
+    pub(crate) fn end_block(self) -> u32 {
+        self.first_block + self.blocks
+    }
+}
+
 /// The layout of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {

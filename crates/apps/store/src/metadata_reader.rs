@@ -13,7 +13,7 @@ use ring::{Iova, SharedRegion};
 
 use crate::check::check;
 use crate::codec::FieldReader;
-use crate::device_io::DeviceTransfers;
+use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::journal::{Sector, decode};
 use crate::journaled_blocks::JournaledBlocks;
 use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
@@ -153,7 +153,7 @@ impl MetadataReader {
             }
             _ => return,
         };
-        self.transfers.submit_sectors((), Op::Read, (lba, sectors), self.iova, false);
+        self.transfers.submit_sectors((), Op::Read, SectorRun { lba, sectors }, self.iova, false);
         self.reading = true;
         self.sectors = sectors;
     }

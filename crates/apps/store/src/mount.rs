@@ -9,7 +9,7 @@ use block::BlockDevice;
 use clock::Nanos;
 
 use crate::metadata_reader::{LoadedMetadata, MetadataReader};
-use crate::pipeline::Core;
+use crate::pipeline::{Core, StartState};
 use crate::replay::{Replay, ReplayedVolume};
 use crate::superblock::Superblock;
 use crate::{OpenError, Options, Owner, Volume};
@@ -94,11 +94,11 @@ impl<D: BlockDevice> Mount<D> {
             }
             MountState::FirstCheckpoint(mut store) => {
                 store.poll_device(now);
-                if let Some(status) = store.core.aborted {
+                if let Some(status) = store.core.lifecycle().aborted() {
                     return Err(OpenError::Io { offset: 0, status });
                 }
-                if store.core.checkpoint.is_idle() {
-                    store.core.stats.ready_at = now;
+                if store.core.is_checkpoint_idle() {
+                    store.core.set_ready(now);
                     return Ok(MountStatus::Ready(store));
                 }
                 self.state = MountState::FirstCheckpoint(store);
@@ -155,10 +155,10 @@ pub(crate) fn start_volume<D: BlockDevice>(
     // Pinned blocks need pages in addition to those configured.
     let frames = options.cache_pages.saturating_add(kept.len() as u32);
     let options = Options { cache_pages: frames, ..options };
-    let mut core = Core::new(options, superblock, (tree, space), &limits, &memory)?;
-    core.now = now;
-    core.stats.recovered = transactions;
-    core.stats.recovered_blocks = blocks;
+    let start = StartState { superblock, tree, allocator: space };
+    let mut core = Core::new(options, start, &limits, &memory)?;
+    core.set_now(now);
+    core.set_recovered(transactions, blocks);
     for whole in &kept {
         core.pin_journaled_block(whole);
     }

@@ -14,6 +14,7 @@ use ring::{Iova, SharedRegion};
 use crate::device_io::DeviceTransfers;
 use crate::extents::{BlockMapping, Extent};
 use crate::journaled_blocks::{JournaledBlock, JournaledBlocks};
+use crate::layout::BlockRun;
 use crate::metadata_reader::LoadedMetadata;
 use crate::parts::allocator::BlockAllocator;
 use crate::{BLOCK, FsckProblem, Ino, OpenError};
@@ -70,8 +71,8 @@ impl Replay {
         let mut parts = std::mem::take(&mut loaded.journaled);
         drop_orphaned_data(&mut loaded, &mut parts);
         let tree = &loaded.tree;
-        let mut used: Vec<(u32, u32)> =
-            tree.iter().flat_map(|(_, n)| n.extents.iter().map(|e| (e.phys, e.count))).collect();
+        let mut used: Vec<BlockRun> =
+            tree.iter().flat_map(|(_, n)| n.extents.iter().map(Extent::run)).collect();
         used.sort_unstable();
         let layout = loaded.superblock.layout;
         let space = BlockAllocator::new(layout.data(), layout.second(), &used);
@@ -102,7 +103,7 @@ impl Replay {
         device.poll(now);
         while let Some(completion) = device.reap() {
             let Some(((), status)) = self.transfers.on_completion(&completion) else { continue };
-            let Some(turn) = self.step.take() else { continue };
+            let turn = self.step.take().expect("replay: a transfer belongs to a block");
             if !status.is_success() {
                 let block = turn.extent.map_or(0, |e| e.phys);
                 let offset = u64::from(block) * BLOCK as u64;
@@ -125,26 +126,33 @@ impl Replay {
     }
 
     fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), OpenError> {
-        let Some(ReplayedVolume { loaded, allocator: space, .. }) = &mut self.replayed else {
-            return Ok(());
-        };
+        let ReplayedVolume { loaded, allocator: space, .. } =
+            self.replayed.as_mut().expect("replay: a block begins before the end");
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
         let (extent, written) = match node.extents.find(block) {
             BlockMapping::Extent(extent) => (Some(Extent { count: 1, ..extent }), extent.written),
             BlockMapping::Hole { .. } if self.read_only => (None, false),
             BlockMapping::Hole { .. } => {
-                let Some((phys, count)) = space.allocate(node.extents.goal(block), 1) else {
+                let Some(run) = space.allocate(node.extents.goal(block), 1) else {
                     let first =
                         FsckProblem::NotEnoughSpace { blocks: 1 + self.journaled.len() as u64 };
                     return Err(OpenError::Damaged { first, count: 1 });
                 };
-                (Some(Extent { logical: block, count, phys, written: false }), false)
+                (
+                    Some(Extent {
+                        logical: block,
+                        count: 1,
+                        phys: run.first_block,
+                        written: false,
+                    }),
+                    false,
+                )
             }
         };
         let turn = ReplayStep { ino, block, data: part, extent, writing: false };
         match extent.filter(|_| written && !turn.data.is_complete()) {
             Some(extent) => {
-                self.transfers.submit_blocks((), Op::Read, (extent.phys, 1), self.iova, false);
+                self.transfers.submit_blocks((), Op::Read, extent.run(), self.iova, false);
                 self.step = Some(turn);
             }
             None => self.advance(turn, false),
@@ -154,11 +162,8 @@ impl Replay {
 
     /// Continues after the block was read, or need not be; or was written.
     fn advance(&mut self, mut turn: ReplayStep, read: bool) {
-        let Some(ReplayedVolume { loaded, unwritten_blocks: kept, blocks, .. }) =
-            &mut self.replayed
-        else {
-            return;
-        };
+        let ReplayedVolume { loaded, unwritten_blocks: kept, blocks, .. } =
+            self.replayed.as_mut().expect("replay: a block ends before the end");
         let ReplayStep { ino, block, .. } = turn;
         if turn.writing {
             if let Some(extent) = turn.extent {
@@ -179,7 +184,7 @@ impl Replay {
         match turn.extent.filter(|_| !self.read_only) {
             Some(extent) => {
                 self.region.write(0, &bytes);
-                self.transfers.submit_blocks((), Op::Write, (extent.phys, 1), self.iova, false);
+                self.transfers.submit_blocks((), Op::Write, extent.run(), self.iova, false);
                 turn.writing = true;
                 self.step = Some(turn);
             }
@@ -204,7 +209,7 @@ fn drop_orphaned_data(loaded: &mut LoadedMetadata, parts: &mut JournaledBlocks) 
         let Some(node) = tree.find(ino) else { continue };
         let beyond: Vec<_> = node.extents.range_from(end).filter(|e| e.written).collect();
         for extent in beyond {
-            tree.unmap(ino, extent.logical, extent.count, |_, _| {});
+            tree.unmap(ino, extent.logical, extent.count, |_| {});
         }
     }
 }

@@ -36,7 +36,12 @@ pub(crate) struct SnapshotCursor {
 
 impl SnapshotCursor {
     pub(crate) fn new(tree: &Tree) -> SnapshotCursor {
-        SnapshotCursor { next: NextRecord::Number, end: tree.next_ino }
+        SnapshotCursor { next: NextRecord::Number, end: tree.next_ino() }
+    }
+
+    /// Returns the cursor of no snapshot.
+    pub(crate) fn ended() -> SnapshotCursor {
+        SnapshotCursor { next: NextRecord::End, end: Ino(0) }
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -55,7 +60,7 @@ impl SnapshotCursor {
     fn step(&self, tree: &Tree, piece: &mut Vec<u8>) -> NextRecord {
         match self.next {
             NextRecord::Number => {
-                Record::NextInode { ino: tree.next_ino }.encode(piece);
+                Record::NextInode { ino: tree.next_ino() }.encode(piece);
                 NextRecord::Inode(Ino(0))
             }
             NextRecord::Inode(from) => {

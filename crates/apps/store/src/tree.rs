@@ -3,11 +3,13 @@
 //! It is built from records when a volume is read ([`Tree::apply`]), and changed by operations. It
 //! does not access the device, and tracks the bytes of records that it would need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::extents::{Extent, Extents};
 use crate::inode_state::InodeState;
+use crate::invariants::{VolumeViolation, require, require_eq};
+use crate::layout::BlockRun;
 use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF};
 use crate::{Access, Error, Ino, Kind, Times};
 
@@ -68,6 +70,23 @@ impl Directory {
     }
 }
 
+impl Directory {
+    fn check_invariants(&self, dir: Ino) -> Result<(), VolumeViolation> {
+        require_eq!(Inodes, "every entry is listed once", dir, self.names.len(), self.order.len());
+        for (name, entry) in &self.names {
+            require!(
+                self.order.get(&entry.cookie) == Some(name) && entry.cookie <= self.next_cookie,
+                Inodes,
+                "an entry is listed at its cookie",
+                dir,
+                name,
+                entry
+            );
+        }
+        Ok(())
+    }
+}
+
 /// An inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeNode {
@@ -106,14 +125,21 @@ impl InodeNode {
 pub(crate) struct Tree {
     nodes: BTreeMap<Ino, Box<InodeNode>>,
     /// Greater than every inode number used so far.
-    pub(crate) next_ino: Ino,
+    next_ino: Ino,
     /// Bytes of all records.
     bytes: u64,
+    /// Inodes without a name and users, to be removed.
+    orphans: VecDeque<Ino>,
 }
 
 impl Tree {
     pub(crate) fn new() -> Tree {
-        Tree { nodes: BTreeMap::new(), next_ino: Ino(2), bytes: 0 }
+        Tree { nodes: BTreeMap::new(), next_ino: Ino(2), bytes: 0, orphans: VecDeque::new() }
+    }
+
+    /// Returns a number greater than every inode number used so far.
+    pub(crate) fn next_ino(&self) -> Ino {
+        self.next_ino
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -139,6 +165,19 @@ impl Tree {
 
     pub(crate) fn find_mut(&mut self, ino: Ino) -> Option<&mut InodeNode> {
         self.nodes.get_mut(&ino).map(|n| &mut **n)
+    }
+
+    /// Returns an inode that has users, I/O in flight or a name.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub(crate) fn existing(&self, ino: Ino) -> &InodeNode {
+        self.find(ino).unwrap_or_else(|| panic!("inodes: {ino} is in use and does not exist"))
+    }
+
+    /// Mutable access to an [existing](Tree::existing) inode.
+    pub(crate) fn existing_mut(&mut self, ino: Ino) -> &mut InodeNode {
+        self.find_mut(ino).unwrap_or_else(|| panic!("inodes: {ino} is in use and does not exist"))
     }
 
     pub(crate) fn get(&self, ino: Ino) -> Result<&InodeNode, Error> {
@@ -208,7 +247,7 @@ impl Tree {
     }
 
     /// Unmaps blocks of a file.
-    pub(crate) fn unmap(&mut self, ino: Ino, at: u32, count: u32, freed: impl FnMut(u32, u32)) {
+    pub(crate) fn unmap(&mut self, ino: Ino, at: u32, count: u32, freed: impl FnMut(BlockRun)) {
         self.extents(ino, |extents| extents.clear(at, count, freed));
     }
 
@@ -219,6 +258,29 @@ impl Tree {
         let after = node.extents.len();
         self.bytes += (after * EXTENT_BYTES) as u64;
         self.bytes -= (before * EXTENT_BYTES) as u64;
+    }
+
+    /// Queues an inode for removal if it has no name and no users.
+    pub(crate) fn add_orphan(&mut self, ino: Ino) {
+        let node = self.existing_mut(ino);
+        if node.links == 0 && node.state.users.become_orphan() {
+            self.orphans.push_back(ino);
+        }
+    }
+
+    /// Returns the number of inodes queued for removal.
+    pub(crate) fn orphans_len(&self) -> usize {
+        self.orphans.len()
+    }
+
+    /// Takes the first inode queued for removal.
+    pub(crate) fn pop_orphan(&mut self) -> Option<Ino> {
+        self.orphans.pop_front()
+    }
+
+    /// Queues an inode for removal again, because it cannot be removed now.
+    pub(crate) fn requeue_orphan(&mut self, ino: Ino) {
+        self.orphans.push_back(ino);
     }
 
     /// Applies a record.
@@ -242,7 +304,7 @@ impl Tree {
             Record::Map { ino, extent } => self.map(ino, extent),
             Record::Unmap { ino, logical: at, count } => {
                 let count = if count == TO_EOF { u32::MAX } else { count };
-                self.unmap(ino, at, count, |_, _| {});
+                self.unmap(ino, at, count, |_| {});
             }
             Record::RemoveInode { ino } => {
                 self.nodes.remove(&ino);
@@ -269,6 +331,65 @@ impl Tree {
         if let Some(root) = self.find_mut(Ino::ROOT) {
             root.parent = Ino::ROOT;
         }
+    }
+}
+
+impl Tree {
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        let bytes: u64 = self.nodes.values().map(|node| node.bytes()).sum();
+        require_eq!(Inodes, "bytes of all records", "all inodes", bytes, self.bytes);
+        let orphans: BTreeSet<Ino> = self.orphans.iter().copied().collect();
+        require_eq!(
+            Inodes,
+            "an inode is queued for removal once",
+            "all inodes",
+            orphans.len(),
+            self.orphans.len()
+        );
+        for (ino, node) in self.iter() {
+            require!(
+                ino < self.next_ino,
+                Inodes,
+                "inode numbers are below the next one",
+                ino,
+                self.next_ino,
+                ino
+            );
+            require_eq!(
+                Inodes,
+                "an orphan is queued for removal",
+                ino,
+                node.state.users.is_orphan(),
+                orphans.contains(&ino)
+            );
+            require!(
+                node.recorded_size <= node.size,
+                Inodes,
+                "the recorded size is part of the size",
+                ino,
+                node.size,
+                node.recorded_size
+            );
+            node.extents.check_invariants(ino)?;
+            node.entries.check_invariants(ino)?;
+            node.state.check_invariants(ino)?;
+            for (_, entry) in node.entries.entries_after(0) {
+                let parent = self.find(entry.child).map(|child| child.parent);
+                require_eq!(
+                    Inodes,
+                    "an entry's inode has its directory as parent",
+                    entry.child,
+                    Some(ino),
+                    parent
+                );
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_bytes(&mut self) {
+        self.bytes += 1;
     }
 }
 

@@ -7,7 +7,7 @@ use ring::AddressSpace;
 
 use crate::pipeline::Core;
 use crate::superblock::Superblock;
-use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats};
+use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats, VolumeViolation};
 
 /// The request limit is reached; retry after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,14 +63,8 @@ impl<D: BlockDevice> Volume<D> {
         request: Request,
         blocks: u64,
     ) -> Result<(), QueueFull> {
-        assert!(blocks <= self.core.allocator.reserved(), "{blocks} blocks that were not reserved");
-        self.core.now = now;
-        if self.core.closing {
-            let result = Err(Error::ReadOnly);
-            self.core.allocator.unreserve(blocks);
-            self.core.completions.push_back(OpCompletion { id: request.id, result });
-            return Ok(());
-        }
+        assert!(blocks <= self.core.reserved_blocks(), "{blocks} blocks that were not reserved");
+        self.core.set_now(now);
         if self.core.submit(&request, blocks) { Ok(()) } else { Err(QueueFull) }
     }
 
@@ -84,7 +78,7 @@ impl<D: BlockDevice> Volume<D> {
     /// [available](Volume::has_free_blocks). Reserved blocks cannot be used otherwise, although
     /// [`statfs`](Volume::statfs) counts them as free.
     pub fn reserve(&mut self, blocks: u64) -> bool {
-        self.core.has_free_blocks(blocks) && self.core.allocator.reserve(blocks)
+        self.core.reserve(blocks)
     }
 
     /// Releases blocks that were reserved and not submitted with a request.
@@ -92,14 +86,13 @@ impl<D: BlockDevice> Volume<D> {
     /// # Panics
     /// If fewer blocks are reserved.
     pub fn unreserve(&mut self, blocks: u64) {
-        assert!(blocks <= self.core.allocator.reserved(), "{blocks} blocks that were not reserved");
-        self.core.allocator.unreserve(blocks);
-        self.core.made_progress = true;
+        assert!(blocks <= self.core.reserved_blocks(), "{blocks} blocks that were not reserved");
+        self.core.unreserve(blocks);
     }
 
     /// Returns the next completion, if there is one.
     pub fn reap(&mut self) -> Option<OpCompletion> {
-        self.core.completions.pop_front()
+        self.core.pop_completion()
     }
 
     /// Returns the number of requests in flight, without those waiting to be reaped.
@@ -134,8 +127,7 @@ impl<D: BlockDevice> Volume<D> {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`].
     pub fn list(&self, dir: Ino, cookie: u64) -> Result<impl Iterator<Item = DirEntry<'_>>, Error> {
-        let entries = self.core.tree.directory(dir)?.entries.entries_after(cookie);
-        Ok(entries.map(|(name, e)| DirEntry { name, ino: e.child, kind: e.kind, cookie: e.cookie }))
+        self.core.list(dir, cookie)
     }
 
     /// Returns the parent directory of a directory or file; the root is its own parent.
@@ -143,7 +135,7 @@ impl<D: BlockDevice> Volume<D> {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn parent(&self, ino: Ino) -> Result<Ino, Error> {
-        self.core.tree.get(ino).map(|node| node.parent)
+        self.core.parent(ino)
     }
 
     /// Opens an inode: it exists until it is closed as often, whatever happens to its name.
@@ -151,8 +143,7 @@ impl<D: BlockDevice> Volume<D> {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn open(&mut self, ino: Ino) -> Result<(), Error> {
-        self.core.tree.get_mut(ino)?.state.open_count += 1;
-        Ok(())
+        self.core.open(ino)
     }
 
     /// Closes an inode once.
@@ -160,41 +151,41 @@ impl<D: BlockDevice> Volume<D> {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Invalid`] if it is not open.
     pub fn close(&mut self, ino: Ino) -> Result<(), Error> {
-        let live = &mut self.core.tree.get_mut(ino)?.state;
-        live.open_count = live.open_count.checked_sub(1).ok_or(Error::Invalid("it is not open"))?;
-        self.core.add_orphan(ino);
-        Ok(())
+        self.core.close_inode(ino)
     }
 
     /// Returns the address space in which data of requests must be registered.
     pub fn memory(&self) -> &AddressSpace {
-        &self.core.memory
+        self.core.memory()
     }
 
     /// Returns the counters.
     pub fn stats(&self) -> Stats {
-        let (ring, frames) = (&self.core.ring, &self.core.page_cache);
-        Stats {
-            journal_used: ring.used(),
-            dirty_pages: frames.dirty as u64,
-            journal_only_blocks: frames.journaled as u64,
-            ..self.core.stats
-        }
+        self.core.stats()
     }
 
     /// Returns the superblock.
     pub fn superblock(&self) -> &Superblock {
-        &self.core.superblock
+        self.core.superblock()
     }
 
     /// Returns the status that aborted the volume, if it was aborted.
     pub fn failure(&self) -> Option<Status> {
-        self.core.aborted
+        self.core.lifecycle().aborted()
     }
 
     /// Returns whether the volume was closed cleanly.
     pub fn is_closed(&self) -> bool {
-        self.core.closed
+        self.core.lifecycle().is_closed()
+    }
+
+    /// Checks the invariants of every part of the state. May be called between any two calls of the
+    /// volume's methods; takes time proportional to the size of all metadata and of the page cache.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        self.core.check_invariants()
     }
 
     /// Sets the waker that the device wakes on completions while the owner's runner is parked.
@@ -220,38 +211,18 @@ impl<D: BlockDevice> Volume<D> {
 
     pub(crate) fn poll_device(&mut self, now: Nanos) -> bool {
         let core = &mut self.core;
-        core.now = now;
+        core.set_now(now);
         let mut moved = self.device.poll(now);
         while let Some(completion) = self.device.reap() {
             core.on_transfer_complete(&completion);
             moved = true;
         }
-        let done = core.completions.len();
-        core.advance();
-        moved |= core.completions.len() > done;
-        if core.transfers.send(&mut self.device, now) {
+        moved |= core.advance();
+        if core.send(&mut self.device) {
             moved = true;
             self.device.poll(now);
         }
         moved
-    }
-}
-
-impl Core {
-    /// Does all work that is possible now.
-    fn advance(&mut self) {
-        self.expire_dirty();
-        loop {
-            self.made_progress = false;
-            self.step_all();
-            self.reap_orphans();
-            self.write_back();
-            self.poll_checkpoint();
-            self.poll_commit();
-            if !self.made_progress {
-                return;
-            }
-        }
     }
 }
 
@@ -261,10 +232,6 @@ impl<D: BlockDevice> Component for Volume<D> {
     }
 
     fn deadline(&self) -> Nanos {
-        let core = &self.core;
-        let own = core.dirty_deadline().min(core.commit_deadline());
-        // Work that is due but not done waits for the device.
-        let own = if core.aborted.is_some() || own <= core.now { Nanos::MAX } else { own };
-        self.device.deadline().min(own)
+        self.device.deadline().min(self.core.deadline())
     }
 }

@@ -8,6 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::invariants::{VolumeViolation, require, require_eq};
+use crate::layout::BlockRun;
+
 /// Blocks between small files at their placement.
 const PLACEMENT_STRIDE: u32 = 64;
 /// Extents searched behind the last placement.
@@ -23,6 +26,10 @@ pub(crate) struct BlockAllocator {
     free_blocks: u64,
     delalloc_blocks: u64,
     reserved_blocks: u64,
+    /// Freed blocks whose discard is in flight.
+    discarding_blocks: u64,
+    /// Number of blocks discarded.
+    discarded_blocks: u64,
     /// Where the next file is placed.
     placement_cursor: u32,
 }
@@ -30,17 +37,17 @@ pub(crate) struct BlockAllocator {
 impl BlockAllocator {
     /// Creates an allocator of the blocks `first..end` without those in use, which are sorted and
     /// disjoint.
-    pub(crate) fn new(first: u32, end: u32, used: &[(u32, u32)]) -> BlockAllocator {
+    pub(crate) fn new(first: u32, end: u32, used: &[BlockRun]) -> BlockAllocator {
         let mut space = BlockAllocator { placement_cursor: first, ..BlockAllocator::default() };
         let mut at = first;
-        for &(start, count) in used {
-            if start > at {
-                space.free(at, start - at);
+        for run in used {
+            if run.first_block > at {
+                space.free(BlockRun { first_block: at, blocks: run.first_block - at });
             }
-            at = start + count;
+            at = run.end_block();
         }
         if end > at {
-            space.free(at, end - at);
+            space.free(BlockRun { first_block: at, blocks: end - at });
         }
         space
     }
@@ -67,6 +74,11 @@ impl BlockAllocator {
 
     /// Releases reserved blocks.
     pub(crate) fn unreserve(&mut self, blocks: u64) {
+        assert!(
+            blocks <= self.reserved_blocks,
+            "allocator: {blocks} blocks are released, and {} are reserved",
+            self.reserved_blocks
+        );
         self.reserved_blocks -= blocks;
     }
 
@@ -88,7 +100,12 @@ impl BlockAllocator {
     /// Releases a promise, which is obsolete or fulfilled by the next
     /// [`allocate`](BlockAllocator::allocate).
     pub(crate) fn release_delalloc(&mut self, blocks: u64) {
-        self.delalloc_blocks = self.delalloc_blocks.saturating_sub(blocks);
+        assert!(
+            blocks <= self.delalloc_blocks,
+            "allocator: promises of {blocks} blocks end, and {} are promised",
+            self.delalloc_blocks
+        );
+        self.delalloc_blocks -= blocks;
     }
 
     fn remove(&mut self, start: u32, count: u32) {
@@ -120,7 +137,12 @@ impl BlockAllocator {
 
     /// Allocates up to `want` contiguous blocks, at `goal` if it is free. Returns `None` if no
     /// block is free.
-    pub(crate) fn allocate(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+    pub(crate) fn allocate(&mut self, goal: Option<u32>, want: u32) -> Option<BlockRun> {
+        let (first_block, blocks) = self.allocate_extent(goal, want)?;
+        Some(BlockRun { first_block, blocks })
+    }
+
+    fn allocate_extent(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
         if let Some(goal) = goal
             && let Some(run) = self.extent_at(goal)
         {
@@ -158,8 +180,38 @@ impl BlockAllocator {
         (at, taken)
     }
 
+    /// Keeps freed blocks until their discard ends.
+    pub(crate) fn begin_discard(&mut self, blocks: BlockRun) {
+        self.discarding_blocks += u64::from(blocks.blocks);
+    }
+
+    /// Frees blocks whose discard has ended.
+    pub(crate) fn end_discard(&mut self, blocks: BlockRun) {
+        let count = u64::from(blocks.blocks);
+        assert!(
+            count <= self.discarding_blocks,
+            "allocator: a discard of {count} blocks ends, and {} are in flight",
+            self.discarding_blocks
+        );
+        self.discarding_blocks -= count;
+        self.discarded_blocks += count;
+        self.free(blocks);
+    }
+
+    /// Returns the number of freed blocks whose discard is in flight.
+    pub(crate) fn discarding_blocks(&self) -> u64 {
+        self.discarding_blocks
+    }
+
+    /// Returns the number of blocks discarded.
+    pub(crate) fn discarded_blocks(&self) -> u64 {
+        self.discarded_blocks
+    }
+
     /// Frees blocks.
-    pub(crate) fn free(&mut self, start: u32, count: u32) {
+    pub(crate) fn free(&mut self, blocks: BlockRun) {
+        let BlockRun { first_block: start, blocks: count } = blocks;
+        debug_assert!(self.extent_at(start).is_none(), "allocator: {blocks:?} is freed twice");
         let (mut from, mut to) = (start, start + count);
         if let Some((&s, &n)) = self.extents.range(..start).next_back()
             && s + n == start
@@ -175,6 +227,63 @@ impl BlockAllocator {
         self.free_blocks += u64::from(count);
     }
 
+    /// Returns the free extents.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = BlockRun> + '_ {
+        self.extents.iter().map(|(start, count)| BlockRun { first_block: *start, blocks: *count })
+    }
+
+    /// Returns the number of blocks promised to buffered data.
+    pub(crate) fn delalloc_blocks(&self) -> u64 {
+        self.delalloc_blocks
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        let mut end = None;
+        for run in self.iter() {
+            let subject = format_args!("block {}", run.first_block);
+            require!(
+                run.blocks > 0 && end.is_none_or(|end| end < run.first_block),
+                Allocator,
+                "free extents are disjoint and merged",
+                subject,
+                end,
+                run
+            );
+            require!(
+                self.extents_by_length.contains(&(run.blocks, run.first_block)),
+                Allocator,
+                "a free extent is listed by length",
+                subject,
+                run,
+                "none"
+            );
+            end = Some(run.end_block());
+        }
+        require_eq!(
+            Allocator,
+            "extents listed by length are free",
+            "all extents",
+            self.extents.len(),
+            self.extents_by_length.len()
+        );
+        let free: u64 = self.iter().map(|run| u64::from(run.blocks)).sum();
+        require_eq!(Allocator, "free blocks", "all extents", free, self.free_blocks);
+        require!(
+            self.delalloc_blocks + self.reserved_blocks <= free,
+            Allocator,
+            "promised and reserved blocks are free",
+            format_args!("{} promised", self.delalloc_blocks),
+            free,
+            self.delalloc_blocks + self.reserved_blocks
+        );
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_free_blocks(&mut self) {
+        self.free_blocks -= 1;
+    }
+
     #[cfg(test)]
     pub(crate) fn extents(&self) -> Vec<(u32, u32)> {
         self.extents.iter().map(|(s, n)| (*s, *n)).collect()
@@ -187,11 +296,15 @@ mod tests {
 
     use super::*;
 
+    fn run(first_block: u32, blocks: u32) -> BlockRun {
+        BlockRun { first_block, blocks }
+    }
+
     #[test]
     fn every_block_has_one_owner_and_comes_back() {
         for seed in 0..100 {
             let mut rng = Rng::new(seed);
-            let mut space = BlockAllocator::new(10, 500, &[(10, 3), (40, 5), (499, 1)]);
+            let mut space = BlockAllocator::new(10, 500, &[run(10, 3), run(40, 5), run(499, 1)]);
             let mut owned = [false; 500];
             for b in [10, 11, 12, 40, 41, 42, 43, 44, 499] {
                 owned[b] = true;
@@ -200,7 +313,9 @@ mod tests {
             for _ in 0..400 {
                 if rng.chance(0.55) {
                     let goal = rng.chance(0.5).then(|| rng.below(520) as u32);
-                    let Some((at, n)) = space.allocate(goal, 1 + rng.below(20) as u32) else {
+                    let Some(BlockRun { first_block: at, blocks: n }) =
+                        space.allocate(goal, 1 + rng.below(20) as u32)
+                    else {
                         assert_eq!(space.free_blocks(), 0);
                         continue;
                     };
@@ -212,12 +327,13 @@ mod tests {
                 } else if !held.is_empty() {
                     let (at, n) = held.swap_remove(rng.below(held.len() as u64) as usize);
                     (at..at + n).for_each(|b| owned[b as usize] = false);
-                    space.free(at, n);
+                    space.free(run(at, n));
                 }
                 let free = owned[10..].iter().filter(|o| !**o).count() as u64;
                 assert_eq!(space.free_blocks(), free, "seed {seed}");
+                space.check_invariants().unwrap();
             }
-            held.drain(..).for_each(|(at, n)| space.free(at, n));
+            held.drain(..).for_each(|(at, n)| space.free(run(at, n)));
             assert_eq!(space.extents(), [(13, 27), (45, 454)], "grown together");
             assert!(space.reserve_delalloc(481) && !space.reserve_delalloc(1));
             space.release_delalloc(481);
@@ -231,7 +347,7 @@ mod tests {
         let mut ends = [None; 4];
         for _ in 0..PLACEMENT_STRIDE {
             for end in &mut ends {
-                let (at, n) = space.allocate(*end, 1).unwrap();
+                let BlockRun { first_block: at, blocks: n } = space.allocate(*end, 1).unwrap();
                 assert!(end.is_none_or(|e| e == at));
                 *end = Some(at + n);
             }

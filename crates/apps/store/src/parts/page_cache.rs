@@ -1,20 +1,35 @@
 //! [`PageCache`]: file blocks in memory. Its size is fixed; clean pages are evicted by CLOCK (second chance).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
+use crate::invariants::{VolumeViolation, require, require_eq};
 use crate::{BLOCK, Ino};
 
 /// Index of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PageId(pub(crate) u32);
+pub(crate) struct PageId(u32);
 
-/// A block in memory.
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileBlock {
+    pub(crate) ino: Ino,
+    pub(crate) block: u32,
+}
+
+impl std::fmt::Display for FileBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, block {}", self.ino, self.block)
+    }
+}
+
+/// A block in memory. Only [`PageCache`] changes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Page {
     /// The file and block.
-    pub(crate) owner: Option<(Ino, u32)>,
+    pub(crate) owner: Option<FileBlock>,
     /// The page is being read; its contents are not valid yet.
     pub(crate) loading: bool,
     /// Changed since it was last sent to the device.
@@ -22,8 +37,8 @@ pub(crate) struct Page {
     /// Being written to the device.
     pub(crate) writing: bool,
     /// Sequence number of the change that made it dirty; and that of the contents being written.
-    pub(crate) seq: u64,
-    pub(crate) sent_seq: u64,
+    seq: u64,
+    sent_seq: u64,
     /// A free block is promised to it.
     pub(crate) has_delalloc: bool,
     /// Bytes from the start of the block that are on the device as part of the file, with current
@@ -62,8 +77,29 @@ impl Page {
 
     /// Returns whether a change up to `seq` is not on the device.
     pub(crate) fn is_unwritten(&self, seq: u64) -> bool {
-        self.dirty && self.seq <= seq || self.writing && self.sent_seq <= seq
+        self.is_unsent(seq) || self.writing && self.sent_seq <= seq
     }
+
+    /// Returns whether a change up to `seq` is not even being written.
+    pub(crate) fn is_unsent(&self, seq: u64) -> bool {
+        self.dirty && self.seq <= seq
+    }
+}
+
+/// A page allocated to a block, and the evicted block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocatedPage {
+    pub(crate) id: PageId,
+    pub(crate) evicted: Option<FileBlock>,
+}
+
+/// State of a page whose write in place has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenPage {
+    /// The block has, or had, journaled data.
+    pub(crate) was_journaled: bool,
+    /// The page changed during the write.
+    pub(crate) is_dirty: bool,
 }
 
 /// All pages.
@@ -74,19 +110,28 @@ pub(crate) struct PageCache {
     hand: usize,
     region: Arc<SharedRegion>,
     iova: Iova,
+    /// Sequence number of the last page that became dirty.
+    dirty_seq: u64,
     /// Pages that cannot be evicted: dirty, being written, or with journaled bytes that are not in
     /// place.
-    pub(crate) dirty: usize,
+    unevictable: usize,
     /// Pages with journaled bytes that are not in place.
-    pub(crate) journaled: usize,
+    journaled: usize,
 }
 
 impl PageCache {
     pub(crate) fn new(memory: &AddressSpace, count: u32) -> Result<PageCache, RegisterError> {
-        let (region, at) = memory.allocate_registered(count as usize * BLOCK)?;
-        let frames = vec![Page::default(); count as usize];
-        let free = (0..count).rev().map(PageId).collect();
-        Ok(PageCache { pages: frames, free, hand: 0, region, iova: at, dirty: 0, journaled: 0 })
+        let (region, iova) = memory.allocate_registered(count as usize * BLOCK)?;
+        Ok(PageCache {
+            pages: vec![Page::default(); count as usize],
+            free: (0..count).rev().map(PageId).collect(),
+            hand: 0,
+            region,
+            iova,
+            dirty_seq: 0,
+            unevictable: 0,
+            journaled: 0,
+        })
     }
 
     pub(crate) fn get(&self, id: PageId) -> &Page {
@@ -98,12 +143,27 @@ impl PageCache {
         &self.pages[index]
     }
 
-    pub(crate) fn get_mut(&mut self, id: PageId) -> &mut Page {
+    fn get_mut(&mut self, id: PageId) -> &mut Page {
         &mut self.pages[id.0 as usize]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Page> {
         self.pages.iter()
+    }
+
+    /// Returns the number of pages that differ from the device.
+    pub(crate) fn dirty_len(&self) -> usize {
+        self.unevictable
+    }
+
+    /// Returns the number of pages with journaled bytes that are not in place.
+    pub(crate) fn journaled_len(&self) -> usize {
+        self.journaled
+    }
+
+    /// Returns the sequence number of the last page that became dirty.
+    pub(crate) fn dirty_seq(&self) -> u64 {
+        self.dirty_seq
     }
 
     /// Returns the device address of a page.
@@ -127,13 +187,12 @@ impl PageCache {
         self.get_mut(id).referenced = true;
     }
 
-    /// Allocates a page for a block; the second value is the evicted block. Returns `None` if no
-    /// page is evictable.
-    pub(crate) fn allocate(&mut self, owner: (Ino, u32)) -> Option<(PageId, Option<(Ino, u32)>)> {
+    /// Allocates a page for a block. Returns `None` if no page is evictable.
+    pub(crate) fn allocate(&mut self, owner: FileBlock) -> Option<AllocatedPage> {
         let fresh = Page { owner: Some(owner), referenced: true, ..Page::default() };
         if let Some(id) = self.free.pop() {
             *self.get_mut(id) = fresh;
-            return Some((id, None));
+            return Some(AllocatedPage { id, evicted: None });
         }
         for _ in 0..2 * self.pages.len() {
             let at = self.hand;
@@ -145,8 +204,8 @@ impl PageCache {
             if std::mem::take(&mut frame.referenced) {
                 continue;
             }
-            let before = std::mem::replace(frame, fresh).owner;
-            return Some((PageId(at as u32), before));
+            let evicted = std::mem::replace(frame, fresh).owner;
+            return Some(AllocatedPage { id: PageId(at as u32), evicted });
         }
         None
     }
@@ -154,12 +213,170 @@ impl PageCache {
     /// Frees a page.
     pub(crate) fn free(&mut self, id: PageId) {
         let frame = std::mem::take(self.get_mut(id));
-        self.dirty -= usize::from(frame.is_only_copy());
+        assert!(frame.owner.is_some(), "pages: {id:?} is freed twice");
+        self.unevictable -= usize::from(frame.is_only_copy());
         self.journaled -= usize::from(frame.journaled_txn > 0);
         self.free.push(id);
     }
 
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
+    }
+
+    /// Begins to read a block into its page.
+    pub(crate) fn begin_load(&mut self, id: PageId) {
+        self.get_mut(id).loading = true;
+    }
+
+    /// Ends the read of a block, of which `file_bytes` are part of the file.
+    pub(crate) fn end_load(&mut self, id: PageId, file_bytes: u32) {
+        assert!(self.get(id).loading, "pages: {id:?} was read, and was not being read");
+        self.get_mut(id).loading = false;
+        self.zero(id, file_bytes as usize, BLOCK);
+        self.get_mut(id).on_device_bytes = file_bytes;
+    }
+
+    /// Initializes a page without reading its block: whether a free block is promised to it, and
+    /// its bytes on the device.
+    pub(crate) fn set_fresh(&mut self, id: PageId, has_delalloc: bool, on_device_bytes: u32) {
+        let page = self.get_mut(id);
+        (page.has_delalloc, page.on_device_bytes) = (has_delalloc, on_device_bytes);
+    }
+
+    /// Makes the next write of a page include the whole block.
+    pub(crate) fn extend_dirty_range(&mut self, id: PageId) {
+        self.get_mut(id).dirty_range = ByteRange::ALL;
+    }
+
+    /// Limits the bytes on the device, after a truncation.
+    pub(crate) fn limit_on_device_bytes(&mut self, id: PageId, bytes: u32) {
+        let page = self.get_mut(id);
+        page.on_device_bytes = page.on_device_bytes.min(bytes);
+    }
+
+    /// Records a change.
+    pub(crate) fn mark_dirty(&mut self, id: PageId, span: ByteRange) {
+        let page = &mut self.pages[id.0 as usize];
+        page.dirty_range = page.dirty_range.union(span);
+        if !page.dirty {
+            self.unevictable += usize::from(!page.is_only_copy());
+            page.dirty = true;
+            self.dirty_seq += 1;
+            page.seq = self.dirty_seq;
+        }
+    }
+
+    /// Records that the changes of a page are in a transaction; `file_bytes` of the block are part
+    /// of the file.
+    pub(crate) fn mark_journaled(&mut self, id: PageId, txn: u64, file_bytes: u32) {
+        let page = &mut self.pages[id.0 as usize];
+        assert!(page.dirty, "pages: {id:?} without changes is journaled");
+        (page.dirty, page.dirty_range) = (false, ByteRange::default());
+        page.on_device_bytes = file_bytes;
+        if page.journaled_txn == 0 {
+            page.journaled_txn = txn;
+            self.journaled += 1;
+        }
+    }
+
+    /// Keeps a page whose contents are only in the journal, on a read-only volume.
+    pub(crate) fn pin_journaled(&mut self, id: PageId, is_hole: bool) {
+        let page = self.get_mut(id);
+        (page.journaled_txn, page.has_delalloc) = (1, is_hole);
+        self.journaled += 1;
+        self.unevictable += 1;
+    }
+
+    /// Begins the write of a page in place. Returns whether a free block was promised to it.
+    pub(crate) fn begin_write(&mut self, id: PageId) -> bool {
+        let page = self.get_mut(id);
+        assert!(
+            page.is_only_copy() && !page.writing,
+            "pages: {id:?} is written, and is clean or being written"
+        );
+        page.sent_seq = if page.dirty { page.seq } else { u64::MAX };
+        (page.dirty, page.writing, page.dirty_range) = (false, true, ByteRange::default());
+        std::mem::take(&mut page.has_delalloc)
+    }
+
+    /// Ends the write of a page in place; `file_bytes` of the block are part of the file.
+    pub(crate) fn end_write(&mut self, id: PageId, file_bytes: u32) -> WrittenPage {
+        let page = self.end_writing(id);
+        let was_journaled = page.journaled_txn > 0;
+        page.on_device_bytes = file_bytes;
+        page.journaled_txn = 0;
+        let is_dirty = page.dirty;
+        self.journaled -= usize::from(was_journaled);
+        self.unevictable -= usize::from(!is_dirty);
+        WrittenPage { was_journaled, is_dirty }
+    }
+
+    /// Ends a failed write; `has_delalloc` if a free block is promised to the page again.
+    pub(crate) fn fail_write(&mut self, id: PageId, has_delalloc: bool) -> WrittenPage {
+        let page = self.end_writing(id);
+        page.has_delalloc = has_delalloc;
+        // Unless the contents sent were journaled.
+        if page.sent_seq < u64::MAX {
+            page.dirty_range = ByteRange::ALL;
+            if !std::mem::replace(&mut page.dirty, true) {
+                page.seq = page.sent_seq;
+            }
+        }
+        WrittenPage { was_journaled: page.journaled_txn > 0, is_dirty: page.dirty }
+    }
+
+    fn end_writing(&mut self, id: PageId) -> &mut Page {
+        let page = self.get_mut(id);
+        assert!(page.writing, "pages: {id:?} was written, and was not being written");
+        page.writing = false;
+        page
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        let unevictable = self.pages.iter().filter(|page| page.is_only_copy()).count();
+        require_eq!(
+            Pages,
+            "the count of pages that differ from the device",
+            "all pages",
+            unevictable,
+            self.unevictable
+        );
+        let journaled = self.pages.iter().filter(|page| page.journaled_txn > 0).count();
+        require_eq!(Pages, "the count of journaled pages", "all pages", journaled, self.journaled);
+        let free: BTreeSet<PageId> = self.free.iter().copied().collect();
+        require_eq!(Pages, "a free page is free once", "all pages", free.len(), self.free.len());
+        for (index, page) in (0..).zip(&self.pages) {
+            let subject = format_args!("page {index}");
+            let is_free = free.contains(&PageId(index));
+            require_eq!(
+                Pages,
+                "a page is free or has a block",
+                subject,
+                is_free,
+                page.owner.is_none()
+            );
+            require!(
+                !(page.loading && page.is_only_copy()),
+                Pages,
+                "a page that is being read has no changes",
+                subject,
+                "no changes",
+                page
+            );
+            require!(
+                page.seq <= self.dirty_seq,
+                Pages,
+                "a change has a sequence number",
+                subject,
+                self.dirty_seq,
+                page.seq
+            );
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_count(&mut self) {
+        self.journaled += 1;
     }
 }

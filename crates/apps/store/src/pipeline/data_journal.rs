@@ -7,7 +7,7 @@
 //! (`docs/format/volume.md`, *Data in the journal*).
 
 use crate::extents::{BlockMapping, Extent};
-use crate::parts::page_cache::{ByteRange, Page};
+use crate::parts::page_cache::{ByteRange, FileBlock, Page};
 use crate::pipeline::Core;
 use crate::pipeline::page_lookup::bytes_within;
 use crate::record::{DATA_BYTES, INODE_BYTES, Record};
@@ -19,7 +19,7 @@ const SYNC_JOURNALED_BLOCKS_MAX: usize = 4;
 
 /// Decision about the dirty blocks that a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JournalDecision {
+pub(super) enum JournalDecision {
     /// They are in the running transaction.
     Journaled,
     /// They will be journaled, but something prevents it now.
@@ -46,30 +46,35 @@ struct JournalBatch {
 impl Core {
     /// Returns the maximum number of blocks with journaled data; each keeps a sector of the journal
     /// free.
-    pub(crate) fn journaled_blocks_max(&self) -> usize {
-        (self.page_cache.len() / 4).min((self.ring.sectors / 8) as usize)
+    pub(super) fn journaled_blocks_max(&self) -> usize {
+        (self.page_cache.len() / 4).min((self.log.ring().sectors() / 8) as usize)
     }
 
     /// Journals a file's dirty data in the running transaction, if it is small and must wait for
     /// one.
-    pub(crate) fn journal_data(&mut self, ino: Ino, data_only: bool) -> JournalDecision {
+    pub(super) fn journal_data(&mut self, ino: Ino, data_only: bool) -> JournalDecision {
         let Some(node) = self.tree.find(ino) else { return JournalDecision::InPlace };
-        if node.state.in_writeback_queue && node.state.urgent {
+        if node.state.writeback.is_due() && node.state.writeback.is_urgent() {
             return JournalDecision::InPlace;
         }
         let Some(batch) = self.collect_batch(node) else { return JournalDecision::InPlace };
-        let txn = if data_only { node.state.data_txn } else { node.state.txn };
-        let needed = batch.needed || txn > self.durable_txn || node.recorded_size < node.size;
-        let all = self.page_cache.journaled + batch.fresh;
+        let txn = node.state.txns.last(data_only);
+        let needed = batch.needed || txn > self.log.durable_txn() || node.recorded_size < node.size;
+        let all = self.page_cache.journaled_len() + batch.fresh;
         if needed && all > self.journaled_blocks_max() / 2 {
             // Requests that wait for data that cannot be written get the error themselves.
             let _ = self.force_writeback();
         }
-        if !needed || all > self.journaled_blocks_max() || batch.bytes > self.txn_bytes_max / 2 {
+        if !needed
+            || all > self.journaled_blocks_max()
+            || batch.bytes > self.log.txn_bytes_max() / 2
+        {
             return JournalDecision::InPlace;
         }
         let bytes = batch.bytes + INODE_BYTES;
-        if batch.writing || !self.ensure_journal_sectors(bytes, batch.fresh as u64) {
+        if batch.writing
+            || !self.log.ensure_space(bytes, batch.fresh as u64, self.page_cache.journaled_len())
+        {
             return JournalDecision::Deferred;
         }
         for (block, span) in &batch.blocks[..batch.count] {
@@ -84,8 +89,8 @@ impl Core {
     /// Collects a file's dirty blocks; returns `None` if there are too many.
     fn collect_batch(&self, node: &InodeNode) -> Option<JournalBatch> {
         let mut batch = JournalBatch::default();
-        for block in node.state.dirty.iter().copied() {
-            let frame = self.page_cache.get(*node.state.pages.get(&block)?);
+        for block in node.state.pages.dirty().iter().copied() {
+            let frame = self.page_cache.get(node.state.pages.get(block)?);
             if !frame.dirty {
                 continue;
             }
@@ -107,7 +112,7 @@ impl Core {
     /// Returns the bytes of a block to be journaled; the block belongs to its file up to `end`.
     /// Whole sectors, so that no sector ever mixes old and new contents.
     fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
-        let sector = self.ring.sector_bytes as usize;
+        let sector = self.log.ring().sector_bytes() as usize;
         let ByteRange(from, to) = frame.dirty_range;
         let last = end.checked_sub(1)?;
         Some(ByteRange(from.min(last) / sector * sector, to.next_multiple_of(sector).min(end)))
@@ -115,46 +120,39 @@ impl Core {
     }
 
     fn journal_block(&mut self, ino: Ino, block: u32, span: ByteRange) {
-        let Some(id) = self.find_page(ino, block) else { return };
+        let id = self.find_page(ino, block).expect("pages: a block to be journaled is cached");
         let mut bytes = [0; BLOCK];
         let bytes = &mut bytes[span.0..span.1];
         let (region, at) = self.page_cache.location(id, span.0);
         region.read(at, bytes);
         let offset = u64::from(block) * BLOCK as u64 + span.0 as u64;
-        Record::Data { ino, offset, bytes }.encode(&mut self.txn.records);
+        self.log.record(&Record::Data { ino, offset, bytes });
         self.stats.journaled_blocks += 1;
         self.stats.journaled_bytes += bytes.len() as u64;
-        let txn = self.txn.id;
-        let Some(node) = self.tree.find_mut(ino) else { return };
-        let frame = self.page_cache.get_mut(id);
-        (frame.dirty, frame.dirty_range) = (false, ByteRange::default());
-        frame.on_device_bytes = bytes_within(node.size, block);
-        node.state.dirty.remove(block);
-        if frame.journaled_txn == 0 {
-            frame.journaled_txn = txn;
-            self.page_cache.journaled += 1;
-            node.state.journaled.insert(block);
-        }
+        let node = self.tree.existing_mut(ino);
+        let file_bytes = bytes_within(node.size, block);
+        self.page_cache.mark_journaled(id, self.log.running_txn(), file_bytes);
+        node.state.pages.mark_journaled(block);
     }
 
     /// Writes blocks in place that were journaled before transaction `below`, as far as buffers
     /// permit. Returns whether none remain. Does not wait for requests that wait for the journal,
     /// because journal space is kept for these records, nor for requests that will remove the
     /// blocks.
-    pub(crate) fn write_journaled_in_place(&mut self, below: u64) -> bool {
-        if self.page_cache.journaled == 0 {
+    pub(super) fn write_journaled_in_place(&mut self, below: u64) -> bool {
+        if self.page_cache.journaled_len() == 0 {
             return true;
         }
         let mut all = true;
         for index in 0..self.page_cache.len() {
             let frame = *self.page_cache.by_index(index);
-            let Some((ino, block)) = frame.owner else { continue };
+            let Some(FileBlock { ino, block }) = frame.owner else { continue };
             if !(1..below).contains(&frame.journaled_txn) {
                 continue;
             }
             all = false;
-            let held = self.tree.find(ino).is_none_or(|n| n.state.writeback_paused);
-            if !frame.writing && !held && !self.free_staging.is_empty() {
+            let held = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
+            if !frame.writing && !held && !self.staging.is_exhausted() {
                 self.write_extent(ino, block);
             }
         }

@@ -9,6 +9,22 @@ use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Tim
 /// Maximum bytes of the records of one such operation.
 const CHANGE_RECORD_BYTES_MAX: usize = 2 * RECORD_MAX + 5 * INODE_BYTES;
 
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryName<'a> {
+    pub(super) dir: Ino,
+    pub(super) name: &'a Name,
+}
+
+/// How a file is created.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CreateMode {
+    /// Fails if the file exists.
+    pub(super) exclusive: bool,
+    /// Also opens the file.
+    pub(super) open: bool,
+}
+
 impl Core {
     /// Resolves a path relative to `base`; `..` of the root is the root.
     pub(crate) fn lookup(&self, base: Ino, path: &[u8]) -> Result<Ino, Error> {
@@ -36,7 +52,7 @@ impl Core {
     pub(crate) fn stat(&self, ino: Ino) -> Result<Stat, Error> {
         let node = self.tree.get(ino)?;
         let buffered = |id| u64::from(self.page_cache.get(id).has_delalloc);
-        let buffered: u64 = node.state.pages.values().map(|id| buffered(*id)).sum();
+        let buffered: u64 = node.state.pages.iter().map(|(_, id)| buffered(id)).sum();
         Ok(Stat {
             ino,
             kind: node.kind,
@@ -49,7 +65,7 @@ impl Core {
     }
 
     pub(crate) fn statfs(&self) -> StatFs {
-        let layout = self.superblock.layout;
+        let layout = self.superblock().layout;
         let each = (INODE_BYTES + ENTRY_BYTES + 16) as u64;
         StatFs {
             block_bytes: crate::BLOCK as u32,
@@ -67,22 +83,22 @@ impl Core {
         if node.links == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    fn add_entry(&mut self, time: Time, dir: Ino, name: &Name, child: Ino, kind: Kind) {
-        let name = name.as_bytes();
-        let Some(node) = self.tree.find_mut(dir) else { return };
+    fn add_entry(&mut self, time: Time, at: EntryName<'_>, child: Ino, kind: Kind) {
+        let (dir, name) = (at.dir, at.name.as_bytes());
+        let node = self.tree.existing_mut(dir);
         (node.times.modify, node.times.change) = (time, time);
         let cookie = node.entries.next_cookie();
         self.tree.set_entry(dir, name, Entry { child, kind, cookie });
-        Record::Entry { dir, cookie, child, kind, name }.encode(&mut self.txn.records);
+        self.log.record(&Record::Entry { dir, cookie, child, kind, name });
         self.add_inode_to_txn(dir, true);
     }
 
-    fn remove_entry(&mut self, time: Time, dir: Ino, name: &Name) {
-        self.tree.remove_entry(dir, name.as_bytes());
-        if let Some(node) = self.tree.find_mut(dir) {
-            (node.times.modify, node.times.change) = (time, time);
-        }
-        Record::RemoveEntry { dir, name: name.as_bytes() }.encode(&mut self.txn.records);
+    fn remove_entry(&mut self, time: Time, at: EntryName<'_>) {
+        let (dir, name) = (at.dir, at.name.as_bytes());
+        self.tree.remove_entry(dir, name);
+        let node = self.tree.existing_mut(dir);
+        (node.times.modify, node.times.change) = (time, time);
+        self.log.record(&Record::RemoveEntry { dir, name });
         self.add_inode_to_txn(dir, true);
     }
 
@@ -90,10 +106,11 @@ impl Core {
     fn create_inode(
         &mut self,
         time: Time,
-        dir: Ino,
-        name: &Name,
-        (kind, access): (Kind, Access),
+        at: EntryName<'_>,
+        kind: Kind,
+        access: Access,
     ) -> Result<Option<Ino>, Error> {
+        let EntryName { dir, name } = at;
         self.check_changeable(dir)?;
         let bytes = INODE_BYTES + ENTRY_BYTES + name.as_bytes().len();
         if !self.has_metadata_space(bytes) {
@@ -102,51 +119,49 @@ impl Core {
         if !self.ensure_journal_space(CHANGE_RECORD_BYTES_MAX) {
             return Ok(None);
         }
-        let ino = self.tree.next_ino;
+        let ino = self.tree.next_ino();
         if ino.0 == u64::MAX {
             return Err(Error::NoMetadataSpace);
         }
         let times = Times { access: time, modify: time, change: time, birth: time };
         self.tree.insert(ino, new_node(kind, access, times, dir));
         self.add_inode_to_txn(ino, true);
-        self.add_entry(time, dir, name, ino, kind);
+        self.add_entry(time, at, ino, kind);
         Ok(Some(ino))
     }
 
-    pub(crate) fn create(
+    pub(super) fn create(
         &mut self,
         time: Time,
-        dir: Ino,
-        name: &Name,
+        at: EntryName<'_>,
         access: Access,
-        (exclusive, open): (bool, bool),
+        mode: CreateMode,
     ) -> StepResult {
-        let ino = match self.tree.directory(dir)?.entries.get(name.as_bytes()) {
-            Some(_) if exclusive => return Err(Error::Exists),
+        let ino = match self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()) {
+            Some(_) if mode.exclusive => return Err(Error::Exists),
             Some(entry) if entry.kind == Kind::Directory => return Err(Error::IsDirectory),
             Some(entry) => entry.child,
-            None => match self.create_inode(time, dir, name, (Kind::File, access))? {
+            None => match self.create_inode(time, at, Kind::File, access)? {
                 Some(ino) => ino,
                 None => return Ok(OpStep::Wait),
             },
         };
-        if open {
-            self.tree.get_mut(ino)?.state.open_count += 1;
+        if mode.open {
+            self.tree.get_mut(ino)?.state.users.open();
         }
         Ok(OpStep::Done(OpResult::Inode(ino)))
     }
 
-    pub(crate) fn make_directory(
+    pub(super) fn make_directory(
         &mut self,
         time: Time,
-        dir: Ino,
-        name: &Name,
+        at: EntryName<'_>,
         access: Access,
     ) -> StepResult {
-        if self.tree.directory(dir)?.entries.get(name.as_bytes()).is_some() {
+        if self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()).is_some() {
             return Err(Error::Exists);
         }
-        Ok(match self.create_inode(time, dir, name, (Kind::Directory, access))? {
+        Ok(match self.create_inode(time, at, Kind::Directory, access)? {
             Some(ino) => OpStep::Done(OpResult::Inode(ino)),
             None => OpStep::Wait,
         })
@@ -163,45 +178,39 @@ impl Core {
         }
     }
 
-    pub(crate) fn remove(
-        &mut self,
-        time: Time,
-        dir: Ino,
-        name: &Name,
-        directory: bool,
-    ) -> StepResult {
-        let entry = self.tree.directory(dir)?.entries.get(name.as_bytes());
+    pub(super) fn remove(&mut self, time: Time, at: EntryName<'_>, directory: bool) -> StepResult {
+        let entry = self.tree.directory(at.dir)?.entries.get(at.name.as_bytes());
         let child = entry.ok_or(Error::NotFound)?.child;
         self.check_removable(child, directory)?;
         if !self.ensure_journal_space(CHANGE_RECORD_BYTES_MAX) {
             return Ok(OpStep::Wait);
         }
-        self.remove_entry(time, dir, name);
+        self.remove_entry(time, at);
         self.unlink(time, child);
         Ok(OpStep::Done(OpResult::Done))
     }
 
     /// Handles the removal of an inode's name.
     fn unlink(&mut self, time: Time, ino: Ino) {
-        if let Some(node) = self.tree.find_mut(ino) {
-            node.links = 0;
-            node.times.change = time;
-        }
+        let node = self.tree.existing_mut(ino);
+        node.links = 0;
+        node.times.change = time;
         self.add_inode_to_txn(ino, true);
         self.add_orphan(ino);
     }
 
-    pub(crate) fn rename(
+    pub(super) fn rename(
         &mut self,
         time: Time,
-        (from, name): (Ino, &Name),
-        (to, new): (Ino, &Name),
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         replace: bool,
     ) -> StepResult {
-        let entry = self.tree.directory(from)?.entries.get(name.as_bytes());
+        let (name, new) = (from.name.as_bytes(), to.name.as_bytes());
+        let entry = self.tree.directory(from.dir)?.entries.get(name);
         let Entry { child, kind, .. } = entry.ok_or(Error::NotFound)?;
-        self.check_changeable(to)?;
-        let victim = self.tree.directory(to)?.entries.get(new.as_bytes()).map(|e| e.child);
+        self.check_changeable(to.dir)?;
+        let victim = self.tree.directory(to.dir)?.entries.get(new).map(|e| e.child);
         match victim {
             Some(_) if !replace => return Err(Error::Exists),
             Some(victim) if victim == child => return Ok(OpStep::Done(OpResult::Done)),
@@ -209,14 +218,14 @@ impl Core {
             None => {}
         }
         // A directory cannot be moved into itself.
-        let mut above = to;
+        let mut above = to.dir;
         while kind == Kind::Directory && above != Ino::ROOT {
             if above == child {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
             }
             above = self.tree.get(above)?.parent;
         }
-        let longer = new.as_bytes().len().saturating_sub(name.as_bytes().len());
+        let longer = new.len().saturating_sub(name.len());
         if longer > 0 && !self.has_metadata_space(longer) {
             return Err(Error::NoMetadataSpace);
         }
@@ -224,20 +233,19 @@ impl Core {
             return Ok(OpStep::Wait);
         }
         if let Some(victim) = victim {
-            self.tree.remove_entry(to, new.as_bytes());
+            self.tree.remove_entry(to.dir, new);
             self.unlink(time, victim);
         }
-        self.remove_entry(time, from, name);
-        self.add_entry(time, to, new, child, kind);
-        if let Some(node) = self.tree.find_mut(child) {
-            node.parent = to;
-            node.times.change = time;
-        }
+        self.remove_entry(time, from);
+        self.add_entry(time, to, child, kind);
+        let node = self.tree.existing_mut(child);
+        node.parent = to.dir;
+        node.times.change = time;
         self.add_inode_to_txn(child, true);
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    pub(crate) fn set_attr(&mut self, time: Time, ino: Ino, changes: SetAttr) -> StepResult {
+    pub(super) fn set_attr(&mut self, time: Time, ino: Ino, changes: SetAttr) -> StepResult {
         self.tree.get(ino)?;
         if !self.ensure_journal_space(INODE_BYTES) {
             return Ok(OpStep::Wait);
@@ -256,39 +264,33 @@ impl Core {
     }
 
     /// Queues an inode for removal if it has no name and no users.
-    pub(crate) fn add_orphan(&mut self, ino: Ino) {
-        if self.options.read_only {
-            return;
-        }
-        let Some(node) = self.tree.find_mut(ino) else { return };
-        let live = &mut node.state;
-        if node.links == 0 && live.open_count == 0 && live.ref_count == 0 && !live.is_orphan {
-            live.is_orphan = true;
-            self.orphans.push_back(ino);
+    pub(super) fn add_orphan(&mut self, ino: Ino) {
+        if !self.options.read_only {
+            self.tree.add_orphan(ino);
         }
     }
 
     /// Removes queued inodes.
-    pub(crate) fn reap_orphans(&mut self) {
-        for _ in 0..self.orphans.len() {
-            let Some(ino) = self.orphans.pop_front() else { return };
-            let Some(node) = self.tree.find_mut(ino) else { continue };
-            node.state.io_blocked = true;
+    pub(super) fn reap_orphans(&mut self) {
+        for _ in 0..self.tree.orphans_len() {
+            let Some(ino) = self.tree.pop_orphan() else { return };
+            let state = &mut self.tree.existing_mut(ino).state;
+            let is_idle = state.io.quiesce();
             // The inode was opened again by its number.
-            if node.state.open_count > 0 || node.state.ref_count > 0 {
-                (node.state.is_orphan, node.state.io_blocked) = (false, false);
+            if state.users.is_used() {
+                state.users.cancel_removal();
+                state.io.unblock();
                 continue;
             }
-            if node.state.io_in_flight > 0 || !self.ensure_journal_space(CHANGE_RECORD_BYTES_MAX) {
-                self.orphans.push_back(ino);
+            if !is_idle || !self.ensure_journal_space(CHANGE_RECORD_BYTES_MAX) {
+                self.tree.requeue_orphan(ino);
                 continue;
             }
             self.invalidate(ino, 0, u32::MAX);
-            let frees = &mut self.txn.freed_extents;
-            self.tree.unmap(ino, 0, TO_EOF, |start, count| frees.push((start, count)));
+            self.tree.unmap(ino, 0, TO_EOF, |blocks| self.log.free_when_durable(blocks));
             self.tree.remove(ino);
-            Record::RemoveInode { ino }.encode(&mut self.txn.records);
-            self.txn.started_at.get_or_insert(self.now);
+            self.log.record(&Record::RemoveInode { ino });
+            self.log.record_change(self.now);
             self.made_progress = true;
         }
     }

@@ -8,13 +8,16 @@ use nvme::Status;
 use ring::{Iova, SharedRegion};
 
 use crate::extents::{BlockMapping, Extent};
-use crate::parts::page_cache::{ByteRange, PageId};
-use crate::pipeline::{ActiveOp, Core, TransferPurpose};
+use crate::layout::BlockRun;
+use crate::parts::page_cache::{ByteRange, FileBlock, PageId};
+use crate::parts::requests::ActiveOp;
+use crate::parts::writeback_queue::AgedInode;
+use crate::pipeline::{Core, TransferPurpose};
 use crate::replay::CompleteBlock;
 use crate::{BLOCK, Error, Ino};
 
 /// Result of a lookup for a change: the page, or wait for it.
-pub(crate) enum LookupResult {
+pub(super) enum LookupResult {
     Ready(PageId),
     Wait,
 }
@@ -26,71 +29,59 @@ pub(crate) fn bytes_within(size: u64, block: u32) -> u32 {
 
 impl Core {
     /// Returns the page of a block, if it is cached.
-    pub(crate) fn find_page(&self, ino: Ino, block: u32) -> Option<PageId> {
-        self.tree.find(ino)?.state.pages.get(&block).copied()
+    pub(super) fn find_page(&self, ino: Ino, block: u32) -> Option<PageId> {
+        self.tree.find(ino)?.state.pages.get(block)
     }
 
     /// Allocates a page for an uncached block.
     fn allocate_page(&mut self, ino: Ino, block: u32) -> Option<PageId> {
-        let (id, before) = self.page_cache.allocate((ino, block))?;
-        if let Some((owner, was)) = before
-            && let Some(node) = self.tree.find_mut(owner)
-        {
-            node.state.pages.remove(&was);
+        let allocated = self.page_cache.allocate(FileBlock { ino, block })?;
+        if let Some(evicted) = allocated.evicted {
+            self.tree.existing_mut(evicted.ino).state.pages.remove(evicted.block);
         }
-        self.tree.find_mut(ino)?.state.pages.insert(block, id);
-        Some(id)
+        self.tree.existing_mut(ino).state.pages.insert(block, allocated.id);
+        Some(allocated.id)
     }
 
     /// Starts to read a block into a page; returns `None` if no page is available.
-    pub(crate) fn load_page(&mut self, ino: Ino, block: u32, phys: u32) -> Option<PageId> {
-        let frame = self.allocate_page(ino, block)?;
-        self.page_cache.get_mut(frame).loading = true;
-        if let Some(node) = self.tree.find_mut(ino) {
-            node.state.io_in_flight += 1;
-        }
-        let at = self.page_cache.iova(frame);
-        self.read_blocks(TransferPurpose::Load { ino, block, page: frame }, (phys, 1), at);
-        Some(frame)
+    pub(super) fn load_page(&mut self, ino: Ino, block: u32, phys: u32) -> Option<PageId> {
+        let page = self.allocate_page(ino, block)?;
+        self.page_cache.begin_load(page);
+        self.tree.existing_mut(ino).state.io.begin();
+        let at = FileBlock { ino, block };
+        let blocks = BlockRun { first_block: phys, blocks: 1 };
+        let iova = self.page_cache.iova(page);
+        self.read_blocks(TransferPurpose::Load { at, page }, blocks, iova);
+        Some(page)
     }
 
-    pub(crate) fn on_page_loaded(&mut self, ino: Ino, block: u32, frame: PageId, status: Status) {
-        self.page_cache.get_mut(frame).loading = false;
-        let Some(node) = self.tree.find_mut(ino) else { return };
-        node.state.io_in_flight -= 1;
-        let end = bytes_within(node.size, block);
+    pub(super) fn on_page_loaded(&mut self, at: FileBlock, page: PageId, status: Status) {
+        let FileBlock { ino, block } = at;
+        let node = self.tree.existing_mut(ino);
+        node.state.io.end();
         if status.is_success() {
-            self.page_cache.zero(frame, end as usize, BLOCK);
-            self.page_cache.get_mut(frame).on_device_bytes = end;
+            self.page_cache.end_load(page, bytes_within(node.size, block));
             return;
         }
-        node.state.pages.remove(&block);
-        self.page_cache.free(frame);
-        for active in self.slots.iter_mut().flatten() {
-            if active.pinned_inode == Some(ino) && active.awaited_block == Some(block) {
-                active.failed.get_or_insert(status);
-            }
-        }
+        node.state.pages.remove(block);
+        self.page_cache.free(page);
+        self.requests.fail_waiters(ino, block, status);
     }
 
     /// Pins a block that is only in the journal, on a read-only volume.
     pub(crate) fn pin_journaled_block(&mut self, whole: &CompleteBlock) {
         let CompleteBlock { ino, block, ref bytes } = *whole;
-        let Some(id) = self.allocate_page(ino, block) else { return };
+        let id = self.allocate_page(ino, block).expect("pages: one for each journaled block");
         let (region, at) = self.page_cache.location(id, 0);
         region.write(at, bytes);
-        let hole = self.tree.find(ino).map(|n| n.extents.find(block));
-        let frame = self.page_cache.get_mut(id);
-        (frame.journaled_txn, frame.has_delalloc) =
-            (1, matches!(hole, Some(BlockMapping::Hole { .. })));
-        self.page_cache.journaled += 1;
-        self.page_cache.dirty += 1;
+        let mapping = self.tree.existing(ino).extents.find(block);
+        self.page_cache.pin_journaled(id, matches!(mapping, BlockMapping::Hole { .. }));
     }
 
     /// Returns the page of a block that a request will change; `whole` if all its contents are
     /// replaced. A request with reserved blocks releases the needed part first, and then allocates
     /// like any other.
-    pub(crate) fn page_for_write(
+    pub(super) fn page_for_write(
         &mut self,
         active: &mut ActiveOp,
         ino: Ino,
@@ -164,11 +155,10 @@ impl Core {
             self.force_writeback()?;
             return Ok(LookupResult::Wait);
         };
-        let state = self.page_cache.get_mut(frame);
-        (state.has_delalloc, state.on_device_bytes) = (hole, on_device);
+        self.page_cache.set_fresh(frame, hole, on_device);
         if matches!(place, BlockMapping::Extent(Extent { written: true, .. })) {
             // The block on the device does not have the file's contents.
-            state.dirty_range = ByteRange::ALL;
+            self.page_cache.extend_dirty_range(frame);
         }
         if !whole {
             self.page_cache.zero(frame, 0, BLOCK);
@@ -178,11 +168,11 @@ impl Core {
 
     /// Returns whether another page may become dirty. If not, starts writeback or a checkpoint.
     fn can_dirty(&mut self) -> Result<bool, Error> {
-        let full = self.page_cache.dirty + 1 > self.page_cache.len() / 4 * 3;
+        let full = self.page_cache.dirty_len() + 1 > self.page_cache.len() / 4 * 3;
         if !full && self.has_metadata_space(2 * crate::record::EXTENT_BYTES) {
             return Ok(true);
         }
-        if self.page_cache.dirty == 0 {
+        if self.page_cache.dirty_len() == 0 {
             return Err(Error::NoMetadataSpace);
         }
         self.force_writeback()?;
@@ -190,36 +180,27 @@ impl Core {
     }
 
     /// Marks bytes of a page as changed.
-    pub(crate) fn mark_dirty(&mut self, ino: Ino, block: u32, id: PageId, span: ByteRange) {
-        let frame = self.page_cache.get_mut(id);
-        frame.dirty_range = frame.dirty_range.union(span);
-        if !frame.dirty {
-            let counted = frame.is_only_copy();
-            frame.dirty = true;
-            self.dirty_seq += 1;
-            frame.seq = self.dirty_seq;
-            self.page_cache.dirty += usize::from(!counted);
-        }
-        let now = self.now;
-        let Some(node) = self.tree.find_mut(ino) else { return };
-        node.state.dirty.insert(block);
-        if !std::mem::replace(&mut node.state.in_dirty_queue, true) {
-            self.dirty_inodes.push_back((now, ino));
+    pub(super) fn mark_dirty(&mut self, ino: Ino, block: u32, id: PageId, span: ByteRange) {
+        self.page_cache.mark_dirty(id, span);
+        let state = &mut self.tree.existing_mut(ino).state;
+        state.pages.mark_dirty(block);
+        if state.writeback.begin_aging() {
+            self.writeback.push_youngest(AgedInode { since: self.now, ino });
         }
     }
 
     /// Advances a file's recorded size to its first byte that is not on the device.
-    pub(crate) fn update_recorded_size(&mut self, ino: Ino) {
-        let Some(node) = self.tree.find_mut(ino) else { return };
+    pub(super) fn update_recorded_size(&mut self, ino: Ino) {
+        let node = self.tree.existing_mut(ino);
         while node.recorded_size < node.size {
             let block = (node.recorded_size / BLOCK as u64) as u32;
-            let Some(&dirty) = node.state.dirty.range_from(block).next() else {
+            let Some(&dirty) = node.state.pages.dirty().range_from(block).next() else {
                 node.recorded_size = node.size;
                 return;
             };
             let begin = u64::from(dirty) * BLOCK as u64;
-            let frame = node.state.pages.get(&dirty);
-            let there = frame.map_or(0, |id| self.page_cache.get(*id).on_device_bytes);
+            let frame = node.state.pages.get(dirty);
+            let there = frame.map_or(0, |id| self.page_cache.get(id).on_device_bytes);
             let to = (begin + u64::from(there)).min(node.size);
             if to <= node.recorded_size.max(begin.min(node.size)) {
                 node.recorded_size = node.recorded_size.max(begin.min(node.size));
@@ -234,7 +215,7 @@ impl Core {
 
     /// Before a file grows: zeroes the rest of its last block on the device, before the new size is
     /// recorded. Returns `false` while that is in progress.
-    pub(crate) fn zero_tail(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<bool, Error> {
+    pub(super) fn zero_tail(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
         if active.zeroed > 0 || node.size.is_multiple_of(BLOCK as u64) {
             return Ok(true);
@@ -242,7 +223,7 @@ impl Core {
         let block = (node.size / BLOCK as u64) as u32;
         let written =
             matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
-        if !written && !node.state.pages.contains_key(&block) {
+        if !written && node.state.pages.get(block).is_none() {
             return Ok(true);
         }
         let end = (node.size % BLOCK as u64) as usize;
@@ -258,13 +239,15 @@ impl Core {
 
     /// Invalidates the pages of blocks `from..to`, which have no I/O in flight. Returns whether any
     /// has journaled data.
-    pub(crate) fn invalidate(&mut self, ino: Ino, from: u32, to: u32) -> bool {
-        let Some(node) = self.tree.find_mut(ino) else { return false };
+    pub(super) fn invalidate(&mut self, ino: Ino, from: u32, to: u32) -> bool {
+        let node = self.tree.existing_mut(ino);
+        assert!(
+            node.state.io.is_idle(),
+            "inodes: blocks of {ino} are invalidated with {} transfers in flight",
+            node.state.io.in_flight()
+        );
         let mut logged = false;
-        while let Some((&block, &id)) = node.state.pages.range(from..to).next() {
-            node.state.pages.remove(&block);
-            node.state.dirty.remove(block);
-            node.state.journaled.remove(block);
+        while let Some(id) = node.state.pages.pop_range(from, to) {
             logged |= self.page_cache.get(id).journaled_txn > 0;
             if self.page_cache.get(id).has_delalloc {
                 self.allocator.release_delalloc(1);
@@ -275,34 +258,29 @@ impl Core {
         logged
     }
 
-    /// Resolves registered memory.
-    pub(crate) fn resolve_buffer(&self, at: Iova, len: u64) -> Result<ring::IovaSlice<'_>, Error> {
-        self.memory.find(at, len).map_err(|_| Error::BadAddress)
-    }
-
     /// Copies from a request's data to a page.
-    pub(crate) fn copy_in(
+    pub(super) fn copy_in(
         &self,
         frame: PageId,
         offset: usize,
         from: Iova,
         len: usize,
     ) -> Result<(), Error> {
-        let there = self.resolve_buffer(from, len as u64)?;
+        let there = self.requests.resolve(from, len as u64)?;
         let (region, at) = self.page_cache.location(frame, offset);
         SharedRegion::copy(there.region, there.offset, region, at, len);
         Ok(())
     }
 
     /// Copies from a page to a request's data.
-    pub(crate) fn copy_out(
+    pub(super) fn copy_out(
         &self,
         frame: PageId,
         offset: usize,
         to: Iova,
         len: usize,
     ) -> Result<(), Error> {
-        let there = self.resolve_buffer(to, len as u64)?;
+        let there = self.requests.resolve(to, len as u64)?;
         let (region, at) = self.page_cache.location(frame, offset);
         SharedRegion::copy(region, at, there.region, there.offset, len);
         Ok(())

@@ -5,8 +5,9 @@
 
 use crate::extents::{BlockMapping, Extent};
 use crate::parts::page_cache::ByteRange;
+use crate::parts::requests::{ActiveOp, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
-use crate::pipeline::{ActiveOp, Core, OpState, OpStep, StepResult};
+use crate::pipeline::{Core, OpStep, StepResult};
 use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
 
@@ -15,30 +16,39 @@ fn next_block_boundary(byte: u64) -> u32 {
     byte.div_ceil(BLOCK as u64) as u32
 }
 
+/// A range of a file, as requested.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileSpan {
+    /// First byte.
+    pub(super) offset: u64,
+    /// Bytes.
+    pub(super) len: u64,
+}
+
 impl Core {
     /// Blocks new I/O of a file, and returns whether none is in flight.
     fn quiesce(&mut self, ino: Ino) -> Result<bool, Error> {
-        let node = self.tree.get_mut(ino)?;
-        node.state.io_blocked = true;
-        Ok(node.state.io_in_flight == 0)
+        Ok(self.tree.get_mut(ino)?.state.io.quiesce())
     }
 
     /// Removes blocks `from..to` of a file. They become free once that is durable.
-    pub(crate) fn unmap_blocks(&mut self, ino: Ino, from: u32, to: u32) {
+    pub(super) fn unmap_blocks(&mut self, ino: Ino, from: u32, to: u32) {
         let logged = self.invalidate(ino, from, to);
         let count = if to == TO_EOF { TO_EOF } else { to - from };
-        let before = self.txn.freed_extents.len();
-        let frees = &mut self.txn.freed_extents;
-        self.tree.unmap(ino, from, count, |start, count| frees.push((start, count)));
-        if self.txn.freed_extents.len() > before || logged {
-            Record::Unmap { ino, logical: from, count }.encode(&mut self.txn.records);
+        let mut unmapped = false;
+        self.tree.unmap(ino, from, count, |blocks| {
+            self.log.free_when_durable(blocks);
+            unmapped = true;
+        });
+        if unmapped || logged {
+            self.log.record(&Record::Unmap { ino, logical: from, count });
             self.add_inode_to_txn(ino, true);
         }
     }
 
-    pub(crate) fn truncate(
+    pub(super) fn truncate(
         &mut self,
-        slot: u32,
+        slot: OpSlot,
         active: &mut ActiveOp,
         ino: Ino,
         size: u64,
@@ -64,8 +74,7 @@ impl Core {
             let (block, within) = ((size / BLOCK as u64) as u32, (size % BLOCK as u64) as usize);
             if let Some(frame) = self.find_page(ino, block).filter(|_| within > 0) {
                 self.page_cache.zero(frame, within, BLOCK);
-                let state = self.page_cache.get_mut(frame);
-                state.on_device_bytes = state.on_device_bytes.min(within as u32);
+                self.page_cache.limit_on_device_bytes(frame, within as u32);
             }
         } else if size > old && !self.zero_tail(active, ino)? {
             return Ok(OpStep::Wait);
@@ -79,14 +88,14 @@ impl Core {
         Ok(OpStep::Done(OpResult::Done))
     }
 
-    pub(crate) fn punch(
+    pub(super) fn punch(
         &mut self,
-        slot: u32,
+        slot: OpSlot,
         active: &mut ActiveOp,
         ino: Ino,
-        offset: u64,
-        len: u64,
+        span: FileSpan,
     ) -> StepResult {
+        let FileSpan { offset, len } = span;
         if active.state == OpState::Start {
             if len == 0 {
                 return Err(Error::Invalid("a range of no bytes"));
@@ -110,7 +119,12 @@ impl Core {
         for (from, to) in unaligned_parts(offset, seen).skip(active.zeroed) {
             let block = (from / BLOCK as u64) as u32;
             let begin = u64::from(block) * BLOCK as u64;
-            if !self.zero_part(active, ino, block, (from - begin, to - begin))? {
+            if !self.zero_part(
+                active,
+                ino,
+                block,
+                ByteRange((from - begin) as usize, (to - begin) as usize),
+            )? {
                 return Ok(OpStep::Wait);
             }
             active.zeroed += 1;
@@ -137,17 +151,16 @@ impl Core {
         active: &mut ActiveOp,
         ino: Ino,
         block: u32,
-        (from, to): (u64, u64),
+        span: ByteRange,
     ) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
         let written =
             matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
-        if !written && !node.state.pages.contains_key(&block) {
+        if !written && node.state.pages.get(block).is_none() {
             return Ok(true);
         }
         match self.page_for_write(active, ino, block, false)? {
             LookupResult::Ready(frame) => {
-                let span = ByteRange(from as usize, to as usize);
                 self.page_cache.zero(frame, span.0, span.1);
                 self.mark_dirty(ino, block, frame, span);
                 Ok(true)
@@ -156,14 +169,15 @@ impl Core {
         }
     }
 
-    pub(crate) fn allocate(
+    pub(super) fn allocate(
         &mut self,
-        slot: u32,
+        slot: OpSlot,
         active: &mut ActiveOp,
         ino: Ino,
-        (offset, len): (u64, u64),
+        span: FileSpan,
         keep_size: bool,
     ) -> StepResult {
+        let FileSpan { offset, len } = span;
         if active.state == OpState::Start {
             let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
             let end = end.ok_or(Error::TooLarge)?;
@@ -185,11 +199,11 @@ impl Core {
             active.state = OpState::Allocate { next: first, delalloc_blocks: need };
         }
         let OpState::Allocate { mut next, delalloc_blocks: mut promised } = active.state else {
-            return Err(Error::Invalid("an allocation that is none"));
+            unreachable!("requests: an allocation in state {:?}", active.state);
         };
         let end = offset + len;
         let result =
-            self.step_allocate(active, ino, (&mut next, next_block_boundary(end)), &mut promised);
+            self.step_allocate(active, ino, &mut next, next_block_boundary(end), &mut promised);
         active.state = OpState::Allocate { next, delalloc_blocks: promised };
         match result {
             Ok(true) => {}
@@ -233,7 +247,8 @@ impl Core {
         &mut self,
         active: &mut ActiveOp,
         ino: Ino,
-        (next, end): (&mut u32, u32),
+        next: &mut u32,
+        end: u32,
         promised: &mut u64,
     ) -> Result<bool, Error> {
         while *next < end {
@@ -252,18 +267,19 @@ impl Core {
                 BlockMapping::Hole { count } => count.min(end - *next),
             };
             // An extent in flight has blocks that are not mapped yet.
-            if node.state.io_in_flight > 0 {
+            if !node.state.io.is_idle() {
                 return Ok(false);
             }
             let goal = node.extents.goal(*next);
-            let Some((phys, count)) = self.allocator.allocate(goal, count) else {
+            let Some(run) = self.allocator.allocate(goal, count) else {
                 return Err(Error::NoSpace);
             };
-            self.allocator.release_delalloc(count.into());
-            *promised = promised.saturating_sub(count.into());
+            self.allocator.release_delalloc(run.blocks.into());
+            *promised = promised.saturating_sub(run.blocks.into());
+            let (phys, count) = (run.first_block, run.blocks);
             let extent = Extent { logical: *next, count, phys, written: false };
             self.tree.map(ino, extent);
-            Record::Map { ino, extent }.encode(&mut self.txn.records);
+            self.log.record(&Record::Map { ino, extent });
             self.add_inode_to_txn(ino, true);
             self.tree.get_mut(ino)?.times.change = active.time;
             *next += count;

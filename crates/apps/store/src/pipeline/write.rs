@@ -2,31 +2,28 @@
 //! contiguous.
 
 use crate::parts::page_cache::ByteRange;
+use crate::parts::requests::{ActiveOp, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
-use crate::pipeline::{ActiveOp, Core, OpState, OpStep, StepResult};
+use crate::pipeline::{Core, OpStep, StepResult};
 use crate::record::INODE_BYTES;
 use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
 
 impl Core {
     /// Makes a request its file's writer; returns `false` while there is another one.
-    pub(crate) fn begin_change(
+    pub(super) fn begin_change(
         &mut self,
-        slot: u32,
+        slot: OpSlot,
         active: &mut ActiveOp,
         ino: Ino,
     ) -> Result<bool, Error> {
         self.tree.file(ino)?;
         let node = self.pin_inode(active, ino)?;
-        if node.state.writer.is_some_and(|w| w != slot) {
-            return Ok(false);
-        }
-        node.state.writer = Some(slot);
-        Ok(true)
+        Ok(node.state.users.begin_change(slot))
     }
 
-    pub(crate) fn write(
+    pub(super) fn write(
         &mut self,
-        slot: u32,
+        slot: OpSlot,
         active: &mut ActiveOp,
         ino: Ino,
         offset: Option<u64>,
@@ -44,11 +41,11 @@ impl Core {
             if len == 0 {
                 return Ok(OpStep::Done(OpResult::Bytes { offset, len: 0 }));
             }
-            self.resolve_buffer(data.iova, len)?;
+            self.requests.resolve(data.iova, len)?;
             active.state = OpState::Write { offset, done: 0 };
         }
         let OpState::Write { offset, mut done } = active.state else {
-            return Err(Error::Invalid("a write that is none"));
+            unreachable!("requests: a write in state {:?}", active.state);
         };
         let result = self.step_write(active, ino, offset, data, &mut done);
         active.state = OpState::Write { offset, done };

@@ -11,9 +11,11 @@ use nvme::Status;
 use ring::SharedRegion;
 
 use crate::extents::{BlockMapping, Extent};
-use crate::parts::page_cache::ByteRange;
+use crate::parts::log::EXTENT_RECORD_BYTES;
+use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
+use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::page_lookup::bytes_within;
-use crate::pipeline::{Core, EXTENT_RECORD_BYTES, STAGING_BUFFER_BLOCKS, TransferPurpose};
+use crate::pipeline::{Core, TransferPurpose};
 use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
@@ -22,13 +24,13 @@ const URGENT_BLOCKS_MAX: usize = 16;
 
 /// Blocks of a file in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteExtent {
-    ino: Ino,
-    extent: Extent,
+pub(super) struct WriteExtent {
+    pub(super) ino: Ino,
+    pub(super) extent: Extent,
     /// Whether the blocks are newly allocated; whether they were preallocated and unwritten.
-    new: bool,
+    pub(super) new: bool,
     unwritten: bool,
-    staging_index: u32,
+    pub(super) staging: StagingIndex,
     /// Size of the file when they were sent.
     size: u64,
     durable: bool,
@@ -36,26 +38,26 @@ pub(crate) struct WriteExtent {
 
 impl Core {
     /// Requests writeback of an inode's dirty pages; `urgent` if a request waits for them.
-    pub(crate) fn request_writeback(&mut self, ino: Ino, urgent: bool) {
+    pub(super) fn request_writeback(&mut self, ino: Ino, urgent: bool) {
         let Some(node) = self.tree.find_mut(ino) else { return };
-        if node.state.writeback_paused || node.state.is_in_place() {
+        if node.state.writeback.is_paused() || node.state.pages.is_in_place() {
             return;
         }
-        node.state.urgent |= urgent;
-        if !std::mem::replace(&mut node.state.in_writeback_queue, true) {
-            self.writeback_queue.push_back(ino);
+        if node.state.writeback.request(urgent) {
+            self.writeback.push_due(ino);
         }
     }
 
     /// Starts writeback of the oldest dirty pages, because pages are needed. Fails if none can be
     /// written.
-    pub(crate) fn force_writeback(&mut self) -> Result<(), Error> {
-        let held = |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.state.writeback_paused);
-        let oldest = self.dirty_inodes.iter().map(|(_, ino)| *ino).find(|ino| !held(self, *ino));
+    pub(super) fn force_writeback(&mut self) -> Result<(), Error> {
+        let held =
+            |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
+        let oldest = self.writeback.by_age().find(|ino| !held(self, *ino));
         match oldest {
             Some(ino) => self.request_writeback(ino, false),
-            None if self.transfers.is_idle() && self.page_cache.dirty > 0 => {
-                return Err(Error::Io { status: self.last_error });
+            None if self.transfers.is_idle() && self.page_cache.dirty_len() > 0 => {
+                return Err(Error::Io { status: self.writeback.last_error() });
             }
             None => {}
         }
@@ -63,31 +65,31 @@ impl Core {
     }
 
     /// Requests writeback of pages that are old or too many.
-    pub(crate) fn expire_dirty(&mut self) {
-        for _ in 0..=self.dirty_inodes.len() {
-            let Some((since, ino)) = self.dirty_inodes.front().copied() else { return };
+    pub(super) fn expire_dirty(&mut self) {
+        for _ in 0..=self.writeback.by_age_len() {
+            let Some(AgedInode { since, ino }) = self.writeback.oldest() else { return };
             let Some(node) = self.tree.find_mut(ino) else {
-                self.dirty_inodes.pop_front();
+                self.writeback.pop_oldest();
                 continue;
             };
-            if node.state.is_in_place() {
-                node.state.in_dirty_queue = false;
-                self.dirty_inodes.pop_front();
+            if node.state.pages.is_in_place() {
+                node.state.writeback.end_aging();
+                self.writeback.pop_oldest();
                 continue;
             }
             let old = since + self.options.dirty_expire <= self.now;
-            if !old && self.page_cache.dirty <= self.page_cache.len() / 2 {
+            if !old && self.page_cache.dirty_len() <= self.page_cache.len() / 2 {
                 break;
             }
             if old {
                 // Requeue; after an error, this is the retry.
-                node.state.writeback_paused = false;
-                self.dirty_inodes.pop_front();
-                self.dirty_inodes.push_back((self.now, ino));
+                node.state.writeback.resume();
+                self.writeback.pop_oldest();
+                self.writeback.push_youngest(AgedInode { since: self.now, ino });
                 self.request_writeback(ino, false);
                 continue;
             }
-            if node.state.in_writeback_queue || node.state.writeback_paused {
+            if node.state.writeback.is_due() || node.state.writeback.is_paused() {
                 break;
             }
             self.request_writeback(ino, false);
@@ -95,21 +97,21 @@ impl Core {
     }
 
     /// Returns when the oldest dirty data expires.
-    pub(crate) fn dirty_deadline(&self) -> Nanos {
-        let data = self.dirty_inodes.front().map(|(since, _)| *since + self.options.dirty_expire);
-        data.unwrap_or(Nanos::MAX)
+    pub(super) fn dirty_deadline(&self) -> Nanos {
+        let oldest = self.writeback.oldest();
+        oldest.map_or(Nanos::MAX, |oldest| oldest.since + self.options.dirty_expire)
     }
 
     /// Writes queued inodes, as far as buffers permit.
-    pub(crate) fn write_back(&mut self) {
-        for _ in 0..self.writeback_queue.len() {
-            let Some(ino) = self.writeback_queue.pop_front() else { return };
+    pub(super) fn write_back(&mut self) {
+        for _ in 0..self.writeback.due_len() {
+            let Some(ino) = self.writeback.pop_due() else { return };
             if !self.write_inode(ino) {
-                self.writeback_queue.push_back(ino);
+                self.writeback.push_due(ino);
                 continue;
             }
             if let Some(node) = self.tree.find_mut(ino) {
-                (node.state.in_writeback_queue, node.state.urgent) = (false, false);
+                node.state.writeback.end();
             }
         }
     }
@@ -119,22 +121,22 @@ impl Core {
         let mut from = 0;
         loop {
             let Some(node) = self.tree.find(ino) else { return true };
-            if node.state.writeback_paused {
+            if node.state.writeback.is_paused() {
                 return true;
             }
-            let frame =
-                |block: &u32| node.state.pages.get(block).map(|id| self.page_cache.get(*id));
+            let pages = &node.state.pages;
+            let frame = |block: &u32| pages.get(*block).map(|id| self.page_cache.get(id));
             let ready = |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing);
-            let dirty = node.state.dirty.range_from(from).copied().find(ready);
+            let dirty = pages.dirty().range_from(from).copied().find(ready);
             // No request waits for data that is durable in the journal.
-            let logged = node.state.journaled.range_from(from).copied().find(ready);
-            let logged = logged.filter(|_| !node.state.urgent);
+            let logged = pages.journaled().range_from(from).copied().find(ready);
+            let logged = logged.filter(|_| !node.state.writeback.is_urgent());
             let Some(first) = dirty.into_iter().chain(logged).min() else {
                 // A page changed during its write must wait for that write.
-                return !node.state.dirty.iter().any(|b| frame(b).is_some_and(|f| f.dirty));
+                return !pages.dirty().iter().any(|b| frame(b).is_some_and(|f| f.dirty));
             };
-            if node.state.io_blocked
-                || self.free_staging.is_empty()
+            if node.state.io.is_blocked()
+                || self.staging.is_exhausted()
                 || !self.ensure_journal_space(EXTENT_RECORD_BYTES)
             {
                 return false;
@@ -146,20 +148,21 @@ impl Core {
         }
     }
 
-    /// Writes an extent that starts with a block that is not in place; returns its end.
-    pub(crate) fn write_extent(&mut self, ino: Ino, first: u32) -> Option<u32> {
-        let node = self.tree.find(ino)?;
-        let ready = |block: u32| {
-            let id = node.state.pages.get(&block)?;
-            let frame = self.page_cache.get(*id);
-            (frame.is_only_copy() && !frame.writing).then_some(*id)
+    /// Writes an extent that starts with a block that is not in place, from a free staging buffer.
+    /// Returns its end, or `None` if no block of the volume is free.
+    pub(super) fn write_extent(&mut self, ino: Ino, first: u32) -> Option<u32> {
+        let node = self.tree.existing(ino);
+        let is_ready = |block: u32| {
+            let page = node.state.pages.get(block).map(|id| self.page_cache.get(id));
+            page.is_some_and(|page| page.is_only_copy() && !page.writing)
         };
         let mut count = 1;
-        while count < STAGING_BUFFER_BLOCKS && ready(first + count).is_some() {
+        while count < STAGING_BUFFER_BLOCKS && is_ready(first + count) {
             count += 1;
         }
-        let durable =
-            self.volatile && node.state.urgent && node.state.dirty.len() <= URGENT_BLOCKS_MAX;
+        let durable = self.barriers.is_volatile()
+            && node.state.writeback.is_urgent()
+            && node.state.pages.dirty().len() <= URGENT_BLOCKS_MAX;
         let (size, goal) = (node.size, node.extents.goal(first));
         let place = node.extents.find(first);
         let (extent, new) = match place {
@@ -167,35 +170,32 @@ impl Core {
                 (Extent { count: count.min(extent.count), ..extent }, false)
             }
             BlockMapping::Hole { count: hole } => {
-                let (phys, count) = self.allocator.allocate(goal, count.min(hole))?;
+                let run = self.allocator.allocate(goal, count.min(hole))?;
+                let (phys, count) = (run.first_block, run.blocks);
                 (Extent { logical: first, count, phys, written: true }, true)
             }
         };
         let unwritten = !extent.written;
-        let stage = self.free_staging.pop()?;
+        let staging = self.staging.take().expect("staging: a write begins with a free buffer");
         for i in 0..extent.count {
-            let id = self.find_page(ino, first + i)?;
+            let id =
+                self.find_page(ino, first + i).expect("pages: blocks to be written are cached");
             let (from, offset) = self.page_cache.location(id, 0);
-            let to = (stage * STAGING_BUFFER_BLOCKS + i) as usize * BLOCK;
-            SharedRegion::copy(from, offset, &self.staging, to, BLOCK);
-            let frame = self.page_cache.get_mut(id);
-            frame.sent_seq = if frame.dirty { frame.seq } else { u64::MAX };
-            (frame.dirty, frame.writing, frame.dirty_range) = (false, true, ByteRange::default());
-            if std::mem::take(&mut frame.has_delalloc) {
+            let to = self.staging.block_offset(staging, i);
+            SharedRegion::copy(from, offset, self.staging.region(), to, BLOCK);
+            if self.page_cache.begin_write(id) {
                 self.allocator.release_delalloc(1);
             }
         }
         let extent = Extent { written: true, ..extent };
-        let run = WriteExtent { ino, extent, new, unwritten, staging_index: stage, size, durable };
-        self.tree.find_mut(ino)?.state.io_in_flight += 1;
-        self.record_bytes_in_flight += EXTENT_RECORD_BYTES;
-        let at = self.staging_iova.offset(u64::from(stage * STAGING_BUFFER_BLOCKS) * BLOCK as u64);
-        let blocks = (extent.phys, extent.count);
+        let run = WriteExtent { ino, extent, new, unwritten, staging, size, durable };
+        self.tree.existing_mut(ino).state.io.begin();
+        self.log.begin_extent();
         self.transfers.submit_blocks(
             TransferPurpose::Writeback(run),
             DeviceOp::Write,
-            blocks,
-            at,
+            extent.run(),
+            self.staging.iova(staging),
             durable,
         );
         self.stats.data_bytes += u64::from(extent.count) * BLOCK as u64;
@@ -204,89 +204,62 @@ impl Core {
         Some(extent.end())
     }
 
-    pub(crate) fn on_extent_written(&mut self, run: WriteExtent, status: Status) {
-        let WriteExtent { ino, extent, new, unwritten, staging_index: stage, size, durable } = run;
-        self.free_staging.push(stage);
-        self.record_bytes_in_flight -= EXTENT_RECORD_BYTES;
-        let failed = !status.is_success();
-        let mut logged = false;
+    pub(super) fn on_extent_written(&mut self, run: WriteExtent, status: Status) {
+        self.staging.release(run.staging);
+        self.log.end_extent();
+        self.tree.existing_mut(run.ino).state.io.end();
+        if status.is_success() {
+            self.on_extent_in_place(&run);
+        } else {
+            self.on_extent_failed(&run, status);
+        }
+    }
+
+    fn on_extent_failed(&mut self, run: &WriteExtent, status: Status) {
+        let WriteExtent { ino, extent, new, .. } = *run;
+        let mut was_journaled = false;
         for block in extent.logical..extent.end() {
-            logged |= self.on_page_written(ino, block, (new, failed), size);
+            let id = self.find_page(ino, block).expect("pages: blocks being written are cached");
+            was_journaled |= self.page_cache.fail_write(id, new).was_journaled;
         }
-        if failed && new {
+        if new {
             // The blocks are free again, and promised again to the pages, which are dirty again.
-            self.allocator.free(extent.phys, extent.count);
-            let promised = self.allocator.reserve_delalloc(extent.count.into());
-            debug_assert!(promised, "blocks that were just given back");
+            self.allocator.free(extent.run());
+            let is_promised = self.allocator.reserve_delalloc(extent.count.into());
+            assert!(is_promised, "allocator: {extent:?} was freed, and cannot be promised");
         }
-        if !failed && self.volatile && !durable {
-            self.write_seq += 1;
+        self.tree.existing_mut(ino).state.writeback.record_error();
+        self.writeback.record_error(status);
+        if was_journaled && self.needs_journal_space() {
+            self.abort(status);
         }
-        let writes = self.write_seq;
-        let Some(node) = self.tree.find_mut(ino) else { return };
-        node.state.io_in_flight -= 1;
-        if failed {
-            (node.state.writeback_paused, node.state.urgent) = (true, false);
-            node.state.errors += 1;
-            self.write_errors += 1;
-            self.last_error = status;
-            if logged && self.needs_journal_space() {
-                self.abort(status);
-            }
-            return;
+    }
+
+    fn on_extent_in_place(&mut self, run: &WriteExtent) {
+        let WriteExtent { ino, extent, new, unwritten, size, durable, .. } = *run;
+        let mut was_journaled = false;
+        for block in extent.logical..extent.end() {
+            let id = self.find_page(ino, block).expect("pages: blocks being written are cached");
+            let written = self.page_cache.end_write(id, bytes_within(size, block));
+            self.tree.existing_mut(ino).state.pages.mark_written(block, written.is_dirty);
+            was_journaled |= written.was_journaled;
         }
-        if self.volatile && !durable {
-            node.state.unflushed_seq = writes;
+        if self.barriers.is_volatile() && !durable {
+            let write_seq = self.barriers.record_write();
+            self.tree.existing_mut(ino).state.txns.record_write(write_seq);
         }
-        let settled = node.recorded_size;
+        let recorded_size = self.tree.existing(ino).recorded_size;
         self.update_recorded_size(ino);
-        let grown = self.tree.find(ino).is_some_and(|n| n.recorded_size != settled);
+        let has_grown = self.tree.existing(ino).recorded_size != recorded_size;
         if new || unwritten {
             self.tree.map(ino, extent);
         }
         // This record supersedes journaled data of these blocks.
-        if new || unwritten || logged {
-            Record::Map { ino, extent }.encode(&mut self.txn.records);
+        if new || unwritten || was_journaled {
+            self.log.record(&Record::Map { ino, extent });
         }
-        if new || unwritten || logged || grown {
+        if new || unwritten || was_journaled || has_grown {
             self.add_inode_to_txn(ino, true);
         }
-    }
-
-    /// Returns whether the block has, or had, journaled data.
-    fn on_page_written(
-        &mut self,
-        ino: Ino,
-        block: u32,
-        (new, failed): (bool, bool),
-        size: u64,
-    ) -> bool {
-        let Some(id) = self.find_page(ino, block) else { return false };
-        let frame = self.page_cache.get_mut(id);
-        frame.writing = false;
-        let logged = frame.journaled_txn > 0;
-        if failed {
-            frame.has_delalloc = new;
-            // Unless the contents sent were journaled.
-            if frame.sent_seq < u64::MAX {
-                frame.dirty_range = ByteRange::ALL;
-                if !std::mem::replace(&mut frame.dirty, true) {
-                    frame.seq = frame.sent_seq;
-                }
-            }
-            return logged;
-        }
-        frame.on_device_bytes = bytes_within(size, block);
-        frame.journaled_txn = 0;
-        let dirty = frame.dirty;
-        self.page_cache.journaled -= usize::from(logged);
-        self.page_cache.dirty -= usize::from(!dirty);
-        if let Some(node) = self.tree.find_mut(ino) {
-            node.state.journaled.remove(block);
-            if !dirty {
-                node.state.dirty.remove(block);
-            }
-        }
-        logged
     }
 }

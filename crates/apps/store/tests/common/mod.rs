@@ -43,6 +43,7 @@ pub fn open(ram: Ram) -> Open {
 
 /// Returns the device after a power cut.
 pub fn cut(session: Open) -> Ram {
+    session.volume().check_invariants().unwrap();
     let mut ram = session.into_volume().into_device();
     ram.power_cut();
     ram

@@ -44,7 +44,11 @@ pub(crate) struct Case<B: Bed> {
     /// Contents found by a read-only mount.
     before: Option<(Names, BTreeMap<Ino, Vec<u8>>)>,
     stamp: u64,
+    steps: u64,
 }
+
+/// Steps between checks of the volume's invariants.
+const CHECK_STEPS: u64 = 16;
 
 impl<B: Bed> Case<B> {
     pub(crate) fn new(seed: u64, mut bed: B, mix: Mix) -> Case<B> {
@@ -77,6 +81,7 @@ impl<B: Bed> Case<B> {
             before: None,
             seen: Seen::default(),
             stamp: 0,
+            steps: 0,
         };
         case.mount(device);
         case.check();
@@ -111,6 +116,7 @@ impl<B: Bed> Case<B> {
             };
             if let Some(store) = store {
                 self.seen.recovered += store.stats().recovered_blocks;
+                store.check_invariants().unwrap();
                 let region = store.memory().allocate_registered(REQUESTS * BYTES).unwrap();
                 self.region = Some(region);
                 self.volume = Some(store);
@@ -135,6 +141,7 @@ impl<B: Bed> Case<B> {
                 break store;
             }
         };
+        store.check_invariants().unwrap();
         self.region = Some(store.memory().allocate_registered(REQUESTS * BYTES).unwrap());
         self.volume = Some(store);
         let found = self.all();
@@ -146,6 +153,10 @@ impl<B: Bed> Case<B> {
     fn step(&mut self) {
         let store = self.volume.as_mut().unwrap();
         self.bed.step(store);
+        self.steps += 1;
+        if self.steps.is_multiple_of(CHECK_STEPS) {
+            store.check_invariants().unwrap();
+        }
         while let Some(done) = self.volume.as_mut().unwrap().reap() {
             self.end(done);
         }
@@ -440,6 +451,7 @@ impl<B: Bed> Case<B> {
     fn cut(&mut self) {
         self.seen.cuts += 1;
         let mut store = self.volume.take().unwrap();
+        store.check_invariants().unwrap();
         self.seen.journaled += store.stats().journaled_blocks;
         self.seen.checkpoints += store.stats().checkpoints.saturating_sub(1);
         while let Some(done) = store.reap() {
@@ -576,6 +588,7 @@ impl<B: Bed> Case<B> {
         };
         assert_eq!(done.result, Ok(OpResult::Done));
         let store = self.volume.take().unwrap();
+        store.check_invariants().unwrap();
         assert_eq!(store.superblock().owner, None);
         let number = self.model.number();
         self.model.durable(number);

@@ -1,0 +1,108 @@
+//! [`VolumeViolation`]: an invariant of an open volume that does not hold.
+
+use std::fmt;
+
+/// A part of an open volume's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumePart {
+    /// Requests in flight, and their completions.
+    Requests,
+    /// Transfers in flight on the device.
+    Transfers,
+    /// Free, promised and reserved blocks.
+    Allocator,
+    /// Inodes, names and extents.
+    Inodes,
+    /// The page cache.
+    Pages,
+    /// Buffers for unaligned reads and for writes.
+    Staging,
+    /// Files with data to be written in place.
+    Writeback,
+    /// Order of writes and flushes.
+    Barriers,
+    /// The running transaction, its commit, and the journal's sectors.
+    Log,
+    /// Snapshots and superblocks.
+    Checkpoint,
+}
+
+impl fmt::Display for VolumePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            VolumePart::Requests => "requests",
+            VolumePart::Transfers => "transfers",
+            VolumePart::Allocator => "allocator",
+            VolumePart::Inodes => "inodes",
+            VolumePart::Pages => "pages",
+            VolumePart::Staging => "staging",
+            VolumePart::Writeback => "writeback",
+            VolumePart::Barriers => "barriers",
+            VolumePart::Log => "log",
+            VolumePart::Checkpoint => "checkpoint",
+        })
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
+pub struct VolumeViolation {
+    /// The part whose invariant it is.
+    pub part: VolumePart,
+    /// The invariant's name.
+    pub invariant: &'static str,
+    /// The inode, page, block or transaction for which it does not hold.
+    pub subject: String,
+    /// The value, or the bound, that the invariant requires.
+    pub expected: String,
+    /// The actual value.
+    pub found: String,
+}
+
+impl VolumeViolation {
+    #[cold]
+    pub(crate) fn new(
+        part: VolumePart,
+        invariant: &'static str,
+        subject: impl fmt::Display,
+        expected: impl fmt::Debug,
+        found: impl fmt::Debug,
+    ) -> VolumeViolation {
+        let subject = subject.to_string();
+        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
+        VolumeViolation { part, invariant, subject, expected, found }
+    }
+}
+
+/// Returns a [`VolumeViolation`] from the calling function unless a condition holds.
+macro_rules! require {
+    ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
+        if !$holds {
+            return Err($crate::invariants::VolumeViolation::new(
+                $crate::invariants::VolumePart::$part,
+                $invariant,
+                $subject,
+                $expected,
+                $found,
+            ));
+        }
+    };
+}
+
+/// Returns a [`VolumeViolation`] from the calling function unless two values are equal.
+macro_rules! require_eq {
+    ($part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
+        let (expected, found) = ($expected, $found);
+        $crate::invariants::require!(
+            expected == found,
+            $part,
+            $invariant,
+            $subject,
+            expected,
+            found
+        );
+    };
+}
+
+pub(crate) use {require, require_eq};
