@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Limits, Op};
+use block::{BlockDevice, Completion, Limits, Op};
 use clock::Nanos;
 use nvme::Status;
-use ring::{Iova, SharedRegion};
+use ring::{Iova, RegisterError, SharedRegion};
 
 use crate::check::check;
 use crate::codec::FieldReader;
@@ -45,31 +45,106 @@ enum ReadStep {
     Check,
 }
 
-/// Reads a volume.
+/// Reads sectors into memory, one transfer at a time.
 #[derive(Debug)]
-pub(crate) struct MetadataReader {
+struct SectorReader {
     region: Arc<SharedRegion>,
     iova: Iova,
-    limits: Limits,
     transfers: DeviceTransfers<()>,
-    step: ReadStep,
-    reading: bool,
-    /// Whether to continue after damage.
-    continues_after_damage: bool,
-    copies: [Option<DecodedSuperblock>; 2],
-    superblock: Option<Superblock>,
+    is_reading: bool,
+    /// Sectors of the last transfer.
+    sectors: u64,
+    bytes: Vec<u8>,
+}
+
+impl SectorReader {
+    fn new<D: BlockDevice>(device: &D) -> Result<SectorReader, RegisterError> {
+        let (region, iova) = device.memory().allocate_registered(SEGMENT_BYTES)?;
+        Ok(SectorReader {
+            region,
+            iova,
+            transfers: DeviceTransfers::new(device.limits()),
+            is_reading: false,
+            sectors: 0,
+            bytes: vec![0; SEGMENT_BYTES],
+        })
+    }
+
+    fn begin(&mut self, run: SectorRun) {
+        assert!(!self.is_reading, "metadata reader: {run:?} is read during another read");
+        self.transfers.submit_sectors((), Op::Read, run, self.iova, false);
+        self.is_reading = true;
+        self.sectors = run.sectors;
+    }
+
+    /// Handles a completion; returns the status of the transfer that completes with it.
+    fn on_completion(&mut self, completion: &Completion) -> Option<Status> {
+        let ((), status) = self.transfers.on_completion(completion)?;
+        self.is_reading = false;
+        self.region.read(0, &mut self.bytes);
+        Some(status)
+    }
+}
+
+/// Progress in the journal.
+#[derive(Debug, Default)]
+struct JournalScan {
+    /// The next sector of the journal, and the number of sectors per read.
+    next_seq: u64,
+    chunk_sectors: u64,
+    /// Payloads of the incomplete transaction, and its number.
+    records: Vec<u8>,
+    txn: Option<u64>,
+    /// Complete transactions.
+    transactions: u64,
+}
+
+/// Metadata read so far.
+#[derive(Debug)]
+struct FoundMetadata {
     tree: Tree,
     journaled: JournaledBlocks,
     problems: Vec<FsckProblem>,
-    /// The next sector of the journal, and the number of sectors per read.
-    seq: u64,
-    chunk: u64,
-    /// Payloads and sectors of the incomplete transaction.
-    records: Vec<u8>,
-    txn: Option<u64>,
-    pub(crate) transactions: u64,
-    sectors: u64,
-    scratch: Vec<u8>,
+    /// Whether to continue after damage.
+    continues_after_damage: bool,
+}
+
+impl FoundMetadata {
+    fn report_problem(&mut self, problem: FsckProblem) -> Result<(), OpenError> {
+        if !self.continues_after_damage {
+            return Err(OpenError::Damaged { first: problem, count: 1 });
+        }
+        self.problems.push(problem);
+        Ok(())
+    }
+
+    /// Applies records; `data` if records of journaled data are allowed.
+    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
+        let mut fields = FieldReader(bytes);
+        while !fields.0.is_empty() {
+            let record = Record::decode(&mut fields);
+            match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
+                Some(record) => {
+                    self.journaled.apply(&record);
+                    self.tree.apply(record);
+                }
+                None => return self.report_problem(FsckProblem::Record { offset }),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a volume.
+#[derive(Debug)]
+pub(crate) struct MetadataReader {
+    limits: Limits,
+    reader: SectorReader,
+    step: ReadStep,
+    copies: [Option<DecodedSuperblock>; 2],
+    superblock: Option<Superblock>,
+    journal: JournalScan,
+    found: FoundMetadata,
 }
 
 impl MetadataReader {
@@ -82,27 +157,19 @@ impl MetadataReader {
         if !sector_bytes.is_power_of_two() || !(512..=4096).contains(&sector_bytes) || blocks < 2 {
             return Err(OpenError::NotAVolume);
         }
-        let (region, at) = device.memory().allocate_registered(SEGMENT_BYTES)?;
         Ok(MetadataReader {
-            region,
-            iova: at,
             limits,
-            transfers: DeviceTransfers::new(&limits),
+            reader: SectorReader::new(device)?,
             step: ReadStep::FirstSuperblock,
-            reading: false,
-            continues_after_damage: thorough,
             copies: [None; 2],
             superblock: None,
-            tree: Tree::new(),
-            journaled: JournaledBlocks::default(),
-            problems: Vec::new(),
-            seq: 0,
-            chunk: 0,
-            records: Vec::new(),
-            txn: None,
-            transactions: 0,
-            sectors: 0,
-            scratch: vec![0; SEGMENT_BYTES],
+            journal: JournalScan::default(),
+            found: FoundMetadata {
+                tree: Tree::new(),
+                journaled: JournaledBlocks::default(),
+                problems: Vec::new(),
+                continues_after_damage: thorough,
+            },
         })
     }
 
@@ -114,62 +181,70 @@ impl MetadataReader {
     ) -> Option<Result<LoadedMetadata, OpenError>> {
         device.poll(now);
         while let Some(completion) = device.reap() {
-            if let Some(((), status)) = self.transfers.on_completion(&completion) {
-                self.reading = false;
-                if let Err(error) = self.on_read_complete(status) {
-                    return Some(Err(error));
-                }
+            if let Some(status) = self.reader.on_completion(&completion)
+                && let Err(error) = self.on_read_complete(status)
+            {
+                return Some(Err(error));
             }
         }
         if self.step == ReadStep::Check {
-            return self.finish();
+            return Some(self.finish());
         }
-        if !self.reading {
+        if !self.reader.is_reading {
             self.submit_read();
         }
-        if self.transfers.send(device, now) {
+        if self.reader.transfers.send(device, now) {
             device.poll(now);
         }
         None
     }
 
+    /// Returns the superblock that was chosen before the snapshot and the journal are read.
+    fn chosen_superblock(&self) -> Superblock {
+        self.superblock.unwrap_or_else(|| {
+            panic!("metadata reader: no superblock was chosen before {:?}", self.step)
+        })
+    }
+
     fn submit_read(&mut self) {
-        let second = (device_blocks(&self.limits) - 1) as u32;
+        let second = device_blocks(&self.limits) - 1;
         let block_sectors = u64::from(BLOCK as u32 / self.limits.sector_bytes);
-        let (lba, sectors) = match (self.step, &self.superblock) {
-            (ReadStep::FirstSuperblock, _) => (0, 1),
-            (ReadStep::SecondSuperblock, _) => (u64::from(second) * block_sectors, 1),
-            (ReadStep::SnapshotSegment(index), Some(block)) => {
+        let run = match self.step {
+            ReadStep::FirstSuperblock => SectorRun { lba: 0, sectors: 1 },
+            ReadStep::SecondSuperblock => SectorRun { lba: second * block_sectors, sectors: 1 },
+            ReadStep::SnapshotSegment(index) => {
+                let Superblock { layout, snapshot_area, .. } = self.chosen_superblock();
                 let begin = index * SEGMENT_BLOCKS;
-                let count = SEGMENT_BLOCKS.min(block.layout.snapshot_blocks - begin);
-                let first = block.layout.snapshot(block.snapshot_area) + begin;
-                (u64::from(first) * block_sectors, u64::from(count) * block_sectors)
+                let count = SEGMENT_BLOCKS.min(layout.snapshot_blocks - begin);
+                let first = layout.snapshot(snapshot_area) + begin;
+                let (lba, sectors) =
+                    (u64::from(first) * block_sectors, u64::from(count) * block_sectors);
+                SectorRun { lba, sectors }
             }
-            (ReadStep::Journal, Some(block)) => {
-                let all = block.layout.journal_sectors();
-                let at = self.seq % all;
-                let first = u64::from(block.layout.journal()) * block_sectors;
-                (first + at, self.chunk.min(all - at))
+            ReadStep::Journal => {
+                let layout = self.chosen_superblock().layout;
+                let all = layout.journal_sectors();
+                let at = self.journal.next_seq % all;
+                let first = u64::from(layout.journal()) * block_sectors;
+                let sectors = self.journal.chunk_sectors.min(all - at);
+                SectorRun { lba: first + at, sectors }
             }
-            _ => return,
+            ReadStep::Check => return,
         };
-        self.transfers.submit_sectors((), Op::Read, SectorRun { lba, sectors }, self.iova, false);
-        self.reading = true;
-        self.sectors = sectors;
+        self.reader.begin(run);
     }
 
     fn on_read_complete(&mut self, status: Status) -> Result<(), OpenError> {
-        let mut bytes = std::mem::take(&mut self.scratch);
-        self.region.read(0, &mut bytes);
+        let bytes = std::mem::take(&mut self.reader.bytes);
         let result = match self.step {
             ReadStep::FirstSuperblock | ReadStep::SecondSuperblock => {
                 self.on_superblock(status, &bytes)
             }
             ReadStep::SnapshotSegment(index) => self.on_segment(index, status, &bytes),
             ReadStep::Journal => self.on_journal(status, &bytes),
-            ReadStep::Check => Ok(()),
+            ReadStep::Check => unreachable!("metadata reader: a read completes after the last"),
         };
-        self.scratch = bytes;
+        self.reader.bytes = bytes;
         result
     }
 
@@ -223,49 +298,25 @@ impl MetadataReader {
                 device_sector_bytes: self.limits.sector_bytes,
             });
         }
-        self.problems.extend(damaged.into_iter().chain(missing));
+        self.found.problems.extend(damaged.into_iter().chain(missing));
         self.superblock = Some(block);
-        self.seq = block.journal_seq;
-        self.chunk = SEGMENT_BYTES as u64 / u64::from(layout.sector_bytes);
+        self.journal.next_seq = block.journal_seq;
+        self.journal.chunk_sectors = SEGMENT_BYTES as u64 / u64::from(layout.sector_bytes);
         self.step =
             if block.segments == 0 { ReadStep::Journal } else { ReadStep::SnapshotSegment(0) };
         Ok(())
     }
 
-    fn report_problem(&mut self, finding: FsckProblem) -> Result<(), OpenError> {
-        if !self.continues_after_damage {
-            return Err(OpenError::Damaged { first: finding, count: 1 });
-        }
-        self.problems.push(finding);
-        Ok(())
-    }
-
-    /// Applies records; `data` if records of journaled data are allowed.
-    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
-        let mut fields = FieldReader(bytes);
-        while !fields.0.is_empty() {
-            let record = Record::decode(&mut fields);
-            match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
-                Some(record) => {
-                    self.journaled.apply(&record);
-                    self.tree.apply(record);
-                }
-                None => return self.report_problem(FsckProblem::Record { offset }),
-            }
-        }
-        Ok(())
-    }
-
     fn on_segment(&mut self, index: u32, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
-        let Some(block) = self.superblock else { return Ok(()) };
+        let block = self.chosen_superblock();
         let first = block.layout.snapshot(block.snapshot_area) + index * SEGMENT_BLOCKS;
         let offset = u64::from(first) * BLOCK as u64;
         let last = index + 1 == block.segments;
         let past = (index + 1) * SEGMENT_BLOCKS >= block.layout.snapshot_blocks;
-        let bytes = &bytes[..self.sectors as usize * self.limits.sector_bytes as usize];
+        let bytes = &bytes[..self.reader.sectors as usize * self.limits.sector_bytes as usize];
         match snapshot::open(bytes, block.snapshot, index).filter(|_| status.is_success()) {
-            Some((records, says)) if says == last => self.apply(records, offset, false)?,
-            _ => self.report_problem(FsckProblem::SnapshotSegment { index, offset })?,
+            Some((records, says)) if says == last => self.found.apply(records, offset, false)?,
+            _ => self.found.report_problem(FsckProblem::SnapshotSegment { index, offset })?,
         }
         self.step =
             if last || past { ReadStep::Journal } else { ReadStep::SnapshotSegment(index + 1) };
@@ -273,15 +324,15 @@ impl MetadataReader {
     }
 
     fn on_journal(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
-        let Some(block) = self.superblock else { return Ok(()) };
-        if !status.is_success() && self.sectors > 1 {
+        let block = self.chosen_superblock();
+        if !status.is_success() && self.reader.sectors > 1 {
             // The unreadable sector may be beyond the end: read one sector at a time.
-            self.chunk = 1;
+            self.journal.chunk_sectors = 1;
             return Ok(());
         }
         let sector_bytes = self.limits.sector_bytes as usize;
-        for bytes in bytes.chunks_exact(sector_bytes).take(self.sectors as usize) {
-            let at = self.seq % block.layout.journal_sectors();
+        for bytes in bytes.chunks_exact(sector_bytes).take(self.reader.sectors as usize) {
+            let at = self.journal.next_seq % block.layout.journal_sectors();
             let begin = u64::from(block.layout.journal()) * BLOCK as u64;
             let offset = begin + at * sector_bytes as u64;
             let sector = if status.is_success() { decode(bytes) } else { Sector::Damaged };
@@ -289,28 +340,27 @@ impl MetadataReader {
                 Sector::Written(header, payload) => (header, payload),
                 Sector::Zeros => return self.on_journal_end(),
                 Sector::Damaged => {
-                    self.report_problem(FsckProblem::JournalSector { seq: self.seq, offset })?;
+                    let seq = self.journal.next_seq;
+                    self.found.report_problem(FsckProblem::JournalSector { seq, offset })?;
                     return self.on_journal_end();
                 }
             };
-            if (header.epoch, header.seq) != (block.epoch, self.seq)
-                || header.txn != block.journal_txn + self.transactions
-                || header.first == self.txn.is_some()
+            if (header.epoch, header.seq) != (block.epoch, self.journal.next_seq)
+                || header.txn != block.journal_txn + self.journal.transactions
+                || header.first == self.journal.txn.is_some()
             {
                 return self.on_journal_end();
             }
-            self.txn = Some(header.txn);
-            self.records.extend(payload);
-            self.seq += 1;
+            self.journal.txn = Some(header.txn);
+            self.journal.records.extend(payload);
+            self.journal.next_seq += 1;
             if header.last {
-                self.txn = None;
-                let records = std::mem::take(&mut self.records);
-                self.apply(&records, offset, block.data_in_journal)?;
-                self.records = records;
-                self.records.clear();
-                self.transactions += 1;
+                self.journal.txn = None;
+                self.found.apply(&self.journal.records, offset, block.data_in_journal)?;
+                self.journal.records.clear();
+                self.journal.transactions += 1;
             }
-            if self.seq - block.journal_seq >= block.layout.journal_sectors() {
+            if self.journal.next_seq - block.journal_seq >= block.layout.journal_sectors() {
                 return self.on_journal_end();
             }
         }
@@ -322,28 +372,29 @@ impl MetadataReader {
         Ok(())
     }
 
-    fn finish(&mut self) -> Option<Result<LoadedMetadata, OpenError>> {
-        let superblock = self.superblock?;
-        let mut tree = std::mem::replace(&mut self.tree, Tree::new());
+    fn finish(&mut self) -> Result<LoadedMetadata, OpenError> {
+        let superblock = self.chosen_superblock();
+        let found = &mut self.found;
+        let mut tree = std::mem::replace(&mut found.tree, Tree::new());
         tree.rebuild_counts();
-        let parts = std::mem::take(&mut self.journaled);
-        self.problems.extend(check(&tree, &parts, &superblock.layout));
-        let findings = std::mem::take(&mut self.problems);
+        let parts = std::mem::take(&mut found.journaled);
+        found.problems.extend(check(&tree, &parts, &superblock.layout));
+        let findings = std::mem::take(&mut found.problems);
         let damage = || findings.iter().filter(|f| f.is_damage());
-        if let Some(first) = damage().next().filter(|_| !self.continues_after_damage) {
+        if let Some(first) = damage().next().filter(|_| !found.continues_after_damage) {
             let error = OpenError::Damaged { first: first.clone(), count: damage().count() };
-            return Some(Err(error));
+            return Err(error);
         }
-        let sectors = self.seq - superblock.journal_seq;
-        let transactions = self.transactions;
-        Some(Ok(LoadedMetadata {
+        let sectors = self.journal.next_seq - superblock.journal_seq;
+        let transactions = self.journal.transactions;
+        Ok(LoadedMetadata {
             superblock,
             tree,
             journaled: parts,
             problems: findings,
             transactions,
             sectors,
-        }))
+        })
     }
 
     /// Returns the superblock once it is known.
