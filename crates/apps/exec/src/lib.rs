@@ -13,14 +13,10 @@
 
 #![forbid(unsafe_code)]
 
-mod calls;
-mod completion;
 mod connections;
 pub mod locks;
-mod mapping_sync;
 mod open_files;
 mod pending_calls;
-mod posted_writes;
 pub mod program;
 mod service;
 mod session;

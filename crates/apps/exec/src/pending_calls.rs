@@ -2,8 +2,8 @@
 
 use store::Ino;
 
-use crate::completion::OnComplete;
 use crate::service::CallId;
+use crate::service::pipeline::completion::OnComplete;
 use crate::shared_mappings::MappingUpdate;
 
 /// A call with an operation in flight, and the operation's effect on mappings.

@@ -3,7 +3,7 @@
 //! The volume remains authoritative: calls use it as before. A completed write is then applied to
 //! the memory file, and the data of a read is replaced by the memory file's. Mappings thus see what
 //! calls write, and calls see what mappings write. Changes by mappings alone are found by
-//! comparison ([`mapping_sync`](crate::mapping_sync)).
+//! comparison ([`mapping_sync`](crate::service::pipeline::mapping_sync)).
 //!
 //! Guarantees: the service accesses a memory file by system calls only, so that a process that
 //! truncates it affects only processes that map it. Outside [`MappedFile::range`] the memory file

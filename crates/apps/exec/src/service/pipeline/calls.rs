@@ -10,9 +10,9 @@ use slots::{Call, Op as CallOp, StatReply, entry};
 use store::{Access, Error, Ino, Kind, Name, Op, SetAttr, Time};
 
 use crate::Service;
-use crate::completion::OnComplete;
 use crate::locks::{Lock, LockOwner};
 use crate::open_files::{OpenFile, flags as f};
+use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
 
 /// Returns an error number as it appears in a reply.

@@ -13,9 +13,9 @@ use slots::{Call, Op as CallOp, posted, slot_protocol};
 use store::{BLOCK, Op, OpResult, Time};
 
 use crate::Service;
-use crate::calls::{negative_errno, offset};
-use crate::completion::OnComplete;
 use crate::open_files::flags as f;
+use crate::service::pipeline::calls::{negative_errno, offset};
+use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
 
 /// Free space required to grant a reservation, as a multiple of its size.

@@ -21,9 +21,9 @@ use slots::Call;
 use store::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
 
 use crate::Service;
-use crate::calls::negative_errno;
-use crate::completion::OnComplete;
 use crate::open_files::{OpenFile, flags as f};
+use crate::service::pipeline::calls::negative_errno;
+use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
 use crate::shared_mappings::{MappedFile, Range, intersection};
 

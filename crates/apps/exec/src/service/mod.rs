@@ -4,6 +4,8 @@
 //! Guarantee: every call is answered once, in any order. A call that cannot start yet (the volume
 //! is busy, or another call uses the open file's offset) is retried, in arrival order.
 
+pub(crate) mod pipeline;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use rustix::thread::futex;
 use slots::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
 use store::{Error, Op, OpCompletion, Request, Time, Volume};
 
-use crate::completion::OnComplete;
 use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};
 use crate::locks::{LockOwner, Locks};
-use crate::mapping_sync::{MappingSync, SYNC_REQUEST_ID};
 use crate::open_files::OpenFiles;
 use crate::pending_calls::{PendingCall, PendingCalls};
-use crate::posted_writes::PostedWriteQueue;
+use crate::service::pipeline::completion::OnComplete;
+use crate::service::pipeline::mapping_sync::{MappingSync, SYNC_REQUEST_ID};
+use crate::service::pipeline::posted_writes::PostedWriteQueue;
 use crate::session::Session;
 use crate::shared_mappings::{MappingUpdate, SharedMappings};
 

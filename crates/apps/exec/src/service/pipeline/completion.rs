@@ -5,12 +5,12 @@ use rustix::io::Errno;
 use store::{Error, Ino, Op, OpResult};
 
 use crate::Service;
-use crate::calls::negative_errno;
 use crate::locks::LockOwner;
 use crate::open_files::{OpenFile, flags as f};
 use crate::pending_calls::PendingCall;
-use crate::posted_writes::PostedWrite;
 use crate::service::StartResult;
+use crate::service::pipeline::calls::negative_errno;
+use crate::service::pipeline::posted_writes::PostedWrite;
 
 /// Action after an operation has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,6 @@
+//! Operations that reach several parts of the service.
+
+pub(crate) mod calls;
+pub(crate) mod completion;
+pub(crate) mod mapping_sync;
+pub(crate) mod posted_writes;
