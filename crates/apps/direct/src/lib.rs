@@ -44,7 +44,9 @@ pub use block::{
     Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, Segment, WaitResult,
 };
 pub use buffer::Buffer;
-pub use cache::{Cache, CacheConfig, CacheStats, EvictionPolicy, WritePolicy};
+pub use cache::{
+    Cache, CacheConfig, CachePart, CacheStats, CacheViolation, EvictionPolicy, WritePolicy,
+};
 pub use device::{DeviceKind, IoDevice, QueueConfig};
 pub use error::{DirectError, IoError};
 pub use handle::Handle;

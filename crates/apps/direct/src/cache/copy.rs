@@ -13,27 +13,41 @@ pub(super) enum CopyDirection {
     RequestToCache,
 }
 
-/// Copies `len` bytes between `frame` at `frame_offset` and a request's data at `offset`.
+/// Bytes of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameBytes<'a> {
+    pub(super) region: &'a SharedRegion,
+    /// First byte in the region.
+    pub(super) offset: usize,
+}
+
+/// Bytes of a request's data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestBytes {
+    pub(super) data: Payload,
+    /// First byte in the data.
+    pub(super) offset: u64,
+}
+
+/// Copies `len` bytes between a frame and a request's data.
 #[inline]
 pub(super) fn copy(
     memory: &AddressSpace,
     way: CopyDirection,
-    (frame, frame_offset): (&SharedRegion, usize),
-    (data, offset): (Payload, u64),
+    frame: FrameBytes<'_>,
+    request: RequestBytes,
     len: usize,
 ) -> Result<(), Status> {
-    match data {
-        Payload::Contiguous(at) => {
-            copy_segment(memory, way, (frame, frame_offset), at.offset(offset), len)
-        }
+    match request.data {
+        Payload::Contiguous(at) => copy_segment(memory, way, frame, at.offset(request.offset), len),
         Payload::BitBucket => {
             if way == CopyDirection::RequestToCache {
-                frame.fill(frame_offset, len, 0);
+                frame.region.fill(frame.offset, len, 0);
             }
             Ok(())
         }
         Payload::Scattered { table, segments } => {
-            copy_segment_list(memory, way, (frame, frame_offset), (table, segments), (offset, len))
+            copy_segment_list(memory, way, frame, table, segments, request.offset, len)
         }
     }
 }
@@ -42,17 +56,17 @@ pub(super) fn copy(
 fn copy_segment(
     memory: &AddressSpace,
     way: CopyDirection,
-    (frame, frame_offset): (&SharedRegion, usize),
+    frame: FrameBytes<'_>,
     at: Iova,
     len: usize,
 ) -> Result<(), Status> {
     let there = memory.find(at, len as u64).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
     match way {
         CopyDirection::CacheToRequest => {
-            SharedRegion::copy(frame, frame_offset, there.region, there.offset, len)
+            SharedRegion::copy(frame.region, frame.offset, there.region, there.offset, len)
         }
         CopyDirection::RequestToCache => {
-            SharedRegion::copy(there.region, there.offset, frame, frame_offset, len)
+            SharedRegion::copy(there.region, there.offset, frame.region, frame.offset, len)
         }
     }
     Ok(())
@@ -61,9 +75,11 @@ fn copy_segment(
 fn copy_segment_list(
     memory: &AddressSpace,
     way: CopyDirection,
-    (frame, frame_offset): (&SharedRegion, usize),
-    (table, segments): (Iova, u16),
-    (offset, len): (u64, usize),
+    frame: FrameBytes<'_>,
+    table: Iova,
+    segments: u16,
+    offset: u64,
+    len: usize,
 ) -> Result<(), Status> {
     let mut begin = 0u64;
     let end = offset + len as u64;
@@ -80,13 +96,13 @@ fn copy_segment_list(
         let after = begin + u64::from(segment.bytes);
         let (from, to) = (begin.max(offset), after.min(end));
         if from < to {
-            let there = frame_offset + (from - offset) as usize;
+            let there = FrameBytes { offset: frame.offset + (from - offset) as usize, ..frame };
             let len = (to - from) as usize;
             let data = match segment.at {
                 Some(at) => Payload::Contiguous(at),
                 None => Payload::BitBucket,
             };
-            copy(memory, way, (frame, there), (data, from - begin), len)?;
+            copy(memory, way, there, RequestBytes { data, offset: from - begin }, len)?;
         }
         begin = after;
         if begin >= end {

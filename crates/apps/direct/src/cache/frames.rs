@@ -1,6 +1,7 @@
 //! [`Frames`]: the memory of the cache in blocks, and its eviction order.
 
 use super::EvictionPolicy;
+use super::invariants::{CacheViolation, require_eq};
 
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
@@ -54,6 +55,20 @@ impl Frame {
         prev: NONE,
         next: NONE,
     };
+}
+
+/// A cached block, and its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockFrame {
+    pub(super) block: u64,
+    pub(super) frame: u32,
+}
+
+/// A frame allocated to a block, and the evicted block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AllocatedFrame {
+    pub(super) frame: u32,
+    pub(super) evicted_block: Option<u64>,
 }
 
 /// All frames of a cache.
@@ -168,11 +183,11 @@ impl Frames {
         }
     }
 
-    /// Allocates a frame: a free one, or one whose clean block is evicted and returned as the
-    /// second value. Returns `None` if every block is dirty, in flight, or waited for.
-    pub(super) fn allocate(&mut self) -> Option<(u32, Option<u64>)> {
+    /// Allocates a frame: a free one, or one whose clean block is evicted. Returns `None` if every
+    /// block is dirty, in flight, or waited for.
+    pub(super) fn allocate(&mut self) -> Option<AllocatedFrame> {
         if let Some(frame) = self.free.pop() {
-            return Some((frame, None));
+            return Some(AllocatedFrame { frame, evicted_block: None });
         }
         let frame = match self.eviction {
             EvictionPolicy::Lru => {
@@ -184,11 +199,51 @@ impl Frames {
             }
             EvictionPolicy::Clock => self.sweep(),
         }?;
-        let unit = self.frames[frame as usize].block;
+        let evicted_block = Some(self.frames[frame as usize].block);
         self.set_state(frame, FrameState::Free);
         // `set_state` pushed the evicted frame to the free list.
         self.free.pop();
-        Some((frame, Some(unit)))
+        Some(AllocatedFrame { frame, evicted_block })
+    }
+
+    pub(super) fn check_invariants(&self) -> Result<(), CacheViolation> {
+        let free = self.frames.iter().filter(|f| f.state == FrameState::Free).count();
+        require_eq!(Blocks, "a free frame is listed", "all frames", free, self.free.len());
+        for frame in &self.free {
+            require_eq!(
+                Blocks,
+                "a listed frame is free",
+                format_args!("frame {frame}"),
+                FrameState::Free,
+                self.get(*frame).state
+            );
+        }
+        if self.eviction != EvictionPolicy::Lru {
+            return Ok(());
+        }
+        let (mut before, mut at, mut listed) = (NONE, self.lru, 0);
+        while at != NONE && listed <= self.frames.len() {
+            let f = self.get(at);
+            let subject = format_args!("frame {at}");
+            require_eq!(Blocks, "the LRU list is linked both ways", subject, before, f.prev);
+            require_eq!(
+                Blocks,
+                "a frame of the LRU list is clean",
+                subject,
+                FrameState::Clean,
+                f.state
+            );
+            (before, at, listed) = (at, f.next, listed + 1);
+        }
+        require_eq!(Blocks, "the end of the LRU list", "all frames", before, self.mru);
+        let clean = self.frames.iter().filter(|f| f.state == FrameState::Clean).count();
+        require_eq!(Blocks, "a clean frame is in the LRU list", "all frames", clean, listed);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn break_lru(&mut self) {
+        self.mru = NONE;
     }
 
     /// Advances the clock hand to a frame that was not used since the hand last passed.
@@ -215,8 +270,8 @@ mod tests {
     fn filled(replace: EvictionPolicy) -> Frames {
         let mut frames = Frames::new(4, replace);
         for unit in 0..4 {
-            let (frame, given_up) = frames.allocate().unwrap();
-            assert_eq!(given_up, None);
+            let AllocatedFrame { frame, evicted_block } = frames.allocate().unwrap();
+            assert_eq!(evicted_block, None);
             frames.get_mut(frame).block = unit;
             frames.set_state(frame, FrameState::Filling);
             frames.set_state(frame, FrameState::Clean);
@@ -225,10 +280,10 @@ mod tests {
     }
 
     fn evicted_block(frames: &mut Frames) -> Option<u64> {
-        let (frame, unit) = frames.allocate()?;
+        let AllocatedFrame { frame, evicted_block } = frames.allocate()?;
         frames.get_mut(frame).block = 99;
         frames.set_state(frame, FrameState::Filling);
-        unit
+        evicted_block
     }
 
     #[test]

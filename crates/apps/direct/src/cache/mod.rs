@@ -21,12 +21,19 @@
 //!
 //! Data that was not flushed is lost when the cache is dropped.
 
+mod blocks;
 mod config;
 mod copy;
+mod dirty_blocks;
+mod frame_waiters;
 mod frames;
+mod geometry;
+mod invariants;
 mod ops;
 mod pipeline;
 mod radix;
+mod readahead;
+mod requests;
 
 use std::collections::VecDeque;
 
@@ -37,32 +44,23 @@ use clock::{Component, Nanos};
 use nvme::Status;
 use ring::AddressSpace;
 
+use blocks::CachedBlocks;
 pub use config::{CacheConfig, CacheStats, EvictionPolicy, WritePolicy};
 use copy::CopyDirection;
-use frames::{FrameState, Frames};
-use ops::{DeviceOps, OP_FRAMES_MAX, OpPurpose, request_without_data};
-use pipeline::fill::Readahead;
-use pipeline::waiters::FrameWaiter;
-use pipeline::writeback::Writeback;
-use radix::Radix;
+use dirty_blocks::{SingleRetry, Writeback};
+use frame_waiters::{FrameWaiters, RequestBlock};
+use frames::{BlockFrame, FrameState};
+use geometry::BlockGeometry;
+pub use invariants::{CachePart, CacheViolation};
+use ops::{DeviceOps, FramePiece, OP_FRAMES_MAX, OpPurpose, request_without_data};
+use pipeline::bypass::BypassQueue;
+use readahead::Readahead;
+use requests::{CacheRequest, CacheRequests, RequestId};
 
-use crate::{Buffer, DirectError};
+use crate::DirectError;
 
 /// Maximum number of commands in flight on the device.
 const DEVICE_OPS_MAX: u32 = 64;
-
-/// A request in flight.
-#[derive(Clone, Copy, Debug)]
-struct CacheRequest {
-    request: Request,
-    /// The next block to start, and the end of the range.
-    next_block: u64,
-    end_block: u64,
-    /// Blocks that have not completed, plus 1 while some have not started.
-    remaining: u32,
-    status: Status,
-    result: u64,
-}
 
 /// Outcome of the access to one block of a request.
 enum BlockAccess {
@@ -77,33 +75,14 @@ enum BlockAccess {
 pub struct Cache<D> {
     device: D,
     config: CacheConfig,
-    limits: Limits,
     memory: AddressSpace,
-    block_bytes: u32,
-    /// Sectors per block, a power of two, and its logarithm.
-    block_sectors: u32,
-    block_shift: u32,
-    /// Maximum number of blocks in one command.
-    op_blocks_max: usize,
-    buffer: Buffer,
-    frames: Frames,
-    tree: Radix,
-    ios: Vec<CacheRequest>,
-    free_ios: Vec<u32>,
-    waiters: Vec<FrameWaiter>,
-    free_waiters: Vec<u32>,
+    geometry: BlockGeometry,
+    blocks: CachedBlocks,
+    requests: CacheRequests,
+    waiters: FrameWaiters,
     ops: DeviceOps,
-    /// Frames to be filled and their blocks, in the order of the requests.
-    to_fill: VecDeque<(u64, u32)>,
-    /// Commands that the device has not accepted yet.
-    to_send: VecDeque<u32>,
-    /// Requests that wait for a frame.
-    stalled: VecDeque<u32>,
     writeback: Writeback,
-    /// The bypass request, and whether it was sent to the device.
-    bypass: Option<(u32, bool)>,
-    /// Requests queued behind the bypass request.
-    behind_bypass: VecDeque<u32>,
+    bypass: BypassQueue,
     readahead: Readahead,
     ready: VecDeque<Completion>,
     stats: CacheStats,
@@ -120,48 +99,23 @@ impl<D: BlockDevice> Cache<D> {
         device: D,
         config: CacheConfig,
     ) -> Result<Cache<D>, DirectError> {
-        let limits = *device.limits();
-        let unit_bytes = limits.sector_bytes.max(CacheConfig::BLOCK_BYTES);
-        let unit_sectors = unit_bytes / limits.sector_bytes;
-        if !unit_sectors.is_power_of_two() {
-            let (key, value) = ("sector_bytes", limits.sector_bytes.into());
-            let allowed = "sectors of which a power of two are a unit of the cache";
-            return Err(DirectError::Config { key, value, allowed });
-        }
-        let count = config.frames(unit_bytes)?;
-        if limits.max_sectors < unit_sectors {
-            let (key, value) = ("max_sectors", limits.max_sectors.into());
-            let allowed = "a unit of the cache in one transfer at least";
-            return Err(DirectError::Config { key, value, allowed });
-        }
-        let segments = usize::from(opened.features().segments).max(1);
-        let run = segments.min(OP_FRAMES_MAX).min((limits.max_sectors / unit_sectors) as usize);
-        let units = limits.sectors.div_ceil(unit_sectors.into());
-        let buffer = opened.buffer(count as usize * unit_bytes as usize)?;
+        let segments = usize::from(opened.features().segments);
+        let geometry = BlockGeometry::new(device.limits(), &config, segments)?;
+        let (count, block_bytes) = (geometry.frames(), geometry.block_bytes());
+        let buffer = opened.buffer(count as usize * block_bytes as usize)?;
         let tables = opened.buffer(DeviceOps::table_bytes(DEVICE_OPS_MAX))?;
+        let blocks = geometry.blocks();
         Ok(Cache {
             memory: device.memory().clone(),
-            limits: Limits { queue_depth: config.depth, volatile_cache: true, ..limits },
             device,
             config,
-            block_bytes: unit_bytes,
-            block_sectors: unit_sectors,
-            block_shift: unit_sectors.trailing_zeros(),
-            op_blocks_max: run,
-            buffer,
-            frames: Frames::new(count, config.eviction),
-            tree: Radix::new(units),
-            ios: Vec::new(),
-            free_ios: Vec::new(),
-            waiters: Vec::new(),
-            free_waiters: Vec::new(),
+            geometry,
+            blocks: CachedBlocks::new(buffer, block_bytes, count, config.eviction, blocks),
+            requests: CacheRequests::default(),
+            waiters: FrameWaiters::default(),
             ops: DeviceOps::new(DEVICE_OPS_MAX, tables),
-            to_fill: VecDeque::new(),
-            to_send: VecDeque::new(),
-            stalled: VecDeque::new(),
             writeback: Writeback::new(count, config.write_policy),
-            bypass: None,
-            behind_bypass: VecDeque::new(),
+            bypass: BypassQueue::default(),
             readahead: Readahead::default(),
             ready: VecDeque::new(),
             stats: CacheStats::default(),
@@ -193,109 +147,53 @@ impl<D: BlockDevice> Cache<D> {
         self.device
     }
 
-    /// Returns the number of sectors of a block; the last block of the device may be shorter.
-    fn sectors_in_block(&self, unit: u64) -> u32 {
-        let first = unit * u64::from(self.block_sectors);
-        u64::from(self.block_sectors).min(self.limits.sectors - first) as u32
-    }
-
-    fn frame_offset(&self, frame: u32) -> usize {
-        frame as usize * self.block_bytes as usize
-    }
-
-    fn new_io(&mut self, request: Request) -> u32 {
-        let sectors = u64::from(self.block_sectors);
-        let next = request.lba / sectors;
-        let end = (request.lba + u64::from(request.sectors)).div_ceil(sectors);
-        let io = CacheRequest {
-            request,
-            next_block: next,
-            end_block: end,
-            remaining: 1,
-            status: Status::SUCCESS,
-            result: 0,
-        };
-        match self.free_ios.pop() {
-            Some(slot) => {
-                self.ios[slot as usize] = io;
-                slot
-            }
-            None => {
-                self.ios.push(io);
-                (self.ios.len() - 1) as u32
-            }
+    /// Completes one part of a request.
+    fn complete_part(&mut self, id: RequestId, status: Status) {
+        if let Some(completion) = self.requests.complete_part(id, status) {
+            self.ready.push_back(completion);
         }
     }
 
-    /// Returns the number of requests in flight.
-    fn in_flight(&self) -> usize {
-        self.ios.len() - self.free_ios.len()
-    }
-
-    /// Completes one part of a request; the first error becomes the request's status.
-    fn complete_part(&mut self, id: u32, status: Status) {
-        let io = &mut self.ios[id as usize];
-        if io.status.is_success() {
-            io.status = status;
-        }
-        io.remaining -= 1;
-        if io.remaining == 0 {
-            let CacheRequest { request, status, result, .. } = *io;
-            self.ready.push_back(Completion { tag: request.tag, status, result });
-            self.free_ios.push(id);
-        }
-    }
-
-    fn start(&mut self, id: u32) {
-        match self.ios[id as usize].request.op {
+    fn start(&mut self, id: RequestId) {
+        match self.requests.get(id).request.op {
             Op::Read | Op::Write => {
-                if !self.stalled.is_empty() || !self.advance(id) {
+                if self.waiters.has_stalled_requests() || !self.advance(id) {
                     self.stats.stalls += 1;
-                    self.stalled.push_back(id);
+                    self.waiters.push_stalled(id);
                 }
             }
             Op::Flush => self.flush(id),
-            Op::Discard | Op::WriteZeroes | Op::Extents => self.bypass = Some((id, false)),
+            Op::Discard | Op::WriteZeroes | Op::Extents => self.bypass.begin(id),
         }
     }
 
     /// Starts the remaining blocks of a request. Returns `false` if a block found no frame.
-    fn advance(&mut self, id: u32) -> bool {
+    fn advance(&mut self, id: RequestId) -> bool {
         loop {
-            let CacheRequest { next_block: next, end_block: end, request, .. } =
-                self.ios[id as usize];
-            if next == end {
+            let CacheRequest { next_block, end_block, request, .. } = *self.requests.get(id);
+            if next_block == end_block {
                 if request.op == Op::Read {
-                    self.read_ahead(request.lba / u64::from(self.block_sectors), end);
+                    self.read_ahead(self.geometry.block_of(request.lba), end_block);
                 }
                 self.complete_part(id, Status::SUCCESS);
                 return true;
             }
-            match self.access_block(id, next) {
-                BlockAccess::Done => {}
-                BlockAccess::Waiting => self.ios[id as usize].remaining += 1,
-                BlockAccess::NoFrame => return false,
-            }
-            self.ios[id as usize].next_block += 1;
+            let is_waiting =
+                match self.access_block(RequestBlock { request: id, block: next_block }) {
+                    BlockAccess::Done => false,
+                    BlockAccess::Waiting => true,
+                    BlockAccess::NoFrame => return false,
+                };
+            self.requests.start_block(id, is_waiting);
         }
     }
 
-    /// Returns the overlap of a request and a block: offset and length in the block, and offset in
-    /// the data.
-    fn overlap(&self, request: &Request, unit: u64) -> (usize, usize, u64) {
-        let bytes = u64::from(self.limits.sector_bytes);
-        let (begin, end) =
-            (request.lba * bytes, (request.lba + u64::from(request.sectors)) * bytes);
-        let unit_begin = unit * u64::from(self.block_bytes);
-        let (from, to) = (begin.max(unit_begin), end.min(unit_begin + u64::from(self.block_bytes)));
-        ((from - unit_begin) as usize, (to - from) as usize, from - begin)
-    }
-
     /// Executes one block of a request, or queues the request on the block's frame.
-    fn access_block(&mut self, id: u32, unit: u64) -> BlockAccess {
-        let request = self.ios[id as usize].request;
-        let frame = self.tree.get(unit);
-        let state = frame.map(|f| self.frames.get(f).state);
+    fn access_block(&mut self, at: RequestBlock) -> BlockAccess {
+        let block = at.block;
+        let request = self.requests.get(at.request).request;
+        let frame = self.blocks.find(block);
+        let state = frame.map(|f| self.blocks.frames.get(f).state);
         match (request.op, frame, state) {
             (
                 Op::Read,
@@ -303,8 +201,8 @@ impl<D: BlockDevice> Cache<D> {
                 Some(FrameState::Clean | FrameState::Dirty | FrameState::Writing),
             ) => {
                 self.stats.hits += 1;
-                self.frames.touch(frame);
-                self.copy(id, &request, unit, frame, CopyDirection::CacheToRequest);
+                self.blocks.frames.touch(frame);
+                self.copy(at, &request, frame, CopyDirection::CacheToRequest);
                 BlockAccess::Done
             }
             (Op::Write, Some(frame), Some(FrameState::Clean | FrameState::Dirty)) => {
@@ -312,93 +210,82 @@ impl<D: BlockDevice> Cache<D> {
                     return BlockAccess::NoFrame;
                 }
                 self.stats.hits += 1;
-                self.frames.touch(frame);
-                self.write(id, &request, unit, frame)
+                self.blocks.frames.touch(frame);
+                self.write(at, &request, frame)
             }
             (_, Some(frame), _) => {
                 self.stats.misses += u64::from(state == Some(FrameState::Filling));
-                self.wait_for_frame(frame, id, unit, false);
+                self.wait_for_frame(frame, at, false);
                 BlockAccess::Waiting
             }
             (op, None, _) => {
                 if op == Op::Write && self.writeback.is_full() {
                     return BlockAccess::NoFrame;
                 }
-                let Some(frame) = self.allocate_frame(unit) else { return BlockAccess::NoFrame };
+                let Some(frame) = self.allocate_frame(block) else { return BlockAccess::NoFrame };
                 self.stats.misses += 1;
-                let (_, bytes, _) = self.overlap(&request, unit);
-                let whole = bytes as u32 == self.sectors_in_block(unit) * self.limits.sector_bytes;
+                let bytes = self.geometry.overlap(&request, block).bytes;
+                let whole = bytes as u32 == self.geometry.bytes_in_block(block);
                 if op == Op::Write && whole {
-                    self.frames.set_state(frame, FrameState::Clean);
-                    return self.write(id, &request, unit, frame);
+                    self.blocks.frames.set_state(frame, FrameState::Clean);
+                    return self.write(at, &request, frame);
                 }
-                self.frames.set_state(frame, FrameState::Filling);
-                self.to_fill.push_back((unit, frame));
-                self.wait_for_frame(frame, id, unit, false);
+                self.blocks.frames.set_state(frame, FrameState::Filling);
+                self.ops.push_fill(BlockFrame { block, frame });
+                self.wait_for_frame(frame, at, false);
                 BlockAccess::Waiting
             }
         }
     }
 
     /// Allocates a frame for an uncached block.
-    fn allocate_frame(&mut self, unit: u64) -> Option<u32> {
-        let (frame, given_up) = self.frames.allocate()?;
-        if let Some(old) = given_up {
-            self.tree.remove(old);
-            self.stats.evictions += 1;
-        }
-        self.frames.get_mut(frame).block = unit;
-        self.tree.insert(unit, frame);
-        Some(frame)
+    fn allocate_frame(&mut self, block: u64) -> Option<u32> {
+        let allocated = self.blocks.allocate(block)?;
+        self.stats.evictions += u64::from(allocated.evicted_block.is_some());
+        Some(allocated.frame)
     }
 
-    fn copy(&mut self, id: u32, request: &Request, unit: u64, frame: u32, way: CopyDirection) {
-        let (at, bytes, offset) = self.overlap(request, unit);
-        let there = self.frame_offset(frame) + at;
-        let (region, base) = self.buffer.region();
-        let data = (request.data, offset);
-        if let Err(status) = copy::copy(&self.memory, way, (region, base + there), data, bytes) {
-            let io = &mut self.ios[id as usize];
-            if io.status.is_success() {
-                io.status = status;
-            }
+    fn copy(&mut self, at: RequestBlock, request: &Request, frame: u32, way: CopyDirection) {
+        let overlap = self.geometry.overlap(request, at.block);
+        let there = self.blocks.bytes(frame, overlap.block_offset);
+        let data = overlap.data(request);
+        if let Err(status) = copy::copy(&self.memory, way, there, data, overlap.bytes) {
+            self.requests.fail(at.request, status);
         }
     }
 
-    fn write(&mut self, id: u32, request: &Request, unit: u64, frame: u32) -> BlockAccess {
-        self.copy(id, request, unit, frame, CopyDirection::RequestToCache);
+    fn write(&mut self, at: RequestBlock, request: &Request, frame: u32) -> BlockAccess {
+        self.copy(at, request, frame, CopyDirection::RequestToCache);
         self.mark_dirty(frame, request.fua);
         if request.fua || self.config.write_policy == WritePolicy::WriteThrough {
-            self.wait_for_frame(frame, id, unit, true);
+            self.wait_for_frame(frame, at, true);
             return BlockAccess::Waiting;
         }
         BlockAccess::Done
     }
 
     /// Builds a command for contiguous blocks; a slot must be available.
-    fn issue(&mut self, what: OpPurpose, op: Op, run: &[(u64, u32)], fua: bool) {
-        let first = run[0].0;
-        let sectors = run.iter().map(|(unit, _)| self.sectors_in_block(*unit)).sum();
-        let request = request_without_data(op, first * u64::from(self.block_sectors), sectors, fua);
-        let (base, unit_bytes) = (self.buffer.iova(), u64::from(self.block_bytes));
-        let (limits, unit_sectors) = (self.limits, u64::from(self.block_sectors));
-        let pieces = run.iter().map(|&(unit, frame)| {
-            let sectors = unit_sectors.min(limits.sectors - unit * unit_sectors) as u32;
-            (frame, base.offset(u64::from(frame) * unit_bytes), sectors * limits.sector_bytes)
+    fn issue(&mut self, what: OpPurpose, op: Op, run: &[BlockFrame], fua: bool) {
+        let (geometry, blocks) = (&self.geometry, &self.blocks);
+        let first = run[0].block;
+        let sectors = run.iter().map(|at| geometry.sectors_in_block(at.block)).sum();
+        let request = request_without_data(op, geometry.first_lba(first), sectors, fua);
+        let pieces = run.iter().map(|at| FramePiece {
+            frame: at.frame,
+            iova: blocks.iova(at.frame),
+            bytes: geometry.bytes_in_block(at.block),
         });
-        if let Some(op) = self.ops.push_blocks(what, first, request, pieces) {
-            self.to_send.push_back(op);
-        }
+        self.ops.push_blocks(what, first, request, pieces);
     }
 
     /// Submits queued commands until the device is full.
     fn send(&mut self, now: Nanos) -> bool {
         let mut moved = false;
-        while let Some(op) = self.to_send.front() {
-            if self.device.submit(now, self.ops.get(*op).request).is_err() {
+        while let Some(request) = self.ops.next_to_send() {
+            if self.device.submit(now, request).is_err() {
                 break;
             }
-            self.to_send.pop_front();
+            self.ops.pop_to_send();
             moved = true;
         }
         moved
@@ -406,33 +293,29 @@ impl<D: BlockDevice> Cache<D> {
 
     /// Handles the completion of a command.
     fn on_op_complete(&mut self, completion: Completion) {
-        // The device returns the tag that it was given.
-        let op = self.ops.release(completion.tag as u32);
-        let run = op.frames[..usize::from(op.count)].iter().enumerate();
-        let run = run.map(|(i, frame)| (op.first_block + i as u64, *frame));
+        let op = self.ops.release(completion.tag);
+        if op.purpose == OpPurpose::Write {
+            self.writeback.end_write_command();
+        }
         if !completion.status.is_success() && op.count > 1 {
             // One bad block may have failed the whole command: retry the blocks one by one.
-            if op.purpose == OpPurpose::Write {
-                self.on_write_complete();
-            }
-            for unit in run {
-                self.writeback.push_single_retry((op.purpose, unit));
+            for block in op.blocks() {
+                self.writeback.push_single_retry(SingleRetry { purpose: op.purpose, block });
             }
             return;
         }
         match op.purpose {
             OpPurpose::Fill => {
-                for (unit, frame) in run {
-                    self.on_fill_complete(unit, frame, completion.status);
+                for at in op.blocks() {
+                    self.on_fill_complete(at, completion.status);
                 }
             }
             OpPurpose::Write => {
-                self.on_write_complete();
-                for (unit, frame) in run {
-                    self.on_block_written(unit, frame, completion.status);
+                for at in op.blocks() {
+                    self.on_block_written(at, completion.status);
                 }
             }
-            OpPurpose::Bypass { io } => self.on_bypass_complete(io, completion),
+            OpPurpose::Bypass { request } => self.on_bypass_complete(request, completion),
         }
     }
 
@@ -455,15 +338,15 @@ impl<D: BlockDevice> BlockDevice for Cache<D> {
     block::delegate_block_device!(self => self.device; set_waker, can_wake, enable_sharing, can_wait);
 
     fn limits(&self) -> &Limits {
-        &self.limits
+        self.geometry.limits()
     }
 
     #[inline]
     fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
-        if self.in_flight() + self.ready.len() >= self.config.depth as usize {
+        if self.requests.len() + self.ready.len() >= self.config.depth as usize {
             return Err(QueueFull);
         }
-        if let Some(status) = validate_request(&self.limits, self.limits.max_sectors, &request) {
+        if let Some(status) = validate_request(self.limits(), self.limits().max_sectors, &request) {
             self.ready.push_back(Completion { tag: request.tag, status, result: 0 });
             return Ok(());
         }
@@ -471,9 +354,10 @@ impl<D: BlockDevice> BlockDevice for Cache<D> {
             self.ready.push_back(completion);
             return Ok(());
         }
-        let id = self.new_io(request);
-        if self.bypass.is_some() {
-            self.behind_bypass.push_back(id);
+        let first = self.geometry.block_of(request.lba);
+        let id = self.requests.insert(request, first, self.geometry.end_block(&request));
+        if self.bypass.is_active() {
+            self.bypass.push_behind(id);
         } else {
             self.start(id);
         }

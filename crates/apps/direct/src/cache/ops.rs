@@ -1,7 +1,13 @@
 //! [`DeviceOps`]: the commands in flight between the cache and its device.
 
-use block::{Op, Payload, Request, Segment};
+use std::collections::VecDeque;
 
+use block::{Op, Payload, Request, Segment};
+use ring::Iova;
+
+use super::frames::BlockFrame;
+use super::invariants::{CacheViolation, require_eq};
+use super::requests::RequestId;
 use crate::Buffer;
 
 /// Maximum number of blocks in one command.
@@ -17,7 +23,7 @@ pub(super) enum OpPurpose {
     /// Executes a bypass request.
     Bypass {
         /// The request.
-        io: u32,
+        request: RequestId,
     },
 }
 
@@ -30,6 +36,23 @@ pub(super) struct DeviceOp {
     pub(super) frames: [u32; OP_FRAMES_MAX],
     pub(super) count: u8,
     pub(super) request: Request,
+    is_in_flight: bool,
+}
+
+impl DeviceOp {
+    /// Returns its blocks.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockFrame> + '_ {
+        let frames = &self.frames[..usize::from(self.count)];
+        (self.first_block..).zip(frames).map(|(block, frame)| BlockFrame { block, frame: *frame })
+    }
+}
+
+/// The memory of a frame, for a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FramePiece {
+    pub(super) frame: u32,
+    pub(super) iova: Iova,
+    pub(super) bytes: u32,
 }
 
 /// Commands, each with a segment table.
@@ -38,6 +61,10 @@ pub(super) struct DeviceOps {
     ops: Vec<DeviceOp>,
     free: Vec<u32>,
     tables: Buffer,
+    /// Frames to be filled and their blocks, in the order of the requests.
+    to_fill: VecDeque<BlockFrame>,
+    /// Commands that the device has not accepted yet.
+    to_send: VecDeque<u32>,
 }
 
 impl DeviceOps {
@@ -54,8 +81,15 @@ impl DeviceOps {
             frames: [0; OP_FRAMES_MAX],
             count: 0,
             request: Request::flush(0),
+            is_in_flight: false,
         };
-        DeviceOps { ops: vec![nothing; count as usize], free: (0..count).rev().collect(), tables }
+        DeviceOps {
+            ops: vec![nothing; count as usize],
+            free: (0..count).rev().collect(),
+            tables,
+            to_fill: VecDeque::new(),
+            to_send: VecDeque::new(),
+        }
     }
 
     /// Returns the number of free command slots.
@@ -63,40 +97,82 @@ impl DeviceOps {
         self.free.len()
     }
 
-    /// Returns the number of commands in flight.
-    pub(super) fn in_flight(&self) -> usize {
-        self.ops.len() - self.free.len()
+    /// Returns whether no command is in flight and no frame is to be filled.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ops.len() == self.free.len() && self.to_fill.is_empty()
     }
 
-    pub(super) fn get(&self, op: u32) -> &DeviceOp {
-        &self.ops[op as usize]
+    /// Queues a frame to be filled.
+    pub(super) fn push_fill(&mut self, block: BlockFrame) {
+        self.to_fill.push_back(block);
     }
 
-    /// Adds a command for a bypass request. Returns `None` if no slot is free.
-    pub(super) fn push_bypass(&mut self, io: u32, request: Request) -> Option<u32> {
+    /// Takes the next frame to be filled.
+    pub(super) fn pop_fill(&mut self) -> Option<BlockFrame> {
+        self.to_fill.pop_front()
+    }
+
+    /// Takes the next frame to be filled if it is that of `block`.
+    pub(super) fn pop_fill_of(&mut self, block: u64) -> Option<BlockFrame> {
+        let is_next = self.to_fill.front().is_some_and(|next| next.block == block);
+        if is_next { self.to_fill.pop_front() } else { None }
+    }
+
+    /// Returns the next request that the device has not accepted yet.
+    pub(super) fn next_to_send(&self) -> Option<Request> {
+        self.to_send.front().map(|op| self.ops[*op as usize].request)
+    }
+
+    /// Records that the device accepted the request.
+    pub(super) fn pop_to_send(&mut self) {
+        self.to_send.pop_front();
+    }
+
+    /// Returns the commands in flight.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &DeviceOp> {
+        self.ops.iter().filter(|op| op.is_in_flight)
+    }
+
+    /// Returns the frames to be filled.
+    pub(super) fn to_fill(&self) -> impl Iterator<Item = &BlockFrame> {
+        self.to_fill.iter()
+    }
+
+    fn take_slot(&mut self) -> Option<u32> {
         let op = self.free.pop()?;
-        let slot = &mut self.ops[op as usize];
-        (slot.purpose, slot.count) = (OpPurpose::Bypass { io }, 0);
-        slot.request = Request { tag: op.into(), ..request };
+        self.ops[op as usize].is_in_flight = true;
+        self.to_send.push_back(op);
         Some(op)
     }
 
-    /// Adds a command for contiguous blocks. Each element of `pieces` is a frame, its memory and
-    /// its length in bytes; `request` has no payload yet. Returns `None` if no slot is free.
+    /// Adds a command for a bypass request or a flush. Returns `false` if no slot is free.
+    #[must_use]
+    pub(super) fn push_bypass(&mut self, id: RequestId, request: Request) -> bool {
+        let Some(op) = self.take_slot() else { return false };
+        let slot = &mut self.ops[op as usize];
+        (slot.purpose, slot.count) = (OpPurpose::Bypass { request: id }, 0);
+        slot.request = Request { tag: op.into(), ..request };
+        true
+    }
+
+    /// Adds a command for contiguous blocks; `request` has no payload yet.
+    ///
+    /// # Panics
+    /// If no slot is free.
     pub(super) fn push_blocks(
         &mut self,
         what: OpPurpose,
         unit: u64,
         request: Request,
-        pieces: impl ExactSizeIterator<Item = (u32, ring::Iova, u32)>,
-    ) -> Option<u32> {
-        let op = self.free.pop()?;
+        pieces: impl ExactSizeIterator<Item = FramePiece>,
+    ) {
+        let op = self.take_slot().expect("commands: blocks are transferred with a free slot");
         let table = op as usize * OP_FRAMES_MAX * Segment::BYTES;
         let slot = &mut self.ops[op as usize];
         let count = pieces.len();
         (slot.purpose, slot.first_block, slot.count) = (what, unit, count as u8);
         let mut data = Payload::BitBucket;
-        for (i, (frame, at, bytes)) in pieces.enumerate() {
+        for (i, FramePiece { frame, iova: at, bytes }) in pieces.enumerate() {
             slot.frames[i] = frame;
             data = Payload::Contiguous(at);
             let segment = Segment { at: Some(at), bytes };
@@ -109,13 +185,41 @@ impl DeviceOps {
             data = Payload::Scattered { table, segments: count as u16 };
         }
         slot.request = Request { data, tag: op.into(), ..request };
-        Some(op)
     }
 
     /// Releases the slot of a completed command.
-    pub(super) fn release(&mut self, op: u32) -> DeviceOp {
-        self.free.push(op);
-        self.ops[op as usize]
+    ///
+    /// # Panics
+    /// If no command in flight has this tag.
+    pub(super) fn release(&mut self, tag: u64) -> DeviceOp {
+        let slot = usize::try_from(tag).ok().and_then(|index| self.ops.get_mut(index));
+        let Some(op) = slot.filter(|op| op.is_in_flight) else {
+            panic!("commands: a completion has tag {tag}, and no command in flight has it");
+        };
+        op.is_in_flight = false;
+        self.free.push(tag as u32);
+        *op
+    }
+
+    pub(super) fn check_invariants(&self) -> Result<(), CacheViolation> {
+        require_eq!(
+            Commands,
+            "a slot is free or in flight",
+            "all slots",
+            self.ops.len(),
+            self.free.len() + self.iter().count()
+        );
+        for op in &self.to_send {
+            let subject = format_args!("slot {op}");
+            let is_in_flight = self.ops[*op as usize].is_in_flight;
+            require_eq!(Commands, "a queued command is in flight", subject, true, is_in_flight);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn break_free(&mut self) {
+        self.free.pop();
     }
 }
 

@@ -8,6 +8,8 @@
 //! A small table of hints maps recently used block prefixes to leaf nodes. A hint is valid as long
 //! as its node exists: [`remove`](Radix::remove) clears the hint together with the node.
 
+use super::frames::BlockFrame;
+
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 
@@ -187,11 +189,12 @@ impl Radix {
     }
 
     /// Returns the first dirty block at or after `from`, and its frame.
-    pub(crate) fn next_dirty(&self, from: u64) -> Option<(u64, u32)> {
+    pub(crate) fn next_dirty(&self, from: u64) -> Option<BlockFrame> {
         if from >> (self.levels * BITS).min(63) > 0 {
             return None;
         }
-        self.dirty_below(self.root, self.levels - 1, from)
+        let (block, frame) = self.dirty_below(self.root, self.levels - 1, from)?;
+        Some(BlockFrame { block, frame })
     }
 
     fn dirty_below(&self, at: u32, level: u32, from: u64) -> Option<(u64, u32)> {
@@ -213,6 +216,20 @@ impl Radix {
             }
         }
         None
+    }
+
+    /// Returns the number of blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.count_below(self.root, self.levels - 1)
+    }
+
+    fn count_below(&self, at: u32, level: u32) -> usize {
+        let node = &self.nodes[at as usize];
+        let slots = node.slots.iter().filter(|slot| **slot != NONE);
+        if level == 0 {
+            return slots.count();
+        }
+        slots.map(|slot| self.count_below(*slot, level - 1)).sum()
     }
 
     /// Returns the number of allocated nodes.
@@ -267,7 +284,9 @@ mod tests {
                 }
                 let from = rng.below(units);
                 let next = model.range(from..).find(|(_, (_, dirty))| *dirty);
-                assert_eq!(tree.next_dirty(from), next.map(|(unit, (frame, _))| (*unit, *frame)));
+                let next =
+                    next.map(|(block, (frame, _))| BlockFrame { block: *block, frame: *frame });
+                assert_eq!(tree.next_dirty(from), next);
             }
             for unit in model.keys().copied().collect::<Vec<_>>() {
                 if model[&unit].1 {

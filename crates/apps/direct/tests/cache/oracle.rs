@@ -44,6 +44,8 @@ struct Case {
 }
 
 const IN_FLIGHT_MAX: usize = 16;
+/// Requests between checks of the cache's invariants.
+const CHECK_REQUESTS: u64 = 8;
 
 /// Returns the value that fills a sector.
 fn stamp(lba: usize, bytes: &[u8]) -> u32 {
@@ -230,6 +232,9 @@ impl Case {
             }
         }
         self.cache().poll(Nanos::ZERO);
+        if self.requests.is_multiple_of(CHECK_REQUESTS) {
+            self.cache().check_invariants().unwrap();
+        }
         while let Some(completion) = self.cache().reap() {
             self.on_complete(completion);
         }
@@ -252,6 +257,7 @@ impl Case {
 
     fn power_cut(&mut self) {
         self.cuts += 1;
+        self.cache().check_invariants().unwrap();
         for flight in &mut self.in_flight {
             *flight = None;
         }

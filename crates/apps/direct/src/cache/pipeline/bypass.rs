@@ -5,78 +5,155 @@
 //! request has completed on the device. When it succeeds, the cached blocks of its sectors are
 //! invalidated.
 
+use std::collections::VecDeque;
+
 use block::{BlockDevice, Completion, Op, Request};
 
-use crate::cache::frames::FrameState;
-use crate::cache::{Cache, CacheRequest};
+use crate::cache::Cache;
+use crate::cache::frames::{BlockFrame, FrameState};
+use crate::cache::requests::{CacheRequest, RequestId};
+
+/// The bypass request, and the requests behind it.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct BypassQueue {
+    active: Option<ActiveBypass>,
+    behind: VecDeque<RequestId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ActiveBypass {
+    request: RequestId,
+    /// It was sent to the device.
+    is_sent: bool,
+}
+
+impl BypassQueue {
+    #[inline]
+    pub(in crate::cache) fn is_active(&self) -> bool {
+        self.active.is_some()
+    }
+
+    pub(in crate::cache) fn begin(&mut self, request: RequestId) {
+        assert!(self.active.is_none(), "bypass: {request:?} begins while {:?} is", self.active);
+        self.active = Some(ActiveBypass { request, is_sent: false });
+    }
+
+    /// Queues a request behind the bypass request.
+    pub(in crate::cache) fn push_behind(&mut self, request: RequestId) {
+        self.behind.push_back(request);
+    }
+
+    /// Returns the bypass request unless it was sent.
+    fn unsent(&self) -> Option<RequestId> {
+        self.active.filter(|active| !active.is_sent).map(|active| active.request)
+    }
+
+    /// Returns the number of requests behind the bypass request.
+    fn behind_len(&self) -> usize {
+        self.behind.len()
+    }
+
+    fn set_sent(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.is_sent = true;
+        }
+    }
+
+    fn end(&mut self, request: RequestId) {
+        let active = self.active.take();
+        assert!(
+            active.is_some_and(|active| active.request == request && active.is_sent),
+            "bypass: {request:?} completes, and {active:?} is active"
+        );
+    }
+
+    /// Takes the next request, unless it is behind a bypass request.
+    fn pop_behind(&mut self) -> Option<RequestId> {
+        if self.active.is_some() { None } else { self.behind.pop_front() }
+    }
+
+    /// Returns the requests that were not sent: the bypass request, and those behind it.
+    pub(in crate::cache) fn waiting(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.unsent().into_iter().chain(self.behind.iter().copied())
+    }
+
+    /// Returns the bypass request if it was sent.
+    pub(in crate::cache) fn sent(&self) -> Option<RequestId> {
+        self.active.filter(|active| active.is_sent).map(|active| active.request)
+    }
+
+    /// Returns whether requests wait behind a bypass request that is not there.
+    pub(in crate::cache) fn has_strays(&self) -> bool {
+        self.active.is_none() && !self.behind.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(in crate::cache) fn break_active(&mut self) {
+        let request = self.active.expect("a bypass request").request;
+        self.active = None;
+        self.behind.push_back(request);
+    }
+}
 
 impl<D: BlockDevice> Cache<D> {
     /// Sends the bypass request if every earlier request has completed.
     pub(in crate::cache) fn send_bypass(&mut self) -> bool {
-        let Some((io, false)) = self.bypass else { return false };
+        let Some(id) = self.bypass.unsent() else { return false };
         // Excludes the bypass request and the requests behind it.
-        let before = self.in_flight() - 1 - self.behind_bypass.len();
-        let nothing = before == 0
-            && self.ops.in_flight() == 0
-            && self.to_fill.is_empty()
-            && !self.writeback.has_single_retries()
-            && self.tree.next_dirty(0).is_none();
-        if !nothing {
+        let before = self.requests.len() - 1 - self.bypass.behind_len();
+        if before > 0 || !self.is_device_idle() {
             return false;
         }
-        let Some(op) = self.ops.push_bypass(io, self.ios[io as usize].request) else {
-            return false;
-        };
-        self.to_send.push_back(op);
-        self.bypass = Some((io, true));
-        true
+        let is_sent = self.ops.push_bypass(id, self.requests.get(id).request);
+        if is_sent {
+            self.bypass.set_sent();
+        }
+        is_sent
     }
 
-    /// Completes a bypass request with the device's result.
-    pub(in crate::cache) fn on_bypass_complete(&mut self, id: u32, completion: Completion) {
-        let CacheRequest { request, .. } = self.ios[id as usize];
-        self.ios[id as usize].result = completion.result;
+    /// Completes a bypass request, or a flush, with the device's result.
+    pub(in crate::cache) fn on_bypass_complete(&mut self, id: RequestId, completion: Completion) {
+        let request = self.requests.get(id).request;
+        self.requests.set_result(id, completion.result);
         if completion.status.is_success() && matches!(request.op, Op::Discard | Op::WriteZeroes) {
             self.invalidate_range(id);
         }
         if request.op != Op::Flush {
-            self.bypass = None;
+            self.bypass.end(id);
         }
         self.complete_part(id, completion.status);
-        while self.bypass.is_none()
-            && let Some(next) = self.behind_bypass.pop_front()
-        {
+        while let Some(next) = self.bypass.pop_behind() {
             self.start(next);
         }
     }
 
-    fn invalidate_range(&mut self, id: u32) {
-        let CacheRequest { request, next_block: next, end_block: end, .. } = self.ios[id as usize];
-        if end - next <= u64::from(self.frames.count()) {
-            for unit in next..end {
-                if let Some(frame) = self.tree.get(unit) {
-                    self.invalidate_partial(&request, unit, frame);
+    fn invalidate_range(&mut self, id: RequestId) {
+        let CacheRequest { request, next_block: next, end_block: end, .. } = *self.requests.get(id);
+        let frames = self.blocks.frames.count();
+        if end - next <= u64::from(frames) {
+            for block in next..end {
+                if let Some(frame) = self.blocks.find(block) {
+                    self.invalidate_partial(&request, BlockFrame { block, frame });
                 }
             }
             return;
         }
-        for frame in 0..self.frames.count() {
-            let f = *self.frames.get(frame);
+        for frame in 0..frames {
+            let f = *self.blocks.frames.get(frame);
             if f.state != FrameState::Free && (next..end).contains(&f.block) {
-                self.invalidate_partial(&request, f.block, frame);
+                self.invalidate_partial(&request, BlockFrame { block: f.block, frame });
             }
         }
     }
 
     /// Invalidates a block. If the request covers only a part of a dirty block whose writeback
     /// failed, zeroes that part instead.
-    fn invalidate_partial(&mut self, request: &Request, unit: u64, frame: u32) {
-        let (at, bytes, _) = self.overlap(request, unit);
-        let whole = bytes as u32 == self.sectors_in_block(unit) * self.limits.sector_bytes;
-        if whole || self.frames.get(frame).state != FrameState::Dirty {
-            return self.invalidate(unit, frame);
+    fn invalidate_partial(&mut self, request: &Request, at: BlockFrame) {
+        let overlap = self.geometry.overlap(request, at.block);
+        let whole = overlap.bytes as u32 == self.geometry.bytes_in_block(at.block);
+        if whole || self.blocks.frames.get(at.frame).state != FrameState::Dirty {
+            return self.invalidate(at);
         }
-        let offset = self.frame_offset(frame) + at;
-        self.buffer.fill(offset, bytes, 0);
+        self.blocks.zero(at.frame, overlap.block_offset, overlap.bytes);
     }
 }

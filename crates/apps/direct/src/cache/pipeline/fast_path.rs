@@ -8,7 +8,7 @@ use block::{BlockDevice, Completion, Op, Request};
 use nvme::Status;
 
 use crate::cache::Cache;
-use crate::cache::copy::{self, CopyDirection};
+use crate::cache::copy::{self, CopyDirection, RequestBytes};
 use crate::cache::frames::FrameState;
 
 impl<D: BlockDevice> Cache<D> {
@@ -16,40 +16,30 @@ impl<D: BlockDevice> Cache<D> {
     /// `None` for every other request.
     #[inline]
     pub(in crate::cache) fn try_fast_read(&mut self, request: &Request) -> Option<Completion> {
-        let unit = self.single_block(request)?;
-        if self.bypass.is_some() || !self.stalled.is_empty() {
+        if request.op != Op::Read || !self.geometry.is_single_block(request) {
             return None;
         }
-        let frame = self.tree.get_with_hint(unit)?;
+        let block = self.geometry.block_of(request.lba);
+        if self.bypass.is_active() || self.waiters.has_stalled_requests() {
+            return None;
+        }
+        let frame = self.blocks.find_with_hint(block)?;
         let (FrameState::Clean | FrameState::Dirty | FrameState::Writing) =
-            self.frames.get(frame).state
+            self.blocks.frames.get(frame).state
         else {
             return None;
         };
         self.stats.hits += 1;
-        self.frames.touch(frame);
-        let bytes = self.limits.sector_bytes;
-        let at = (request.lba & u64::from(self.block_sectors - 1)) as u32 * bytes;
-        let (region, base) = self.buffer.region();
-        let there = base + self.frame_offset(frame) + at as usize;
-        let len = (request.sectors * bytes) as usize;
+        self.blocks.frames.touch(frame);
         let copied = copy::copy(
             &self.memory,
             CopyDirection::CacheToRequest,
-            (region, there),
-            (request.data, 0),
-            len,
+            self.blocks.bytes(frame, self.geometry.offset_in_block(request.lba)),
+            RequestBytes { data: request.data, offset: 0 },
+            (request.sectors * self.geometry.limits().sector_bytes) as usize,
         );
-        self.read_ahead(unit, unit + 1);
+        self.read_ahead(block, block + 1);
         let status = copied.err().unwrap_or(Status::SUCCESS);
         Some(Completion { tag: request.tag, status, result: 0 })
-    }
-
-    /// Returns the block of a read that lies in a single block.
-    #[inline]
-    fn single_block(&self, request: &Request) -> Option<u64> {
-        let within = (request.lba & u64::from(self.block_sectors - 1)) + u64::from(request.sectors);
-        let only = request.op == Op::Read && within <= u64::from(self.block_sectors);
-        only.then_some(request.lba >> self.block_shift)
     }
 }

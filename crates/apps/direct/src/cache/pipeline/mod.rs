@@ -1,7 +1,10 @@
 //! Operations that reach several parts of the cache.
 
-mod bypass;
+pub(super) mod bypass;
 mod fast_path;
-pub(super) mod fill;
-pub(super) mod waiters;
-pub(super) mod writeback;
+mod fill;
+mod invariants;
+#[cfg(test)]
+mod invariants_tests;
+mod waiters;
+mod writeback;

@@ -1,0 +1,164 @@
+//! [`FrameWaiters`]: requests that wait for a frame's transfer, and those that wait for a frame.
+
+use std::collections::VecDeque;
+
+use super::frames::{Frames, NONE};
+use super::invariants::{CacheViolation, require, require_eq};
+use super::requests::RequestId;
+
+/// One block of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestBlock {
+    pub(super) request: RequestId,
+    pub(super) block: u64,
+}
+
+/// A request that waits for a frame's transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameWaiter {
+    pub(super) waiting: RequestBlock,
+    /// Waits until its data is on the device; otherwise until the frame is usable.
+    pub(super) until_written: bool,
+    next: u32,
+}
+
+/// All waiting requests.
+#[derive(Debug, Default)]
+pub(super) struct FrameWaiters {
+    waiters: Vec<FrameWaiter>,
+    free: Vec<u32>,
+    /// Requests that wait for a frame before their next block starts.
+    stalled: VecDeque<RequestId>,
+    /// Blocks of requests that were resumed and then found no frame.
+    retries: VecDeque<RequestBlock>,
+}
+
+impl FrameWaiters {
+    /// Appends a block of a request to a frame's list, which begins at `list`.
+    pub(super) fn push(&mut self, list: &mut u32, waiting: RequestBlock, until_written: bool) {
+        let waiter = FrameWaiter { waiting, until_written, next: NONE };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.waiters[index as usize] = waiter;
+                index
+            }
+            None => {
+                self.waiters.push(waiter);
+                (self.waiters.len() - 1) as u32
+            }
+        };
+        // Append, to keep arrival order.
+        let mut last = *list;
+        if last == NONE {
+            *list = index;
+            return;
+        }
+        while self.waiters[last as usize].next != NONE {
+            last = self.waiters[last as usize].next;
+        }
+        self.waiters[last as usize].next = index;
+    }
+
+    /// Removes the first waiter of a list, and advances `list`.
+    pub(super) fn pop(&mut self, list: &mut u32) -> Option<FrameWaiter> {
+        if *list == NONE {
+            return None;
+        }
+        let waiter = self.waiters[*list as usize];
+        self.free.push(*list);
+        *list = waiter.next;
+        Some(waiter)
+    }
+
+    /// Returns whether a request waits for a frame.
+    #[inline]
+    pub(super) fn is_stalled(&self) -> bool {
+        !self.stalled.is_empty() || !self.retries.is_empty()
+    }
+
+    /// Returns whether a request waits for a frame before its next block starts.
+    #[inline]
+    pub(super) fn has_stalled_requests(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    pub(super) fn push_stalled(&mut self, request: RequestId) {
+        self.stalled.push_back(request);
+    }
+
+    /// Returns the request that waits for a frame longest.
+    pub(super) fn first_stalled(&self) -> Option<RequestId> {
+        self.stalled.front().copied()
+    }
+
+    pub(super) fn pop_stalled(&mut self) -> Option<RequestId> {
+        self.stalled.pop_front()
+    }
+
+    pub(super) fn push_retry(&mut self, waiting: RequestBlock) {
+        self.retries.push_back(waiting);
+    }
+
+    pub(super) fn push_retry_front(&mut self, waiting: RequestBlock) {
+        self.retries.push_front(waiting);
+    }
+
+    pub(super) fn pop_retry(&mut self) -> Option<RequestBlock> {
+        self.retries.pop_front()
+    }
+
+    /// Returns the request of each part that waits.
+    pub(super) fn waiting_parts(&self, frames: &Frames) -> impl Iterator<Item = RequestId> {
+        let on_frames = (0..frames.count()).flat_map(|frame| self.of_frame(frames, frame));
+        on_frames
+            .map(|waiter| waiter.waiting.request)
+            .chain(self.stalled.iter().copied())
+            .chain(self.retries.iter().map(|retry| retry.request))
+    }
+
+    fn of_frame(&self, frames: &Frames, frame: u32) -> impl Iterator<Item = &FrameWaiter> {
+        let get = |index: u32| self.waiters.get(index as usize);
+        std::iter::successors(get(frames.get(frame).waiters), move |waiter| get(waiter.next))
+    }
+
+    pub(super) fn check_invariants(&self, frames: &Frames) -> Result<(), CacheViolation> {
+        let mut listed = 0;
+        for frame in 0..frames.count() {
+            for waiter in self.of_frame(frames, frame) {
+                listed += 1;
+                require!(
+                    listed <= self.waiters.len(),
+                    Waiters,
+                    "a list of waiters ends",
+                    format_args!("frame {frame}"),
+                    self.waiters.len(),
+                    waiter
+                );
+                require_eq!(
+                    Waiters,
+                    "a request waits for its block's frame",
+                    format_args!("frame {frame}"),
+                    frames.get(frame).block,
+                    waiter.waiting.block
+                );
+            }
+        }
+        require_eq!(
+            Waiters,
+            "a waiter is free or queued on a frame",
+            "all waiters",
+            self.waiters.len(),
+            listed + self.free.len()
+        );
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn break_free(&mut self) {
+        self.waiters.push(FrameWaiter {
+            waiting: self.waiters[0].waiting,
+            until_written: false,
+            next: NONE,
+        });
+    }
+}
