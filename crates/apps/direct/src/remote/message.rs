@@ -141,12 +141,8 @@ pub enum ListEntry {
 pub struct ClientEntry {
     /// Connection id.
     pub client: u64,
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-    /// Process id.
-    pub pid: u32,
+    /// The process.
+    pub process: ClientProcess,
     /// The drive.
     pub device: ResourceName,
     /// The partition.
@@ -155,6 +151,28 @@ pub struct ClientEntry {
     pub queues_granted: u16,
     /// Queues created.
     pub queues: u16,
+    /// Counters of its commands.
+    pub traffic: ClientTraffic,
+    /// Bytes of registered memory.
+    pub registered: u64,
+    /// Age of the connection in seconds.
+    pub seconds: u64,
+}
+
+/// A client's process, as the kernel reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientProcess {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Process id.
+    pub pid: u32,
+}
+
+/// Counters of a client's commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientTraffic {
     /// Commands fetched.
     pub commands: u64,
     /// Bytes transferred by these commands.
@@ -167,8 +185,4 @@ pub struct ClientEntry {
     pub outstanding: u32,
     /// Completions that wait for space in a completion queue.
     pub stalled: u32,
-    /// Bytes of registered memory.
-    pub registered: u64,
-    /// Age of the connection in seconds.
-    pub seconds: u64,
 }

@@ -27,7 +27,9 @@ mod wire;
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
 pub use admin::Admin;
 pub use interval::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
-pub use message::{ClientEntry, KickTarget, ListEntry, Message, SessionGrant};
+pub use message::{
+    ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
+};
 pub use name::{NAME_BYTES, NameError, ResourceName};
 pub(crate) use open::RemoteDevice;
 pub use open::RemoteDeviceConfig;

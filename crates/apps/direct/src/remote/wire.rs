@@ -6,7 +6,9 @@
 use super::acl::{AclRule, Grant, PartitionSpan, Principal};
 use super::codec::{Reader, Writer};
 use super::interval::IntervalStats;
-use super::message::{ClientEntry, KickTarget, ListEntry, Message, SessionGrant};
+use super::message::{
+    ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
+};
 use super::protocol_error::{Code, ProtocolError};
 
 /// Protocol version.
@@ -276,30 +278,34 @@ impl SessionGrant {
 
 impl ClientEntry {
     fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.client).u32(self.uid).u32(self.gid).u32(self.pid);
+        let ClientProcess { uid, gid, pid } = self.process;
+        let ClientTraffic { commands, bytes, refused, throttled, outstanding, stalled } =
+            self.traffic;
+        w.u64(self.client).u32(uid).u32(gid).u32(pid);
         w.u16(self.queues_granted).u16(self.queues).name(self.device).name(self.partition);
-        w.u64(self.commands).u64(self.bytes).u64(self.refused).u64(self.throttled);
-        w.u32(self.outstanding).u32(self.stalled).u64(self.registered).u64(self.seconds);
+        w.u64(commands).u64(bytes).u64(refused).u64(throttled);
+        w.u32(outstanding).u32(stalled).u64(self.registered).u64(self.seconds);
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<ClientEntry> {
-        let (client, uid, gid, pid) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
+        let client = r.u64()?;
+        let process = ClientProcess { uid: r.u32()?, gid: r.u32()?, pid: r.u32()? };
         let (queues_granted, queues) = (r.u16()?, r.u16()?);
         Some(ClientEntry {
             client,
-            uid,
-            gid,
-            pid,
+            process,
             queues_granted,
             queues,
             device: r.name()?,
             partition: r.name()?,
-            commands: r.u64()?,
-            bytes: r.u64()?,
-            refused: r.u64()?,
-            throttled: r.u64()?,
-            outstanding: r.u32()?,
-            stalled: r.u32()?,
+            traffic: ClientTraffic {
+                commands: r.u64()?,
+                bytes: r.u64()?,
+                refused: r.u64()?,
+                throttled: r.u64()?,
+                outstanding: r.u32()?,
+                stalled: r.u32()?,
+            },
             registered: r.u64()?,
             seconds: r.u64()?,
         })

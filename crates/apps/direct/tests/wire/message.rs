@@ -1,8 +1,9 @@
 //! Random messages, and bytes that may not be messages (`docs/format/socket.md`).
 
 use direct::remote::{
-    AclRule, ClientEntry, Code, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
-    PartitionSpan, Principal, ProtocolError, ResourceName, SessionGrant,
+    AclRule, ClientEntry, ClientProcess, ClientTraffic, Code, Grant, KickTarget, ListEntry,
+    MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, Principal, ProtocolError, ResourceName,
+    SessionGrant,
 };
 use testkit::choices::Choices;
 
@@ -97,19 +98,19 @@ pub fn message(rng: &mut Choices) -> Message {
         13 => Message::Entry(ListEntry::Rule(rule(rng))),
         _ => Message::Entry(ListEntry::Client(ClientEntry {
             client: rng.next_u64(),
-            uid: word(rng),
-            gid: word(rng),
-            pid: word(rng),
+            process: ClientProcess { uid: word(rng), gid: word(rng), pid: word(rng) },
             device: name(rng),
             partition: name(rng),
             queues_granted: rng.next_u64() as u16,
             queues: rng.next_u64() as u16,
-            commands: rng.next_u64(),
-            bytes: rng.next_u64(),
-            refused: rng.next_u64(),
-            throttled: rng.next_u64(),
-            outstanding: word(rng),
-            stalled: word(rng),
+            traffic: ClientTraffic {
+                commands: rng.next_u64(),
+                bytes: rng.next_u64(),
+                refused: rng.next_u64(),
+                throttled: rng.next_u64(),
+                outstanding: word(rng),
+                stalled: word(rng),
+            },
             registered: rng.next_u64(),
             seconds: rng.next_u64(),
         })),

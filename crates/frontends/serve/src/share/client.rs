@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use direct::remote::{
-    ClientEntry, IntervalStats, ListEntry, Message, Packet, Principal, SessionGrant, socket,
+    ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, Packet,
+    Principal, SessionGrant, socket,
 };
 use drive::PortStats;
 use ring::Port;
@@ -102,20 +103,20 @@ impl ClientConnection {
         let open = self.device.as_ref()?;
         Some(ListEntry::Client(ClientEntry {
             client: open.grant.client,
-            uid: self.peer.uid,
-            gid: self.peer.gid,
-            pid: self.peer.pid,
+            process: ClientProcess { uid: self.peer.uid, gid: self.peer.gid, pid: self.peer.pid },
             device: open.grant.device,
             partition: open.grant.partition,
             queues_granted: open.grant.grant.queues,
             // Without the admin queue.
             queues: stats.queues.saturating_sub(1),
-            commands: stats.commands,
-            bytes: stats.bytes,
-            refused: stats.refused,
-            throttled: stats.throttled,
-            outstanding: stats.outstanding,
-            stalled: stats.stalled,
+            traffic: ClientTraffic {
+                commands: stats.commands,
+                bytes: stats.bytes,
+                refused: stats.refused,
+                throttled: stats.throttled,
+                outstanding: stats.outstanding,
+                stalled: stats.stalled,
+            },
             registered: open.registered,
             seconds: open.opened_at.elapsed().as_secs(),
         }))
