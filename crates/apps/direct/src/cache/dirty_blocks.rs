@@ -12,7 +12,7 @@ use super::WritePolicy;
 use super::frames::{BlockFrame, Frame, FrameState, Frames};
 use super::invariants::{CacheViolation, require, require_eq};
 use super::ops::OpPurpose;
-use super::requests::RequestId;
+use super::requests::CacheRequestId;
 
 /// Maximum number of write commands in flight; the remaining slots are for reads.
 const WRITE_COMMANDS_MAX: u32 = 32;
@@ -20,7 +20,7 @@ const WRITE_COMMANDS_MAX: u32 = 32;
 /// A waiting flush.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingFlush {
-    pub(super) request: RequestId,
+    pub(super) request: CacheRequestId,
     epoch: u64,
     /// Error of a block of its epoch.
     pub(super) status: Status,
@@ -240,7 +240,7 @@ impl Writeback {
 
     /// Starts a flush of everything dirty now. Returns the blocks whose write failed, which are
     /// retried.
-    pub(super) fn begin_flush(&mut self, request: RequestId) -> Vec<u64> {
+    pub(super) fn begin_flush(&mut self, request: CacheRequestId) -> Vec<u64> {
         let (epoch, status) = (self.epoch, Status::SUCCESS);
         self.flushes.push_back(WaitingFlush { request, epoch, status });
         self.epoch += 1;
@@ -261,7 +261,7 @@ impl Writeback {
     }
 
     /// Returns the flushes that wait for dirty blocks.
-    pub(super) fn flushes(&self) -> impl Iterator<Item = RequestId> + '_ {
+    pub(super) fn flushes(&self) -> impl Iterator<Item = CacheRequestId> + '_ {
         self.flushes.iter().map(|flush| flush.request)
     }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use super::frames::{Frames, NONE};
 use super::invariants::{CacheViolation, require, require_eq};
-use super::requests::RequestId;
+use super::requests::CacheRequestId;
 
 /// One block of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestBlock {
-    pub(super) request: RequestId,
+    pub(super) request: CacheRequestId,
     pub(super) block: u64,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct FrameWaiters {
     waiters: Vec<FrameWaiter>,
     free: Vec<u32>,
     /// Requests that wait for a frame before their next block starts.
-    stalled: VecDeque<RequestId>,
+    stalled: VecDeque<CacheRequestId>,
     /// Blocks of requests that were resumed and then found no frame.
     retries: VecDeque<RequestBlock>,
 }
@@ -82,16 +82,16 @@ impl FrameWaiters {
         !self.stalled.is_empty()
     }
 
-    pub(super) fn push_stalled(&mut self, request: RequestId) {
+    pub(super) fn push_stalled(&mut self, request: CacheRequestId) {
         self.stalled.push_back(request);
     }
 
     /// Returns the request that waits for a frame longest.
-    pub(super) fn first_stalled(&self) -> Option<RequestId> {
+    pub(super) fn first_stalled(&self) -> Option<CacheRequestId> {
         self.stalled.front().copied()
     }
 
-    pub(super) fn pop_stalled(&mut self) -> Option<RequestId> {
+    pub(super) fn pop_stalled(&mut self) -> Option<CacheRequestId> {
         self.stalled.pop_front()
     }
 
@@ -108,7 +108,7 @@ impl FrameWaiters {
     }
 
     /// Returns the request of each part that waits.
-    pub(super) fn waiting_parts(&self, frames: &Frames) -> impl Iterator<Item = RequestId> {
+    pub(super) fn waiting_parts(&self, frames: &Frames) -> impl Iterator<Item = CacheRequestId> {
         let on_frames = (0..frames.count()).flat_map(|frame| self.of_frame(frames, frame));
         on_frames
             .map(|waiter| waiter.waiting.request)

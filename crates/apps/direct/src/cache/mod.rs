@@ -52,10 +52,10 @@ use frame_waiters::{FrameWaiters, RequestBlock};
 use frames::{BlockFrame, FrameState};
 use geometry::BlockGeometry;
 pub use invariants::{CachePart, CacheViolation};
-use ops::{DeviceOps, FramePiece, OP_FRAMES_MAX, OpPurpose, request_without_data};
+use ops::{DeviceOps, FrameSegment, OP_FRAMES_MAX, OpPurpose, request_without_data};
 use pipeline::bypass::BypassQueue;
 use readahead::Readahead;
-use requests::{CacheRequest, CacheRequests, RequestId};
+use requests::{CacheRequest, CacheRequestId, CacheRequests};
 
 use crate::DirectError;
 
@@ -148,13 +148,13 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Completes one part of a request.
-    fn complete_part(&mut self, id: RequestId, status: Status) {
+    fn complete_part(&mut self, id: CacheRequestId, status: Status) {
         if let Some(completion) = self.requests.complete_part(id, status) {
             self.ready.push_back(completion);
         }
     }
 
-    fn start(&mut self, id: RequestId) {
+    fn start(&mut self, id: CacheRequestId) {
         match self.requests.get(id).request.op {
             Op::Read | Op::Write => {
                 if self.waiters.has_stalled_requests() || !self.advance(id) {
@@ -168,7 +168,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Starts the remaining blocks of a request. Returns `false` if a block found no frame.
-    fn advance(&mut self, id: RequestId) -> bool {
+    fn advance(&mut self, id: CacheRequestId) -> bool {
         loop {
             let CacheRequest { next_block, end_block, request, .. } = *self.requests.get(id);
             if next_block == end_block {
@@ -270,12 +270,12 @@ impl<D: BlockDevice> Cache<D> {
         let first = run[0].block;
         let sectors = run.iter().map(|at| geometry.sectors_in_block(at.block)).sum();
         let request = request_without_data(op, geometry.first_lba(first), sectors, fua);
-        let pieces = run.iter().map(|at| FramePiece {
+        let segments = run.iter().map(|at| FrameSegment {
             frame: at.frame,
             iova: blocks.iova(at.frame),
             bytes: geometry.bytes_in_block(at.block),
         });
-        self.ops.push_blocks(what, first, request, pieces);
+        self.ops.push_blocks(what, first, request, segments);
     }
 
     /// Submits queued commands until the device is full.

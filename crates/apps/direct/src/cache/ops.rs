@@ -7,7 +7,7 @@ use ring::Iova;
 
 use super::frames::BlockFrame;
 use super::invariants::{CacheViolation, require_eq};
-use super::requests::RequestId;
+use super::requests::CacheRequestId;
 use crate::Buffer;
 
 /// Maximum number of blocks in one command.
@@ -23,7 +23,7 @@ pub(super) enum OpPurpose {
     /// Executes a bypass request.
     Bypass {
         /// The request.
-        request: RequestId,
+        request: CacheRequestId,
     },
 }
 
@@ -49,7 +49,7 @@ impl DeviceOp {
 
 /// The memory of a frame, for a command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FramePiece {
+pub(super) struct FrameSegment {
     pub(super) frame: u32,
     pub(super) iova: Iova,
     pub(super) bytes: u32,
@@ -147,7 +147,7 @@ impl DeviceOps {
 
     /// Adds a command for a bypass request or a flush. Returns `false` if no slot is free.
     #[must_use]
-    pub(super) fn push_bypass(&mut self, id: RequestId, request: Request) -> bool {
+    pub(super) fn push_bypass(&mut self, id: CacheRequestId, request: Request) -> bool {
         let Some(op) = self.take_slot() else { return false };
         let slot = &mut self.ops[op as usize];
         (slot.purpose, slot.count) = (OpPurpose::Bypass { request: id }, 0);
@@ -164,15 +164,15 @@ impl DeviceOps {
         what: OpPurpose,
         unit: u64,
         request: Request,
-        pieces: impl ExactSizeIterator<Item = FramePiece>,
+        segments: impl ExactSizeIterator<Item = FrameSegment>,
     ) {
         let op = self.take_slot().expect("commands: blocks are transferred with a free slot");
         let table = op as usize * OP_FRAMES_MAX * Segment::BYTES;
         let slot = &mut self.ops[op as usize];
-        let count = pieces.len();
+        let count = segments.len();
         (slot.purpose, slot.first_block, slot.count) = (what, unit, count as u8);
         let mut data = Payload::BitBucket;
-        for (i, FramePiece { frame, iova: at, bytes }) in pieces.enumerate() {
+        for (i, FrameSegment { frame, iova: at, bytes }) in segments.enumerate() {
             slot.frames[i] = frame;
             data = Payload::Contiguous(at);
             let segment = Segment { at: Some(at), bytes };

@@ -9,7 +9,7 @@ use super::invariants::{CacheViolation, require, require_eq};
 
 /// Index of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RequestId(u32);
+pub(super) struct CacheRequestId(u32);
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct CacheRequest {
 #[derive(Debug, Default)]
 pub(super) struct CacheRequests {
     requests: Vec<CacheRequest>,
-    free: Vec<RequestId>,
+    free: Vec<CacheRequestId>,
 }
 
 impl CacheRequests {
@@ -38,7 +38,7 @@ impl CacheRequests {
         request: Request,
         next_block: u64,
         end_block: u64,
-    ) -> RequestId {
+    ) -> CacheRequestId {
         let status = Status::SUCCESS;
         let request =
             CacheRequest { request, next_block, end_block, remaining: 1, status, result: 0 };
@@ -49,7 +49,7 @@ impl CacheRequests {
             }
             None => {
                 self.requests.push(request);
-                RequestId((self.requests.len() - 1) as u32)
+                CacheRequestId((self.requests.len() - 1) as u32)
             }
         }
     }
@@ -61,11 +61,11 @@ impl CacheRequests {
     }
 
     #[inline]
-    pub(super) fn get(&self, id: RequestId) -> &CacheRequest {
+    pub(super) fn get(&self, id: CacheRequestId) -> &CacheRequest {
         &self.requests[id.0 as usize]
     }
 
-    fn get_mut(&mut self, id: RequestId) -> &mut CacheRequest {
+    fn get_mut(&mut self, id: CacheRequestId) -> &mut CacheRequest {
         let request = &mut self.requests[id.0 as usize];
         assert!(request.remaining > 0, "requests: {id:?} has completed");
         request
@@ -73,20 +73,20 @@ impl CacheRequests {
 
     /// Records that the next block has started; `is_waiting` if it completes later.
     #[inline]
-    pub(super) fn start_block(&mut self, id: RequestId, is_waiting: bool) {
+    pub(super) fn start_block(&mut self, id: CacheRequestId, is_waiting: bool) {
         let request = self.get_mut(id);
         request.remaining += u32::from(is_waiting);
         request.next_block += 1;
     }
 
     /// Starts no more blocks.
-    pub(super) fn skip_blocks(&mut self, id: RequestId) {
+    pub(super) fn skip_blocks(&mut self, id: CacheRequestId) {
         let request = self.get_mut(id);
         request.next_block = request.end_block;
     }
 
     /// Records an error; the first one becomes the request's status.
-    pub(super) fn fail(&mut self, id: RequestId, status: Status) {
+    pub(super) fn fail(&mut self, id: CacheRequestId, status: Status) {
         let request = self.get_mut(id);
         if request.status.is_success() {
             request.status = status;
@@ -94,19 +94,23 @@ impl CacheRequests {
     }
 
     /// Sets the status of a flush whose blocks could not be written.
-    pub(super) fn set_status(&mut self, id: RequestId, status: Status) {
+    pub(super) fn set_status(&mut self, id: CacheRequestId, status: Status) {
         self.get_mut(id).status = status;
     }
 
     /// Sets the device's result of a bypass request.
-    pub(super) fn set_result(&mut self, id: RequestId, result: u64) {
+    pub(super) fn set_result(&mut self, id: CacheRequestId, result: u64) {
         self.get_mut(id).result = result;
     }
 
     /// Completes one part of a request; the first error becomes the request's status. Returns the
     /// completion of the last part.
     #[inline]
-    pub(super) fn complete_part(&mut self, id: RequestId, status: Status) -> Option<Completion> {
+    pub(super) fn complete_part(
+        &mut self,
+        id: CacheRequestId,
+        status: Status,
+    ) -> Option<Completion> {
         self.fail(id, status);
         let request = self.get_mut(id);
         request.remaining -= 1;
@@ -121,13 +125,13 @@ impl CacheRequests {
     /// Checks the requests; `parts` has the request of each part that is queued or in flight.
     pub(super) fn check_invariants(
         &self,
-        parts: impl Iterator<Item = RequestId>,
+        parts: impl Iterator<Item = CacheRequestId>,
     ) -> Result<(), CacheViolation> {
         let mut found = vec![0; self.requests.len()];
         for id in parts {
             found[id.0 as usize] += 1;
         }
-        let free: BTreeSet<RequestId> = self.free.iter().copied().collect();
+        let free: BTreeSet<CacheRequestId> = self.free.iter().copied().collect();
         require!(
             free.len() == self.free.len(),
             Requests,
@@ -136,7 +140,7 @@ impl CacheRequests {
             free.len(),
             self.free.len()
         );
-        for (id, request) in (0..).map(RequestId).zip(&self.requests) {
+        for (id, request) in (0..).map(CacheRequestId).zip(&self.requests) {
             let subject = format_args!("request {}", id.0);
             require!(
                 free.contains(&id) == (request.remaining == 0),

@@ -228,7 +228,7 @@ impl PageCache {
         self.get_mut(id).loading = true;
     }
 
-    /// Ends the read of a block, of which `file_bytes` are part of the file.
+    /// Ends the read of a block; its first `file_bytes` bytes are part of the file.
     pub(crate) fn end_load(&mut self, id: PageId, file_bytes: u32) {
         assert!(self.get(id).loading, "pages: {id:?} was read, and was not being read");
         self.get_mut(id).loading = false;

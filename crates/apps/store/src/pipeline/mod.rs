@@ -49,7 +49,7 @@ enum TransferPurpose {
     Load { at: FileBlock, page: PageId },
     /// Reads blocks into a request's data.
     Direct { slot: OpSlot, ino: Ino },
-    /// Reads blocks into a staging buffer, part of which is copied to a request's data.
+    /// Reads blocks into a staging buffer, and copies a part to a request's data.
     Staged(StagedRead),
     /// Writes blocks of a file from a staging buffer.
     Writeback(WriteExtent),

@@ -11,18 +11,18 @@ use block::{BlockDevice, Completion, Op, Request};
 
 use crate::cache::Cache;
 use crate::cache::frames::{BlockFrame, FrameState};
-use crate::cache::requests::{CacheRequest, RequestId};
+use crate::cache::requests::{CacheRequest, CacheRequestId};
 
 /// The bypass request, and the requests behind it.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct BypassQueue {
     active: Option<ActiveBypass>,
-    behind: VecDeque<RequestId>,
+    behind: VecDeque<CacheRequestId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ActiveBypass {
-    request: RequestId,
+    request: CacheRequestId,
     /// It was sent to the device.
     is_sent: bool,
 }
@@ -33,18 +33,18 @@ impl BypassQueue {
         self.active.is_some()
     }
 
-    pub(in crate::cache) fn begin(&mut self, request: RequestId) {
+    pub(in crate::cache) fn begin(&mut self, request: CacheRequestId) {
         assert!(self.active.is_none(), "bypass: {request:?} begins while {:?} is", self.active);
         self.active = Some(ActiveBypass { request, is_sent: false });
     }
 
     /// Queues a request behind the bypass request.
-    pub(in crate::cache) fn push_behind(&mut self, request: RequestId) {
+    pub(in crate::cache) fn push_behind(&mut self, request: CacheRequestId) {
         self.behind.push_back(request);
     }
 
     /// Returns the bypass request unless it was sent.
-    fn unsent(&self) -> Option<RequestId> {
+    fn unsent(&self) -> Option<CacheRequestId> {
         self.active.filter(|active| !active.is_sent).map(|active| active.request)
     }
 
@@ -59,7 +59,7 @@ impl BypassQueue {
         }
     }
 
-    fn end(&mut self, request: RequestId) {
+    fn end(&mut self, request: CacheRequestId) {
         let active = self.active.take();
         assert!(
             active.is_some_and(|active| active.request == request && active.is_sent),
@@ -68,17 +68,17 @@ impl BypassQueue {
     }
 
     /// Takes the next request, unless it is behind a bypass request.
-    fn pop_behind(&mut self) -> Option<RequestId> {
+    fn pop_behind(&mut self) -> Option<CacheRequestId> {
         if self.active.is_some() { None } else { self.behind.pop_front() }
     }
 
     /// Returns the requests that were not sent: the bypass request, and those behind it.
-    pub(in crate::cache) fn waiting(&self) -> impl Iterator<Item = RequestId> + '_ {
+    pub(in crate::cache) fn waiting(&self) -> impl Iterator<Item = CacheRequestId> + '_ {
         self.unsent().into_iter().chain(self.behind.iter().copied())
     }
 
     /// Returns the bypass request if it was sent.
-    pub(in crate::cache) fn sent(&self) -> Option<RequestId> {
+    pub(in crate::cache) fn sent(&self) -> Option<CacheRequestId> {
         self.active.filter(|active| active.is_sent).map(|active| active.request)
     }
 
@@ -112,7 +112,11 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Completes a bypass request, or a flush, with the device's result.
-    pub(in crate::cache) fn on_bypass_complete(&mut self, id: RequestId, completion: Completion) {
+    pub(in crate::cache) fn on_bypass_complete(
+        &mut self,
+        id: CacheRequestId,
+        completion: Completion,
+    ) {
         let request = self.requests.get(id).request;
         self.requests.set_result(id, completion.result);
         if completion.status.is_success() && matches!(request.op, Op::Discard | Op::WriteZeroes) {
@@ -127,7 +131,7 @@ impl<D: BlockDevice> Cache<D> {
         }
     }
 
-    fn invalidate_range(&mut self, id: RequestId) {
+    fn invalidate_range(&mut self, id: CacheRequestId) {
         let CacheRequest { request, next_block: next, end_block: end, .. } = *self.requests.get(id);
         let frames = self.blocks.frames.count();
         if end - next <= u64::from(frames) {

@@ -6,7 +6,7 @@ use nvme::Status;
 use crate::cache::dirty_blocks::SingleRetry;
 use crate::cache::frames::{BlockFrame, FrameState};
 use crate::cache::ops::{OP_FRAMES_MAX, OpPurpose};
-use crate::cache::requests::RequestId;
+use crate::cache::requests::CacheRequestId;
 use crate::cache::{Cache, WritePolicy};
 
 impl<D: BlockDevice> Cache<D> {
@@ -22,7 +22,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Starts a flush: everything dirty now is written to the device, and then flushed there.
-    pub(in crate::cache) fn flush(&mut self, id: RequestId) {
+    pub(in crate::cache) fn flush(&mut self, id: CacheRequestId) {
         // Retry the blocks whose write failed.
         for block in self.writeback.begin_flush(id) {
             let frame = self.blocks.find(block);
