@@ -225,7 +225,9 @@ impl ConnectionManager {
                     }
                 }
                 SESSION => heard.push(ConnectionEvent::ProcessExited(number as usize)),
-                _ => {}
+                // The owner drops the service.
+                STOP => {}
+                kind => panic!("connections: an event of unknown kind {kind}"),
             }
         }
         self.buffer = events;

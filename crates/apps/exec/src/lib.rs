@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod invariants;
 pub mod locks;
 mod open_files;
 mod pending_calls;
@@ -23,4 +24,5 @@ mod session;
 mod shared_mappings;
 
 pub use connections::Address;
+pub use invariants::{ServicePart, ServiceViolation};
 pub use service::{Service, ServiceError, ServiceStats, StopHandle};

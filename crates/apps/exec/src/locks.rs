@@ -4,7 +4,11 @@
 //! kinds of locks do not conflict with each other. A blocked client retries; deadlocks are not
 //! detected.
 
+use std::ops::Range;
+
 use store::Ino;
+
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 
 /// Owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Locks {
         if self.conflict(&wanted).is_some() {
             return false;
         }
-        self.clear(wanted.ino, wanted.owner, (wanted.begin, wanted.end));
+        self.clear(wanted.ino, wanted.owner, wanted.begin..wanted.end);
         if wanted.begin < wanted.end {
             self.locks.push(wanted);
         }
@@ -71,7 +75,8 @@ impl Locks {
     }
 
     /// Releases an owner's locks within a range.
-    pub fn clear(&mut self, ino: Ino, owner: LockOwner, (begin, end): (u64, u64)) {
+    pub fn clear(&mut self, ino: Ino, owner: LockOwner, bytes: Range<u64>) {
+        let Range { start: begin, end } = bytes;
         let mut rest = Vec::new();
         self.locks.retain(|held| {
             let apart = held.end <= begin || end <= held.begin;
@@ -92,6 +97,15 @@ impl Locks {
     /// Releases all locks of an owner.
     pub fn release_all(&mut self, owner: LockOwner) {
         self.locks.retain(|held| held.owner != owner);
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        for lock in &self.locks {
+            let subject = format_args!("{lock:?}");
+            let conflict = self.conflict(lock);
+            require_eq(ServicePart::Locks, "locks do not conflict", subject, None, conflict)?;
+        }
+        Ok(())
     }
 
     /// Returns all locks.
@@ -130,7 +144,7 @@ mod tests {
     fn a_hole_in_a_lock_leaves_its_ends() {
         let mut locks = Locks::default();
         assert!(locks.set(lock(1, 0, 100, true)));
-        locks.clear(FILE, LockOwner::Process(1), (40, 60));
+        locks.clear(FILE, LockOwner::Process(1), 40..60);
         assert!(locks.set(lock(2, 40, 60, true)));
         assert!(!locks.set(lock(2, 39, 60, true)));
         assert!(!locks.set(lock(2, 40, 61, true)));
@@ -151,7 +165,7 @@ mod tests {
             let (end, write) = (begin + 1 + draw(24 - begin), draw(2) == 0);
             let range = begin as usize..end as usize;
             if draw(3) == 0 {
-                locks.clear(FILE, LockOwner::Process(who as u32), (begin, end));
+                locks.clear(FILE, LockOwner::Process(who as u32), begin..end);
                 bytes[range].iter_mut().for_each(|byte| byte[who] = (false, false));
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use store::Ino;
 
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 use crate::service::CallId;
 use crate::service::pipeline::completion::OnComplete;
 use crate::shared_mappings::MappingUpdate;
@@ -60,6 +61,19 @@ impl PendingCalls {
         self.posted_writes > 0 && self.slots.iter().flatten().any(of)
     }
 
+    /// Returns the calls.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PendingCall> {
+        self.slots.iter().flatten()
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        let (part, subject) = (ServicePart::Calls, "all operations");
+        let unused = self.slots.iter().filter(|slot| slot.is_none()).count();
+        require_eq(part, "an unused id is free once", subject, unused, self.free.len())?;
+        let posted = self.iter().filter(|call| call.on_complete.is_posted_write()).count();
+        require_eq(part, "posted writes in flight", subject, posted, self.posted_writes)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
@@ -88,6 +102,11 @@ mod tests {
         assert_eq!((calls.remove(1), calls.remove(3), calls.remove(u64::MAX)), (None, None, None));
         assert_eq!(calls.next(), 1);
         calls.insert(1, whose(7));
+        calls.check_invariants().unwrap();
+        calls.posted_writes += 1;
+        let found = calls.check_invariants().unwrap_err();
+        assert_eq!((found.part, found.invariant), (ServicePart::Calls, "posted writes in flight"));
+        calls.posted_writes -= 1;
         assert_eq!(calls.next(), 3);
         for (id, slot) in [(0, 0), (2, 2), (1, 7)] {
             assert!(!calls.is_empty());

@@ -12,6 +12,8 @@ use rustix::thread::futex;
 use slots::{Call, slot_protocol};
 use store::Buffer;
 
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
+
 /// A process and its slots.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -116,8 +118,43 @@ impl Session {
         back
     }
 
+    /// Checks the slots; `answers_due` has one bit per slot with an unanswered call.
+    pub(crate) fn check_invariants(&self, answers_due: u64) -> Result<(), ServiceViolation> {
+        let subject = format_args!("process {}", self.process);
+        let (part, due) = (ServicePart::Sessions, self.taken_slots.count_ones() as usize);
+        require_eq(part, "unanswered calls", subject, due, self.pending_calls)?;
+        let invariant = "every taken slot has a call that will be answered";
+        require_eq(part, invariant, subject, self.taken_slots, answers_due)
+    }
+
     /// Returns whether another process can use the memory.
     pub(crate) fn is_reusable(&self) -> bool {
         self.pidfd.is_none() && self.pending_calls == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_without_a_call_is_reported() {
+        let region = SharedRegion::anonymous(slots::SESSION_BYTES).unwrap();
+        let mut session = Session {
+            region,
+            iova: Iova(0),
+            process: 7,
+            pidfd: None,
+            pending_calls: 2,
+            taken_slots: 0b101,
+            reserved_blocks: 0,
+        };
+        session.check_invariants(0b101).unwrap();
+        let found = session.check_invariants(0b001).unwrap_err();
+        assert_eq!(found.invariant, "every taken slot has a call that will be answered");
+        session.pending_calls = 1;
+        let found = session.check_invariants(0b101).unwrap_err();
+        let text = "sessions: unanswered calls is broken for process 7: expected 2, found 1";
+        assert_eq!(found.to_string(), text);
     }
 }

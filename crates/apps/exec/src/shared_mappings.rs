@@ -62,13 +62,36 @@ impl MappingUpdate {
     }
 }
 
-/// A byte range: begin and end (exclusive).
-pub(crate) type Range = (u64, u64);
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRange {
+    /// First byte.
+    pub(crate) begin: u64,
+    /// Byte after the last one.
+    pub(crate) end: u64,
+}
 
-/// Returns the intersection of two ranges, if it is not empty.
-pub(crate) fn intersection(a: Range, b: Range) -> Option<Range> {
-    let (begin, end) = (a.0.max(b.0), a.1.min(b.1));
-    (begin < end).then_some((begin, end))
+impl FileRange {
+    pub(crate) const EMPTY: FileRange = FileRange { begin: 0, end: 0 };
+
+    pub(crate) fn new(begin: u64, end: u64) -> FileRange {
+        FileRange { begin, end }
+    }
+
+    /// Returns the number of bytes.
+    pub(crate) fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+
+    /// Returns the intersection with another range, if it is not empty.
+    pub(crate) fn intersection(self, other: FileRange) -> Option<FileRange> {
+        FileRange::new(self.begin.max(other.begin), self.end.min(other.end)).non_empty()
+    }
+
+    /// Returns the range unless it is empty.
+    pub(crate) fn non_empty(self) -> Option<FileRange> {
+        (self.begin < self.end).then_some(self)
+    }
 }
 
 /// A file with shared mappings.
@@ -79,7 +102,7 @@ pub(crate) struct MappedFile {
     len: u64,
     /// Range with valid bytes, in whole blocks, which may extend past the end of the file: the hull
     /// of everything that was ever mapped.
-    pub(crate) range: Range,
+    pub(crate) range: FileRange,
     /// Whether a writable mapping was ever created.
     pub(crate) has_writers: bool,
 }
@@ -89,7 +112,7 @@ impl MappedFile {
     pub(crate) fn new(len: u64) -> io::Result<MappedFile> {
         let memory = File::from(memfd_create("sluice-mapped", MemfdFlags::CLOEXEC)?);
         memory.set_len(len)?;
-        Ok(MappedFile { memory, len, range: (0, 0), has_writers: false })
+        Ok(MappedFile { memory, len, range: FileRange::EMPTY, has_writers: false })
     }
 
     /// Returns a new descriptor for mapping; it is writable only if `writes`.
@@ -132,24 +155,24 @@ impl MappedFile {
         // Clear what mappings wrote beyond the end of the file in its last page, so that growth
         // yields zeros.
         let page_end = self.len.next_multiple_of(BLOCK as u64);
-        let tail = intersection((self.len, page_end), (0, len));
+        let tail = FileRange::new(self.len, page_end).intersection(FileRange::new(0, len));
         self.memory.set_len(len)?;
         self.len = len;
-        if let Some((begin, end)) = tail {
-            self.write(begin, &[0; BLOCK][..(end - begin) as usize])?;
+        if let Some(tail) = tail {
+            self.write(tail.begin, &[0; BLOCK][..tail.bytes() as usize])?;
         }
         Ok(())
     }
 
     /// Punches holes outside the valid range.
     pub(crate) fn punch_outside(&self) -> io::Result<()> {
-        let parts = [(0, self.range.0), (self.range.1, self.len)];
-        parts.into_iter().filter(|(begin, end)| begin < end).try_for_each(|part| self.punch(part))
+        let parts = [FileRange::new(0, self.range.begin), FileRange::new(self.range.end, self.len)];
+        parts.into_iter().filter_map(FileRange::non_empty).try_for_each(|part| self.punch(part))
     }
 
-    fn punch(&self, (begin, end): Range) -> io::Result<()> {
+    fn punch(&self, range: FileRange) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&self.memory, flags, begin, end - begin)?)
+        Ok(fallocate(&self.memory, flags, range.begin, range.bytes())?)
     }
 }
 
@@ -206,9 +229,9 @@ impl SharedMappings {
             return Ok(());
         };
         let Some(image) = self.by_ino.get_mut(&ino) else { return Ok(()) };
-        let copied = |offset: u64, len: u32, range: Range| {
-            let (begin, end) = intersection((offset, offset + u64::from(len)), range)?;
-            Some((begin, at + (begin - offset) as usize, (end - begin) as usize))
+        let copied = |offset: u64, len: u32, range: FileRange| {
+            let range = FileRange::new(offset, offset + u64::from(len)).intersection(range)?;
+            Some((range.begin, at + (range.begin - offset) as usize, range.bytes() as usize))
         };
         match (effect, outcome) {
             (MappingUpdate::Read(_), OpResult::Bytes { offset, len }) => {
@@ -232,8 +255,10 @@ impl SharedMappings {
             (MappingUpdate::Resize(_, size), _) => image.resize(size)?,
             (MappingUpdate::Grow(_, size), _) if size > image.len => image.resize(size)?,
             (MappingUpdate::Punch(_, offset, len), _) => {
-                let range = intersection((offset, offset.saturating_add(len)), image.range);
-                if let Some(range) = range.and_then(|range| intersection(range, (0, image.len))) {
+                let range = FileRange::new(offset, offset.saturating_add(len));
+                let range = range.intersection(image.range);
+                let file = FileRange::new(0, image.len);
+                if let Some(range) = range.and_then(|range| range.intersection(file)) {
                     image.punch(range)?;
                 }
             }
@@ -249,7 +274,7 @@ mod tests {
 
     const FILE: Ino = Ino(7);
 
-    fn shared_mappings(len: u64, range: Range) -> SharedMappings {
+    fn shared_mappings(len: u64, range: FileRange) -> SharedMappings {
         let mut images = SharedMappings::default();
         let mut image = MappedFile::new(len).unwrap();
         image.range = range;
@@ -268,7 +293,7 @@ mod tests {
     fn what_is_written_by_calls_is_there_where_it_is_mapped_and_nowhere_else() {
         let slot = SharedRegion::anonymous(8192).unwrap();
         slot.write(100, b"abcdefgh");
-        let mut images = shared_mappings(4096, (4096, 8192));
+        let mut images = shared_mappings(4096, FileRange::new(4096, 8192));
         let wrote = OpResult::Bytes { offset: 4092, len: 8 };
         images.apply(MappingUpdate::Write(FILE), wrote, &slot, 100).unwrap();
         assert_eq!(bytes(&images, 4088, 100), b"\0\0\0\0\0\0\0\0efgh", "and it has grown");
@@ -286,7 +311,7 @@ mod tests {
     #[test]
     fn it_is_as_long_as_the_file_and_what_is_new_is_zeros() {
         let slot = SharedRegion::anonymous(4096).unwrap();
-        let mut images = shared_mappings(5000, (0, 12288));
+        let mut images = shared_mappings(5000, FileRange::new(0, 12288));
         images.get(FILE).unwrap().write(0, &[9; 5000]).unwrap();
         let mut done = |effect| images.apply(effect, OpResult::Done, &slot, 0).unwrap();
         done(MappingUpdate::Resize(FILE, 4999));
@@ -335,7 +360,8 @@ mod tests {
             MappingUpdate::Grow(FILE, 11)
         );
         assert_eq!(of(Op::Punch { ino, offset, len }).changed_inode(), Some(FILE));
-        assert_eq!(intersection((0, 5), (5, 9)), None);
-        assert_eq!(intersection((0, 6), (5, 9)), Some((5, 6)));
+        let range = FileRange::new;
+        assert_eq!(range(0, 5).intersection(range(5, 9)), None);
+        assert_eq!(range(0, 6).intersection(range(5, 9)), Some(range(5, 6)));
     }
 }

@@ -125,30 +125,64 @@ const SLEEP_MAX: Nanos = Nanos::from_millis(1000);
 /// Maximum number of sessions of live processes, limited by the device's memory registrations.
 const SESSIONS_MAX: usize = 900;
 
+/// A call taken from a slot; `None` if it is malformed.
+#[derive(Clone, Copy, Debug)]
+struct ReceivedCall {
+    from: CallId,
+    call: Option<Call>,
+}
+
+/// A call that could not start yet.
+#[derive(Clone, Copy, Debug)]
+struct DeferredCall {
+    from: CallId,
+    call: Call,
+}
+
+/// Calls that were taken from slots and are not answered, without posted writes that wait.
+#[derive(Debug, Default)]
+struct OpenCalls {
+    /// Memory for the calls taken in one iteration; empty between iterations.
+    received: Vec<ReceivedCall>,
+    deferred: VecDeque<DeferredCall>,
+    pending: PendingCalls,
+}
+
+/// Time of the current iteration.
+#[derive(Clone, Copy, Debug)]
+struct IterationTime {
+    now: Nanos,
+    /// Wall-clock time, for the times of files.
+    time: Time,
+}
+
+/// Kinds of the calls that were taken last, which predict the next wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastCalls {
+    /// The last call was a sync.
+    sync: bool,
+    /// Only posted writes were taken: the program does not wait.
+    only_posted: bool,
+}
+
 /// The file service of one volume.
 #[derive(Debug)]
 pub struct Service<D> {
-    pub(crate) volume: Volume<D>,
-    pub(crate) now: Nanos,
-    pub(crate) time: Time,
-    pub(crate) connections: ConnectionManager,
-    pub(crate) doorbell: Arc<SharedRegion>,
-    pub(crate) sessions: Vec<Session>,
-    pub(crate) files: OpenFiles,
-    pub(crate) locks: Locks,
-    pub(crate) deferred_calls: VecDeque<(CallId, Call)>,
-    pub(crate) posted_writes: PostedWriteQueue,
-    pub(crate) pending_calls: PendingCalls,
-    pub(crate) shared_mappings: SharedMappings,
-    pub(crate) mapping_sync: MappingSync,
-    pub(crate) path: Vec<u8>,
+    volume: Volume<D>,
+    clock: IterationTime,
+    connections: ConnectionManager,
+    doorbell: Arc<SharedRegion>,
+    sessions: Vec<Session>,
+    files: OpenFiles,
+    locks: Locks,
+    calls: OpenCalls,
+    posted_writes: PostedWriteQueue,
+    shared_mappings: SharedMappings,
+    mapping_sync: MappingSync,
+    path: Vec<u8>,
     events: Vec<ConnectionEvent>,
-    submitted: Vec<(CallId, Option<Call>)>,
     stats: ServiceStats,
-    /// The last call taken was a sync.
-    after_sync: bool,
-    /// Only posted writes were taken last: the program does not wait.
-    after_posted: bool,
+    last_calls: LastCalls,
 }
 
 impl<D: BlockDevice> Service<D> {
@@ -161,24 +195,20 @@ impl<D: BlockDevice> Service<D> {
         let door = ConnectionManager::open(address, bell.clone())?;
         Ok(Service {
             volume: store,
-            now: Nanos::ZERO,
-            time: Time(0),
+            clock: IterationTime { now: Nanos::ZERO, time: Time(0) },
             connections: door,
             doorbell: bell,
             sessions: Vec::new(),
             files: OpenFiles::new(),
             locks: Locks::default(),
-            deferred_calls: VecDeque::new(),
+            calls: OpenCalls::default(),
             posted_writes: PostedWriteQueue::default(),
-            pending_calls: PendingCalls::default(),
             shared_mappings: SharedMappings::default(),
             mapping_sync: MappingSync::default(),
             path: Vec::new(),
             events: Vec::new(),
-            submitted: Vec::new(),
             stats: ServiceStats::default(),
-            after_sync: false,
-            after_posted: false,
+            last_calls: LastCalls::default(),
         })
     }
 
@@ -206,10 +236,10 @@ impl<D: BlockDevice> Service<D> {
         let (mut wait, mut since) = (0, Nanos::ZERO);
         self.volume.set_waker(self.connections.waker());
         loop {
-            self.now = clock.now();
+            self.clock.now = clock.now();
             let bell = slot_protocol::read_doorbell(self.doorbell.atomic_u32(slots::DOORBELL));
             if self.poll_once()? {
-                if idle > 0 && !slept && !self.after_posted {
+                if idle > 0 && !slept && !self.last_calls.only_posted {
                     let (spin, time_max) = &waits[wait];
                     if self.now - since <= *time_max { spin.hit() } else { spin.miss() }
                 }
@@ -217,7 +247,7 @@ impl<D: BlockDevice> Service<D> {
                 continue;
             }
             let stopped = self.doorbell.atomic_u32(STOPPED_OFFSET).load(Ordering::SeqCst) != 0;
-            let at_rest = self.pending_calls.is_empty() && self.mapping_sync.is_empty();
+            let at_rest = self.calls.pending.is_empty() && self.mapping_sync.is_empty();
             if stopped
                 && at_rest
                 && self.sessions.iter().all(Session::is_reusable)
@@ -227,12 +257,12 @@ impl<D: BlockDevice> Service<D> {
             }
             let busy = self.volume.in_flight() > 0;
             if idle == 0 {
-                wait = if busy { 0 } else { 2 - usize::from(self.after_sync) };
-                since = self.now;
+                wait = if busy { 0 } else { 2 - usize::from(self.last_calls.sync) };
+                since = self.clock.now;
             }
             idle += 1;
             // Posted writes do not justify a spin: they arrive in bulk, or before a call.
-            slept |= self.after_posted && !busy;
+            slept |= self.last_calls.only_posted && !busy;
             if idle <= waits[wait].0.budget() && !slept {
                 std::thread::yield_now();
                 continue;
@@ -249,34 +279,35 @@ impl<D: BlockDevice> Service<D> {
     /// Advances calls and operations. Returns whether it made progress.
     fn poll_once(&mut self) -> Result<bool, ServiceError> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.time = Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
-        let mut posted = std::mem::take(&mut self.submitted);
+        self.clock.time = Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
+        let mut received = std::mem::take(&mut self.calls.received);
         for (session, of) in self.sessions.iter_mut().enumerate() {
             let mut bits = of.take_submitted();
             while bits != 0 {
                 let slot = bits.trailing_zeros() as usize;
-                posted.push((CallId { session, slot }, of.call(slot)));
+                let from = CallId { session, slot };
+                received.push(ReceivedCall { from, call: of.call(slot) });
                 bits &= bits - 1;
             }
         }
         // Where it matters, process what a program closed before its call, and execute what it
         // posted before either.
-        let mut moved = !posted.is_empty();
+        let mut moved = !received.is_empty();
         if moved {
-            self.revoke_reservations(&posted);
+            self.revoke_reservations(&received);
         }
         let hears =
-            self.connections.has_pending_event() || moved && self.depends_on_closes(&posted);
+            self.connections.has_pending_event() || moved && self.depends_on_closes(&received);
         if hears {
             self.connections.drain_events(&mut self.events)?;
         }
         if self.drain_posted() {
-            (self.after_posted, moved) = (posted.is_empty(), true);
+            (self.last_calls.only_posted, moved) = (received.is_empty(), true);
         }
         if hears {
             moved |= self.handle_events();
         }
-        for (from, call) in posted.drain(..) {
+        for ReceivedCall { from, call } in received.drain(..) {
             match call {
                 Some(call) => self.start_or_defer(from, call),
                 None => {
@@ -285,8 +316,8 @@ impl<D: BlockDevice> Service<D> {
                 }
             }
         }
-        self.submitted = posted;
-        moved |= self.volume.poll(self.now);
+        self.calls.received = received;
+        moved |= self.volume.poll(self.clock.now);
         let mut ended = false;
         while let Some(OpCompletion { id, result }) = self.volume.reap() {
             ended = true;
@@ -299,8 +330,8 @@ impl<D: BlockDevice> Service<D> {
         ended |= self.start_posted();
         self.reenable_posting();
         if ended {
-            for _ in 0..self.deferred_calls.len() {
-                if let Some((from, call)) = self.deferred_calls.pop_front() {
+            for _ in 0..self.calls.deferred.len() {
+                if let Some(DeferredCall { from, call }) = self.calls.deferred.pop_front() {
                     self.start_or_defer(from, call);
                 }
             }
@@ -309,9 +340,9 @@ impl<D: BlockDevice> Service<D> {
     }
 
     /// Returns whether a call among these may depend on earlier closes.
-    fn depends_on_closes(&self, posted: &[(CallId, Option<Call>)]) -> bool {
-        let room = self.volume.has_free_blocks(posted.len() as u64 * CALL_BLOCKS_MAX);
-        posted.iter().flat_map(|(_, call)| call).any(|call| match call.op {
+    fn depends_on_closes(&self, received: &[ReceivedCall]) -> bool {
+        let room = self.volume.has_free_blocks(received.len() as u64 * CALL_BLOCKS_MAX);
+        received.iter().filter_map(|received| received.call).any(|call| match call.op {
             CallOp::Write | CallOp::WriteAt => !room,
             CallOp::Read
             | CallOp::ReadAt
@@ -325,15 +356,15 @@ impl<D: BlockDevice> Service<D> {
     }
 
     fn start_or_defer(&mut self, from: CallId, call: Call) {
-        self.after_sync = matches!(call.op, CallOp::Sync | CallOp::SyncAll);
-        self.after_posted = false;
+        self.last_calls.sync = matches!(call.op, CallOp::Sync | CallOp::SyncAll);
+        self.last_calls.only_posted = false;
         if self.must_wait_for_posted(&call) {
-            return self.deferred_calls.push_back((from, call));
+            return self.calls.deferred.push_back(DeferredCall { from, call });
         }
         match self.start_call(from, &call) {
             StartResult::Completed(answer) => self.complete_call(from, answer),
             StartResult::Pending => {}
-            StartResult::Retry => self.deferred_calls.push_back((from, call)),
+            StartResult::Retry => self.calls.deferred.push_back(DeferredCall { from, call }),
         }
     }
 
@@ -352,7 +383,7 @@ impl<D: BlockDevice> Service<D> {
 
     /// Submits an operation to the volume.
     pub(crate) fn submit_op(&mut self, from: CallId, op: Op, then: OnComplete) -> StartResult {
-        self.submit_op_with(from, op, then, (self.time, 0))
+        self.submit_op_with(from, op, then, self.clock.time, 0)
     }
 
     /// Submits an operation with a time stamp and reserved blocks.
@@ -361,17 +392,20 @@ impl<D: BlockDevice> Service<D> {
         from: CallId,
         op: Op,
         then: OnComplete,
-        (time, room): (Time, u64),
+        time: Time,
+        reserved_blocks: u64,
     ) -> StartResult {
         let effect = MappingUpdate::from_op(&op);
         if effect.changed_inode().is_some_and(|ino| self.mapping_sync.is_syncing(ino)) {
             return StartResult::Retry;
         }
-        let id = self.pending_calls.next();
-        if self.volume.submit_reserved(self.now, Request { id, op, time }, room).is_err() {
+        let id = self.calls.pending.next();
+        let request = Request { id, op, time };
+        if self.volume.submit_reserved(self.clock.now, request, reserved_blocks).is_err() {
             return StartResult::Retry;
         }
-        self.pending_calls
+        self.calls
+            .pending
             .insert(id, PendingCall { from, on_complete: then, mapping_update: effect });
         StartResult::Pending
     }
@@ -391,10 +425,11 @@ impl<D: BlockDevice> Service<D> {
                 }
                 ConnectionEvent::FileClosed(number) => self.close_if_unused(number),
                 ConnectionEvent::ProcessExited(session) => {
-                    if let Some(ended) = self.sessions.get_mut(session) {
-                        ended.pidfd = None;
-                        self.locks.release_all(LockOwner::Process(ended.process));
-                    }
+                    let ended = self.sessions.get_mut(session).unwrap_or_else(|| {
+                        panic!("sessions: the process of session {session} ends, and it is unknown")
+                    });
+                    ended.pidfd = None;
+                    self.locks.release_all(LockOwner::Process(ended.process));
                     self.release_reservation(session);
                 }
             }
@@ -465,20 +500,25 @@ impl<D: BlockDevice> Service<D> {
 
     /// Sleeps on the doorbell; with operations in flight, the device rings it too, if it can.
     fn sleep(&mut self, bell: u32, busy: bool, clock: RealClock) -> Result<(), ServiceError> {
+        if cfg!(debug_assertions)
+            && let Err(violation) = self.check_invariants()
+        {
+            panic!("file service: {violation}");
+        }
         // A device that cannot wake is polled between short sleeps.
         let rings = busy && self.volume.device().can_wake();
         if rings {
             self.connections.on_park();
             // Completions since the last poll did not ring: poll once more.
-            self.now = clock.now();
+            self.clock.now = clock.now();
             if self.poll_once()? {
                 self.connections.on_unpark();
                 return Ok(());
             }
         }
         let until = self.volume.deadline();
-        let sleeps = until > self.now && rings == busy;
-        let most = if sleeps { SLEEP_MAX.min(until - self.now) } else { POLL_SLEEP };
+        let sleeps = until > self.clock.now && rings == busy;
+        let most = if sleeps { SLEEP_MAX.min(until - self.clock.now) } else { POLL_SLEEP };
         let (word, asleep) = (
             self.doorbell.atomic_u32(slots::DOORBELL),
             self.doorbell.atomic_u32(slots::SERVICE_PARKED),
@@ -497,8 +537,13 @@ impl<D: BlockDevice> Service<D> {
     }
 
     fn close(mut self, clock: RealClock) -> Result<(D, ServiceStats), ServiceError> {
+        if cfg!(debug_assertions)
+            && let Err(violation) = self.check_all_invariants()
+        {
+            panic!("file service: {violation}");
+        }
         let id = u64::MAX;
-        let request = Request { id, op: Op::Close, time: self.time };
+        let request = Request { id, op: Op::Close, time: self.clock.time };
         while self.volume.submit(clock.now(), request).is_err() {
             self.volume.poll(clock.now());
         }

@@ -62,7 +62,7 @@ impl<D: BlockDevice> Service<D> {
             CallOp::Release => {
                 if let Some(file) = self.files.get(&handle) {
                     let owner = LockOwner::Process(self.sessions[from.session].process);
-                    self.locks.clear(file.ino, owner, (0, u64::MAX));
+                    self.locks.clear(file.ino, owner, 0..u64::MAX);
                 }
                 return Ok(StartResult::Completed(0));
             }
@@ -74,7 +74,7 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let (ino, data_only) = (file.ino, a != 0);
                 if self.is_written_by_mappings(ino) {
-                    return Ok(self.sync_mapped(from, ino, data_only, (b, c)));
+                    return Ok(self.sync_mapped(from, ino, data_only, b, c));
                 }
                 Op::Sync { ino, data_only }
             }
@@ -409,7 +409,7 @@ impl<D: BlockDevice> Service<D> {
         let given = |number: u64| Some(number as u32).filter(|n| *n != u32::MAX);
         let instant = |time: u64| match time {
             slots::TIME_STAYS => None,
-            slots::TIME_NOW => Some(self.time),
+            slots::TIME_NOW => Some(self.clock.time),
             time => Some(Time(time as i64)),
         };
         let mut changes = SetAttr::default();
@@ -463,7 +463,7 @@ impl<D: BlockDevice> Service<D> {
             0 | 1 if self.locks.set(wanted) => Ok(0),
             0 | 1 => Err(negative_errno(Errno::AGAIN)),
             2 => {
-                self.locks.clear(wanted.ino, owner, (begin, end));
+                self.locks.clear(wanted.ino, owner, begin..end);
                 Ok(0)
             }
             _ => Err(negative_errno(Errno::INVAL)),
@@ -477,7 +477,7 @@ impl<D: BlockDevice> Service<D> {
         let (owner, begin, end) = (LockOwner::Flock(handle), 0, u64::MAX);
         let write = operation == OPERATIONS[1];
         if operation == OPERATIONS[2] {
-            self.locks.clear(ino, owner, (begin, end));
+            self.locks.clear(ino, owner, begin..end);
             return Ok(0);
         }
         if !OPERATIONS.contains(&operation) {

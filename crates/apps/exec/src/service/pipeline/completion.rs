@@ -41,11 +41,9 @@ impl OnComplete {
 
 impl<D: BlockDevice> Service<D> {
     pub(crate) fn on_op_complete(&mut self, id: u64, result: Result<OpResult, Error>) {
-        let Some(PendingCall { from, on_complete: then, mapping_update: effect }) =
-            self.pending_calls.remove(id)
-        else {
-            return;
-        };
+        let pending = self.calls.pending.remove(id);
+        let PendingCall { from, on_complete: then, mapping_update: effect } = pending
+            .unwrap_or_else(|| panic!("calls: operation {id} completes, and no call waits for it"));
         let number = |error: Error| -i64::from(error.errno());
         let result = result.map_err(number).and_then(|outcome| {
             let (region, at) = (&self.sessions[from.session].region, slots::data_offset(from.slot));

@@ -25,22 +25,22 @@ use crate::open_files::{OpenFile, flags as f};
 use crate::service::pipeline::calls::negative_errno;
 use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
-use crate::shared_mappings::{MappedFile, Range, intersection};
+use crate::shared_mappings::{FileRange, MappedFile};
 
 /// Bytes processed at a time.
 const SYNC_CHUNK_BYTES: usize = slots::DATA_BYTES;
 /// Id of a job's volume operation.
 pub(crate) const SYNC_REQUEST_ID: u64 = u64::MAX - 1;
 /// All bytes of a file.
-const ALL: Range = (0, u64::MAX);
+const ALL: FileRange = FileRange { begin: 0, end: u64::MAX };
 
 /// Purpose of a job.
 #[derive(Clone, Copy, Debug)]
 enum SyncPurpose {
     /// Fills a range of the memory file; then the numbered socket represents a mapping.
-    Map { from: CallId, range: Range, writes: bool, number: u64, flags: u64 },
+    Map { from: CallId, range: FileRange, writes: bool, number: u64, flags: u64 },
     /// Writes back changes in a range, and makes the file durable.
-    Sync { from: CallId, range: Range, data_only: bool },
+    Sync { from: CallId, range: FileRange, data_only: bool },
     /// Writes back all changes.
     WriteBack,
     /// Writes back all changes, then removes the memory file unless the file is mapped again.
@@ -78,7 +78,7 @@ pub(crate) struct MappingSync {
     jobs: VecDeque<SyncJob>,
     step: SyncStep,
     /// Remaining ranges of the first job.
-    ranges: [Option<Range>; 2],
+    ranges: [Option<FileRange>; 2],
     /// Registered memory for the volume's reads and writes.
     memory: Option<(Arc<SharedRegion>, Iova)>,
     volume_bytes: Vec<u8>,
@@ -105,6 +105,16 @@ impl MappingSync {
         self.jobs.is_empty()
     }
 
+    /// Returns the calls that jobs will answer.
+    pub(crate) fn callers(&self) -> impl Iterator<Item = CallId> + '_ {
+        self.jobs.iter().filter_map(|job| match job.purpose {
+            SyncPurpose::Map { from, .. }
+            | SyncPurpose::Sync { from, .. }
+            | SyncPurpose::SyncAll { from } => Some(from),
+            SyncPurpose::WriteBack | SyncPurpose::Release => None,
+        })
+    }
+
     /// Returns whether a job processes a file, or is about to: operations that change it must wait.
     pub(crate) fn is_syncing(&self, ino: Ino) -> bool {
         self.jobs.front().is_some_and(|job| job.ino == ino)
@@ -112,12 +122,12 @@ impl MappingSync {
 
     /// Returns the step that starts the next range.
     fn next_range(&mut self) -> SyncStep {
-        self.ranges[0].map_or(SyncStep::Done(Ok(())), |(begin, _)| SyncStep::Read(begin))
+        self.ranges[0].map_or(SyncStep::Done(Ok(())), |range| SyncStep::Read(range.begin))
     }
 
     fn next_chunk(&mut self, at: u64) -> SyncStep {
         match self.ranges[0] {
-            Some((_, end)) if at < end => SyncStep::Read(at),
+            Some(range) if at < range.end => SyncStep::Read(at),
             _ => {
                 self.ranges.rotate_left(1);
                 self.ranges[1] = None;
@@ -157,20 +167,17 @@ fn io_errno(error: &std::io::Error) -> i64 {
 impl<D: BlockDevice> Service<D> {
     /// Starts an [`slots::Op::Mmap`] call.
     pub(crate) fn map(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
-        let Call { handle, args: [offset, len, writes, number], .. } = *call;
-        let begun = self.map_inner(from, handle, (offset, len, writes != 0, number));
+        let number = call.args[3];
+        let begun = self.map_inner(from, call);
         if begun.is_err() {
             self.connections.drop_socket(number);
         }
         begun
     }
 
-    fn map_inner(
-        &mut self,
-        from: CallId,
-        handle: u64,
-        (offset, len, writes, number): (u64, u64, bool, u64),
-    ) -> Result<StartResult, i64> {
+    fn map_inner(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
+        let Call { handle, args: [offset, len, writes, number], .. } = *call;
+        let writes = writes != 0;
         let file = self.files.get(&handle).ok_or(negative_errno(Errno::BADF))?;
         if file.directory {
             return Err(negative_errno(Errno::NODEV));
@@ -181,7 +188,8 @@ impl<D: BlockDevice> Service<D> {
         let block = BLOCK as u64;
         let end = offset.checked_add(len).and_then(|end| end.checked_next_multiple_of(block));
         let end = end.filter(|end| i64::try_from(*end).is_ok() && len > 0);
-        let range = (offset / block * block, end.ok_or(negative_errno(Errno::INVAL))?);
+        let end = end.ok_or(negative_errno(Errno::INVAL))?;
+        let range = FileRange::new(offset / block * block, end);
         let what = SyncPurpose::Map { from, range, writes, number, flags: file.flags & !f::SYNC };
         let job = SyncJob { ino: file.ino, purpose: what };
         if !self.disable_posting() {
@@ -206,9 +214,11 @@ impl<D: BlockDevice> Service<D> {
         from: CallId,
         ino: Ino,
         data_only: bool,
-        (offset, len): (u64, u64),
+        offset: u64,
+        len: u64,
     ) -> StartResult {
-        let range = if len == 0 { ALL } else { (offset, offset.saturating_add(len)) };
+        let end = offset.saturating_add(len);
+        let range = if len == 0 { ALL } else { FileRange::new(offset, end) };
         let what = SyncPurpose::Sync { from, range, data_only };
         self.mapping_sync.jobs.push_back(SyncJob { ino, purpose: what });
         StartResult::Pending
@@ -253,26 +263,26 @@ impl<D: BlockDevice> Service<D> {
 
     fn step_job(&mut self, job: SyncJob) -> bool {
         let step = match self.mapping_sync.step {
-            SyncStep::Begin if self.pending_calls.is_changing(job.ino) => return false,
+            SyncStep::Begin if self.calls.pending.is_changing(job.ino) => return false,
             SyncStep::Begin => match self.begin_job(job) {
                 Ok(()) => self.mapping_sync.next_range(),
                 Err(answer) => SyncStep::Done(Err(answer)),
             },
             SyncStep::Read(at) => {
-                let range = self.mapping_sync.ranges[0].unwrap_or((at, at));
+                let range = self.mapping_sync.ranges[0].unwrap_or(FileRange::new(at, at));
                 // Skip holes of the memory file: untouched bytes have not changed.
                 let at = match job.purpose {
                     SyncPurpose::Map { .. } => at,
                     _ => self
                         .shared_mappings
                         .get(job.ino)
-                        .map_or(range.1, |image| image.next_data(at)),
+                        .map_or(range.end, |image| image.next_data(at)),
                 };
-                if at >= range.1 {
-                    self.mapping_sync.step = self.mapping_sync.next_chunk(range.1);
+                if at >= range.end {
+                    self.mapping_sync.step = self.mapping_sync.next_chunk(range.end);
                     return true;
                 }
-                let len = (range.1 - at).min(SYNC_CHUNK_BYTES as u64) as usize;
+                let len = (range.end - at).min(SYNC_CHUNK_BYTES as u64) as usize;
                 let Some((_, memory)) = self.mapping_sync.memory else { return false };
                 let data = Buffer { iova: memory, len: len as u32 };
                 if !self.submit_sync_op(Op::Read { ino: job.ino, offset: at, data }) {
@@ -307,7 +317,9 @@ impl<D: BlockDevice> Service<D> {
     }
 
     fn submit_sync_op(&mut self, op: Op) -> bool {
-        self.volume.submit(self.now, Request { id: SYNC_REQUEST_ID, op, time: self.time }).is_ok()
+        self.volume
+            .submit(self.clock.now, Request { id: SYNC_REQUEST_ID, op, time: self.clock.time })
+            .is_ok()
     }
 
     /// Determines the ranges of a job.
@@ -321,7 +333,7 @@ impl<D: BlockDevice> Service<D> {
             SyncPurpose::Sync { range, .. } => {
                 let image = self.shared_mappings.get(ino).filter(written);
                 self.mapping_sync.ranges[0] =
-                    image.and_then(|image| intersection(image.range, range));
+                    image.and_then(|image| image.range.intersection(range));
             }
             SyncPurpose::Release if self.is_mapped(Some(ino)) => {}
             SyncPurpose::WriteBack | SyncPurpose::Release => {
@@ -337,7 +349,8 @@ impl<D: BlockDevice> Service<D> {
         }
         let size = self.volume.stat(ino).map_err(op_errno)?.size;
         let [first, second] = self.mapping_sync.ranges;
-        let within = |range: Option<Range>| range.and_then(|range| intersection(range, (0, size)));
+        let file = FileRange::new(0, size);
+        let within = |range: Option<FileRange>| range.and_then(|range| range.intersection(file));
         self.mapping_sync.ranges = match (within(first), within(second)) {
             (None, second) => [second, None],
             ranges => ranges.into(),
@@ -353,16 +366,18 @@ impl<D: BlockDevice> Service<D> {
 
     /// Determines what must be filled for a range to be mapped; creates the memory file if there is
     /// none.
-    fn begin_map(&mut self, ino: Ino, range: Range) -> Result<(), i64> {
+    fn begin_map(&mut self, ino: Ino, range: FileRange) -> Result<(), i64> {
         let stat = self.volume.stat(ino).map_err(op_errno)?;
-        let had = self.shared_mappings.get(ino).map(|image| image.range).filter(|had| had.1 > 0);
-        let had = had.unwrap_or((range.0, range.0));
-        let more = |range: Range| (range.0 < range.1).then_some(range);
-        let ranges = [more((range.0.min(had.0), had.0)), more((had.1, range.1.max(had.1)))];
+        let had = self.shared_mappings.get(ino).map(|image| image.range).filter(|had| had.end > 0);
+        let had = had.unwrap_or(FileRange::new(range.begin, range.begin));
+        let ranges = [
+            FileRange::new(range.begin.min(had.begin), had.begin).non_empty(),
+            FileRange::new(had.end, range.end.max(had.end)).non_empty(),
+        ];
+        let file = FileRange::new(0, stat.size);
         // Counts holes of the file as well, because the volume does not report them.
-        let within =
-            ranges.iter().flatten().filter_map(|range| intersection(*range, (0, stat.size)));
-        let bytes: u64 = within.map(|(begin, end)| end - begin).sum();
+        let within = ranges.iter().flatten().filter_map(|range| range.intersection(file));
+        let bytes: u64 = within.map(FileRange::bytes).sum();
         if bytes > 0 && available_memory().is_some_and(|available| bytes > available) {
             return Err(negative_errno(Errno::NOMEM));
         }
@@ -380,7 +395,8 @@ impl<D: BlockDevice> Service<D> {
 
     /// Handles the completion of a job's volume operation.
     pub(crate) fn on_sync_op_complete(&mut self, result: Result<OpResult, Error>) {
-        let Some(job) = self.mapping_sync.jobs.front().copied() else { return };
+        let job = self.mapping_sync.jobs.front().copied();
+        let job = job.expect("mapping sync: an operation completes, and no job is active");
         let got = match result {
             Ok(OpResult::Bytes { len, .. }) => Ok(len),
             Ok(_) => Ok(0),
@@ -483,8 +499,8 @@ impl<D: BlockDevice> Service<D> {
         let ino = job.ino;
         let image = self.shared_mappings.get_mut(ino).ok_or(negative_errno(Errno::IO))?;
         image.range = match image.range {
-            (_, 0) => range,
-            had => (had.0.min(range.0), had.1.max(range.1)),
+            FileRange { end: 0, .. } => range,
+            had => FileRange::new(had.begin.min(range.begin), had.end.max(range.end)),
         };
         let memory = image.descriptor(writes).map_err(|error| io_errno(&error))?;
         let end = self.connections.take_socket(number).map_err(negative_errno)?;

@@ -2,5 +2,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod completion;
+mod invariants;
 pub(crate) mod mapping_sync;
 pub(crate) mod posted_writes;

@@ -16,7 +16,7 @@ use crate::Service;
 use crate::open_files::flags as f;
 use crate::service::pipeline::calls::{negative_errno, offset};
 use crate::service::pipeline::completion::OnComplete;
-use crate::service::{CallId, StartResult};
+use crate::service::{CallId, ReceivedCall, StartResult};
 
 /// Free space required to grant a reservation, as a multiple of its size.
 const GRANT_HEADROOM: u64 = 8;
@@ -32,15 +32,30 @@ pub(crate) struct PostedWrite {
     moves_offset: bool,
 }
 
+/// A posted write, and its ticket.
+#[derive(Clone, Copy, Debug)]
+struct TicketedWrite {
+    ticket: u64,
+    received: ReceivedCall,
+}
+
 /// Posted writes without an operation yet.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWriteQueue {
-    /// Found, with their tickets; an earlier one may not have been found yet.
-    found: Vec<(u64, CallId, Option<Call>)>,
+    /// Found; one with an earlier ticket may not have been found yet.
+    found: Vec<TicketedWrite>,
     /// In ticket order.
-    ready: VecDeque<(CallId, Option<Call>)>,
+    ready: VecDeque<ReceivedCall>,
     /// Programs were told to stop posting.
     posting_disabled: bool,
+}
+
+impl PostedWriteQueue {
+    /// Returns the slots of posted writes without an operation.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = CallId> + '_ {
+        let found = self.found.iter().map(|found| found.received.from);
+        found.chain(self.ready.iter().map(|received| received.from))
+    }
 }
 
 impl<D: BlockDevice> Service<D> {
@@ -48,13 +63,11 @@ impl<D: BlockDevice> Service<D> {
     pub(crate) fn drain_posted(&mut self) -> bool {
         let mut found = std::mem::take(&mut self.posted_writes.found);
         self.scan_posted(&mut found);
-        if let Some(last) = found.iter().map(|(ticket, ..)| *ticket).max() {
+        if let Some(last) = found.iter().map(|found| found.ticket).max() {
             self.scan_posted(&mut found);
-            found.sort_unstable_by_key(|(ticket, ..)| *ticket);
-            let ready = found.partition_point(|(ticket, ..)| *ticket <= last);
-            self.posted_writes
-                .ready
-                .extend(found.drain(..ready).map(|(_, from, call)| (from, call)));
+            found.sort_unstable_by_key(|found| found.ticket);
+            let ready = found.partition_point(|found| found.ticket <= last);
+            self.posted_writes.ready.extend(found.drain(..ready).map(|found| found.received));
             self.posted_writes.found = found;
             self.start_posted();
             return true;
@@ -63,7 +76,7 @@ impl<D: BlockDevice> Service<D> {
         false
     }
 
-    fn scan_posted(&mut self, found: &mut Vec<(u64, CallId, Option<Call>)>) {
+    fn scan_posted(&mut self, found: &mut Vec<TicketedWrite>) {
         for (session, of) in self.sessions.iter_mut().enumerate() {
             let mut bits = of.take_posted_writes();
             while bits != 0 {
@@ -71,7 +84,8 @@ impl<D: BlockDevice> Service<D> {
                 let writes = |call: &Call| matches!(call.op, CallOp::Write | CallOp::WriteAt);
                 let call = of.call(slot).filter(writes);
                 let ticket = call.map_or(0, |call| call.args[2]);
-                found.push((ticket, CallId { session, slot }, call));
+                let received = ReceivedCall { from: CallId { session, slot }, call };
+                found.push(TicketedWrite { ticket, received });
                 bits &= bits - 1;
             }
         }
@@ -80,7 +94,7 @@ impl<D: BlockDevice> Service<D> {
     /// Starts ready writes until one must wait. Returns whether any was started.
     pub(crate) fn start_posted(&mut self) -> bool {
         let mut moved = false;
-        while let Some((from, call)) = self.posted_writes.ready.front().copied() {
+        while let Some(ReceivedCall { from, call }) = self.posted_writes.ready.front().copied() {
             match call.map(|call| (call.handle, self.start_posted_write(from, &call))) {
                 Some((_, Ok(StartResult::Retry))) => break,
                 Some((_, Ok(_))) => {}
@@ -119,7 +133,7 @@ impl<D: BlockDevice> Service<D> {
         let room = Some(posted::blocks_touched_max(len))
             .filter(|room| *room <= session.reserved_blocks)
             .unwrap_or(0);
-        let time = Time((time as i64).min(self.time.0));
+        let time = Time((time as i64).min(self.clock.time.0));
         let asked =
             if appends { Op::Append { ino, data } } else { Op::Write { ino, offset: at, data } };
         let left = PostedWrite {
@@ -128,7 +142,7 @@ impl<D: BlockDevice> Service<D> {
             reserved_blocks: room,
             moves_offset: moves && appends,
         };
-        let begun = self.submit_op_with(from, asked, OnComplete::PostedWrite(left), (time, room));
+        let begun = self.submit_op_with(from, asked, OnComplete::PostedWrite(left), time, room);
         if begun == StartResult::Pending {
             self.sessions[from.session].reserved_blocks -= room;
             if let Some(file) = self.files.get_mut(&handle) {
@@ -203,19 +217,19 @@ impl<D: BlockDevice> Service<D> {
             | CallOp::Allocate
             | CallOp::Mmap => {
                 let file = self.files.get(&call.handle);
-                file.is_some_and(|file| self.pending_calls.has_posted_write(Some(file.ino)))
+                file.is_some_and(|file| self.calls.pending.has_posted_write(Some(file.ino)))
             }
-            _ => self.pending_calls.has_posted_write(None),
+            _ => self.calls.pending.has_posted_write(None),
         }
     }
 
     /// Revokes reservations if these calls may need the blocks.
-    pub(crate) fn revoke_reservations(&mut self, posted: &[(CallId, Option<Call>)]) {
+    pub(in crate::service) fn revoke_reservations(&mut self, received: &[ReceivedCall]) {
         let needs = |call: &Call| match call.op {
             CallOp::Allocate => call.args[2] / BLOCK as u64 + 1,
             _ => posted::blocks_touched_max(call.len),
         };
-        let needed = posted.iter().filter_map(|(_, call)| call.as_ref()).map(needs);
+        let needed = received.iter().filter_map(|received| received.call.as_ref()).map(needs);
         let needed = needed.fold(posted::RESERVATION_MAX, u64::saturating_add);
         if !self.volume.has_free_blocks(needed) {
             for session in &mut self.sessions {

@@ -1,0 +1,48 @@
+//! Invariants of the service: those of each part, and those between parts.
+
+use block::BlockDevice;
+
+use crate::Service;
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
+use crate::service::CallId;
+
+impl<D: BlockDevice> Service<D> {
+    /// Checks the invariants of every part between two iterations.
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        self.calls.pending.check_invariants()?;
+        self.locks.check_invariants()?;
+        self.check_slots()
+    }
+
+    /// Checks the invariants of the volume, too; takes time proportional to its metadata.
+    pub(crate) fn check_all_invariants(&self) -> Result<(), ServiceViolation> {
+        self.check_invariants()?;
+        self.volume.check_invariants().map_err(|violation| ServiceViolation {
+            part: ServicePart::Volume,
+            invariant: violation.invariant,
+            subject: format!("{}, {}", violation.part, violation.subject),
+            expected: violation.expected,
+            found: violation.found,
+        })
+    }
+
+    /// Every slot that was taken has one call or posted write that waits or is in flight.
+    fn check_slots(&self) -> Result<(), ServiceViolation> {
+        let mut due = vec![0u64; self.sessions.len()];
+        let pending = self.calls.pending.iter().map(|call| call.from);
+        let deferred = self.calls.deferred.iter().map(|call| call.from);
+        let posted = self.posted_writes.waiting();
+        for from in pending.chain(deferred).chain(posted).chain(self.mapping_sync.callers()) {
+            let CallId { session, slot } = from;
+            let is_listed = due[session] >> slot & 1 != 0;
+            let subject = format_args!("slot {slot} of session {session}");
+            let invariant = "a call waits once";
+            require_eq(ServicePart::Calls, invariant, subject, false, is_listed)?;
+            due[session] |= 1 << slot;
+        }
+        for (session, due) in self.sessions.iter().zip(due) {
+            session.check_invariants(due)?;
+        }
+        Ok(())
+    }
+}
