@@ -1,6 +1,8 @@
 //! [`InFlightRequest`]: one client request in execution, split into as many device requests as the device's
 //! limits require. It may outlive its client: it ends when its last fragment has completed.
 
+use std::collections::VecDeque;
+
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
 use clock::Nanos;
 use nvme::Status;
@@ -8,6 +10,8 @@ use ring::Iova;
 
 use super::command::{Command, CommandAction};
 use super::connection::ConnectionId;
+#[cfg(debug_assertions)]
+use super::invariants::{ServerViolation, require_eq};
 use super::pool::PayloadBuffer;
 use super::wire::state;
 
@@ -18,6 +22,21 @@ const FRAGMENTS_IN_FLIGHT_MAX: u32 = 16;
 /// descriptors or device queries.
 const DESCRIPTORS_MAX: usize = 1024;
 const QUERIES_MAX: u32 = 256;
+
+/// An extent of a block-status reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StatusDescriptor {
+    pub(super) bytes: u32,
+    /// NBD "base:allocation metadata context".
+    pub(super) state: u32,
+}
+
+/// A payload buffer, and its address for the device.
+#[derive(Debug)]
+pub(super) struct DeviceBuffer {
+    pub(super) buffer: PayloadBuffer,
+    pub(super) iova: Iova,
+}
 
 /// One request in flight.
 #[derive(Debug)]
@@ -30,10 +49,10 @@ pub(super) struct InFlightRequest {
     pub(super) buffer: Option<PayloadBuffer>,
     /// The first error of any fragment.
     pub(super) error: Option<Status>,
-    /// For a block status: contiguous extents (bytes, state), starting at the command's offset.
-    pub(super) descriptors: Vec<(u32, u32)>,
+    /// For a block status: contiguous extents, starting at the command's offset.
+    pub(super) descriptors: Vec<StatusDescriptor>,
     /// Whether it is in the device backlog.
-    pub(super) queued: bool,
+    is_queued: bool,
     /// Address of the buffer for the device.
     iova: Iova,
     /// Next sector to request from the device, and the end.
@@ -53,13 +72,14 @@ impl InFlightRequest {
         client: ConnectionId,
         command: Command,
         structured: bool,
-        buffer: Option<(PayloadBuffer, Iova)>,
-        (limits, received_at): (&Limits, Nanos),
+        buffer: Option<DeviceBuffer>,
+        limits: &Limits,
+        received_at: Nanos,
     ) -> InFlightRequest {
         let sector = u64::from(limits.sector_bytes);
         let next = command.offset / sector;
         let (buffer, iova) = match buffer {
-            Some((buffer, iova)) => (Some(buffer), iova),
+            Some(DeviceBuffer { buffer, iova }) => (Some(buffer), iova),
             None => (None, Iova(0)),
         };
         InFlightRequest {
@@ -70,7 +90,7 @@ impl InFlightRequest {
             buffer,
             error: None,
             descriptors: Vec::new(),
-            queued: false,
+            is_queued: false,
             iova,
             next,
             end: next + u64::from(command.length) / sector,
@@ -138,7 +158,12 @@ impl InFlightRequest {
         limits: &Limits,
         extents: impl FnOnce(&PayloadBuffer, u64) -> Vec<Extent>,
     ) {
-        self.fragments_in_flight = self.fragments_in_flight.saturating_sub(1);
+        assert!(
+            self.fragments_in_flight > 0,
+            "nbd: a completion has tag {:#x}, and its request has no fragment in flight",
+            completion.tag
+        );
+        self.fragments_in_flight -= 1;
         let failed = super::reply::error_code_for(completion.status, self.command.action).is_some();
         if let CommandAction::BlockStatus { one } = self.command.action {
             if failed && completion.status.is(Status::INVALID_OPCODE) {
@@ -179,8 +204,8 @@ impl InFlightRequest {
     fn push_descriptor(&mut self, sectors: u64, state: u32, limits: &Limits) {
         let bytes = (sectors * u64::from(limits.sector_bytes)) as u32;
         match self.descriptors.last_mut() {
-            Some((length, last)) if *last == state => *length += bytes,
-            _ => self.descriptors.push((bytes, state)),
+            Some(last) if last.state == state => last.bytes += bytes,
+            _ => self.descriptors.push(StatusDescriptor { bytes, state }),
         }
     }
 
@@ -199,7 +224,7 @@ impl InFlightRequest {
                 ExtentState::Mapped => 0,
                 ExtentState::Unmapped => state::HOLE | state::ZERO,
             };
-            if one && self.descriptors.last().is_some_and(|(_, last)| *last != state) {
+            if one && self.descriptors.last().is_some_and(|last| last.state != state) {
                 self.next = cursor;
                 self.end = cursor;
                 return;
@@ -227,6 +252,8 @@ pub(super) struct InFlightRequests {
     slots: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
     open: usize,
+    /// Requests that the device could not accept yet, in order.
+    backlog: VecDeque<u32>,
 }
 
 impl InFlightRequests {
@@ -244,15 +271,77 @@ impl InFlightRequests {
         }
     }
 
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut InFlightRequest> {
-        self.slots.get_mut(slot as usize)?.as_mut()
+    /// Mutable access to a request.
+    ///
+    /// # Panics
+    /// If no request in flight has the slot.
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut InFlightRequest {
+        let flight = self.slots.get_mut(slot as usize).and_then(Option::as_mut);
+        flight.unwrap_or_else(|| panic!("nbd: slot {slot} has no request in flight"))
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<InFlightRequest> {
-        let flight = self.slots.get_mut(slot as usize)?.take()?;
+    /// Removes a complete request, also from the backlog, because it has nothing to issue.
+    ///
+    /// # Panics
+    /// If no request in flight has the slot.
+    pub(super) fn remove(&mut self, slot: u32) -> InFlightRequest {
+        if self.get_mut(slot).is_queued {
+            self.backlog.retain(|queued| *queued != slot);
+        }
+        let flight = self.slots[slot as usize].take();
         self.free.push(slot);
         self.open -= 1;
-        Some(flight)
+        flight.expect("nbd: a request that was just found")
+    }
+
+    /// Queues a request that the device could not accept yet.
+    pub(super) fn enqueue(&mut self, slot: u32) {
+        if !std::mem::replace(&mut self.get_mut(slot).is_queued, true) {
+            self.backlog.push_back(slot);
+        }
+    }
+
+    /// Returns whether a request is in the backlog.
+    pub(super) fn is_queued(&mut self, slot: u32) -> bool {
+        self.get_mut(slot).is_queued
+    }
+
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Returns the first request of the backlog.
+    pub(super) fn first_queued(&self) -> Option<u32> {
+        self.backlog.front().copied()
+    }
+
+    /// Removes the first request of the backlog.
+    pub(super) fn dequeue(&mut self) {
+        if let Some(slot) = self.backlog.pop_front() {
+            self.get_mut(slot).is_queued = false;
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn check_invariants(&self) -> Result<(), ServerViolation> {
+        let open = self.iter().count();
+        require_eq("in flight", "requests in flight", "all slots", open, self.open)?;
+        let used = self.slots.len() - self.free.len();
+        require_eq("in flight", "a slot is free or has a request", "all slots", used, open)?;
+        for (slot, flight) in (0..).zip(&self.slots) {
+            let expected = flight.as_ref().is_some_and(|flight| flight.is_queued);
+            let found = self.backlog.iter().filter(|queued| **queued == slot).count();
+            let subject = format_args!("slot {slot}");
+            let expected = usize::from(expected);
+            require_eq("in flight", "a request is in the backlog once", subject, expected, found)?;
+        }
+        Ok(())
+    }
+
+    /// Returns all requests in flight.
+    #[cfg(debug_assertions)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &InFlightRequest> {
+        self.slots.iter().flatten()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -275,7 +364,7 @@ mod tests {
 
     fn in_flight_request(action: CommandAction, sectors: u32, fua: bool) -> InFlightRequest {
         let command = Command { action, cookie: 1, offset: 4096, length: sectors * 4096, fua };
-        InFlightRequest::new(ConnectionId::default(), command, true, None, (&LIMITS, Nanos::ZERO))
+        InFlightRequest::new(ConnectionId::default(), command, true, None, &LIMITS, Nanos::ZERO)
     }
 
     fn run(flight: &mut InFlightRequest, status: Status) -> Vec<Request> {
@@ -327,11 +416,15 @@ mod tests {
         f.queried_sectors = 64;
         f.next = 95;
         f.push_extents(&[extent(31, 1000, Unmapped)], false, &LIMITS);
-        assert_eq!(f.descriptors, [(10 * 4096, 0), (84 * 4096, 3)]);
+        let descriptor = |bytes, state| StatusDescriptor { bytes, state };
+        assert_eq!(f.descriptors, [descriptor(10 * 4096, 0), descriptor(84 * 4096, 3)]);
         let mut f = in_flight_request(CommandAction::BlockStatus { one: true }, 100, false);
         f.next = 65;
         f.queried_sectors = 64;
         f.push_extents(&found, true, &LIMITS);
-        assert_eq!((f.descriptors.as_slice(), f.is_complete()), (&[(10 * 4096, 0)][..], true));
+        assert_eq!(
+            (f.descriptors.as_slice(), f.is_complete()),
+            (&[descriptor(10 * 4096, 0)][..], true)
+        );
     }
 }

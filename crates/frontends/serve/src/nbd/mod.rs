@@ -28,6 +28,8 @@ mod endpoint;
 mod export;
 mod handshake;
 mod in_flight;
+#[cfg(debug_assertions)]
+mod invariants;
 mod latency;
 mod pool;
 mod reply;

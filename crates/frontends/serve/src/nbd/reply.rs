@@ -4,6 +4,7 @@
 use nvme::Status;
 
 use super::command::{CommandAction, RequestError};
+use super::in_flight::StatusDescriptor;
 use super::wire::{
     BASE_ALLOCATION_ID, ErrorCode, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk,
 };
@@ -51,11 +52,11 @@ pub(super) fn data_header(
     out.extend_from_slice(&offset.to_be_bytes());
 }
 
-/// Appends a `base:allocation` chunk. There is at least one descriptor (bytes, state).
-pub(super) fn block_status(out: &mut Vec<u8>, cookie: u64, descriptors: &[(u32, u32)]) {
+/// Appends a `base:allocation` chunk. There is at least one descriptor.
+pub(super) fn block_status(out: &mut Vec<u8>, cookie: u64, descriptors: &[StatusDescriptor]) {
     chunk_header(out, cookie, chunk::BLOCK_STATUS, 4 + 8 * descriptors.len() as u32);
     out.extend_from_slice(&BASE_ALLOCATION_ID.to_be_bytes());
-    for (bytes, state) in descriptors {
+    for StatusDescriptor { bytes, state } in descriptors {
         out.extend_from_slice(&bytes.to_be_bytes());
         out.extend_from_slice(&state.to_be_bytes());
     }
@@ -114,7 +115,7 @@ mod tests {
         error(&mut out, true, 1, ErrorCode::Io, "bad");
         assert_eq!(out.len(), CHUNK_HEADER_BYTES + 6 + 3);
         out.clear();
-        block_status(&mut out, 1, &[(512, 0), (512, 3)]);
+        block_status(&mut out, 1, &[0, 3].map(|state| StatusDescriptor { bytes: 512, state }));
         assert_eq!(out.len(), CHUNK_HEADER_BYTES + 4 + 16);
     }
 

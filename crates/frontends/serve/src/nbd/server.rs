@@ -5,7 +5,6 @@
 //! and send each client's replies in one call. While the device is busy, sockets are polled once
 //! per [`SOCKET_POLL_INTERVAL`], because that is a system call.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +20,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::NbdConfig;
-use super::connection::{Connection, ConnectionId, Connections, Phase};
+use super::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};
 use super::endpoint::{BindError, Endpoint, Listener};
 use super::export::Export;
 use super::handshake::Handshake;
@@ -75,40 +74,100 @@ pub enum NbdError {
     Io(#[from] io::Error),
 }
 
+/// Limits of one client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientLimits {
+    /// Maximum payload memory of each size class.
+    pub(super) bytes_max: [usize; SIZE_CLASSES],
+    /// Maximum requests in flight.
+    pub(super) in_flight_max: usize,
+}
+
+/// Listeners, and the epoll set of all sockets.
+#[derive(Debug)]
+struct SocketSet {
+    listeners: Vec<Listener>,
+    endpoints: Vec<Endpoint>,
+    epoll: OwnedFd,
+    /// Listeners were removed from the epoll set because no descriptor was left for a client.
+    accept_paused: bool,
+}
+
+impl SocketSet {
+    fn new(epoll: OwnedFd, listeners: Vec<Listener>) -> io::Result<SocketSet> {
+        let endpoints = listeners.iter().map(|l| l.endpoint().clone()).collect();
+        let mut sockets = SocketSet { listeners, endpoints, epoll, accept_paused: true };
+        sockets.resume_accept()?;
+        Ok(sockets)
+    }
+
+    fn pause_accept(&mut self) -> io::Result<()> {
+        for listener in &self.listeners {
+            epoll::delete(&self.epoll, listener)?;
+        }
+        self.accept_paused = true;
+        Ok(())
+    }
+
+    fn resume_accept(&mut self) -> io::Result<()> {
+        for (i, listener) in self.listeners.iter().enumerate() {
+            let token = EventData::new_u64(LISTENER | i as u64);
+            epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
+        }
+        self.accept_paused = false;
+        Ok(())
+    }
+
+    /// Watches a client's socket. Edge-triggered: a client that is not read for lack of memory
+    /// causes no events.
+    fn watch(&self, c: &Connection) -> rustix::io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, c.as_fd(), token(c.id), flags)
+    }
+
+    /// Enables or disables notification when a client's socket becomes writable.
+    fn await_writable(&self, c: &mut Connection, wanted: bool) {
+        if c.output.awaits_writable == wanted {
+            return;
+        }
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if wanted {
+            flags |= EventFlags::OUT;
+        }
+        // Modifying an existing watch allocates nothing and cannot fail. It also reports the
+        // current state at once, so that no transition is missed.
+        let _ = epoll::modify(&self.epoll, c.as_fd(), token(c.id), flags);
+        c.output.awaits_writable = wanted;
+    }
+}
+
+fn token(id: ConnectionId) -> EventData {
+    EventData::new_u64(u64::from(id.generation) << 32 | u64::from(id.slot))
+}
+
 /// Serves one device to many clients. The [module](crate::nbd) documents the guarantees to clients.
 pub struct NbdServer<D> {
     pub(super) device: D,
     pub(super) limits: Limits,
     pub(super) export: Export,
     pub(super) pool: PayloadPool<ConnectionId>,
-    /// Maximum payload memory of each size class that one client may hold.
-    pub(super) client_bytes_max: [usize; SIZE_CLASSES],
-    pub(super) in_flight_max: usize,
+    pub(super) client_limits: ClientLimits,
     pub(super) connections: Connections,
     pub(super) in_flight: InFlightRequests,
-    /// Requests that the device could not accept yet, in order.
-    pub(super) backlog: VecDeque<u32>,
-    /// Clients with input to be processed.
-    pub(super) ready: VecDeque<ConnectionId>,
-    /// Clients with output to be sent.
-    pub(super) dirty: Vec<ConnectionId>,
+    pub(super) work: WorkQueues,
     pub(super) scratch: Box<[u8]>,
     pub(super) counters: Arc<Counters>,
     config: NbdConfig,
-    listeners: Vec<Listener>,
-    endpoints: Vec<Endpoint>,
-    epoll: OwnedFd,
+    sockets: SocketSet,
     parker: Parker,
     next_sweep: Nanos,
-    /// Listeners were removed from the epoll set because no descriptor was left for a client.
-    accept_paused: bool,
     stopping: bool,
 }
 
 impl<D> fmt::Debug for NbdServer<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NbdServer")
-            .field("endpoints", &self.endpoints)
+            .field("endpoints", &self.sockets.endpoints)
             .field("export", &self.export)
             .field("stopping", &self.stopping)
             .finish_non_exhaustive()
@@ -148,36 +207,32 @@ impl<D: BlockDevice> NbdServer<D> {
         let (region, base) = device.memory().allocate_registered(4 * quarter)?;
         let parker = Parker::new()?;
         device.set_waker(parker.waker());
-        let mut server = NbdServer {
+        let sockets = SocketSet::new(epoll, listeners)?;
+        Ok(NbdServer {
             export: Export::new(&limits, &config, payload_max),
             limits,
             device,
             pool: PayloadPool::new(region, base),
-            client_bytes_max: [SMALL_CLIENT_BYTES_MAX.min(quarter / 4), quarter / 4, usize::MAX],
-            in_flight_max: config.in_flight_max.max(1),
+            client_limits: ClientLimits {
+                bytes_max: [SMALL_CLIENT_BYTES_MAX.min(quarter / 4), quarter / 4, usize::MAX],
+                in_flight_max: config.in_flight_max.max(1),
+            },
             connections: Connections::default(),
             in_flight: InFlightRequests::default(),
-            backlog: VecDeque::new(),
-            ready: VecDeque::new(),
-            dirty: Vec::new(),
+            work: WorkQueues::default(),
             scratch: vec![0; SCRATCH_BYTES].into(),
             counters: Arc::default(),
             config,
-            endpoints: listeners.iter().map(|l| l.endpoint().clone()).collect(),
-            listeners,
-            epoll,
+            sockets,
             parker,
             next_sweep: Nanos::ZERO,
-            accept_paused: true,
             stopping: false,
-        };
-        server.resume_accept()?;
-        Ok(server)
+        })
     }
 
     /// Returns the endpoints in the order given, with the ports that the system chose.
     pub fn endpoints(&self) -> &[Endpoint] {
-        &self.endpoints
+        &self.sockets.endpoints
     }
 
     /// Returns the waker of [`run`](NbdServer::run), to be used after setting `stop`.
@@ -267,7 +322,7 @@ impl<D: BlockDevice> NbdServer<D> {
             }
             // An epoll descriptor is readable when it has events. Sleeping in ppoll(2) instead of
             // epoll_wait(2) gives a timeout in nanoseconds instead of milliseconds.
-            self.parker.park(&[self.epoll.as_fd()], timeout)?;
+            self.parker.park(&[self.sockets.epoll.as_fd()], timeout)?;
             sockets_at = Nanos::ZERO;
             idle_since = None;
         }
@@ -277,29 +332,29 @@ impl<D: BlockDevice> NbdServer<D> {
     fn poll_once(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
         let mut moved = false;
         // Clients that become ready again meanwhile wait for the next iteration.
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else {
+        for _ in 0..self.work.ready_len() {
+            let Some(id) = self.work.pop_ready() else {
                 break;
             };
             moved |= self.serve(id, now);
         }
-        moved |= !self.backlog.is_empty() && self.retry_backlog(now);
+        moved |= self.in_flight.has_backlog() && self.retry_backlog(now);
         moved |= self.device.poll(now);
         moved |= with.poll(now);
         moved |= self.reap(now, clock);
-        moved |= !self.dirty.is_empty() && self.send();
+        moved |= self.work.has_dirty() && self.send();
         if self.pool.has_waiters() {
             moved |= self.grant_memory();
         }
         self.counters.memory_bytes.set(self.pool.in_use());
-        moved | !self.ready.is_empty()
+        moved | (self.work.ready_len() > 0)
     }
 
     /// Polls epoll for socket events.
     fn poll_sockets(&mut self, now: Nanos) -> io::Result<bool> {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS_PER_ITERATION];
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let events = match epoll::wait(&self.epoll, &mut room, Some(&no_wait)) {
+        let events = match epoll::wait(&self.sockets.epoll, &mut room, Some(&no_wait)) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return Ok(false),
             Err(e) => return Err(e.into()),
@@ -325,23 +380,19 @@ impl<D: BlockDevice> NbdServer<D> {
         };
         let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(EventFlags::IN | gone) {
-            c.readable = true;
-            c.hung_up |= flags.intersects(gone);
-            if !c.in_ready {
-                c.in_ready = true;
-                self.ready.push_back(id);
-            }
+            c.input.readable = true;
+            c.input.hung_up |= flags.intersects(gone);
+            self.work.mark_ready(c);
         }
-        if flags.intersects(EventFlags::OUT | gone) && !c.in_dirty {
-            c.in_dirty = true;
-            self.dirty.push(id);
+        if flags.intersects(EventFlags::OUT | gone) {
+            self.work.mark_dirty(c);
         }
     }
 
     /// Accepts waiting clients.
     fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
         for _ in 0..ACCEPTS_PER_ITERATION {
-            let Some(from) = self.listeners.get(listener) else {
+            let Some(from) = self.sockets.listeners.get(listener) else {
                 return Ok(());
             };
             let fd = match from.accept() {
@@ -349,7 +400,9 @@ impl<D: BlockDevice> NbdServer<D> {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     tracing::warn!("no descriptor is left for another NBD client");
-                    return self.pause_accept(now);
+                    self.sockets.pause_accept()?;
+                    self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
+                    return Ok(());
                 }
                 // No client waits, or it has disconnected already.
                 Err(_) => return Ok(()),
@@ -361,22 +414,16 @@ impl<D: BlockDevice> NbdServer<D> {
             self.counters.connections.add(1);
             let c = self.connections.insert(fd, now);
             let id = c.id;
-            let token = u64::from(id.generation) << 32 | u64::from(id.slot);
-            // Edge-triggered: a client that is not read for lack of memory causes no events.
-            let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-            let added = epoll::add(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
             c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
-            c.in_ready = true;
-            c.in_dirty = true;
-            if added.is_err() {
+            if self.sockets.watch(c).is_err() {
                 // Out of kernel memory for the watch: this client cannot be served.
                 if let Some(c) = self.connections.take(id) {
                     self.drop_client(c, "epoll_ctl failed");
                 }
                 continue;
             }
-            self.dirty.push(id);
-            self.ready.push_back(id);
+            self.work.mark_dirty(c);
+            self.work.mark_ready(c);
             self.counters.connections_open.set(self.connections.open_count() as u64);
         }
         Ok(())
@@ -384,50 +431,25 @@ impl<D: BlockDevice> NbdServer<D> {
 
     /// Enables or disables notification when a client's socket becomes writable.
     pub(super) fn await_writable(&self, c: &mut Connection, wanted: bool) {
-        if c.awaits_writable == wanted {
-            return;
-        }
-        let token = u64::from(c.id.generation) << 32 | u64::from(c.id.slot);
-        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if wanted {
-            flags |= EventFlags::OUT;
-        }
-        // Modifying an existing watch allocates nothing and cannot fail. It also reports the
-        // current state at once, so that no transition is missed.
-        let _ = epoll::modify(&self.epoll, c.as_fd(), EventData::new_u64(token), flags);
-        c.awaits_writable = wanted;
-    }
-
-    fn pause_accept(&mut self, now: Nanos) -> io::Result<()> {
-        for listener in &self.listeners {
-            epoll::delete(&self.epoll, listener)?;
-        }
-        self.accept_paused = true;
-        self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
-        Ok(())
-    }
-
-    fn resume_accept(&mut self) -> io::Result<()> {
-        for (i, listener) in self.listeners.iter().enumerate() {
-            let token = EventData::new_u64(LISTENER | i as u64);
-            epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
-        }
-        self.accept_paused = false;
-        Ok(())
+        self.sockets.await_writable(c, wanted);
     }
 
     /// Returns whether timeouts must be checked.
     fn needs_sweeping(&self) -> bool {
         // Tracking idle clients is not worth its cost: check ten times a second while any client is
         // connected.
-        self.accept_paused || self.stopping || self.connections.open_count() > 0
+        self.sockets.accept_paused || self.stopping || self.connections.open_count() > 0
     }
 
     /// Drops clients that exceeded a timeout.
     fn sweep(&mut self, now: Nanos) -> io::Result<()> {
+        #[cfg(debug_assertions)]
+        if let Err(violation) = self.check_invariants() {
+            panic!("nbd: {violation}");
+        }
         self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
-        if self.accept_paused && !self.stopping {
-            self.resume_accept()?;
+        if self.sockets.accept_paused && !self.stopping {
+            self.sockets.resume_accept()?;
         }
         let short = self.pool.has_waiters();
         for id in self.connections.ids() {
@@ -436,11 +458,11 @@ impl<D: BlockDevice> NbdServer<D> {
             };
             let mut why = None;
             if matches!(c.phase, Phase::Handshake(_))
-                && now.since(c.since) >= self.config.handshake_timeout
+                && now.since(c.progress.connected_at) >= self.config.handshake_timeout
             {
                 why = Some("the handshake took too long");
             }
-            if let Some(since) = &mut c.closing_since {
+            if let Some(since) = &mut c.closing.since {
                 if c.in_flight > 0 {
                     // Time that requests spend in the device does not count against the client.
                     *since = now;
@@ -449,12 +471,12 @@ impl<D: BlockDevice> NbdServer<D> {
                 }
             }
             if !short || !c.is_holding_pool_memory() {
-                c.progress_mark = (now, c.bytes_moved);
-            } else if now.since(c.progress_mark.0) >= self.config.stall_timeout {
-                if c.bytes_moved - c.progress_mark.1 < STALL_PROGRESS_BYTES {
+                c.progress.mark(now);
+            } else if c.progress.time_since_mark(now) >= self.config.stall_timeout {
+                if c.progress.bytes_since_mark() < STALL_PROGRESS_BYTES {
                     why = Some("held memory that others wait for");
                 }
-                c.progress_mark = (now, c.bytes_moved);
+                c.progress.mark(now);
             }
             if let Some(why) = why
                 && let Some(c) = self.connections.take(id)
@@ -476,16 +498,13 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Stops accepting connections and requests.
     fn begin_stop(&mut self, now: Nanos) {
         self.stopping = true;
-        self.listeners.clear();
+        self.sockets.listeners.clear();
         for id in self.connections.ids() {
             let Some(c) = self.connections.get_mut(id) else {
                 continue;
             };
-            c.closing_since.get_or_insert(now);
-            if !c.in_ready {
-                c.in_ready = true;
-                self.ready.push_back(id);
-            }
+            c.closing.since.get_or_insert(now);
+            self.work.mark_ready(c);
         }
     }
 

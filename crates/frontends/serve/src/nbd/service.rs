@@ -7,7 +7,7 @@ use ring::PAGE_BYTES;
 use super::command::{Command, CommandAction};
 use super::connection::{Connection, ConnectionId, IncomingPayload, Phase};
 use super::handshake::HandshakeStep;
-use super::in_flight::InFlightRequest;
+use super::in_flight::{DeviceBuffer, InFlightRequest};
 use super::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
 use super::reply;
 use super::send_queue::SendResult;
@@ -33,7 +33,7 @@ impl<D: BlockDevice> NbdServer<D> {
         let Some(mut c) = self.connections.take(id) else {
             return false;
         };
-        c.in_ready = false;
+        c.leave_ready();
         let mut moved = c.receive(&self.pool, &mut self.scratch);
         let parsed = loop {
             match self.parse(&mut c, now) {
@@ -41,18 +41,19 @@ impl<D: BlockDevice> NbdServer<D> {
                 other => break other,
             }
         };
-        c.blocked = matches!(parsed, Parsed::Blocked);
+        c.input.blocked = matches!(parsed, Parsed::Blocked);
         match parsed {
             Parsed::Violation(why) => {
                 self.drop_client(c, why);
                 return true;
             }
-            Parsed::NeedMore if c.eof && c.closing_since.is_none() => c.closing_since = Some(now),
-            Parsed::NeedMore if c.readable => self.ready.push_back(id),
+            Parsed::NeedMore if c.input.eof && c.closing.since.is_none() => {
+                c.closing.since = Some(now);
+            }
+            Parsed::NeedMore if c.input.readable => self.work.mark_ready(&mut c),
             _ => {}
         }
-        c.in_ready = matches!(parsed, Parsed::NeedMore) && c.readable && c.closing_since.is_none();
-        if c.closing_since.is_some() && self.finish_closing(&mut c) {
+        if c.closing.since.is_some() && self.finish_closing(&mut c) {
             self.close(c);
             return true;
         }
@@ -67,7 +68,7 @@ impl<D: BlockDevice> NbdServer<D> {
         {
             self.pool.free(buffer);
         }
-        if let Some(buffer) = c.granted_buffer.take() {
+        if let Some(buffer) = c.memory.take_granted() {
             self.pool.free(buffer);
         }
         c.is_finished()
@@ -76,7 +77,7 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Parses one message from the receive buffer.
     fn parse(&mut self, c: &mut Connection, now: Nanos) -> Parsed {
         // Granted memory is used at once: it must not wait for the client to read replies.
-        if c.closing_since.is_some() || (c.send_queue.is_full() && c.granted_buffer.is_none()) {
+        if c.closing.since.is_some() || (c.send_queue.is_full() && !c.memory.has_granted()) {
             return Parsed::Blocked;
         }
         match &mut c.phase {
@@ -96,11 +97,11 @@ impl<D: BlockDevice> NbdServer<D> {
                     }
                     HandshakeStep::Abort(n) => {
                         c.recv_buffer.consume(n);
-                        c.said_disconnect = true;
-                        c.closing_since = Some(now);
+                        c.closing.said_disconnect = true;
+                        c.closing.since = Some(now);
                     }
                 }
-                self.mark_dirty(c);
+                self.work.mark_dirty(c);
                 Parsed::Message
             }
             Phase::Transmission(_) => self.parse_transmission(c, now),
@@ -114,7 +115,7 @@ impl<D: BlockDevice> NbdServer<D> {
         if !matches!(c.incoming, IncomingPayload::Nothing) {
             return self.parse_payload(c, session.structured, now);
         }
-        if c.in_flight >= self.in_flight_max {
+        if c.in_flight >= self.client_limits.in_flight_max {
             return Parsed::Blocked;
         }
         let Some(first) = c.recv_buffer.as_slice().first_chunk::<REQUEST_BYTES>() else {
@@ -125,8 +126,8 @@ impl<D: BlockDevice> NbdServer<D> {
         };
         if header.kind == command::DISC {
             c.recv_buffer.consume(c.recv_buffer.as_slice().len());
-            c.said_disconnect = true;
-            c.closing_since = Some(now);
+            c.closing.said_disconnect = true;
+            c.closing.since = Some(now);
             return Parsed::Blocked;
         }
         let command = match Command::check(&header, &self.export, session) {
@@ -145,7 +146,7 @@ impl<D: BlockDevice> NbdServer<D> {
                     let structured = session.structured;
                     c.send_queue
                         .append(|out| reply::request_error(out, structured, cookie, refusal));
-                    self.mark_dirty(c);
+                    self.work.mark_dirty(c);
                 }
                 return Parsed::Message;
             }
@@ -192,7 +193,7 @@ impl<D: BlockDevice> NbdServer<D> {
             }
             IncomingPayload::Skip { remaining: 0, cookie, error: refusal } => {
                 c.send_queue.append(|out| reply::request_error(out, structured, cookie, refusal));
-                self.mark_dirty(c);
+                self.work.mark_dirty(c);
             }
             unfinished => {
                 c.incoming = unfinished;
@@ -204,16 +205,16 @@ impl<D: BlockDevice> NbdServer<D> {
 
     /// Allocates payload memory for the next request; if there is none, queues the client for it.
     fn buffer(&mut self, c: &mut Connection, len: u32) -> Option<PayloadBuffer> {
-        if let Some(buffer) = c.granted_buffer.take() {
+        if let Some(buffer) = c.memory.take_granted() {
             return Some(buffer);
         }
-        if c.awaits_memory {
+        if c.memory.is_awaited() {
             return None;
         }
         let area = PayloadPool::<ConnectionId>::size_class_for(len);
         let elsewhere = if area == 0 { c.send_queue.copied() } else { c.send_queue.pooled() };
-        let held = c.payload_bytes[area] + elsewhere;
-        if held > 0 && held + len as usize > self.client_bytes_max[area] {
+        let held = c.memory.in_device(area) + elsewhere;
+        if held > 0 && held + len as usize > self.client_limits.bytes_max[area] {
             // The client's own completions and reads free this memory, so it does not enter the
             // queue.
             return None;
@@ -222,7 +223,7 @@ impl<D: BlockDevice> NbdServer<D> {
         if buffer.is_none() {
             self.counters.memory_waits.add(1);
             self.pool.wait(c.id, len);
-            c.awaits_memory = true;
+            c.memory.begin_wait();
         }
         buffer
     }
@@ -248,34 +249,23 @@ impl<D: BlockDevice> NbdServer<D> {
         self.counters.activity.begin(now);
         c.in_flight += 1;
         if let Some(buffer) = &buffer {
-            c.payload_bytes[buffer.size_class()] += buffer.footprint();
+            c.memory.begin_request(buffer);
         }
-        let buffer = buffer.map(|b| {
-            let iova = self.pool.iova(&b);
-            (b, iova)
+        let buffer = buffer.map(|buffer| {
+            let iova = self.pool.iova(&buffer);
+            DeviceBuffer { buffer, iova }
         });
-        let flight = InFlightRequest::new(c.id, command, structured, buffer, (&self.limits, now));
+        let flight = InFlightRequest::new(c.id, command, structured, buffer, &self.limits, now);
         let slot = self.in_flight.insert(flight);
         // Requests in the backlog go first.
-        if !self.backlog.is_empty() || !self.advance(slot, now) {
-            self.enqueue(slot);
-        }
-    }
-
-    fn enqueue(&mut self, slot: u32) {
-        if let Some(flight) = self.in_flight.get_mut(slot)
-            && !flight.queued
-        {
-            flight.queued = true;
-            self.backlog.push_back(slot);
+        if self.in_flight.has_backlog() || !self.advance(slot, now) {
+            self.in_flight.enqueue(slot);
         }
     }
 
     /// Issues due fragments of a request. Returns whether the device accepted all of them.
     fn advance(&mut self, slot: u32, now: Nanos) -> bool {
-        let Some(flight) = self.in_flight.get_mut(slot) else {
-            return true;
-        };
+        let flight = self.in_flight.get_mut(slot);
         while let Some(request) = flight.next_fragment(slot, &self.limits) {
             if self.device.submit(now, request).is_err() {
                 return false;
@@ -288,14 +278,11 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Issues the requests of the backlog.
     pub(super) fn retry_backlog(&mut self, now: Nanos) -> bool {
         let mut moved = false;
-        while let Some(&slot) = self.backlog.front() {
+        while let Some(slot) = self.in_flight.first_queued() {
             if !self.advance(slot, now) {
                 break;
             }
-            self.backlog.pop_front();
-            if let Some(flight) = self.in_flight.get_mut(slot) {
-                flight.queued = false;
-            }
+            self.in_flight.dequeue();
             moved = true;
         }
         moved
@@ -309,9 +296,7 @@ impl<D: BlockDevice> NbdServer<D> {
         while let Some(completion) = self.device.reap() {
             moved = true;
             let slot = completion.tag as u32;
-            let Some(flight) = self.in_flight.get_mut(slot) else {
-                continue;
-            };
+            let flight = self.in_flight.get_mut(slot);
             let pool = &self.pool;
             flight.on_fragment_complete(&completion, &self.limits, |buffer, count| {
                 let mut page = [0; PAGE_BYTES];
@@ -323,15 +308,10 @@ impl<D: BlockDevice> NbdServer<D> {
                 flight.abandon();
             }
             if flight.is_complete() {
-                // A queued request that is complete has nothing to issue: remove it from the
-                // backlog.
-                if flight.queued {
-                    self.backlog.retain(|s| *s != slot);
-                }
                 let ended = *ended.get_or_insert_with(|| clock.now());
                 self.finish(slot, ended);
-            } else if !flight.queued && !self.advance(slot, now) {
-                self.enqueue(slot);
+            } else if !self.in_flight.is_queued(slot) && !self.advance(slot, now) {
+                self.in_flight.enqueue(slot);
             }
         }
         moved
@@ -339,9 +319,7 @@ impl<D: BlockDevice> NbdServer<D> {
 
     /// Answers a request whose last fragment has completed.
     fn finish(&mut self, slot: u32, now: Nanos) {
-        let Some(mut flight) = self.in_flight.remove(slot) else {
-            return;
-        };
+        let mut flight = self.in_flight.remove(slot);
         self.counters.activity.end(now, flight.command.action, flight.received_at);
         let buffer = flight.buffer.take();
         let error =
@@ -370,11 +348,11 @@ impl<D: BlockDevice> NbdServer<D> {
         };
         c.in_flight -= 1;
         if let Some(buffer) = &buffer {
-            c.payload_bytes[buffer.size_class()] -= buffer.footprint();
+            c.memory.end_request(buffer);
         }
         let (structured, cookie) = (flight.structured, command.cookie);
         let mut spent = buffer;
-        if c.send_closed {
+        if c.output.closed {
             self.counters.replies_discarded.add(1);
         } else {
             match (error, command.action) {
@@ -397,60 +375,47 @@ impl<D: BlockDevice> NbdServer<D> {
                 }
                 (None, _) => c.send_queue.append(|out| reply::done(out, cookie)),
             }
-            if !c.in_dirty {
-                c.in_dirty = true;
-                self.dirty.push(c.id);
-            }
+            self.work.mark_dirty(c);
         }
-        if (c.blocked || c.closing_since.is_some()) && !c.in_ready {
-            c.in_ready = true;
-            self.ready.push_back(c.id);
+        if c.awaits_event() {
+            self.work.mark_ready(c);
         }
         if let Some(buffer) = spent {
             self.pool.free(buffer);
         }
     }
 
-    /// Records that a client has output.
-    pub(super) fn mark_dirty(&mut self, c: &mut Connection) {
-        if !c.in_dirty {
-            c.in_dirty = true;
-            self.dirty.push(c.id);
-        }
-    }
-
     /// Sends the output of clients that have new data or a writable socket.
     pub(super) fn send(&mut self) -> bool {
         let mut moved = false;
-        let mut dirty = std::mem::take(&mut self.dirty);
+        let mut dirty = self.work.take_dirty();
         for id in dirty.drain(..) {
             let Some(mut c) = self.connections.take(id) else {
                 continue;
             };
-            c.in_dirty = false;
+            c.leave_dirty();
             let c_ref = &mut *c;
             let mut outbox = std::mem::take(&mut c_ref.send_queue);
             let (sent, bytes) =
                 outbox.send(std::os::fd::AsFd::as_fd(c_ref), &mut self.pool, &mut self.scratch);
             c.send_queue = outbox;
-            c.bytes_moved += bytes;
+            c.progress.bytes_moved += bytes;
             moved |= bytes > 0;
             match sent {
                 SendResult::Complete => self.await_writable(&mut c, false),
                 SendResult::Blocked => self.await_writable(&mut c, true),
                 SendResult::Closed => {
                     // Requests already received are still executed; their replies are discarded.
-                    c.send_closed = true;
+                    c.output.closed = true;
                     c.send_queue.clear(&mut self.pool);
                 }
             }
-            if (c.blocked || c.closing_since.is_some()) && !c.in_ready {
-                c.in_ready = true;
-                self.ready.push_back(id);
+            if c.awaits_event() {
+                self.work.mark_ready(&mut c);
             }
             self.connections.put(c);
         }
-        self.dirty = dirty;
+        self.work.reuse(dirty);
         moved
     }
 
@@ -467,22 +432,19 @@ impl<D: BlockDevice> NbdServer<D> {
                 self.pool.free(buffer);
                 continue;
             };
-            c.awaits_memory = false;
-            if c.closing_since.is_some() {
+            c.memory.end_wait();
+            if c.closing.since.is_some() {
                 self.pool.free(buffer);
                 continue;
             }
-            c.granted_buffer = Some(buffer);
-            if !c.in_ready {
-                c.in_ready = true;
-                self.ready.push_back(id);
-            }
+            c.memory.grant(buffer);
+            self.work.mark_ready(c);
         }
     }
 
     /// Closes a connection that is finished.
     pub(super) fn close(&mut self, mut c: Box<Connection>) {
-        if !c.said_disconnect && !self.is_stopping() {
+        if !c.closing.said_disconnect && !self.is_stopping() {
             self.counters.clients_vanished.add(1);
         }
         c.release(&mut self.pool);

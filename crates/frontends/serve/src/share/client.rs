@@ -15,6 +15,7 @@ use ring::Port;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
 
+use super::partition_table::UserIds;
 use super::server::{StatsFollower, StatsSource};
 
 /// Credentials of the peer as the kernel reports them (`unix(7)`: `SO_PEERCRED`, as of the
@@ -33,8 +34,8 @@ impl Peer {
         Some(Peer { uid: found.uid.as_raw(), gid: found.gid.as_raw(), pid })
     }
 
-    pub(super) fn user(&self) -> (u32, u32) {
-        (self.uid, self.gid)
+    pub(super) fn user(&self) -> UserIds {
+        UserIds { uid: self.uid, gid: self.gid }
     }
 }
 

@@ -326,7 +326,7 @@ impl ControlThread {
                 let mut these = self.clients(|_| true);
                 these.retain(|client| {
                     let peer = self.connections.get(client).map(|c| c.peer.user());
-                    peer.is_some_and(|(uid, gid)| subject.matches(uid, gid))
+                    peer.is_some_and(|user| subject.matches(user.uid, user.gid))
                 });
                 these
             }

@@ -42,6 +42,15 @@ pub enum TableError {
     },
 }
 
+/// A user's ids, as the kernel reports them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserIds {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
 /// Partitions and access rules.
 #[derive(Clone, Debug)]
 pub struct PartitionTable {
@@ -181,20 +190,22 @@ impl PartitionTable {
     }
 
     /// Returns the rule by which a user may use a partition.
-    fn rule_for(&self, (uid, gid): (u32, u32), partition: &Partition) -> Option<AclRule> {
+    fn rule_for(&self, user: UserIds, partition: &Partition) -> Option<AclRule> {
         let (device, name) = (partition.device, partition.name);
         let mut given = self.rules.iter().filter(|r| (r.device, r.partition) == (device, name));
         let nobodys = given.clone().next().is_none();
         // The most specific principal is the smallest in the order of `Principal`.
-        let best =
-            given.by_ref().filter(|r| r.principal.matches(uid, gid)).min_by_key(|r| r.principal);
+        let best = given
+            .by_ref()
+            .filter(|r| r.principal.matches(user.uid, user.gid))
+            .min_by_key(|r| r.principal);
         let own = AclRule {
             principal: Principal::Uid(self.owner),
             device,
             partition: name,
             grant: Grant::with_queues(OWNER_QUEUES_DEFAULT),
         };
-        best.copied().or((nobodys && uid == self.owner).then_some(own))
+        best.copied().or((nobodys && user.uid == self.owner).then_some(own))
     }
 
     /// Finds the partition and the rule for a user's request. Empty names are allowed where only
@@ -204,7 +215,7 @@ impl PartitionTable {
     /// [`Code::NotAllowed`], [`Code::Taken`].
     pub fn find(
         &self,
-        user: (u32, u32),
+        user: UserIds,
         device: ResourceName,
         partition: ResourceName,
     ) -> Result<(Partition, AclRule), ProtocolError> {
@@ -232,11 +243,11 @@ impl PartitionTable {
                 let all = |name: ResourceName| if name.is_none() { "anything" } else { "" };
                 let slash = if device.is_none() { "" } else { "/" };
                 let what = format!("{device}{slash}{partition}{}", all(partition));
-                let text = format!("uid {} may not use {what}; it may use: {}", user.0, may());
+                let text = format!("uid {} may not use {what}; it may use: {}", user.uid, may());
                 Err(ProtocolError::new(Code::NotAllowed, text))
             }
             _ => {
-                let text = format!("say which: uid {} may use {}", user.0, may());
+                let text = format!("say which: uid {} may use {}", user.uid, may());
                 Err(ProtocolError::new(Code::NotAllowed, text))
             }
         }
@@ -306,8 +317,9 @@ mod tests {
     fn the_most_special_rule_counts_and_the_owner_has_the_rest() {
         let mut table = table();
         let (d, a, b) = (name("d"), name("a"), name("b"));
-        let queues = |table: &PartitionTable, user, part| {
-            table.find(user, d, part).map(|(_, rule)| rule.grant.queues).map_err(|r| r.code)
+        let queues = |table: &PartitionTable, (uid, gid): (u32, u32), part| {
+            let found = table.find(UserIds { uid, gid }, d, part);
+            found.map(|(_, rule)| rule.grant.queues).map_err(|r| r.code)
         };
         let not = Err(Code::NotAllowed);
         assert_eq!(queues(&table, (7, 7), a), Ok(OWNER_QUEUES_DEFAULT));
@@ -339,7 +351,9 @@ mod tests {
         let mut table = table();
         table.allow(rule(Principal::Uid(8), "b", 3)).unwrap();
         let d = name("d");
-        let text = |user, part| table.find(user, d, part).unwrap_err().to_string();
+        let text = |(uid, gid): (u32, u32), part| {
+            table.find(UserIds { uid, gid }, d, part).unwrap_err().to_string()
+        };
         assert_eq!(text((8, 8), name("a")), "uid 8 may not use d/a; it may use: d/b");
         assert_eq!(text((8, 8), name("x")), "uid 8 may not use d/x; it may use: d/b");
         assert_eq!(text((9, 8), name("b")), "uid 9 may not use d/b; it may use: nothing");
@@ -347,7 +361,7 @@ mod tests {
             text((9, 8), ResourceName::NONE),
             "uid 9 may not use d/anything; it may use: nothing"
         );
-        let refused = table.find((7, 7), d, name("nbd")).unwrap_err();
+        let refused = table.find(UserIds { uid: 7, gid: 7 }, d, name("nbd")).unwrap_err();
         assert_eq!(refused.code, Code::Taken);
         assert!(refused.text.len() < 240);
         let mut wrong = |rule| table.allow(rule).unwrap_err().code;
