@@ -76,7 +76,12 @@ impl LeasedQueue {
     #[inline]
     pub(crate) fn reap(&mut self) -> Option<Completion> {
         let completion = self.target.reap()?;
-        self.outstanding = self.outstanding.saturating_sub(1);
+        assert!(
+            self.outstanding > 0,
+            "leased queue: tag {} completes, and no request is outstanding",
+            completion.tag
+        );
+        self.outstanding -= 1;
         Some(completion)
     }
 

@@ -222,11 +222,14 @@ impl<D: BlockDevice> SharedQueueState<D> {
             count += 1;
             // The device returns the tag that it was given: an index into the table.
             let slot = &mut self.slots[completion.tag as usize];
+            assert!(slot.busy, "shared queue: tag {} completes and has no request", completion.tag);
             slot.busy = false;
             let RequestSlot { handle: seat, tag, .. } = *slot;
             self.free.push(completion.tag as u32);
             let place = &mut self.mailboxes[seat as usize];
-            let Some(mail) = place else { continue };
+            let Some(mail) = place else {
+                panic!("shared queue: tag {} completes, and handle {seat} is gone", completion.tag)
+            };
             mail.outstanding -= 1;
             if mail.detached {
                 if mail.outstanding == 0 {
