@@ -17,31 +17,19 @@
 //!   from the growth of the index and of the record lists of chunks (`tests/kv_allocations.rs`).
 
 mod blocking;
+mod buffer;
+mod check;
 mod chunks;
-mod command_tag;
-mod compaction;
 mod config;
-mod durability_order;
 mod error;
-mod get;
+mod format;
 mod index;
-mod invariants;
-mod key;
-mod large_value;
-mod oob;
-mod open;
-mod power_on_scan;
-mod put;
+mod pipeline;
+mod puts;
 mod read_ops;
-mod reclaim;
-mod record;
-mod recovered_chunk;
+mod recovery;
 mod request;
-mod scan;
 mod stats;
-mod streams;
-mod unit_memory;
-mod write_order;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -54,22 +42,22 @@ use ring::{AddressSpace, Iova, SharedRegion};
 pub use blocking::{BlockingKv, BlockingMutation};
 pub use config::{KvConfig, Layout as KvLayout};
 pub use error::{KvError, KvOpenError};
-pub use key::{Key, KeyLengthError};
+pub use format::key::{Key, KeyLengthError};
 pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};
 pub use stats::KvStats;
 
+use buffer::durable_prefix::DurablePrefix;
+use buffer::streams::{AppendStreams, ProgramOutcome};
 use chunks::{ChunkRole, KvChunks};
-use command_tag::KvCommandTag;
-use compaction::Compactor;
 use config::Layout;
-use durability_order::DurablePrefix;
+use format::command_tag::KvCommandTag;
 use index::{Index, KeyVersion};
-use large_value::{ChunkWriteOutcome, LargeValues};
+use pipeline::compact::Compactor;
+use pipeline::execute::BlockedKey;
+use pipeline::reclaim::ObsoleteChunk;
+use puts::large_value::{ChunkWriteOutcome, LargeValues};
 use read_ops::ReadOps;
-use reclaim::ObsoleteChunk;
 use request::{KvRequestState, KvRequestTable, PendingRequest};
-use streams::{AppendStreams, ProgramOutcome};
-use write_order::BlockedKey;
 
 use crate::vector::{Addresses, VectorQueue};
 

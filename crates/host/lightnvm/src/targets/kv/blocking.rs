@@ -4,9 +4,9 @@
 use clock::{Component, Nanos};
 use ring::PAGE_BYTES;
 
-use super::key::Key;
+use super::format::key::Key;
+use super::recovery::scan::POLL_LIMIT;
 use super::request::{KvAnswer, KvMutation, KvRequest, ValueBuffer};
-use super::scan::POLL_LIMIT;
 use super::{Cursor, Kv, KvError};
 use crate::vector::register;
 

@@ -3,7 +3,7 @@
 use ftl::FlashGeometry;
 
 use super::error::KvOpenError;
-use super::record::{FIXED_HEADER_BYTES, header_bytes};
+use super::format::record::{FIXED_HEADER_BYTES, header_bytes};
 
 /// Configuration of a key-value target.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 
 use nvme::{Address, Status};
 
-use super::key::KeyLengthError;
+use super::format::key::KeyLengthError;
 use crate::vector::MemoryError;
 
 /// Why a drive cannot be opened as a key-value target.

@@ -22,8 +22,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::key::Key;
-use super::record::record_bytes;
+use super::format::key::Key;
+use super::format::record::record_bytes;
 
 /// The location of inline bytes of a value in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use ftl::FlashGeometry;
 use nvme::Status;
 use ring::{AddressSpace, Iova, SharedRegion};
 
+use super::buffer::streams::AppendStreams;
 use super::chunks::{ChunkRole, KvChunks};
-use super::command_tag::KvCommandTag;
 use super::config::Layout;
-use super::streams::AppendStreams;
+use super::format::command_tag::KvCommandTag;
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
 /// Maximum number of commands in flight per read operation; its sectors are on one parallel unit.

@@ -4,8 +4,8 @@
 use ring::Iova;
 
 use super::error::KvError;
+use super::format::key::Key;
 use super::index::{ChunkExtent, KeyVersion, RecordRef};
-use super::key::Key;
 
 /// A value's buffer in registered memory; the client must not access it until the request
 /// completes.

@@ -7,16 +7,16 @@
 
 use nvme::Status;
 
-use super::index::{KeyVersion, RecordRef};
-use super::put::region_crc;
-use super::read_ops::{ReadClass, ReadOwner};
-use super::record::header_bytes;
-use super::request::{GetState, KvAnswer, KvOp, KvRequestState};
-use super::{Kv, KvError};
+use crate::targets::kv::format::record::header_bytes;
+use crate::targets::kv::index::{KeyVersion, RecordRef};
+use crate::targets::kv::pipeline::put::region_crc;
+use crate::targets::kv::read_ops::{ReadClass, ReadOwner};
+use crate::targets::kv::request::{GetState, KvAnswer, KvOp, KvRequestState};
+use crate::targets::kv::{Kv, KvError};
 
 impl Kv {
     /// Starts a read; no earlier request for its key is queued.
-    pub(super) fn begin_read(&mut self, place: u32) {
+    pub(crate) fn begin_read(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         let (key, into) = match &pending.op {
             KvOp::Get { key, into } => (key, *into),
@@ -84,7 +84,7 @@ impl Kv {
     }
 
     /// Starts reads of chunks and records, as far as buffers are free.
-    pub(super) fn step_reads(&mut self) {
+    pub(crate) fn step_reads(&mut self) {
         for class in 0..self.read_queues.len() {
             while let Some(&place) = self.read_queues[class].front() {
                 let lane = if class == 0 { ReadClass::Small } else { ReadClass::Any };
@@ -139,7 +139,7 @@ impl Kv {
     }
 
     /// Handles completed reads.
-    pub(super) fn complete_reads(&mut self) {
+    pub(crate) fn complete_reads(&mut self) {
         while let Some(fetch) = self.read_ops.completed.pop_front() {
             self.progressed = true;
             let failed = self.read_ops.get(fetch).failed;

@@ -6,14 +6,14 @@
 
 use ring::{Iova, SharedRegion};
 
-use super::chunks::ChunkRole;
-use super::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
-use super::key::Key;
-use super::large_value::ChunkWrite;
-use super::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
-use super::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
-use super::streams::{AllocError, AppendClass, RecordLocation};
-use super::{Kv, KvError};
+use crate::targets::kv::buffer::streams::{AllocError, AppendClass, RecordLocation};
+use crate::targets::kv::chunks::ChunkRole;
+use crate::targets::kv::format::key::Key;
+use crate::targets::kv::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
+use crate::targets::kv::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
+use crate::targets::kv::puts::large_value::ChunkWrite;
+use crate::targets::kv::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
+use crate::targets::kv::{Kv, KvError};
 
 /// The progress of a mutation.
 pub(crate) enum PutProgress {
@@ -38,7 +38,7 @@ const UNASSIGNED: ChunkExtent = ChunkExtent { chunk: u32::MAX, crc: 0 };
 
 impl Kv {
     /// Appends a record.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         group: AppendClass,
         key: &Key,
@@ -52,7 +52,7 @@ impl Kv {
     }
 
     /// Writes a record at an offset of an allocated location; `last` if no other record follows.
-    pub(super) fn append_at(
+    pub(crate) fn append_at(
         &mut self,
         spot: &RecordLocation,
         (offset, last): (u32, bool),
@@ -86,7 +86,7 @@ impl Kv {
     }
 
     /// Makes an appended version the current one of its key.
-    pub(super) fn set_current(&mut self, key: &Key, seq: u64, current: KeyVersion) {
+    pub(crate) fn set_current(&mut self, key: &Key, seq: u64, current: KeyVersion) {
         if let KeyVersion::Tombstone(_) = current {
             self.tombstone_bytes += u64::from(current.record_bytes(key.len(), 0));
             self.tombstones += 1;
@@ -97,7 +97,7 @@ impl Kv {
     }
 
     /// Appends a tombstone.
-    pub(super) fn put_tombstone(
+    pub(crate) fn put_tombstone(
         &mut self,
         group: AppendClass,
         key: &Key,
@@ -112,7 +112,7 @@ impl Kv {
     }
 
     /// Puts a value of one record.
-    pub(super) fn put_packed(&mut self, key: &Key, value: ValueBuffer) -> PutProgress {
+    pub(crate) fn put_packed(&mut self, key: &Key, value: ValueBuffer) -> PutProgress {
         let seq = self.seq + 1;
         let header = single_record_header(seq, value.bytes as u32, RecordKind::Value);
         match self.append(AppendClass::Host, key, header, (&[], ValueSource::Host(value.at))) {
@@ -132,7 +132,7 @@ impl Kv {
     }
 
     /// Returns the bytes of the records of a value without whole chunks.
-    pub(super) fn batch_bytes(&self, key: u8, bytes: u64) -> u64 {
+    pub(crate) fn batch_bytes(&self, key: u8, bytes: u64) -> u64 {
         let Ok(bytes) = u32::try_from(bytes) else { return u64::MAX >> 16 };
         let (count, room) =
             (self.layout.record_count(key, 0, bytes), self.layout.inline_bytes_max(key, 0));
@@ -143,7 +143,7 @@ impl Kv {
     }
 
     /// Appends the records of a batch, `bytes` in total, and makes them current.
-    pub(super) fn put_batch(
+    pub(crate) fn put_batch(
         &mut self,
         changes: &[KvMutation],
         bytes: u32,
@@ -196,7 +196,7 @@ impl Kv {
 
     /// Starts to write a value of several records, or with whole chunks; `bytes` is the size of its
     /// records.
-    pub(super) fn begin_large_put(
+    pub(crate) fn begin_large_put(
         &mut self,
         place: u32,
         key: Key,
@@ -235,7 +235,7 @@ impl Kv {
     }
 
     /// Starts writes of whole chunks, up to the maximum.
-    pub(super) fn begin_large_value_chunks(&mut self) {
+    pub(crate) fn begin_large_value_chunks(&mut self) {
         while let Some(&job) = self.large_values.failed_writes.front() {
             let Some(chunk) = self.allocate_large_value_chunk() else { return };
             self.large_values.failed_writes.pop_front();
@@ -268,13 +268,13 @@ impl Kv {
     }
 
     /// Computes the CRC-32C of bytes in the client's memory.
-    pub(super) fn host_crc(&mut self, at: Iova, bytes: u32) -> u32 {
+    pub(crate) fn host_crc(&mut self, at: Iova, bytes: u32) -> u32 {
         let Ok(buffer) = self.queue.port().memory().find(at, bytes.into()) else { return 0 };
         region_crc(buffer.region, buffer.offset, bytes, &mut self.copy_buffer)
     }
 
     /// Handles the completion of a whole chunk.
-    pub(super) fn on_large_value_chunk_written(&mut self, job: &ChunkWrite) {
+    pub(crate) fn on_large_value_chunk_written(&mut self, job: &ChunkWrite) {
         self.stats.large_value_chunks_written += 1;
         let Some(w) = self.requests.put_state(job.request) else { return };
         w.chunk_extents[job.chunk_index as usize] = ChunkExtent { chunk: job.chunk, crc: job.crc };
@@ -285,7 +285,7 @@ impl Kv {
     }
 
     /// Appends the records of unfinished values, one value after the other.
-    pub(super) fn step_record_queue(&mut self) {
+    pub(crate) fn step_record_queue(&mut self) {
         loop {
             if self.appending.is_none() {
                 self.appending = self.record_queue.pop_front();
@@ -352,7 +352,7 @@ impl Kv {
     }
 
     /// Aborts a value that is being written; it must have no command in flight.
-    pub(super) fn abort_put(&mut self, place: u32) {
+    pub(crate) fn abort_put(&mut self, place: u32) {
         let Some(pending) = self.requests.get_mut(place) else { return };
         let (KvOp::Mutation { mutation: change, .. }, KvRequestState::Put(writing)) =
             (&pending.op, &mut pending.state)
@@ -379,7 +379,7 @@ impl Kv {
     }
 
     /// Aborts all values that are being written.
-    pub(super) fn abort_all_puts(&mut self, error: KvError) {
+    pub(crate) fn abort_all_puts(&mut self, error: KvError) {
         let orphans: Vec<u32> = self.large_values.failed_writes.drain(..).collect();
         let stuck = orphans.into_iter().filter_map(|job| self.large_values.remove(job));
         let mut places: Vec<u32> = stuck.map(|job| job.request).collect();
@@ -396,12 +396,12 @@ impl Kv {
 }
 
 /// Returns the header of a record outside a batch, for a value of one record. The CRC is set later.
-pub(super) fn single_record_header(seq: u64, bytes: u32, kind: RecordKind) -> RecordHeader {
+pub(crate) fn single_record_header(seq: u64, bytes: u32, kind: RecordKind) -> RecordHeader {
     RecordHeader { seq, bytes, crc: 0, batch: None, record_index: 0, record_count: 1, kind }
 }
 
 /// Builds a version from whole chunks and records.
-pub(super) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> KeyVersion {
+pub(crate) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> KeyVersion {
     match pieces[..] {
         [piece] if parts.is_empty() => KeyVersion::Packed(piece),
         _ => KeyVersion::Extents(Box::new(ExtentList {
@@ -412,7 +412,7 @@ pub(super) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> 
 }
 
 /// Computes the CRC-32C of bytes in registered memory.
-pub(super) fn region_crc(region: &SharedRegion, at: usize, bytes: u32, scratch: &mut [u8]) -> u32 {
+pub(crate) fn region_crc(region: &SharedRegion, at: usize, bytes: u32, scratch: &mut [u8]) -> u32 {
     let (mut crc, mut done) = (0, 0);
     while done < bytes as usize {
         let n = (bytes as usize - done).min(scratch.len());

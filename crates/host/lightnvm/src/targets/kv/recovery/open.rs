@@ -4,7 +4,7 @@
 //! 2. Sector tags show the contents of every chunk and where records start; for whole chunks one
 //!    vector suffices.
 //! 3. Headers are read, and the index is built from them
-//!    ([`recovered_chunk`](super::recovered_chunk)).
+//!    ([`recovered_chunk`](crate::targets::kv::recovery::recovered_chunk)).
 //! 4. Chunks without current data are erased when the target runs. Others are written further,
 //!    after a seal if a record may have been interrupted.
 
@@ -16,22 +16,24 @@ use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
-use super::chunks::{ChunkRole, KvChunks};
-use super::compaction::Compactor;
-use super::config::{KvConfig, Layout};
-use super::durability_order::DurablePrefix;
-use super::index::{Index, KeyVersion};
-use super::large_value::LargeValues;
-use super::oob::SectorTag;
-use super::power_on_scan::{ReportedState, ScanState};
-use super::read_ops::ReadOps;
-use super::recovered_chunk::{RecoveredChunk, RecoveredKey, resolve_versions, sort_records};
-use super::request::KvRequestTable;
-use super::scan::{ScanJob, ScanRunner, ScanTask};
-use super::stats::KvStats;
-use super::streams::{AppendStreams, OpenChunk};
-use super::unit_memory::UnitMemory;
-use super::{COPY_BLOCK_BYTES, Kv, KvOpenError};
+use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
+use crate::targets::kv::buffer::streams::{AppendStreams, OpenChunk};
+use crate::targets::kv::buffer::unit_memory::UnitMemory;
+use crate::targets::kv::chunks::{ChunkRole, KvChunks};
+use crate::targets::kv::config::{KvConfig, Layout};
+use crate::targets::kv::format::oob::SectorTag;
+use crate::targets::kv::index::{Index, KeyVersion};
+use crate::targets::kv::pipeline::compact::Compactor;
+use crate::targets::kv::puts::large_value::LargeValues;
+use crate::targets::kv::read_ops::ReadOps;
+use crate::targets::kv::recovery::power_on_scan::{ReportedState, ScanState};
+use crate::targets::kv::recovery::recovered_chunk::{
+    RecoveredChunk, RecoveredKey, resolve_versions, sort_records,
+};
+use crate::targets::kv::recovery::scan::{ScanJob, ScanRunner, ScanTask};
+use crate::targets::kv::request::KvRequestTable;
+use crate::targets::kv::stats::KvStats;
+use crate::targets::kv::{COPY_BLOCK_BYTES, Kv, KvOpenError};
 use crate::vector::{Addresses, VectorQueue};
 
 /// Maximum number of physical sectors that can be addressed.
@@ -216,7 +218,7 @@ impl Kv {
                 ChunkRole::Failing => self.failing_chunks.push_back(chunk),
                 ChunkRole::Obsolete => {
                     let number = self.durable_prefix.next_seq();
-                    self.obsolete.push_back(super::ObsoleteChunk {
+                    self.obsolete.push_back(crate::targets::kv::ObsoleteChunk {
                         chunk,
                         unit_seq: number,
                         keys: Vec::new(),

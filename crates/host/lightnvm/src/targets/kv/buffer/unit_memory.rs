@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ring::{AddressSpace, Iova, SharedRegion};
 
-use super::oob::SectorTag;
+use crate::targets::kv::format::oob::SectorTag;
 use crate::vector::{MemoryError, register};
 
 /// The memory of a number of slots.

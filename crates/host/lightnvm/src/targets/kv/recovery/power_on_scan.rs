@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, ChunkState, MAX_VECTOR_ADDRESSES};
 
-use super::KvOpenError;
-use super::config::HEADER_SECTORS;
-use super::oob::SectorTag;
-use super::record::{FIXED_HEADER_BYTES, RecordHeader, header_bytes};
-use super::recovered_chunk::{RecoveredChunk, RecoveredRecord};
-use super::scan::{ScanJob, ScanRunner, ScanTask, ScannedSectors};
+use crate::targets::kv::KvOpenError;
+use crate::targets::kv::config::HEADER_SECTORS;
+use crate::targets::kv::format::oob::SectorTag;
+use crate::targets::kv::format::record::{FIXED_HEADER_BYTES, RecordHeader, header_bytes};
+use crate::targets::kv::recovery::recovered_chunk::{RecoveredChunk, RecoveredRecord};
+use crate::targets::kv::recovery::scan::{ScanJob, ScanRunner, ScanTask, ScannedSectors};
 use crate::vector::Addresses;
 
 /// The state of a chunk that the drive reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReportedState {
+pub(crate) enum ReportedState {
     Free,
     Open,
     Closed,
@@ -25,18 +25,18 @@ pub(super) enum ReportedState {
 }
 
 /// What was found on the media.
-pub(super) struct ScanState {
-    pub(super) states: Vec<Option<ReportedState>>,
-    pub(super) chunks: BTreeMap<u32, RecoveredChunk>,
+pub(crate) struct ScanState {
+    pub(crate) states: Vec<Option<ReportedState>>,
+    pub(crate) chunks: BTreeMap<u32, RecoveredChunk>,
     /// Sectors written, filler included.
-    pub(super) written: BTreeMap<u32, u32>,
-    pub(super) records: Vec<RecoveredRecord>,
-    pub(super) seq: u64,
+    pub(crate) written: BTreeMap<u32, u32>,
+    pub(crate) records: Vec<RecoveredRecord>,
+    pub(crate) seq: u64,
 }
 
 impl ScanState {
     /// Creates the state from the chunk descriptors.
-    pub(super) fn from_descriptors(
+    pub(crate) fn from_descriptors(
         chunks: &[ChunkDescriptor],
         owned: &dyn Fn(u32) -> bool,
         addresses: &Addresses,
@@ -68,7 +68,7 @@ impl ScanState {
     }
 
     /// Pads open chunks, reads sector tags, and reads headers.
-    pub(super) fn read_media(
+    pub(crate) fn read_media(
         &mut self,
         scan: &mut ScanRunner<'_>,
         addresses: &Addresses,

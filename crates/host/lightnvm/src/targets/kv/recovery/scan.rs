@@ -9,19 +9,19 @@ use std::sync::Arc;
 use nvme::MAX_VECTOR_ADDRESSES;
 use ring::{Iova, SharedRegion};
 
-use super::KvOpenError;
-use super::oob::SectorTag;
+use crate::targets::kv::KvOpenError;
+use crate::targets::kv::format::oob::SectorTag;
 use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
 /// Number of polls without a completion after which the drive counts as failed.
-pub(super) const POLL_LIMIT: u64 = 30_000_000;
+pub(crate) const POLL_LIMIT: u64 = 30_000_000;
 
 /// Maximum number of jobs in flight.
 const JOBS_MAX: u16 = 64;
 
 /// The operation of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ScanTask {
+pub(crate) enum ScanTask {
     /// Writes filler.
     Pad,
     /// Writes a seal, with the number of intact sectors.
@@ -34,11 +34,11 @@ pub(super) enum ScanTask {
 
 /// Consecutive sectors of one chunk: at most 64; for writes, one write unit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScanJob {
-    pub(super) task: ScanTask,
-    pub(super) chunk: u32,
-    pub(super) first: u32,
-    pub(super) count: u32,
+pub(crate) struct ScanJob {
+    pub(crate) task: ScanTask,
+    pub(crate) chunk: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
 }
 
 /// A job in flight.
@@ -52,32 +52,32 @@ struct RunningJob {
 }
 
 /// The memory of a completed job.
-pub(super) struct ScannedSectors<'a> {
+pub(crate) struct ScannedSectors<'a> {
     data: &'a SharedRegion,
     data_at: usize,
     tags: &'a SharedRegion,
     tags_at: usize,
     oob_bytes: usize,
     /// Bit mask of the failed sectors.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
 }
 
 impl ScannedSectors<'_> {
     /// Returns the tag of the job's `i`-th sector; `None` if another target wrote it.
-    pub(super) fn tag(&self, i: u32) -> Option<SectorTag> {
+    pub(crate) fn tag(&self, i: u32) -> Option<SectorTag> {
         let mut bytes = [0; SectorTag::BYTES];
         self.tags.read(self.tags_at + i as usize * self.oob_bytes, &mut bytes);
         SectorTag::decode(&bytes)
     }
 
     /// Copies the job's data, starting at byte `at`.
-    pub(super) fn data(&self, at: usize, into: &mut [u8]) {
+    pub(crate) fn data(&self, at: usize, into: &mut [u8]) {
         self.data.read(self.data_at + at, into);
     }
 }
 
 /// Executes jobs on a drive.
-pub(super) struct ScanRunner<'a> {
+pub(crate) struct ScanRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
     pump: &'a mut dyn FnMut(),
@@ -94,7 +94,7 @@ impl<'a> ScanRunner<'a> {
     ///
     /// # Errors
     /// [`KvOpenError::Memory`].
-    pub(super) fn new(
+    pub(crate) fn new(
         queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
         pump: &'a mut dyn FnMut(),
@@ -127,7 +127,7 @@ impl<'a> ScanRunner<'a> {
     /// # Errors
     /// [`KvOpenError::Command`] if a command failed for another reason than the media;
     /// [`KvOpenError::Timeout`].
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         jobs: &mut dyn Iterator<Item = ScanJob>,
         ended: &mut dyn FnMut(&ScanJob, &ScannedSectors<'_>),

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use nvme::MAX_VECTOR_ADDRESSES;
 use ring::{AddressSpace, Iova, SharedRegion};
 
-use super::command_tag::KvCommandTag;
-use super::config::Layout;
-use super::oob::SectorTag;
+use crate::targets::kv::config::Layout;
+use crate::targets::kv::format::command_tag::KvCommandTag;
+use crate::targets::kv::format::oob::SectorTag;
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
 /// Maximum number of commands in flight per chunk.

@@ -3,21 +3,21 @@
 //! **No durable data is lost.** A chunk becomes obsolete when it contains nothing current: every
 //! record was superseded or relocated, by records in units that have been assigned a sequence
 //! number. Once all units assigned by then are durable, no power cut can make anything in the chunk
-//! current again, and it can be erased; [`DurablePrefix`](super::durability_order::DurablePrefix)
+//! current again, and it can be erased; [`DurablePrefix`](crate::targets::kv::buffer::durable_prefix::DurablePrefix)
 //! tracks this. A batch is placed in its units completely before it supersedes anything. A value's
 //! records and whole chunks are complete before it supersedes the older value.
 //!
 //! **Progress is always possible.** Only compaction may take the last `reserve_chunks` free chunks.
-//! Live data is bounded ([`Kv::admit`](super::Kv)) such that some packed chunk has fewer live bytes
+//! Live data is bounded ([`Kv::admit`](crate::targets::kv::Kv)) such that some packed chunk has fewer live bytes
 //! than a compacted chunk holds, so relocating its records frees more than it takes. Chunks whose
 //! records were relocated wait for units to fill; if nothing else can make progress, these units
 //! are padded.
 
 use std::mem::take;
 
-use super::chunks::ChunkRole;
-use super::key::Key;
-use super::{Kv, KvError};
+use crate::targets::kv::chunks::ChunkRole;
+use crate::targets::kv::format::key::Key;
+use crate::targets::kv::{Kv, KvError};
 
 /// A chunk without current data.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct ObsoleteChunk {
 
 impl Kv {
     /// Marks a chunk without current data as obsolete.
-    pub(super) fn mark_obsolete(&mut self, chunk: u32, keys: Vec<Key>) {
+    pub(crate) fn mark_obsolete(&mut self, chunk: u32, keys: Vec<Key>) {
         if self.chunks.get(chunk).role != ChunkRole::LargeValue {
             self.chunks.packed_count -= 1;
         }
@@ -51,7 +51,7 @@ impl Kv {
     }
 
     /// Erases the chunks that can be erased.
-    pub(super) fn step_reclaim(&mut self) {
+    pub(crate) fn step_reclaim(&mut self) {
         while self
             .obsolete
             .front()
@@ -68,7 +68,7 @@ impl Kv {
                 continue;
             }
             let address = std::iter::once(self.addresses.chunk(chunk));
-            let user = super::KvCommandTag::Erase { chunk }.to_bits();
+            let user = crate::targets::kv::KvCommandTag::Erase { chunk }.to_bits();
             if self.queue.reset(address, user).is_err() {
                 return;
             }
@@ -79,7 +79,7 @@ impl Kv {
 
     /// Handles the completion of an erase. Even if it failed, the contents of the chunk cannot
     /// become current again.
-    pub(super) fn on_erase_complete(&mut self, chunk: u32, success: bool) {
+    pub(crate) fn on_erase_complete(&mut self, chunk: u32, success: bool) {
         let Some(ObsoleteChunk { keys, .. }) = self.erasing.remove(&chunk) else { return };
         if success {
             self.stats.chunks_erased += 1;
@@ -90,7 +90,8 @@ impl Kv {
         }
         for key in keys {
             if let Some(tombstone) = self.index.release_older(key.as_bytes()) {
-                let bytes = super::record::record_bytes(key.len(), 0, tombstone.bytes);
+                let bytes =
+                    crate::targets::kv::format::record::record_bytes(key.len(), 0, tombstone.bytes);
                 self.chunks.sub_live(tombstone.chunk, bytes);
                 self.tombstone_bytes -= u64::from(bytes);
                 self.tombstones -= 1;
@@ -100,7 +101,7 @@ impl Kv {
 
     /// Retires a failed chunk after its evacuation. Requests that wait for its data complete when
     /// the relocated data is durable; its units that were never written are not awaited any more.
-    pub(super) fn retire_failed_chunk(&mut self, chunk: u32) {
+    pub(crate) fn retire_failed_chunk(&mut self, chunk: u32) {
         let number = self.durable_prefix.next_seq();
         for waiter in &mut self.durability_waiters {
             waiter.0 = waiter.0.max(number);
@@ -118,7 +119,7 @@ impl Kv {
 
     /// Handles a lack of free chunks. If compaction or erases are in progress, a chunk becomes
     /// free. If chunks wait for units to fill, those are padded. Otherwise requests fail.
-    pub(super) fn free_space_or_fail(&mut self) {
+    pub(crate) fn free_space_or_fail(&mut self) {
         if self.queue.outstanding() > 0 {
             return;
         }

@@ -8,13 +8,15 @@
 //! A current record that is unreadable is replaced by an *uncorrectable* record. Reads of the key
 //! then fail, and no older value reappears.
 
-use super::Kv;
-use super::chunks::ChunkRole;
-use super::index::{ChunkExtent, KeyVersion};
-use super::key::Key;
-use super::put::{ValueSource, region_crc, single_record_header};
-use super::record::{FIXED_HEADER_BYTES, RecordHeader, RecordKind, header_bytes};
-use super::streams::{AllocError, AppendClass};
+use crate::targets::kv::Kv;
+use crate::targets::kv::buffer::streams::{AllocError, AppendClass};
+use crate::targets::kv::chunks::ChunkRole;
+use crate::targets::kv::format::key::Key;
+use crate::targets::kv::format::record::{
+    FIXED_HEADER_BYTES, RecordHeader, RecordKind, header_bytes,
+};
+use crate::targets::kv::index::{ChunkExtent, KeyVersion};
+use crate::targets::kv::pipeline::put::{ValueSource, region_crc, single_record_header};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CompactionPhase {
@@ -91,7 +93,7 @@ enum RecordStatus {
 
 impl Kv {
     /// Advances every compactor as far as possible.
-    pub(super) fn step_compaction(&mut self) {
+    pub(crate) fn step_compaction(&mut self) {
         for i in 0..self.compactors.len() {
             while self.step_compactor(i) {
                 self.progressed = true;
@@ -184,7 +186,7 @@ impl Kv {
     }
 
     /// Handles the completion of a compactor's read.
-    pub(super) fn on_window_read(&mut self, cleaner: u32) {
+    pub(crate) fn on_window_read(&mut self, cleaner: u32) {
         self.compactors[cleaner as usize].phase = CompactionPhase::Relocating;
     }
 
@@ -266,7 +268,8 @@ impl Kv {
         header: &RecordHeader,
         key: &Key,
     ) -> RecordStatus {
-        let here = |p: &super::index::RecordRef| p.chunk == chunk && p.offset == offset;
+        let here =
+            |p: &crate::targets::kv::index::RecordRef| p.chunk == chunk && p.offset == offset;
         if let Some(entry) = self.index.get(key.as_bytes())
             && entry.seq == header.seq
             && let Some(at) = entry.current.records().iter().position(here)
@@ -320,7 +323,8 @@ impl Kv {
             alone,
             (parts, ValueSource::ReadBuffer(at)),
         )?;
-        let bytes = super::record::record_bytes(key.len(), parts.len(), header.bytes);
+        let bytes =
+            crate::targets::kv::format::record::record_bytes(key.len(), parts.len(), header.bytes);
         self.chunks.sub_live(chunk, bytes);
         match standing {
             RecordStatus::Current(at) => {

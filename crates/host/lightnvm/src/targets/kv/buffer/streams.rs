@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 use ring::SharedRegion;
 
-use super::chunks::{ChunkRole, KvChunks};
-use super::config::Layout;
-use super::durability_order::DurablePrefix;
-use super::oob::SectorTag;
-use super::stats::KvStats;
-use super::unit_memory::UnitMemory;
+use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
+use crate::targets::kv::buffer::unit_memory::UnitMemory;
+use crate::targets::kv::chunks::{ChunkRole, KvChunks};
+use crate::targets::kv::config::Layout;
+use crate::targets::kv::format::oob::SectorTag;
+use crate::targets::kv::stats::KvStats;
 
 /// The class of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

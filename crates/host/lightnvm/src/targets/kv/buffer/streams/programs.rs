@@ -3,10 +3,10 @@
 use nvme::Status;
 
 use super::{AppendStreams, AppendUnitState, ProgramOutcome};
-use crate::targets::kv::command_tag::KvCommandTag;
-use crate::targets::kv::durability_order::DurablePrefix;
+use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
+use crate::targets::kv::buffer::unit_memory::PADDING_SLOT;
+use crate::targets::kv::format::command_tag::KvCommandTag;
 use crate::targets::kv::stats::KvStats;
-use crate::targets::kv::unit_memory::PADDING_SLOT;
 use crate::vector::{Addresses, DataSegments, VectorQueue};
 
 impl AppendStreams {

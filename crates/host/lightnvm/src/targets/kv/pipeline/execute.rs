@@ -6,13 +6,13 @@
 //! queue; requests for other keys proceed. Only a batch, which has many keys, blocks the queue for
 //! one of them.
 
-use super::index::KeyVersion;
-use super::key::Key;
-use super::put::PutProgress;
-use super::record::record_bytes;
-use super::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
-use super::streams::{AllocError, AppendClass};
-use super::{Kv, KvError};
+use crate::targets::kv::buffer::streams::{AllocError, AppendClass};
+use crate::targets::kv::format::key::Key;
+use crate::targets::kv::format::record::record_bytes;
+use crate::targets::kv::index::KeyVersion;
+use crate::targets::kv::pipeline::put::PutProgress;
+use crate::targets::kv::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
+use crate::targets::kv::{Kv, KvError};
 
 /// Why requests for a key wait.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl From<AllocError> for OrderDecision {
 
 impl Kv {
     /// Executes a new request at once if possible; otherwise queues it.
-    pub(super) fn execute_or_enqueue(&mut self, place: u32) {
+    pub(crate) fn execute_or_enqueue(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         match &pending.op {
             KvOp::Get { key, .. } | KvOp::Exists { key }
@@ -98,7 +98,7 @@ impl Kv {
     }
 
     /// Marks a key as busy while a value of it is being written.
-    pub(super) fn set_key_busy(&mut self, key: &Key, busy: bool) {
+    pub(crate) fn set_key_busy(&mut self, key: &Key, busy: bool) {
         let held = self.blocked_keys.entry(key.clone()).or_default();
         held.busy = busy;
         if !busy {
@@ -113,7 +113,7 @@ impl Kv {
     }
 
     /// Executes queued requests in order.
-    pub(super) fn step_write_queue(&mut self) {
+    pub(crate) fn step_write_queue(&mut self) {
         while let Some(&place) = self.write_queue.front() {
             // A waiting request counts its own keys as blocked. The counts are removed before it is
             // executed, because it may complete.
@@ -134,7 +134,7 @@ impl Kv {
 
     /// Fails the mutations at the head of the queue, because no space can be freed. Other requests
     /// proceed.
-    pub(super) fn fail_write_queue(&mut self, error: KvError) {
+    pub(crate) fn fail_write_queue(&mut self, error: KvError) {
         while let Some(&place) = self.write_queue.front() {
             let op = self.requests.get(place).map(|p| &p.op);
             if !matches!(op, Some(KvOp::Mutation { .. } | KvOp::Batch { .. })) {
@@ -240,7 +240,7 @@ impl Kv {
     }
 
     /// Returns whether too many chunks are bad for the capacity to be maintained.
-    pub(super) fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.chunks.good_count < self.layout.capacity + self.layout.overhead_chunks
     }
 
@@ -252,7 +252,7 @@ impl Kv {
     /// chunk always has fewer live bytes, and compacting it frees space. A mutation that replaces
     /// whole chunks needs additional chunks, because the old ones are erased only once it is
     /// durable.
-    pub(super) fn admit(&self, bytes: u64, old: u64, parts: u32) -> Result<(), KvError> {
+    pub(crate) fn admit(&self, bytes: u64, old: u64, parts: u32) -> Result<(), KvError> {
         if self.is_read_only() {
             return Err(KvError::ReadOnly);
         }
@@ -331,7 +331,7 @@ impl Kv {
     }
 
     /// Completes a request for the existence of a key.
-    pub(super) fn complete_exists(&mut self, place: u32) {
+    pub(crate) fn complete_exists(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         let KvOp::Exists { key } = &pending.op else { return };
         let entry = self.index.get_present(key.as_bytes());
