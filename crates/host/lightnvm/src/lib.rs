@@ -22,6 +22,10 @@
 
 #![forbid(unsafe_code)]
 
+// The unit tests share the drive of the integration tests, which names this crate.
+#[cfg(test)]
+extern crate self as lightnvm;
+
 pub mod ppa;
 mod pu_set;
 mod ssd;
@@ -32,8 +36,8 @@ pub mod vector;
 pub use ssd::{ChunkInfo, OcssdError, OpenChannelSsd, Performance};
 pub use targets::kv::{
     BlockingKv, BlockingMutation, Cursor, Key, KeyLengthError, Kv, KvAnswer, KvCompletion,
-    KvConfig, KvError, KvLayout, KvMutation, KvOp, KvOpenError, KvQueueFull, KvRequest, KvStats,
-    ValueBuffer,
+    KvConfig, KvError, KvLayout, KvMutation, KvOp, KvOpenError, KvPart, KvQueueFull, KvRequest,
+    KvStats, KvSubject, KvViolation, ValueBuffer,
 };
 pub use targets::overlap::{OverlapSerializer, OverlapStats};
 pub use targets::pblk::sharded::{

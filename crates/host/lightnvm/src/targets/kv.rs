@@ -20,110 +20,98 @@ mod blocking;
 mod buffer;
 mod check;
 mod chunks;
+mod compaction;
 mod config;
+mod device;
+mod durability;
 mod error;
 mod format;
 mod index;
 mod pipeline;
 mod puts;
 mod read_ops;
+mod reclaim;
 mod recovery;
 mod request;
 mod stats;
+mod write_order;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
-use ring::{AddressSpace, Iova, SharedRegion};
+use ring::AddressSpace;
 
 pub use blocking::{BlockingKv, BlockingMutation};
+pub use check::violation::{KvPart, KvSubject, KvViolation};
 pub use config::{KvConfig, Layout as KvLayout};
 pub use error::{KvError, KvOpenError};
 pub use format::key::{Key, KeyLengthError};
 pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};
 pub use stats::KvStats;
 
-use buffer::durable_prefix::DurablePrefix;
-use buffer::streams::{AppendStreams, ProgramOutcome};
-use chunks::{ChunkRole, KvChunks};
+use buffer::streams::{AppendStreams, ProgramOutcome, ProgrammedUnit};
+use chunks::KvChunks;
+use compaction::Compaction;
 use config::Layout;
+use device::KvDevice;
+use durability::DurabilityWaiters;
 use format::command_tag::KvCommandTag;
 use index::{Index, KeyVersion};
-use pipeline::compact::Compactor;
-use pipeline::execute::BlockedKey;
-use pipeline::reclaim::ObsoleteChunk;
-use puts::large_value::{ChunkWriteOutcome, LargeValues};
+use puts::Puts;
+use puts::large_value::ChunkWriteOutcome;
 use read_ops::ReadOps;
-use request::{KvRequestState, KvRequestTable, PendingRequest};
-
-use crate::vector::{Addresses, VectorQueue};
+use reclaim::Reclaim;
+use request::{KvRequestState, KvRequestTable};
+use write_order::WriteOrder;
 
 /// Size of the blocks in which data passes through the CPU cache. Copying and checksumming 1 MB
 /// takes 134 us with this size, 222 us with four times the size, and 197 us with a quarter.
 const COPY_BLOCK_BYTES: usize = 4 << 10;
 
 /// A key-value store on flash managed by the host. [`Kv::open`] creates one.
+///
+/// The fields from `index` on are parts with private state. A transaction over several of them is a
+/// method of [`pipeline`].
 #[derive(Debug)]
 pub struct Kv {
     layout: Layout,
-    config: KvConfig,
-    queue: VectorQueue,
-    addresses: Addresses,
+    device: KvDevice,
+    stats: KvStats,
+    scratch: Scratch,
+    progress: PollProgress,
     index: Index,
     chunks: KvChunks,
     streams: AppendStreams,
-    durable_prefix: DurablePrefix,
-    large_values: LargeValues,
-    read_ops: ReadOps,
     requests: KvRequestTable,
-    completed: VecDeque<KvCompletion>,
-    /// Requests that wait in order.
-    write_queue: VecDeque<u32>,
-    /// Keys of requests in the write queue, and keys of values being written.
-    blocked_keys: BTreeMap<Key, BlockedKey>,
-    /// Requests that wait for a key whose value is being written.
-    parked_count: u32,
-    /// Values with whole chunks to start; values whose whole chunks are written; and the value
-    /// whose records are being appended.
-    large_value_queue: VecDeque<u32>,
-    record_queue: VecDeque<u32>,
-    appending: Option<u32>,
-    /// Values with whole chunks or records being written.
-    unfinished_puts: u32,
-    /// Requests that complete when all units below a sequence number are durable, sorted by it.
-    durability_waiters: VecDeque<(u64, u32)>,
-    /// Values with records or chunks to read: those of one small record, and others.
-    read_queues: [VecDeque<u32>; 2],
-    compactors: Vec<Compactor>,
-    /// Chunks to be evacuated because a program failed.
-    failing_chunks: VecDeque<u32>,
-    /// Obsolete chunks: those that wait for durability, those that wait for readers, and those
-    /// being erased.
-    obsolete: VecDeque<ObsoleteChunk>,
-    obsolete_durable: Vec<ObsoleteChunk>,
-    erasing: BTreeMap<u32, ObsoleteChunk>,
-    /// The last sequence number, and the last stamp of a chunk.
-    seq: u64,
-    stamp: u64,
-    /// Bytes of records reserved for values being written, and whole chunks in use or reserved.
-    reserved_bytes: u64,
-    large_value_chunks: u32,
-    /// Bytes and number of live tombstones.
-    tombstone_bytes: u64,
-    tombstones: u64,
-    stats: KvStats,
-    copy_buffer: Box<[u8]>,
-    /// Memory of blocking requests; registrations last as long as the port.
-    blocking_memory: Option<(Arc<SharedRegion>, Iova)>,
-    header_buffer: Vec<u8>,
-    /// Whether a request was accepted since the last poll.
-    has_new_requests: bool,
-    /// Whether this poll has made progress without the drive.
-    progressed: bool,
-    /// Whether an allocation in this poll found no free chunk.
+    write_order: WriteOrder,
+    durability: DurabilityWaiters,
+    puts: Puts,
+    reads: ReadOps,
+    compaction: Compaction,
+    reclaim: Reclaim,
+}
+
+/// Memory for copies and headers.
+#[derive(Debug)]
+struct Scratch {
+    /// [`COPY_BLOCK_BYTES`] bytes.
+    copy: Box<[u8]>,
+    header: Vec<u8>,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { copy: vec![0; COPY_BLOCK_BYTES].into(), header: Vec::new() }
+    }
+}
+
+/// The results of the steps of a poll.
+#[derive(Clone, Copy, Debug, Default)]
+struct PollProgress {
+    /// Whether a step made progress without the drive.
+    moved: bool,
+    /// Whether an allocation found no free chunk.
     out_of_chunks: bool,
 }
 
@@ -156,13 +144,13 @@ impl Kv {
     /// Returns the counters.
     pub fn stats(&self) -> KvStats {
         KvStats {
-            keys: self.index.key_count,
-            tombstones: self.tombstones,
-            live_bytes: self.chunks.live_bytes,
-            packed_chunk_bytes: u64::from(self.chunks.packed_count)
+            keys: self.index.key_count(),
+            tombstones: self.index.tombstones(),
+            live_bytes: self.chunks.live_bytes(),
+            packed_chunk_bytes: u64::from(self.chunks.packed_count())
                 * u64::from(self.layout.chunk_bytes),
-            large_value_chunks: self.large_value_chunks,
-            free_chunks: self.chunks.free_count,
+            large_value_chunks: self.large_value_chunks(),
+            free_chunks: self.chunks.free_count(),
             ..self.stats
         }
     }
@@ -174,12 +162,12 @@ impl Kv {
 
     /// Returns the number of keys that exist.
     pub fn len(&self) -> u64 {
-        self.index.key_count
+        self.index.key_count()
     }
 
     /// Returns whether no key exists.
     pub fn is_empty(&self) -> bool {
-        self.index.key_count == 0
+        self.index.key_count() == 0
     }
 
     /// Advances a cursor. Returns the next key in order and the size of its value in bytes.
@@ -204,24 +192,24 @@ impl Kv {
 
     /// Returns the queue pair, for its counters.
     pub fn queue(&self) -> &QueuePair {
-        self.queue.queue()
+        self.device.queue.queue()
     }
 
     /// Returns the memory in which the values of requests must be.
     pub fn memory(&self) -> &AddressSpace {
-        self.queue.port().memory()
+        self.device.queue.port().memory()
     }
 
     /// Returns the number of outstanding requests.
     pub fn outstanding(&self) -> usize {
-        self.requests.outstanding() + self.completed.len()
+        self.requests.outstanding()
     }
 
     /// Sets the waker for completions of the drive.
     pub fn set_waker(&mut self, waker: Waker) {
-        if let Some(vector) = self.queue.queue().vector() {
+        if let Some(vector) = self.device.queue.queue().vector() {
             // Only a port between processes refuses; such a target has to be polled.
-            let _ = self.queue.port().set_vector(vector, waker);
+            let _ = self.device.queue.port().set_vector(vector, waker);
         }
     }
 
@@ -229,21 +217,19 @@ impl Kv {
     /// submitted.
     pub fn is_idle(&self) -> bool {
         self.outstanding() == 0
-            && self.queue.outstanding() == 0
+            && self.device.queue.outstanding() == 0
             && self.streams.is_idle()
-            && self.read_ops.is_idle()
-            && self.large_values.is_idle()
+            && self.reads.is_idle()
+            && self.puts.writes().is_idle()
     }
 
     /// Closes the target. Returns the queue pair, which the caller deletes through its controller,
     /// and a completion for every request that was not reaped. Data that was not synced may be
     /// lost.
     pub fn into_queue(mut self) -> (QueuePair, Vec<KvCompletion>) {
-        let mut completions: Vec<KvCompletion> = self.completed.drain(..).collect();
-        let ended = std::iter::from_fn(|| self.requests.remove_any());
-        completions
-            .extend(ended.map(|p| KvCompletion { tag: p.tag, result: Err(KvError::Closed) }));
-        (self.queue.into_queue(), completions)
+        self.requests.complete_all(Err(KvError::Closed));
+        let completions = std::iter::from_fn(|| self.requests.reap()).collect();
+        (self.device.queue.into_queue(), completions)
     }
 
     /// Submits a request.
@@ -251,11 +237,7 @@ impl Kv {
     /// # Errors
     /// [`KvQueueFull`] with the request, if the maximum number is outstanding.
     pub fn submit(&mut self, _now: Nanos, request: KvRequest) -> Result<(), KvQueueFull> {
-        if self.completed.len() >= self.config.queue_depth as usize {
-            return Err(KvQueueFull(request));
-        }
-        let place = self.requests.insert(request).map_err(KvQueueFull)?;
-        self.has_new_requests = true;
+        let place = self.requests.insert(request)?;
         match self.check_request(place) {
             Ok(()) => self.execute_or_enqueue(place),
             Err(error) => self.complete(place, Err(error)),
@@ -266,18 +248,15 @@ impl Kv {
     /// Reaps the next completed request.
     #[inline]
     pub fn reap(&mut self) -> Option<KvCompletion> {
-        self.completed.pop_front()
+        self.requests.reap()
     }
 
     /// Checks a request, independent of its key's state.
     fn check_request(&self, place: u32) -> Result<(), KvError> {
         let Some(pending) = self.requests.get(place) else { return Ok(()) };
-        let registered = |room: &request::ValueBuffer| match self.memory().find(room.at, room.bytes)
-        {
-            Ok(_) => Ok(()),
-            // An empty value needs no address.
-            Err(_) if room.bytes == 0 => Ok(()),
-            Err(_) => Err(KvError::NotRegistered),
+        let registered = |room: &ValueBuffer| match self.device.is_registered(room) {
+            true => Ok(()),
+            false => Err(KvError::NotRegistered),
         };
         let value = |change: &KvMutation| match change.value() {
             None => Ok(()),
@@ -297,10 +276,11 @@ impl Kv {
 
     /// Completes a request.
     fn complete(&mut self, place: u32, result: Result<KvAnswer, KvError>) {
-        let Some(PendingRequest { tag, .. }) = self.requests.remove(place) else { return };
-        self.stats.errors += u64::from(result.is_err());
-        self.completed.push_back(KvCompletion { tag, result });
-        self.progressed = true;
+        let is_error = result.is_err();
+        if self.requests.complete(place, result) {
+            self.stats.errors += u64::from(is_error);
+            self.progress.moved = true;
+        }
     }
 
     /// Completes a mutation, now or once it is durable.
@@ -311,14 +291,8 @@ impl Kv {
             _ => true,
         };
         pending.state = KvRequestState::Queued;
-        if durable && !self.durable_prefix.is_durable_below(number) {
-            // Most mutations have the largest sequence number so far.
-            let at = self
-                .durability_waiters
-                .iter()
-                .rposition(|(n, _)| *n <= number)
-                .map_or(0, |i| i + 1);
-            self.durability_waiters.insert(at, (number, place));
+        if durable && !self.streams.is_durable_below(number) {
+            self.durability.add(place, number);
         } else {
             self.complete(place, Ok(KvAnswer::Done));
         }
@@ -326,13 +300,10 @@ impl Kv {
 
     /// Completes the requests whose units are durable, and pads units that other requests wait for.
     fn complete_durable(&mut self) {
-        while let Some(&(number, place)) = self.durability_waiters.front()
-            && self.durable_prefix.is_durable_below(number)
-        {
-            self.durability_waiters.pop_front();
+        while let Some(place) = self.durability.pop_durable(&self.streams) {
             self.complete(place, Ok(KvAnswer::Done));
         }
-        if let Some(&(number, _)) = self.durability_waiters.back() {
+        if let Some(number) = self.durability.last_unit_seq() {
             self.streams.pad_below(number, &mut self.stats);
         }
     }
@@ -340,20 +311,10 @@ impl Kv {
     /// Handles a superseded version: its records become garbage, its whole chunks obsolete.
     fn discard_version(&mut self, key: u8, old: &KeyVersion) {
         for (i, piece) in old.records().iter().enumerate() {
-            let bytes = old.record_bytes(key, i);
-            self.chunks.sub_live(piece.chunk, bytes);
-            if !old.is_present() {
-                self.tombstone_bytes -= u64::from(bytes);
-                self.tombstones -= 1;
-            }
+            self.chunks.sub_live(piece.chunk, old.record_bytes(key, i));
         }
         for part in old.chunk_extents() {
-            self.large_value_chunks -= 1;
-            if self.chunks.is_owned(part.chunk)
-                && self.chunks.get(part.chunk).role == ChunkRole::LargeValue
-            {
-                self.mark_obsolete(part.chunk, Vec::new());
-            }
+            self.discard_extent(part.chunk);
         }
     }
 
@@ -361,50 +322,45 @@ impl Kv {
         let mut reaped = false;
         // Limits the loop, so that a drive that completes commands faster than the loop reaps them
         // cannot keep the thread here.
-        for _ in 0..self.queue.queue().capacity() {
-            let Some(ended) = self.queue.reap() else { break };
+        for _ in 0..self.device.queue.queue().capacity() {
+            let Some(ended) = self.device.queue.reap() else { break };
             reaped = true;
             let (status, failed) = (ended.status, ended.failed);
             match KvCommandTag::from_bits(ended.user_data) {
                 KvCommandTag::Program { chunk, unit } => {
-                    let (order, stats) = (&mut self.durable_prefix, &mut self.stats);
-                    match self.streams.on_program_complete((chunk, unit), status, order, stats) {
+                    let programmed = ProgrammedUnit { chunk, unit };
+                    let outcome =
+                        self.streams.on_program_complete(programmed, status, &mut self.stats);
+                    match outcome {
                         ProgramOutcome::Continue => {}
-                        ProgramOutcome::ChunkFull => {
-                            self.chunks.get_mut(chunk).role = ChunkRole::Closed
-                        }
+                        ProgramOutcome::ChunkFull => self.chunks.close(chunk),
                         ProgramOutcome::ChunkFailed => {
-                            self.chunks.get_mut(chunk).role = ChunkRole::Failing;
-                            self.failing_chunks.push_back(chunk);
+                            self.chunks.fail(chunk);
+                            self.compaction.add_failing(chunk);
                         }
                     }
                 }
                 KvCommandTag::LargeValue { job, .. } => {
-                    match self.large_values.on_command_complete(job, status.is_success()) {
+                    match self.puts.writes_mut().on_command_complete(job, status.is_success()) {
                         None => {}
                         Some((written, ChunkWriteOutcome::Written)) => {
-                            self.large_values.remove(job);
+                            self.puts.writes_mut().remove(job);
                             self.on_large_value_chunk_written(&written);
                         }
                         Some((failed, ChunkWriteOutcome::Failed)) => {
                             self.stats.program_failures += 1;
                             self.retire(failed.chunk);
-                            self.large_values.failed_writes.push_back(job);
+                            self.puts.writes_mut().add_failed(job);
                         }
                     }
                 }
                 KvCommandTag::Read { fetch, sector } => {
-                    self.read_ops.on_command_complete(fetch, sector, failed, status);
+                    self.reads.on_command_complete(fetch, sector, failed, status);
                 }
                 KvCommandTag::Erase { chunk } => self.on_erase_complete(chunk, status.is_success()),
             }
         }
         reaped
-    }
-
-    fn retire(&mut self, chunk: u32) {
-        self.chunks.retire(chunk);
-        self.stats.chunks_retired += 1;
     }
 }
 
@@ -412,13 +368,12 @@ impl Component for Kv {
     /// Reaps completed commands, executes the operations that follow, and rings the doorbell once
     /// for all.
     fn poll(&mut self, _now: Nanos) -> bool {
-        let taken = std::mem::take(&mut self.has_new_requests);
+        let taken = self.requests.take_new();
         let reaped = self.reap_completions();
         let mut moved = taken | reaped;
         // Progress of one part can enable progress of another.
         loop {
-            self.progressed = false;
-            self.out_of_chunks = false;
+            self.progress = PollProgress::default();
             self.begin_large_value_chunks();
             self.step_record_queue();
             self.step_write_queue();
@@ -426,25 +381,25 @@ impl Component for Kv {
             self.step_compaction();
             self.step_reclaim();
             self.complete_durable();
-            self.read_ops.send(&mut self.queue, &self.addresses, &self.chunks, &self.streams);
+            self.reads.send(&mut self.device, &self.chunks, &self.streams);
             self.complete_reads();
-            self.large_values.send(&mut self.queue, &self.addresses);
-            self.streams.send(&mut self.queue, &self.addresses);
-            if !self.progressed {
+            self.puts.writes_mut().send(&mut self.device);
+            self.streams.send(&mut self.device);
+            if !self.progress.moved {
                 break;
             }
             moved = true;
         }
-        if self.out_of_chunks {
+        if self.progress.out_of_chunks {
             self.free_space_or_fail();
         }
-        let rang = self.queue.ring(reaped);
+        let rang = self.device.queue.ring(reaped);
         moved | rang
     }
 
     /// Returns zero while a request waits for a poll; otherwise never, because only the drive or a
     /// submitter can cause work.
     fn deadline(&self) -> Nanos {
-        if self.has_new_requests { Nanos::ZERO } else { Nanos::MAX }
+        if self.requests.has_new() { Nanos::ZERO } else { Nanos::MAX }
     }
 }

@@ -476,6 +476,7 @@ impl Case {
                         self.drive.fetch();
                         self.drive.step();
                     }
+                    assert_eq!(kv.check_invariants(), Ok(()), "{}", kv.debug_state());
                 }
                 Err(KvOpenError::Command { status: Status::POWER_LOSS, .. }) => {}
                 Err(e) => panic!("{e}"),
@@ -521,7 +522,11 @@ impl Case {
 
     pub(crate) fn run(&mut self) {
         let requests = 150 + self.rng.below(if self.many { 5_000 } else { 1_200 });
-        for _ in 0..requests {
+        for i in 0..requests {
+            if i % 64 == 0 {
+                // Also with requests and commands in flight.
+                assert_eq!(self.kv.check_invariants(), Ok(()), "{}", self.describe());
+            }
             match self.rng.below(1000) {
                 0..560 => self.change(),
                 560..640 => self.batch(),

@@ -4,6 +4,7 @@
 use clock::{Component, Nanos};
 use ring::PAGE_BYTES;
 
+use super::device::BlockingMemory;
 use super::format::key::Key;
 use super::recovery::scan::POLL_LIMIT;
 use super::request::{KvAnswer, KvMutation, KvRequest, ValueBuffer};
@@ -96,8 +97,8 @@ impl<'a> BlockingKv<'a> {
         let room = self.value_buffer(bytes)?;
         self.run_request(KvRequest::get(key, room, 0))?;
         let mut value = vec![0; bytes as usize];
-        if let Some((memory, _)) = &self.kv.blocking_memory {
-            memory.read(0, &mut value);
+        if let Some(memory) = &self.kv.device.blocking_memory {
+            memory.region.read(0, &mut value);
         }
         Ok(Some(value))
     }
@@ -142,14 +143,14 @@ impl<'a> BlockingKv<'a> {
     /// Returns a buffer for a value; it overwrites earlier buffers.
     fn value_buffer(&mut self, bytes: u64) -> Result<ValueBuffer, KvError> {
         let len = usize::try_from(bytes).map_err(|_| KvError::NoMemory)?;
-        let at = match &self.kv.blocking_memory {
-            Some((memory, at)) if memory.len() >= len => *at,
+        let at = match &self.kv.device.blocking_memory {
+            Some(memory) if memory.region.len() >= len => memory.at,
             // A port never releases a registration, so the size doubles each time.
             _ => {
                 let len = len.max(1 << 20).next_power_of_two().next_multiple_of(PAGE_BYTES);
                 let memory = register(self.kv.memory(), len, "values of blocking requests");
-                let (memory, at) = memory.map_err(|_| KvError::NoMemory)?;
-                self.kv.blocking_memory = Some((memory, at));
+                let (region, at) = memory.map_err(|_| KvError::NoMemory)?;
+                self.kv.device.blocking_memory = Some(BlockingMemory { region, at });
                 at
             }
         };
@@ -161,8 +162,8 @@ impl<'a> BlockingKv<'a> {
         let mut room = self.value_buffer(values.iter().map(|v| v.len() as u64).sum())?;
         let (mut rooms, mut offset) = (Vec::with_capacity(values.len()), 0);
         for value in values {
-            if let Some((memory, _)) = &self.kv.blocking_memory {
-                memory.write(offset, value);
+            if let Some(memory) = &self.kv.device.blocking_memory {
+                memory.region.write(offset, value);
             }
             rooms.push(ValueBuffer { bytes: value.len() as u64, ..room });
             offset += value.len();

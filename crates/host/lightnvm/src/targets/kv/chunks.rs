@@ -1,8 +1,13 @@
 //! [`KvChunks`]: the chunks of a target, their roles, and the free lists.
+//!
+//! The counts of chunks and of live bytes change with the roles and records that they count, so only
+//! this module changes either.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ftl::FlashGeometry;
+
+use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 
 /// The role of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +32,82 @@ pub(crate) enum ChunkRole {
     Retired,
 }
 
+impl ChunkRole {
+    /// Returns whether a chunk of this role contains records or may receive them.
+    fn is_packed(self) -> bool {
+        use ChunkRole::{Closed, Compacting, Failing, Open};
+        matches!(self, Open | Closed | Failing | Compacting)
+    }
+}
+
+/// A record in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChunkRecord {
+    /// Offset in the chunk.
+    pub(crate) offset: u32,
+    /// Length, header included.
+    pub(crate) bytes: u32,
+}
+
+impl ChunkRecord {
+    /// Returns the offset of the first byte after the record.
+    pub(crate) fn end(&self) -> u32 {
+        self.offset + self.bytes
+    }
+}
+
+/// A chunk found at power-on.
+#[derive(Debug)]
+pub(crate) struct RecoveredContents {
+    pub(crate) role: ChunkRole,
+    pub(crate) live_bytes: u32,
+    pub(crate) stamp: u64,
+    pub(crate) records: Vec<ChunkRecord>,
+}
+
 /// A chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct KvChunk {
-    pub(crate) role: ChunkRole,
+    role: ChunkRole,
     /// Bytes of live records.
-    pub(crate) live_bytes: u32,
+    live_bytes: u32,
     /// Stamp, which increases with every chunk opened for records.
-    pub(crate) stamp: u64,
+    stamp: u64,
     /// Reads in flight, which defer the erase; and records of values being written, which also
     /// defer compaction.
-    pub(crate) readers: u32,
-    pub(crate) unfinished_records: u32,
-    /// Offset and length of every record, in order.
-    pub(crate) records: Vec<(u32, u32)>,
+    readers: u32,
+    unfinished_records: u32,
+    /// Every record, in order of offset.
+    records: Vec<ChunkRecord>,
+}
+
+impl KvChunk {
+    /// Returns the role.
+    #[inline]
+    pub(crate) fn role(&self) -> ChunkRole {
+        self.role
+    }
+
+    /// Returns the bytes of live records.
+    pub(crate) fn live_bytes(&self) -> u32 {
+        self.live_bytes
+    }
+
+    /// Returns the number of reads in flight.
+    #[inline]
+    pub(crate) fn readers(&self) -> u32 {
+        self.readers
+    }
+
+    /// Returns the number of records of values being written.
+    pub(crate) fn unfinished_records(&self) -> u32 {
+        self.unfinished_records
+    }
+
+    /// Returns every record, in order of offset.
+    pub(crate) fn records(&self) -> &[ChunkRecord] {
+        &self.records
+    }
 }
 
 /// All chunks of the drive.
@@ -50,15 +117,15 @@ pub(crate) struct KvChunks {
     shape: FlashGeometry,
     /// By parallel unit, longest free first.
     free: Box<[VecDeque<u32>]>,
-    pub(crate) free_count: u32,
+    free_count: u32,
     /// Index of the parallel unit of the next allocation.
     next_pu: u32,
     /// Number of this target's chunks that are not retired.
-    pub(crate) good_count: u32,
+    good_count: u32,
     /// Number of chunks with records, in any state.
-    pub(crate) packed_count: u32,
+    packed_count: u32,
     /// Bytes of live records in all chunks.
-    pub(crate) live_bytes: u64,
+    live_bytes: u64,
 }
 
 impl KvChunks {
@@ -90,8 +157,31 @@ impl KvChunks {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, chunk: u32) -> &mut KvChunk {
+    fn get_mut(&mut self, chunk: u32) -> &mut KvChunk {
         &mut self.table[chunk as usize]
+    }
+
+    /// Returns the number of free chunks.
+    #[inline]
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    /// Returns the number of this target's chunks that are not retired.
+    #[inline]
+    pub(crate) fn good_count(&self) -> u32 {
+        self.good_count
+    }
+
+    /// Returns the number of chunks with records, in any state.
+    pub(crate) fn packed_count(&self) -> u32 {
+        self.packed_count
+    }
+
+    /// Returns the bytes of live records in all chunks.
+    #[inline]
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
     }
 
     /// Returns whether a chunk index belongs to this target.
@@ -99,16 +189,22 @@ impl KvChunks {
         self.table.get(chunk as usize).is_some_and(|c| c.role != ChunkRole::Foreign)
     }
 
-    /// Sets the role of a chunk of this target at power-on.
-    pub(crate) fn set_role(&mut self, chunk: u32, usage: ChunkRole) {
-        self.get_mut(chunk).role = usage;
-        self.good_count += u32::from(usage != ChunkRole::Retired);
-        self.packed_count +=
-            u32::from(matches!(usage, ChunkRole::Open | ChunkRole::Closed | ChunkRole::Failing));
-        if usage == ChunkRole::Free {
-            self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
+    /// Sets the contents of a chunk of this target at power-on.
+    pub(crate) fn set_recovered(&mut self, chunk: u32, contents: RecoveredContents) {
+        let RecoveredContents { role, live_bytes, stamp, mut records } = contents;
+        // Those of other roles are garbage that is not compacted.
+        records.truncate(if role.is_packed() { records.len() } else { 0 });
+        records.sort_unstable();
+        self.good_count += u32::from(role != ChunkRole::Retired);
+        self.packed_count += u32::from(role.is_packed());
+        self.live_bytes += u64::from(live_bytes);
+        let pu = self.shape.pu_of(chunk) as usize;
+        if role == ChunkRole::Free {
+            self.free[pu].push_back(chunk);
             self.free_count += 1;
         }
+        let c = self.get_mut(chunk);
+        (c.role, c.live_bytes, c.stamp, c.records) = (role, live_bytes, stamp, records);
     }
 
     /// Allocates a free chunk from the next parallel unit in striping order that has one.
@@ -121,7 +217,7 @@ impl KvChunks {
             self.next_pu = (self.next_pu + 1) % self.shape.pus;
             if let Some(chunk) = self.free[pu as usize].pop_front() {
                 self.free_count -= 1;
-                self.packed_count += u32::from(usage == ChunkRole::Open);
+                self.packed_count += u32::from(usage.is_packed());
                 self.get_mut(chunk).role = usage;
                 return Some(chunk);
             }
@@ -129,25 +225,106 @@ impl KvChunks {
         None
     }
 
+    /// Sets the stamp of a chunk that is opened for records.
+    pub(crate) fn set_stamp(&mut self, chunk: u32, stamp: u64) {
+        self.get_mut(chunk).stamp = stamp;
+    }
+
+    /// Changes the role of a chunk that contains records to another role for records.
+    fn change_packed_role(&mut self, chunk: u32, to: ChunkRole) {
+        let c = self.get_mut(chunk);
+        assert!(c.role.is_packed(), "chunk {chunk} is to be {to:?} and has no records: {c:?}");
+        c.role = to;
+    }
+
+    /// Closes an open chunk that is full.
+    pub(crate) fn close(&mut self, chunk: u32) {
+        self.change_packed_role(chunk, ChunkRole::Closed);
+    }
+
+    /// Marks an open chunk whose program failed: it is to be evacuated and retired.
+    pub(crate) fn fail(&mut self, chunk: u32) {
+        self.change_packed_role(chunk, ChunkRole::Failing);
+    }
+
+    /// Marks a closed chunk as being compacted.
+    pub(crate) fn begin_compaction(&mut self, chunk: u32) {
+        self.change_packed_role(chunk, ChunkRole::Compacting);
+    }
+
+    /// Marks a chunk without current data as obsolete, and forgets its records.
+    pub(crate) fn mark_obsolete(&mut self, chunk: u32) {
+        let c = self.get_mut(chunk);
+        assert!(
+            c.live_bytes == 0 && c.unfinished_records == 0,
+            "chunk {chunk} becomes obsolete with live records: {c:?}"
+        );
+        let was_packed = c.role.is_packed();
+        (c.role, c.records) = (ChunkRole::Obsolete, Vec::new());
+        self.packed_count -= u32::from(was_packed);
+    }
+
     /// Returns an erased chunk to the free list.
     pub(crate) fn release(&mut self, chunk: u32) {
-        debug_assert_eq!(self.get(chunk).live_bytes, 0, "chunk {chunk} is erased while it is live");
-        self.get_mut(chunk).role = ChunkRole::Free;
+        let c = self.get_mut(chunk);
+        assert_eq!(c.live_bytes, 0, "chunk {chunk} is erased with live records");
+        c.role = ChunkRole::Free;
         self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
         self.free_count += 1;
     }
 
-    /// Retires a chunk.
+    /// Retires a chunk without live records, and forgets its records.
     pub(crate) fn retire(&mut self, chunk: u32) {
-        if self.get(chunk).role != ChunkRole::Retired {
-            self.get_mut(chunk).role = ChunkRole::Retired;
-            self.good_count -= 1;
-        }
+        let c = self.get_mut(chunk);
+        assert_eq!(c.live_bytes, 0, "chunk {chunk} is retired with live records");
+        let old = std::mem::replace(&mut c.role, ChunkRole::Retired);
+        c.records = Vec::new();
+        self.packed_count -= u32::from(old.is_packed());
+        self.good_count -= u32::from(old != ChunkRole::Retired);
+    }
+
+    /// Adds a live record.
+    #[inline]
+    pub(crate) fn add_record(&mut self, chunk: u32, record: ChunkRecord) {
+        self.get_mut(chunk).records.push(record);
+        self.add_live(chunk, record.bytes);
+    }
+
+    /// Counts a record of a value that is being written.
+    pub(crate) fn begin_unfinished(&mut self, chunk: u32) {
+        self.get_mut(chunk).unfinished_records += 1;
+    }
+
+    /// Ends the count of a record of a value that is complete, aborted or elsewhere.
+    pub(crate) fn end_unfinished(&mut self, chunk: u32) {
+        let c = self.get_mut(chunk);
+        assert!(c.unfinished_records > 0, "chunk {chunk} has no unfinished record: {c:?}");
+        c.unfinished_records -= 1;
+    }
+
+    /// Removes a record of a value whose write is aborted. It is not counted as an older record of
+    /// the key.
+    pub(crate) fn remove_unfinished(&mut self, chunk: u32, record: ChunkRecord) {
+        self.sub_live(chunk, record.bytes);
+        self.end_unfinished(chunk);
+        self.get_mut(chunk).records.retain(|r| r.offset != record.offset);
+    }
+
+    /// Defers the erase of a chunk until [`end_read`](KvChunks::end_read).
+    pub(crate) fn begin_read(&mut self, chunk: u32) {
+        self.get_mut(chunk).readers += 1;
+    }
+
+    /// Ends a read.
+    pub(crate) fn end_read(&mut self, chunk: u32) {
+        let c = self.get_mut(chunk);
+        assert!(c.readers > 0, "chunk {chunk} has no reader: {c:?}");
+        c.readers -= 1;
     }
 
     /// Adds a live record to a chunk's count.
     #[inline]
-    pub(crate) fn add_live(&mut self, chunk: u32, bytes: u32) {
+    fn add_live(&mut self, chunk: u32, bytes: u32) {
         self.get_mut(chunk).live_bytes += bytes;
         self.live_bytes += u64::from(bytes);
     }
@@ -174,6 +351,83 @@ impl KvChunks {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KvChunk)> {
         (0..).zip(&self.table)
     }
+
+    /// Recomputes the counts and the free lists. Takes time proportional to the number of chunks;
+    /// for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
+        let check = PartCheck(KvPart::Space);
+        let mut listed = BTreeMap::new();
+        for (pu, list) in (0..).zip(&self.free) {
+            for &chunk in list {
+                let subject = || KvSubject::Chunk(chunk);
+                check.equal(
+                    "a free chunk is listed once",
+                    subject(),
+                    None,
+                    listed.insert(chunk, pu),
+                )?;
+                check.equal(
+                    "a free chunk is in the list of its parallel unit",
+                    subject(),
+                    self.shape.pu_of(chunk),
+                    pu,
+                )?;
+            }
+        }
+        let (mut live_bytes, mut good, mut packed) = (0, 0, 0);
+        for (chunk, c) in self.iter() {
+            live_bytes += u64::from(c.live_bytes);
+            good += u32::from(!matches!(c.role, ChunkRole::Foreign | ChunkRole::Retired));
+            packed += u32::from(c.role.is_packed());
+            let subject = || KvSubject::Chunk(chunk);
+            check.equal(
+                "free chunks are listed",
+                subject(),
+                c.role == ChunkRole::Free,
+                listed.contains_key(&chunk),
+            )?;
+            let sum: u64 = c.records.iter().map(|r| u64::from(r.bytes)).sum();
+            check.holds(
+                u64::from(c.live_bytes) <= sum,
+                "live bytes are bytes of records",
+                subject(),
+                format_args!("at most {sum}"),
+                c.live_bytes,
+            )?;
+            let ascending = c.records.is_sorted_by(|a, b| a.end() <= b.offset);
+            check.holds(
+                ascending,
+                "records are in order and do not overlap",
+                subject(),
+                "ascending offsets",
+                &c.records,
+            )?;
+            check.holds(
+                c.role.is_packed() || c.records.is_empty() && c.unfinished_records == 0,
+                "only chunks for records have records",
+                subject(),
+                "no record",
+                c,
+            )?;
+        }
+        check.equal(
+            "free, good and packed chunks, and live bytes, are counted",
+            KvSubject::Part,
+            (listed.len() as u32, good, packed, live_bytes),
+            (self.free_count, self.good_count, self.packed_count, self.live_bytes),
+        )
+    }
+
+    /// Lists a chunk that is in use as free.
+    #[cfg(test)]
+    pub(crate) fn break_free_list(&mut self) {
+        let used = self.table.iter().position(|c| c.role == ChunkRole::Open);
+        let chunk = used.expect("an open chunk") as u32;
+        self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
+    }
 }
 
 #[cfg(test)]
@@ -197,7 +451,9 @@ mod tests {
         let shape = FlashGeometry::from_geometry(&geometry);
         let mut chunks = KvChunks::new(shape);
         for chunk in 0..16 {
-            chunks.set_role(chunk, if chunk == 5 { ChunkRole::Retired } else { ChunkRole::Free });
+            let role = if chunk == 5 { ChunkRole::Retired } else { ChunkRole::Free };
+            let contents = RecoveredContents { role, live_bytes: 0, stamp: 0, records: Vec::new() };
+            chunks.set_recovered(chunk, contents);
         }
         assert_eq!((chunks.good_count, chunks.free_count), (15, 15));
         let pus: Vec<u32> =
@@ -208,11 +464,12 @@ mod tests {
         chunks.release(all[0]);
         assert_eq!(chunks.allocate(ChunkRole::Open), Some(all[0]));
         for (chunk, live) in [(0, 100), (8, 50), (4, 70)] {
-            chunks.get_mut(chunk).role = ChunkRole::Closed;
-            chunks.add_live(chunk, live);
+            chunks.close(chunk);
+            chunks.add_record(chunk, ChunkRecord { offset: 0, bytes: live });
         }
         assert_eq!(chunks.victim(1000), Some(8));
-        chunks.get_mut(8).unfinished_records = 1;
+        chunks.begin_unfinished(8);
         assert_eq!((chunks.victim(1000), chunks.victim(70)), (Some(4), None));
+        assert_eq!(chunks.check_invariants(), Ok(()));
     }
 }

@@ -86,17 +86,28 @@ pub struct Layout {
     pub large_value_writes: u32,
 }
 
+/// The chunks of a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkSupply {
+    /// Number of chunks, without factory bad ones.
+    pub(crate) chunks: u32,
+    /// Number of parallel units with chunks.
+    pub(crate) pus: u32,
+    /// Maximum number of open chunks that the drive allows; 0: no limit.
+    pub(crate) open_chunks_max: u32,
+}
+
 impl Layout {
-    /// Computes the layout for `chunks` chunks on `pus` parallel units.
+    /// Computes the layout.
     ///
     /// # Errors
     /// [`KvOpenError::Shape`], [`KvOpenError::Config`], [`KvOpenError::TooSmall`].
     pub(crate) fn new(
         shape: &FlashGeometry,
         config: &KvConfig,
-        (chunks, pus): (u32, u32),
-        max_open: u32,
+        supply: ChunkSupply,
     ) -> Result<Layout, KvOpenError> {
+        let ChunkSupply { chunks, pus, open_chunks_max: max_open } = supply;
         let wrong = |what, value: f64, allowed: &str| {
             Err(KvOpenError::Config { what, value, allowed: allowed.to_owned() })
         };
@@ -250,10 +261,14 @@ mod tests {
         }
     }
 
+    fn supply(chunks: u32, open_chunks_max: u32) -> ChunkSupply {
+        ChunkSupply { chunks, pus: 16, open_chunks_max }
+    }
+
     #[test]
     fn values_that_fill_their_chunks_leave_nothing_to_pack() {
         let shape = FlashGeometry::from_geometry(&geometry());
-        let layout = Layout::new(&shape, &KvConfig::default(), (512, 16), 0).unwrap();
+        let layout = Layout::new(&shape, &KvConfig::default(), supply(512, 0)).unwrap();
         assert_eq!(layout.chunk_bytes, 1 << 20);
         assert_eq!(layout.split(1 << 20), (1, 0));
         assert_eq!(layout.split((3 << 20) + 5), (3, 5));
@@ -276,7 +291,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_what_can() {
         let shape = FlashGeometry::from_geometry(&geometry());
         let refuse = |config: KvConfig, chunks, open| {
-            Layout::new(&shape, &config, (chunks, 16), open).unwrap_err().to_string()
+            Layout::new(&shape, &config, supply(chunks, open)).unwrap_err().to_string()
         };
         let ok = KvConfig::default();
         for (config, says) in [
@@ -292,11 +307,11 @@ mod tests {
         }
         assert!(refuse(ok, 30, 0).contains("30 good chunks"));
         assert!(refuse(ok, 512, 4).contains("at least 5"));
-        let layout = Layout::new(&shape, &ok, (512, 16), 9).unwrap();
+        let layout = Layout::new(&shape, &ok, supply(512, 9)).unwrap();
         assert!(layout.streams_max + layout.large_value_writes <= 9);
         let small = Geometry { sectors: 8, ws_min: 4, ws_opt: 4, sector_bytes: 512, ..geometry() };
         let refused =
-            Layout::new(&FlashGeometry::from_geometry(&small), &ok, (512, 16), 0).unwrap_err();
+            Layout::new(&FlashGeometry::from_geometry(&small), &ok, supply(512, 0)).unwrap_err();
         assert!(refused.to_string().contains("bytes of a chunk is 4096"), "{refused}");
     }
 }

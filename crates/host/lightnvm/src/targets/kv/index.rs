@@ -22,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use super::format::key::Key;
 use super::format::record::record_bytes;
 
@@ -91,6 +92,12 @@ impl KeyVersion {
         }
     }
 
+    /// Returns the chunks with records or whole chunks of the value.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+        let records = self.records().iter().map(|p| p.chunk);
+        records.chain(self.chunk_extents().iter().map(|p| p.chunk))
+    }
+
     /// Returns whether the key exists.
     pub(crate) fn is_present(&self) -> bool {
         !matches!(self, KeyVersion::Tombstone(_))
@@ -128,26 +135,98 @@ pub(crate) struct IndexEntry {
 pub(crate) struct Index {
     map: BTreeMap<Key, IndexEntry>,
     /// Number of keys that exist.
-    pub(crate) key_count: u64,
+    key_count: u64,
+    /// Number of tombstones, and the bytes of their records.
+    tombstones: u64,
+    tombstone_bytes: u64,
+    /// Number of whole chunks of current values.
+    chunk_extents: u32,
+    /// The last sequence number of a version.
+    last_seq: u64,
 }
 
 impl Index {
+    /// Creates an empty index whose first version gets the sequence number after `last_seq`.
+    pub(crate) fn new(last_seq: u64) -> Index {
+        Index { last_seq, ..Index::default() }
+    }
+
+    /// Returns the number of keys that exist.
+    #[inline]
+    pub(crate) fn key_count(&self) -> u64 {
+        self.key_count
+    }
+
+    /// Returns the number of live tombstones.
+    pub(crate) fn tombstones(&self) -> u64 {
+        self.tombstones
+    }
+
+    /// Returns the bytes of the records of live tombstones.
+    pub(crate) fn tombstone_bytes(&self) -> u64 {
+        self.tombstone_bytes
+    }
+
+    /// Returns the number of whole chunks of current values.
+    pub(crate) fn chunk_extents(&self) -> u32 {
+        self.chunk_extents
+    }
+
+    /// Returns the last sequence number that was assigned to a version.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Assigns the next sequence number to a version.
+    #[inline]
+    pub(crate) fn assign_seq(&mut self) -> u64 {
+        self.last_seq += 1;
+        self.last_seq
+    }
+
     /// Returns the entry of a key, existing or deleted.
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Option<&IndexEntry> {
         self.map.get(key)
     }
 
-    /// Returns the entry of a key, to update record locations or the count of older records.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut IndexEntry> {
-        self.map.get_mut(key)
-    }
-
     /// Returns the entry of a key that exists.
     #[inline]
     pub(crate) fn get_present(&self, key: &[u8]) -> Option<&IndexEntry> {
         self.map.get(key).filter(|e| e.current.is_present())
+    }
+
+    /// Adds or subtracts a current version in the counts.
+    fn count(&mut self, key: u8, version: &KeyVersion, is_added: bool) {
+        let step = |count: &mut u64, by: u64| match is_added {
+            true => *count += by,
+            false => *count -= by,
+        };
+        if version.is_present() {
+            step(&mut self.key_count, 1);
+        } else {
+            step(&mut self.tombstones, 1);
+            step(&mut self.tombstone_bytes, u64::from(version.record_bytes(key, 0)));
+        }
+        let extents = version.chunk_extents().len() as u32;
+        match is_added {
+            true => self.chunk_extents += extents,
+            false => self.chunk_extents -= extents,
+        }
+    }
+
+    /// Counts a value record of a key that is on the media and not current. Returns whether the key
+    /// has an entry.
+    pub(crate) fn add_older_record(&mut self, key: &[u8]) -> bool {
+        let entry = self.map.get_mut(key);
+        entry.map(|entry| entry.older_records += 1).is_some()
+    }
+
+    /// Changes the location of a record of a key's current version.
+    pub(crate) fn relocate(&mut self, key: &[u8], record: usize, to: RecordRef) {
+        if let Some(entry) = self.map.get_mut(key) {
+            entry.current.records_mut()[record] = to;
+        }
     }
 
     /// Makes a version current, and returns the previous one.
@@ -157,7 +236,7 @@ impl Index {
         seq: u64,
         current: KeyVersion,
     ) -> Option<KeyVersion> {
-        let exists = current.is_present();
+        self.count(key.len(), &current, true);
         let old = match self.map.get_mut(key.as_bytes()) {
             Some(entry) => {
                 let old = std::mem::replace(&mut entry.current, current);
@@ -170,14 +249,15 @@ impl Index {
                 None
             }
         };
-        self.key_count += u64::from(exists);
-        self.key_count -= u64::from(old.as_ref().is_some_and(KeyVersion::is_present));
+        if let Some(old) = &old {
+            self.count(key.len(), old, false);
+        }
         old
     }
 
     /// Inserts an entry found at power-on.
     pub(crate) fn insert_recovered(&mut self, key: Key, entry: IndexEntry) {
-        self.key_count += u64::from(entry.current.is_present());
+        self.count(key.len(), &entry.current, true);
         self.map.insert(key, entry);
     }
 
@@ -186,14 +266,13 @@ impl Index {
     pub(crate) fn release_older(&mut self, key: &[u8]) -> Option<RecordRef> {
         let entry = self.map.get_mut(key)?;
         entry.older_records = entry.older_records.saturating_sub(1);
-        match (entry.older_records, &entry.current) {
-            (0, KeyVersion::Tombstone(piece)) => {
-                let piece = *piece;
-                self.map.remove(key);
-                Some(piece)
-            }
-            _ => None,
+        let KeyVersion::Tombstone(piece) = entry.current else { return None };
+        if entry.older_records > 0 {
+            return None;
         }
+        let (key, entry) = self.map.remove_entry(key)?;
+        self.count(key.len(), &entry.current, false);
+        Some(piece)
     }
 
     /// Iterates over existing keys after a bound, in order.
@@ -208,6 +287,46 @@ impl Index {
     /// Iterates over all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &IndexEntry)> {
         self.map.iter()
+    }
+
+    /// Recomputes the counts. Takes time proportional to the number of keys; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
+        let check = PartCheck(KvPart::Index);
+        let mut counted = Index::new(self.last_seq);
+        for (key, entry) in &self.map {
+            counted.count(key.len(), &entry.current, true);
+            let subject = || KvSubject::key(key);
+            check.holds(
+                entry.seq <= self.last_seq,
+                "sequence numbers are at most the last one",
+                subject(),
+                format_args!("at most {}", self.last_seq),
+                entry.seq,
+            )?;
+            check.holds(
+                entry.current.is_present() || entry.older_records > 0,
+                "a tombstone has an older record",
+                subject(),
+                "at least 1",
+                entry.older_records,
+            )?;
+        }
+        let counts = |i: &Index| (i.key_count, i.tombstones, i.tombstone_bytes, i.chunk_extents);
+        check.equal(
+            "keys, tombstones, their bytes, and whole chunks are counted",
+            KvSubject::Part,
+            counts(&counted),
+            counts(self),
+        )
+    }
+
+    /// Miscounts the keys.
+    #[cfg(test)]
+    pub(crate) fn break_key_count(&mut self) {
+        self.key_count += 1;
     }
 }
 
@@ -226,7 +345,7 @@ mod tests {
         assert_eq!(index.replace(&key, 1, KeyVersion::Packed(record_ref(1))), None);
         assert!(index.replace(&key, 2, KeyVersion::Packed(record_ref(2))).is_some());
         assert!(index.replace(&key, 3, KeyVersion::Tombstone(record_ref(3))).is_some());
-        assert_eq!((index.key_count, index.get(b"k").unwrap().older_records), (0, 2));
+        assert_eq!((index.key_count(), index.get(b"k").unwrap().older_records), (0, 2));
         assert!(index.get_present(b"k").is_none());
         assert_eq!(index.release_older(b"k"), None);
         assert_eq!(index.release_older(b"k"), Some(record_ref(3)));
@@ -241,7 +360,7 @@ mod tests {
         index.replace(&key, 1, KeyVersion::Packed(record_ref(1)));
         index.replace(&key, 2, KeyVersion::Tombstone(record_ref(2)));
         index.replace(&key, 3, KeyVersion::Packed(record_ref(3)));
-        assert_eq!((index.key_count, index.get(b"k").unwrap().older_records), (1, 1));
+        assert_eq!((index.key_count(), index.get(b"k").unwrap().older_records), (1, 1));
     }
 
     #[test]

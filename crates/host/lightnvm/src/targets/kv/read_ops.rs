@@ -1,6 +1,7 @@
 //! [`ReadOps`]: reads sectors into memory, from flash or from buffered units.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ftl::FlashGeometry;
@@ -8,8 +9,10 @@ use nvme::Status;
 use ring::{AddressSpace, Iova, SharedRegion};
 
 use super::buffer::streams::AppendStreams;
+use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use super::chunks::{ChunkRole, KvChunks};
 use super::config::Layout;
+use super::device::KvDevice;
 use super::format::command_tag::KvCommandTag;
 use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
@@ -77,6 +80,15 @@ impl ReadOp {
     }
 }
 
+/// The destination of a command.
+#[derive(Clone, Copy, Debug)]
+struct ReadTarget {
+    /// Address of the memory of all buffers.
+    buffers: Iova,
+    /// Offset from the operation's first sector in bytes.
+    offset: usize,
+}
+
 /// A fixed number of read operations with their buffers.
 #[derive(Debug)]
 pub(crate) struct ReadOps {
@@ -86,7 +98,9 @@ pub(crate) struct ReadOps {
     at: Iova,
     sending: VecDeque<u32>,
     /// Operations with all their sectors read.
-    pub(crate) completed: VecDeque<u32>,
+    completed: VecDeque<u32>,
+    /// Values with records or chunks to read: those of one small record, and others.
+    values: [VecDeque<u32>; 2],
     /// Index of the first compactor's operation.
     first_compaction_read: u32,
 }
@@ -116,6 +130,7 @@ impl ReadOps {
             at,
             sending: VecDeque::new(),
             completed: VecDeque::new(),
+            values: [VecDeque::new(), VecDeque::new()],
             first_compaction_read: counts.iter().sum(),
         };
         let mut offset = 0;
@@ -145,27 +160,48 @@ impl ReadOps {
         Ok(fetches)
     }
 
+    /// Queues a value to be read.
+    pub(crate) fn queue_value(&mut self, place: u32, is_small: bool) {
+        self.values[usize::from(!is_small)].push_back(place);
+    }
+
+    /// Returns the next value to read, of one small record or of any length.
+    #[inline]
+    pub(crate) fn front_value(&self, is_small: bool) -> Option<u32> {
+        self.values[usize::from(!is_small)].front().copied()
+    }
+
+    /// Removes the next value: all its reads are started.
+    pub(crate) fn pop_value(&mut self, is_small: bool) {
+        self.values[usize::from(!is_small)].pop_front();
+    }
+
+    /// Removes and returns an operation with all its sectors read.
+    #[inline]
+    pub(crate) fn pop_completed(&mut self) -> Option<u32> {
+        self.completed.pop_front()
+    }
+
     /// Returns whether an operation of this class is free.
     pub(crate) fn has_free(&self, lane: ReadClass) -> bool {
         !self.free[lane as usize].is_empty()
     }
 
-    /// Starts to read `count` sectors of a chunk, starting at `first`. Returns the operation, if
-    /// one was free.
+    /// Starts to read sectors of a chunk. Returns whether an operation was free.
     pub(crate) fn begin(
         &mut self,
         lane: ReadClass,
         owner: ReadOwner,
         chunk: u32,
-        (first, count): (u32, u32),
+        sectors: Range<u32>,
     ) -> bool {
         let Some(fetch) = self.free[lane as usize].pop() else { return false };
-        self.start(fetch, owner, chunk, (first, count));
+        self.start(fetch, owner, chunk, sectors);
         true
     }
 
     /// Starts a read of a compactor, which has its own operation.
-    pub(crate) fn begin_compaction_read(&mut self, cleaner: u32, chunk: u32, sectors: (u32, u32)) {
+    pub(crate) fn begin_compaction_read(&mut self, cleaner: u32, chunk: u32, sectors: Range<u32>) {
         self.start(
             self.first_compaction_read + cleaner,
             ReadOwner::Compactor { compactor: cleaner },
@@ -174,9 +210,10 @@ impl ReadOps {
         );
     }
 
-    fn start(&mut self, fetch: u32, owner: ReadOwner, chunk: u32, (first, count): (u32, u32)) {
+    fn start(&mut self, fetch: u32, owner: ReadOwner, chunk: u32, sectors: Range<u32>) {
         let f = &mut self.ops[fetch as usize];
-        (f.owner, f.chunk, f.first, f.next, f.end) = (owner, chunk, first, first, first + count);
+        let Range { start: first, end } = sectors;
+        (f.owner, f.chunk, f.first, f.next, f.end) = (owner, chunk, first, first, end);
         (f.outstanding, f.failed, f.queued) = (0, None, true);
         f.failed_sectors.fill(0);
         self.sending.push_back(fetch);
@@ -208,17 +245,17 @@ impl ReadOps {
     /// Submits commands until the queue is full, and copies buffered sectors.
     pub(crate) fn send(
         &mut self,
-        queue: &mut VectorQueue,
-        addresses: &Addresses,
+        device: &mut KvDevice,
         chunks: &KvChunks,
         streams: &AppendStreams,
     ) {
+        let KvDevice { queue, addresses, .. } = device;
         let shape = *addresses.shape();
         while let Some(&fetch) = self.sending.front() {
             let f = &mut self.ops[fetch as usize];
             let chunk = f.chunk;
             let may_be_here =
-                matches!(chunks.get(chunk).role, ChunkRole::Open | ChunkRole::Failing);
+                matches!(chunks.get(chunk).role(), ChunkRole::Open | ChunkRole::Failing);
             while f.next < f.end && f.outstanding < COMMANDS_MAX {
                 let here = |sector: u32| match may_be_here {
                     true => streams.buffered_unit(chunk, sector / shape.ws_opt),
@@ -242,7 +279,8 @@ impl ReadOps {
                     }
                     end = end.min(unit);
                 }
-                if !f.submit_read(fetch, end, (self.at, to), queue, addresses) {
+                let to = ReadTarget { buffers: self.at, offset: to };
+                if !f.submit_read(fetch, end, to, queue, addresses) {
                     return;
                 }
             }
@@ -287,6 +325,51 @@ impl ReadOps {
     pub(crate) fn is_idle(&self) -> bool {
         self.sending.is_empty() && self.completed.is_empty()
     }
+
+    /// Compares the lists with the operations; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
+        let check = PartCheck(KvPart::Reads);
+        for (i, op) in (0..).zip(&self.ops) {
+            let subject = || KvSubject::Operation(i);
+            if let Some(class) = op.class {
+                let is_free = self.free[class as usize].contains(&i);
+                let has_owner = op.owner != ReadOwner::None;
+                check.equal(
+                    "an operation is free or has an owner",
+                    subject(),
+                    !has_owner,
+                    is_free,
+                )?;
+            }
+            let is_listed = self.sending.contains(&i);
+            check.equal("a queued operation is listed", subject(), op.queued, is_listed)?;
+            check.holds(
+                op.first <= op.next && op.next <= op.end && op.outstanding <= COMMANDS_MAX,
+                "sectors and commands of an operation are limited",
+                subject(),
+                format_args!("ascending sectors, at most {COMMANDS_MAX} commands"),
+                op,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns the values that are queued.
+    pub(crate) fn queued_values(&self) -> impl Iterator<Item = u32> {
+        self.values.iter().flatten().copied()
+    }
+
+    /// Frees an operation that is in use.
+    #[cfg(test)]
+    pub(crate) fn break_free_list(&mut self) {
+        let used = self.ops.iter().position(|op| op.owner != ReadOwner::None);
+        let used = used.expect("an operation in use");
+        let class = self.ops[used].class.expect("an operation of a class");
+        self.free[class as usize].push(used as u32);
+    }
 }
 
 impl ReadOp {
@@ -295,7 +378,7 @@ impl ReadOp {
         &mut self,
         fetch: u32,
         end: u32,
-        (lanes, to): (Iova, usize),
+        to: ReadTarget,
         queue: &mut VectorQueue,
         addresses: &Addresses,
     ) -> bool {
@@ -303,8 +386,8 @@ impl ReadOp {
         let psn = shape.first_sector_of(self.chunk) + self.next;
         let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(psn + i as u32));
         let at = match self.owner {
-            ReadOwner::LargeValueChunk { to: user, .. } => user.offset(to as u64),
-            _ => lanes.offset((self.offset + to) as u64),
+            ReadOwner::LargeValueChunk { to: user, .. } => user.offset(to.offset as u64),
+            _ => to.buffers.offset((self.offset + to.offset) as u64),
         };
         let user = KvCommandTag::Read { fetch, sector: self.next }.to_bits();
         if queue.read(ppas, DataSegments::Contiguous(at), None, user).is_err() {

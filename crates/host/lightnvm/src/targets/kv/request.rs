@@ -1,7 +1,12 @@
 //! [`KvRequest`] and [`KvCompletion`]: requests and their results; [`KvRequestTable`]: the
 //! outstanding requests.
 
+use std::collections::VecDeque;
+
 use ring::Iova;
+
+use super::KvQueueFull;
+use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 
 use super::error::KvError;
 use super::format::key::Key;
@@ -221,11 +226,15 @@ pub(crate) struct PendingRequest {
     pub(crate) state: KvRequestState,
 }
 
-/// A table of fixed capacity; a request is identified by its index.
+/// A table of fixed capacity, and the requests that completed; a request is identified by its
+/// index, its *place*.
 #[derive(Debug)]
 pub(crate) struct KvRequestTable {
     slots: Box<[Option<PendingRequest>]>,
     free: Vec<u32>,
+    completed: VecDeque<KvCompletion>,
+    /// Whether a request was accepted since the last poll.
+    has_new: bool,
 }
 
 impl KvRequestTable {
@@ -233,19 +242,38 @@ impl KvRequestTable {
         KvRequestTable {
             slots: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
+            completed: VecDeque::with_capacity(count as usize),
+            has_new: false,
         }
     }
 
+    /// Returns the number of requests that have not been reaped.
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() + self.completed.len()
     }
 
-    pub(crate) fn insert(&mut self, request: KvRequest) -> Result<u32, KvRequest> {
-        let Some(place) = self.free.pop() else { return Err(request) };
+    /// Accepts a request. Returns its place.
+    pub(crate) fn insert(&mut self, request: KvRequest) -> Result<u32, KvQueueFull> {
+        if self.completed.len() >= self.slots.len() {
+            return Err(KvQueueFull(request));
+        }
+        let Some(place) = self.free.pop() else { return Err(KvQueueFull(request)) };
         let KvRequest { op, tag } = request;
         self.slots[place as usize] =
             Some(PendingRequest { tag, op, state: KvRequestState::Queued });
+        self.has_new = true;
         Ok(place)
+    }
+
+    /// Returns whether a request was accepted since the last call of
+    /// [`take_new`](KvRequestTable::take_new).
+    pub(crate) fn has_new(&self) -> bool {
+        self.has_new
+    }
+
+    /// Returns whether a request was accepted since the last call.
+    pub(crate) fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.has_new)
     }
 
     #[inline]
@@ -274,17 +302,59 @@ impl KvRequestTable {
         }
     }
 
-    /// Removes a request.
+    /// Completes a request. Returns whether it was outstanding.
     #[inline]
-    pub(crate) fn remove(&mut self, place: u32) -> Option<PendingRequest> {
-        let pending = self.slots[place as usize].take()?;
+    pub(crate) fn complete(&mut self, place: u32, result: Result<KvAnswer, KvError>) -> bool {
+        let Some(PendingRequest { tag, .. }) = self.slots[place as usize].take() else {
+            return false;
+        };
         self.free.push(place);
-        Some(pending)
+        self.completed.push_back(KvCompletion { tag, result });
+        true
     }
 
-    /// Removes any request.
-    pub(crate) fn remove_any(&mut self) -> Option<PendingRequest> {
-        let place = self.slots.iter().position(Option::is_some)?;
-        self.remove(place as u32)
+    /// Completes all outstanding requests.
+    pub(crate) fn complete_all(&mut self, result: Result<KvAnswer, KvError>) {
+        for place in 0..self.slots.len() as u32 {
+            self.complete(place, result);
+        }
+    }
+
+    /// Removes and returns the next completion.
+    #[inline]
+    pub(crate) fn reap(&mut self) -> Option<KvCompletion> {
+        self.completed.pop_front()
+    }
+
+    /// Iterates over the outstanding requests with their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &PendingRequest)> {
+        (0..).zip(&self.slots).filter_map(|(place, slot)| Some((place, slot.as_ref()?)))
+    }
+
+    /// Compares the list of free places with the table; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
+        let check = PartCheck(KvPart::Requests);
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let slots = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_none());
+        let empty: Vec<u32> = slots.map(|(place, _)| place).collect();
+        check.equal("free places are empty", KvSubject::Part, empty, free)?;
+        check.holds(
+            self.completed.len() <= 2 * self.slots.len(),
+            "completions are limited",
+            KvSubject::Part,
+            format_args!("at most {}", 2 * self.slots.len()),
+            self.completed.len(),
+        )
+    }
+
+    /// Drops a request without a completion.
+    #[cfg(test)]
+    pub(crate) fn break_request(&mut self) {
+        let place = self.iter().next().expect("an outstanding request").0;
+        self.slots[place as usize] = None;
     }
 }

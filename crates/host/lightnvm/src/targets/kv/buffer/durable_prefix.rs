@@ -45,6 +45,12 @@ impl DurablePrefix {
     pub(crate) fn is_durable_below(&self, number: u64) -> bool {
         self.base >= number
     }
+
+    /// Returns the sequence numbers that are not durable, in order.
+    pub(crate) fn not_durable(&self) -> impl Iterator<Item = u64> {
+        let numbers = (self.base..).zip(&self.is_durable);
+        numbers.filter(|(_, durable)| !**durable).map(|(number, _)| number)
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! programmed [LightNVM17 §4.2.1]; earlier reads use the memory. A chunk whose program failed keeps
 //! the memory of units that are not on flash until they are relocated.
 
+mod invariants;
 mod programs;
 
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use ring::SharedRegion;
 
 use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
 use crate::targets::kv::buffer::unit_memory::UnitMemory;
-use crate::targets::kv::chunks::{ChunkRole, KvChunks};
+use crate::targets::kv::chunks::{ChunkRecord, ChunkRole, KvChunks};
 use crate::targets::kv::config::Layout;
 use crate::targets::kv::format::oob::SectorTag;
 use crate::targets::kv::stats::KvStats;
@@ -52,7 +53,7 @@ impl RecordLocation {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 enum AppendUnitState {
     Filling,
     Ready,
@@ -94,6 +95,61 @@ pub(crate) struct OpenChunk {
     pub(crate) stamp: u64,
 }
 
+/// Bytes in registered memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteSource<'a> {
+    pub(crate) region: &'a SharedRegion,
+    /// Offset of the first byte in the region.
+    pub(crate) offset: usize,
+    /// Number of bytes.
+    pub(crate) bytes: u32,
+}
+
+impl ByteSource<'_> {
+    /// Copies the bytes block by block through `scratch` to `each`, which receives every block with
+    /// its offset from the first byte. Returns the CRC-32C of all bytes.
+    #[inline]
+    pub(crate) fn copy_blocks(
+        &self,
+        scratch: &mut [u8],
+        mut block_bytes_max: impl FnMut(u32) -> u32,
+        mut each: impl FnMut(u32, &[u8]),
+    ) -> u32 {
+        let (mut done, mut crc) = (0, 0);
+        while done < self.bytes {
+            let n = (self.bytes - done).min(block_bytes_max(done)).min(scratch.len() as u32);
+            let block = &mut scratch[..n as usize];
+            self.region.read(self.offset + done as usize, block);
+            crc = crc32c::crc32c_append(crc, block);
+            each(done, block);
+            done += n;
+        }
+        crc
+    }
+
+    /// Computes the CRC-32C of the bytes.
+    pub(crate) fn crc(&self, scratch: &mut [u8]) -> u32 {
+        self.copy_blocks(scratch, |_| u32::MAX, |_, _| {})
+    }
+}
+
+/// A record that is complete in its units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommittedRecord {
+    /// Offset and length in the chunk.
+    pub(crate) record: ChunkRecord,
+    /// Whether it is the last record of a batch, or outside a batch.
+    pub(crate) is_last: bool,
+}
+
+/// A unit whose program completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgrammedUnit {
+    pub(crate) chunk: u32,
+    /// Index in the chunk.
+    pub(crate) unit: u32,
+}
+
 /// The consequence of a program's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramOutcome {
@@ -113,7 +169,12 @@ pub(crate) struct AppendStreams {
     next_stream: [usize; 2],
     memory: UnitMemory,
     layout: Layout,
-    pub(crate) open_chunks: VecDeque<OpenChunk>,
+    /// Chunks that were open at the power loss and are not open yet.
+    open_chunks: VecDeque<OpenChunk>,
+    /// Stamp of the chunk that was opened last.
+    last_stamp: u64,
+    /// Sequence numbers of the units.
+    order: DurablePrefix,
     /// Number of units that wait to be submitted.
     ready_units: u32,
 }
@@ -127,7 +188,9 @@ impl AppendStreams {
             + layout.batch_bytes.div_ceil(layout.unit_bytes)
     }
 
-    pub(crate) fn new(layout: Layout, memory: UnitMemory) -> AppendStreams {
+    /// Creates the streams, with no chunk open. The chunk opened next gets the stamp after
+    /// `last_stamp`.
+    pub(crate) fn new(layout: Layout, memory: UnitMemory, last_stamp: u64) -> AppendStreams {
         let none = |n: u32| vec![None; n as usize];
         AppendStreams {
             streams: (0..layout.streams_max).map(|_| None).collect(),
@@ -137,8 +200,28 @@ impl AppendStreams {
             memory,
             layout,
             open_chunks: VecDeque::new(),
+            last_stamp,
+            order: DurablePrefix::default(),
             ready_units: 0,
         }
+    }
+
+    /// Adds a chunk that was open at the power loss, and is to be written further.
+    pub(crate) fn resume_later(&mut self, chunk: OpenChunk) {
+        self.open_chunks.push_back(chunk);
+    }
+
+    /// Returns the sequence number of the next unit. Everything appended so far is in units with
+    /// smaller ones.
+    #[inline]
+    pub(crate) fn next_unit_seq(&self) -> u64 {
+        self.order.next_seq()
+    }
+
+    /// Returns whether all units with smaller sequence numbers are durable.
+    #[inline]
+    pub(crate) fn is_durable_below(&self, unit_seq: u64) -> bool {
+        self.order.is_durable_below(unit_seq)
     }
 
     /// Allocates a location for a record, or for a batch, of `bytes`.
@@ -147,7 +230,6 @@ impl AppendStreams {
         group: AppendClass,
         bytes: u32,
         chunks: &mut KvChunks,
-        stamp: &mut u64,
         stats: &mut KvStats,
     ) -> Result<RecordLocation, AllocError> {
         let g = group as usize;
@@ -156,7 +238,7 @@ impl AppendStreams {
             let turn = self.next_stream[g];
             let mut short = AllocError::NoChunk;
             if self.classes[g][turn].is_none() {
-                match self.open(group, chunks, stamp) {
+                match self.open(group, chunks) {
                     Ok(stream) => self.classes[g][turn] = Some(stream),
                     Err(why) => short = why,
                 }
@@ -199,27 +281,22 @@ impl AppendStreams {
             return Err(AllocError::NoMemory);
         }
         let kept = if group == AppendClass::Host { self.layout.reserve_chunks } else { 0 };
-        let free = !self.open_chunks.is_empty() || chunks.free_count > kept;
+        let free = !self.open_chunks.is_empty() || chunks.free_count() > kept;
         if free { Ok(()) } else { Err(AllocError::NoChunk) }
     }
 
-    fn open(
-        &mut self,
-        group: AppendClass,
-        chunks: &mut KvChunks,
-        stamp: &mut u64,
-    ) -> Result<usize, AllocError> {
+    fn open(&mut self, group: AppendClass, chunks: &mut KvChunks) -> Result<usize, AllocError> {
         self.can_open(group, chunks)?;
         let stream = self.streams.iter().position(Option::is_none).ok_or(AllocError::NoMemory)?;
         let OpenChunk { chunk, fill_bytes: fill, stamp } = match self.open_chunks.pop_front() {
             Some(resumable) => resumable,
             None => {
-                *stamp += 1;
+                self.last_stamp += 1;
                 let chunk = chunks.allocate(ChunkRole::Open).ok_or(AllocError::NoChunk)?;
-                OpenChunk { chunk, fill_bytes: 0, stamp: *stamp }
+                OpenChunk { chunk, fill_bytes: 0, stamp: self.last_stamp }
             }
         };
-        chunks.get_mut(chunk).stamp = stamp;
+        chunks.set_stamp(chunk, stamp);
         let base = fill / self.layout.unit_bytes;
         self.streams[stream] = Some(AppendStream {
             chunk,
@@ -236,58 +313,45 @@ impl AppendStreams {
         Ok(stream)
     }
 
-    /// Copies a record's inline bytes to the location from [`allocate`](AppendStreams::allocate).
-    /// Returns their CRC-32C for the `header`.
+    /// Copies a record's inline bytes to offset `at` of the location from
+    /// [`allocate`](AppendStreams::allocate). Returns their CRC-32C for the header.
     pub(crate) fn put_inline(
         &mut self,
         spot: &RecordLocation,
         at: u32,
-        (from, from_at): (&SharedRegion, usize),
-        bytes: u32,
-        (scratch, order): (&mut [u8], &mut DurablePrefix),
+        from: ByteSource<'_>,
+        scratch: &mut [u8],
     ) -> u32 {
-        let (mut done, mut crc) = (0, 0);
-        while done < bytes {
-            let offset = at + done;
-            let left = self.layout.unit_bytes - offset % self.layout.unit_bytes;
-            let n = (bytes - done).min(left).min(scratch.len() as u32);
-            let piece = &mut scratch[..n as usize];
-            from.read(from_at + done as usize, piece);
-            crc = crc32c::crc32c_append(crc, piece);
-            self.write(spot, offset, piece, order);
-            done += n;
-        }
-        crc
+        let unit_bytes = self.layout.unit_bytes;
+        from.copy_blocks(
+            scratch,
+            |done| unit_bytes - (at + done) % unit_bytes,
+            |done, block| self.write(spot, at + done, block),
+        )
     }
 
     /// Copies bytes of a record to its location.
-    pub(crate) fn put_bytes(
-        &mut self,
-        spot: &RecordLocation,
-        at: u32,
-        bytes: &[u8],
-        order: &mut DurablePrefix,
-    ) {
+    pub(crate) fn put_bytes(&mut self, spot: &RecordLocation, at: u32, bytes: &[u8]) {
         let (mut at, mut bytes) = (at, bytes);
         while !bytes.is_empty() {
             let left = (self.layout.unit_bytes - at % self.layout.unit_bytes) as usize;
             let (now, rest) = bytes.split_at(left.min(bytes.len()));
-            self.write(spot, at, now, order);
+            self.write(spot, at, now);
             (at, bytes) = (at + now.len() as u32, rest);
         }
     }
 
     /// Copies bytes within one unit.
-    fn write(&mut self, spot: &RecordLocation, at: u32, bytes: &[u8], order: &mut DurablePrefix) {
+    fn write(&mut self, spot: &RecordLocation, at: u32, bytes: &[u8]) {
         let (unit, within) = (at / self.layout.unit_bytes, at % self.layout.unit_bytes);
-        if let Some(slot) = self.slot_for(spot.stream, unit, order) {
+        if let Some(slot) = self.slot_for(spot.stream, unit) {
             let (region, to) = self.memory.locate(slot, within);
             region.write(to, bytes);
         }
     }
 
     /// Returns the buffer of a unit, and starts the unit if necessary.
-    fn slot_for(&mut self, stream: usize, unit: u32, order: &mut DurablePrefix) -> Option<u32> {
+    fn slot_for(&mut self, stream: usize, unit: u32) -> Option<u32> {
         let sectors = self.layout.unit_bytes / self.layout.sector_bytes;
         let s = self.streams[stream].as_mut()?;
         while unit >= s.first_unit + s.units.len() as u32 {
@@ -303,7 +367,7 @@ impl AppendStreams {
             }
             let unit = AppendUnit {
                 slot: Some(slot),
-                seq: Some(order.assign_seq()),
+                seq: Some(self.order.assign_seq()),
                 state: AppendUnitState::Filling,
             };
             s.units.push_back(unit);
@@ -311,19 +375,14 @@ impl AppendStreams {
         s.units.get((unit - s.first_unit) as usize)?.slot
     }
 
-    /// Commits a record, which belongs to the chunk from now on. `offset` is its start; `last` says
-    /// whether it is the last record of a batch or outside a batch.
-    pub(crate) fn commit(
-        &mut self,
-        spot: &RecordLocation,
-        (offset, bytes, last): (u32, u32, bool),
-        order: &mut DurablePrefix,
-    ) {
+    /// Commits a record, which belongs to the chunk from now on.
+    pub(crate) fn commit(&mut self, spot: &RecordLocation, committed: CommittedRecord) {
+        let CommittedRecord { record: ChunkRecord { offset, bytes }, is_last } = committed;
         let Layout { sector_bytes, unit_bytes, .. } = self.layout;
         let sector = offset / sector_bytes;
-        let slot = self.slot_for(spot.stream, offset / unit_bytes, order);
+        let slot = self.slot_for(spot.stream, offset / unit_bytes);
         // The zero padding after the inline bytes may start a new unit.
-        self.slot_for(spot.stream, (offset + bytes - 1) / unit_bytes, order);
+        self.slot_for(spot.stream, (offset + bytes - 1) / unit_bytes);
         let Some(s) = &mut self.streams[spot.stream] else { return };
         let first = s.last_record_start.is_none_or(|start| start / sector_bytes < sector);
         if let (Some(slot), true) = (slot, first) {
@@ -341,7 +400,7 @@ impl AppendStreams {
                 self.ready_units += 1;
             }
         }
-        if filled && last {
+        if filled && is_last {
             let g = spot.class as usize;
             self.next_stream[g] = (self.next_stream[g] + 1) % self.classes[g].len();
         }

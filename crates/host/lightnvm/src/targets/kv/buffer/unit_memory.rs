@@ -21,6 +21,18 @@ struct MemoryBlock {
     oob_at: Iova,
 }
 
+/// The size of a [`UnitMemory`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnitMemorySize {
+    /// Number of write units.
+    pub(crate) units: u32,
+    /// Sectors per write unit.
+    pub(crate) unit_sectors: u32,
+    /// Bytes of data and of out-of-band data per sector.
+    pub(crate) sector_bytes: u32,
+    pub(crate) oob_bytes: u32,
+}
+
 /// Write units with their out-of-band bytes, and one shared unit of padding.
 #[derive(Debug)]
 pub(crate) struct UnitMemory {
@@ -41,16 +53,15 @@ pub(crate) const PADDING_SLOT: u32 = u32::MAX;
 const BLOCKS_MAX: usize = 32;
 
 impl UnitMemory {
-    /// Allocates memory for `count` units of `sectors` sectors.
+    /// Allocates memory.
     ///
     /// # Errors
     /// [`MemoryError`].
     pub(crate) fn new(
         space: &AddressSpace,
-        count: u32,
-        sectors: u32,
-        (sector_bytes, oob_bytes): (u32, u32),
+        size: UnitMemorySize,
     ) -> Result<UnitMemory, MemoryError> {
+        let UnitMemorySize { units: count, unit_sectors: sectors, sector_bytes, oob_bytes } = size;
         let mut slots = UnitMemory {
             space: space.clone(),
             blocks: Vec::new(),
@@ -102,6 +113,16 @@ impl UnitMemory {
     #[inline]
     pub(crate) fn free_count(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Returns the free slots.
+    pub(crate) fn free_slots(&self) -> &[u32] {
+        &self.free
+    }
+
+    /// Returns the number of slots, free or not.
+    pub(crate) fn slot_count(&self) -> u32 {
+        self.blocks.len() as u32 * self.count
     }
 
     #[inline]
@@ -158,7 +179,8 @@ mod tests {
     #[test]
     fn slots_are_apart_and_can_be_made_more() {
         let space = AddressSpace::default();
-        let mut slots = UnitMemory::new(&space, 3, 2, (512, 16)).unwrap();
+        let size = UnitMemorySize { units: 3, unit_sectors: 2, sector_bytes: 512, oob_bytes: 16 };
+        let mut slots = UnitMemory::new(&space, size).unwrap();
         let mut all: Vec<u32> = std::iter::from_fn(|| slots.allocate()).collect();
         assert_eq!(all.len(), 3);
         assert!(slots.try_grow());

@@ -9,76 +9,33 @@
 //! then fail, and no older value reappears.
 
 use crate::targets::kv::Kv;
-use crate::targets::kv::buffer::streams::{AllocError, AppendClass};
-use crate::targets::kv::chunks::ChunkRole;
+use crate::targets::kv::buffer::streams::{AllocError, AppendClass, ByteSource};
+use crate::targets::kv::chunks::ChunkRecord;
+use crate::targets::kv::compaction::{CompactionJob, CompactionPhase};
 use crate::targets::kv::format::key::Key;
 use crate::targets::kv::format::record::{
-    FIXED_HEADER_BYTES, RecordHeader, RecordKind, header_bytes,
+    FIXED_HEADER_BYTES, RecordHeader, RecordKind, header_bytes, record_bytes,
 };
-use crate::targets::kv::index::{ChunkExtent, KeyVersion};
-use crate::targets::kv::pipeline::put::{ValueSource, region_crc, single_record_header};
+use crate::targets::kv::index::{ChunkExtent, KeyVersion, RecordRef};
+use crate::targets::kv::pipeline::put::{
+    RecordContents, RecordPlace, ValueSource, single_record_header,
+};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CompactionPhase {
-    Idle,
-    /// The next records are to be read.
-    ReadNext,
-    /// Their reads are in flight.
-    Reading,
-    /// They are in memory.
-    Relocating,
-    /// Some headers were unreadable; their keys are determined from the index entries that refer to
-    /// this chunk.
-    FindMissing,
-    /// All records are relocated; reads of buffered units may be in flight.
-    Finishing,
+/// A record of a batch that is relocated.
+struct BatchMember {
+    record: ChunkRecord,
+    header: RecordHeader,
+    key: Key,
+    chunk_extents: Vec<ChunkExtent>,
+    /// Its inline bytes in the memory of reads.
+    inline: ByteRange,
 }
 
-/// A chunk that is being compacted.
-#[derive(Debug)]
-pub(crate) struct Compactor {
-    phase: CompactionPhase,
-    chunk: u32,
-    failing: bool,
-    /// Number of bytes of the chunk that are on flash.
-    durable_bytes: u32,
-    /// End of a batch that cannot be relocated as one.
-    broken_batch_end: u32,
-    records: Vec<(u32, u32)>,
-    /// Range of records that are in memory or being read.
-    window_start: usize,
-    window_end: usize,
-    /// Keys of the value records, which count as older records until the chunk is erased.
-    superseded_keys: Vec<Key>,
-    /// Whether a header was unreadable, and the keys that the unreadable headers must belong to.
-    header_unreadable: bool,
-    missing_keys: Vec<Key>,
-    /// Whether it waits for a free chunk.
-    out_of_chunks: bool,
-}
-
-impl Compactor {
-    pub(crate) fn new() -> Compactor {
-        Compactor {
-            phase: CompactionPhase::Idle,
-            chunk: 0,
-            failing: false,
-            durable_bytes: u32::MAX,
-            broken_batch_end: 0,
-            records: Vec::new(),
-            window_start: 0,
-            window_end: 0,
-            superseded_keys: Vec::new(),
-            header_unreadable: false,
-            missing_keys: Vec::new(),
-            out_of_chunks: false,
-        }
-    }
-
-    /// Returns whether a failed chunk cannot be evacuated because no chunk is free.
-    pub(crate) fn is_blocked_on_failed_chunk(&self) -> bool {
-        self.failing && self.out_of_chunks && self.phase != CompactionPhase::Idle
-    }
+/// Bytes in the memory of reads.
+#[derive(Clone, Copy, Debug)]
+struct ByteRange {
+    offset: usize,
+    bytes: u32,
 }
 
 /// The relation of a record to its key.
@@ -94,42 +51,39 @@ enum RecordStatus {
 impl Kv {
     /// Advances every compactor as far as possible.
     pub(crate) fn step_compaction(&mut self) {
-        for i in 0..self.compactors.len() {
+        for i in 0..self.compaction.len() {
             while self.step_compactor(i) {
-                self.progressed = true;
+                self.progress.moved = true;
             }
-            self.out_of_chunks |= self.compactors[i].out_of_chunks;
+            self.progress.out_of_chunks |= self.compaction.get(i).is_out_of_chunks();
         }
     }
 
     /// Returns whether more chunks must be compacted: too few are free or about to be.
     fn needs_compaction(&self) -> bool {
-        let coming = self.obsolete.len() + self.obsolete_durable.len() + self.erasing.len();
-        (self.chunks.free_count as usize) + coming < self.layout.compact_below as usize
+        let coming = self.reclaim.len();
+        (self.chunks.free_count() as usize) + coming < self.layout.compact_below as usize
     }
 
     /// Executes one step. Returns whether there was one.
     fn step_compactor(&mut self, i: usize) -> bool {
-        self.compactors[i].out_of_chunks = false;
-        match self.compactors[i].phase {
-            CompactionPhase::Idle => self.start_compaction(i),
-            CompactionPhase::ReadNext => self.read_window(i),
-            CompactionPhase::Reading => false,
-            CompactionPhase::Relocating | CompactionPhase::FindMissing => {
-                match self.relocate_next(i) {
-                    Ok(moved) => moved,
-                    Err(short) => {
-                        self.compactors[i].out_of_chunks = short == AllocError::NoChunk;
-                        false
-                    }
-                }
-            }
-            CompactionPhase::Finishing => self.finish_compaction(i),
-        }
+        self.compaction.get_mut(i).set_out_of_chunks(false);
+        let moved = match self.compaction.get(i).phase() {
+            CompactionPhase::Idle => return self.start_compaction(i),
+            CompactionPhase::ReadNext => return self.read_window(i),
+            CompactionPhase::Reading => return false,
+            CompactionPhase::Finishing => return self.finish_compaction(i),
+            CompactionPhase::Relocating => self.relocate_next(i),
+            CompactionPhase::FindMissing => self.replace_missing(i),
+        };
+        moved.unwrap_or_else(|short| {
+            self.compaction.get_mut(i).set_out_of_chunks(short == AllocError::NoChunk);
+            false
+        })
     }
 
     fn start_compaction(&mut self, i: usize) -> bool {
-        let (chunk, failing) = match self.failing_chunks.pop_front() {
+        let (chunk, failing) = match self.compaction.pop_failing() {
             Some(chunk) => (chunk, true),
             None if !self.needs_compaction() => return false,
             None => match self.chunks.victim(self.layout.compacted_bytes_min) {
@@ -137,21 +91,13 @@ impl Kv {
                 None => return false,
             },
         };
-        let c = self.chunks.get_mut(chunk);
         if !failing {
-            c.role = ChunkRole::Compacting;
+            self.chunks.begin_compaction(chunk);
         }
-        let records = c.records.clone();
-        let durable = self.streams.durable_bytes(chunk);
-        let fresh = Compactor {
-            phase: CompactionPhase::ReadNext,
-            chunk,
-            failing,
-            durable_bytes: durable,
-            records,
-            ..Compactor::new()
-        };
-        self.compactors[i] = fresh;
+        let records = self.chunks.get(chunk).records().to_vec();
+        let durable_bytes = self.streams.durable_bytes(chunk);
+        let job = CompactionJob { chunk, failing, durable_bytes, records };
+        self.compaction.get_mut(i).start(job);
         true
     }
 
@@ -159,80 +105,56 @@ impl Kv {
     fn read_window(&mut self, i: usize) -> bool {
         let size = self.layout.sector_bytes;
         let room = self.layout.read_buffer_sectors()[2];
-        let c = &mut self.compactors[i];
-        let Some(&(start, _)) = c.records.get(c.window_start) else {
-            c.phase = if c.header_unreadable {
-                CompactionPhase::FindMissing
-            } else {
-                CompactionPhase::Finishing
-            };
-            if c.header_unreadable {
-                self.find_missing(i);
-            }
-            return true;
-        };
-        let first = start / size;
-        let mut end = first;
-        while let Some(&(offset, bytes)) = c.records.get(c.window_end.max(c.window_start)) {
-            let last = (offset + bytes - 1) / size + 1;
-            if last - first > room {
-                break;
-            }
-            (end, c.window_end) = (last, c.window_end.max(c.window_start) + 1);
+        let c = self.compaction.get_mut(i);
+        match c.next_window(size, room) {
+            Some(sectors) => self.reads.begin_compaction_read(i as u32, c.chunk(), sectors),
+            None if c.phase() == CompactionPhase::FindMissing => self.find_missing(i),
+            None => {}
         }
-        c.phase = CompactionPhase::Reading;
-        self.read_ops.begin_compaction_read(i as u32, c.chunk, (first, end - first));
         true
     }
 
-    /// Handles the completion of a compactor's read.
-    pub(crate) fn on_window_read(&mut self, cleaner: u32) {
-        self.compactors[cleaner as usize].phase = CompactionPhase::Relocating;
+    /// Replaces the next record whose header was unreadable.
+    fn replace_missing(&mut self, i: usize) -> Result<bool, AllocError> {
+        let c = self.compaction.get(i);
+        if let Some(key) = c.missing_key().cloned() {
+            self.put_uncorrectable(&key)?;
+            self.compaction.get_mut(i).pop_missing_key();
+            return Ok(true);
+        }
+        let chunk = self.chunks.get(c.chunk());
+        if chunk.unfinished_records() > 0 {
+            // A value is being written: its record may be missing once it is complete.
+            return Ok(false);
+        }
+        if chunk.live_bytes() > 0 {
+            self.find_missing(i);
+        }
+        let c = self.compaction.get_mut(i);
+        if c.missing_key().is_none() {
+            c.end_search();
+        }
+        Ok(true)
     }
 
     /// Handles the next record.
     fn relocate_next(&mut self, i: usize) -> Result<bool, AllocError> {
-        let c = &mut self.compactors[i];
-        if c.phase == CompactionPhase::FindMissing {
-            let chunk = c.chunk;
-            let Some(key) = c.missing_keys.last().cloned() else {
-                let (pins, live) =
-                    (self.chunks.get(chunk).unfinished_records, self.chunks.get(chunk).live_bytes);
-                if pins > 0 {
-                    // A value is being written: its record may be missing once it is complete.
-                    return Ok(false);
-                }
-                if live > 0 {
-                    self.find_missing(i);
-                }
-                if self.compactors[i].missing_keys.is_empty() {
-                    self.compactors[i].phase = CompactionPhase::Finishing;
-                }
-                return Ok(true);
-            };
-            self.put_uncorrectable(&key)?;
-            self.compactors[i].missing_keys.pop();
+        let Some(ChunkRecord { offset, .. }) = self.compaction.get_mut(i).next_record() else {
             return Ok(true);
-        }
-        if c.window_start == c.window_end {
-            c.phase = CompactionPhase::ReadNext;
-            return Ok(true);
-        }
-        let (offset, _) = c.records[c.window_start];
+        };
         match self.read_header(i, offset) {
-            None => self.compactors[i].header_unreadable = true,
+            None => self.compaction.get_mut(i).add_unreadable_header(),
             Some((header, key, parts)) => {
-                let c = &self.compactors[i];
-                let batch = header
-                    .batch
-                    .filter(|(_, end)| *end > c.durable_bytes && *end > c.broken_batch_end);
-                if let Some((start, end)) = batch.filter(|(start, _)| *start == offset) {
+                if let Some((start, end)) = header.batch
+                    && start == offset
+                    && self.compaction.get(i).relocates_batch(end)
+                {
                     return self.relocate_batch(i, start, end);
                 }
                 self.relocate_record(i, offset, &header, key, &parts)?;
             }
         }
-        self.compactors[i].window_start += 1;
+        self.compaction.get_mut(i).advance(1);
         Ok(true)
     }
 
@@ -243,22 +165,22 @@ impl Kv {
         offset: u32,
     ) -> Option<(RecordHeader, Key, Vec<ChunkExtent>)> {
         let size = self.layout.sector_bytes;
-        let window = self.read_ops.compaction_read(i as u32);
+        let window = self.reads.compaction_read(i as u32);
         let at = window.offset + (offset - window.first * size) as usize;
         let whole = |bytes: u32| !window.has_failed(offset / size, (offset + bytes - 1) / size + 1);
         if !whole(FIXED_HEADER_BYTES) {
             return None;
         }
-        self.header_buffer.resize(FIXED_HEADER_BYTES as usize, 0);
-        self.read_ops.memory().read(at, &mut self.header_buffer);
-        let parts = u16::from_le_bytes([self.header_buffer[36], self.header_buffer[37]]);
-        let bytes = header_bytes(self.header_buffer[38], parts.into());
+        self.scratch.header.resize(FIXED_HEADER_BYTES as usize, 0);
+        self.reads.memory().read(at, &mut self.scratch.header);
+        let parts = u16::from_le_bytes([self.scratch.header[36], self.scratch.header[37]]);
+        let bytes = header_bytes(self.scratch.header[38], parts.into());
         if bytes > self.layout.record_bytes || !whole(bytes) {
             return None;
         }
-        self.header_buffer.resize(bytes as usize, 0);
-        self.read_ops.memory().read(at, &mut self.header_buffer);
-        RecordHeader::decode(&self.header_buffer)
+        self.scratch.header.resize(bytes as usize, 0);
+        self.reads.memory().read(at, &mut self.scratch.header);
+        RecordHeader::decode(&self.scratch.header)
     }
 
     fn record_status(
@@ -268,15 +190,14 @@ impl Kv {
         header: &RecordHeader,
         key: &Key,
     ) -> RecordStatus {
-        let here =
-            |p: &crate::targets::kv::index::RecordRef| p.chunk == chunk && p.offset == offset;
+        let here = |p: &RecordRef| p.chunk == chunk && p.offset == offset;
         if let Some(entry) = self.index.get(key.as_bytes())
             && entry.seq == header.seq
             && let Some(at) = entry.current.records().iter().position(here)
         {
             return RecordStatus::Current(at);
         }
-        let streaming = self.appending.and_then(|place| self.requests.put_state(place));
+        let streaming = self.puts.appending().and_then(|place| self.requests.put_state(place));
         match streaming.and_then(|w| w.records.iter().position(here)) {
             Some(at) => RecordStatus::Unfinished(at),
             None => RecordStatus::Superseded,
@@ -292,54 +213,49 @@ impl Kv {
         key: Key,
         parts: &[ChunkExtent],
     ) -> Result<(), AllocError> {
-        let chunk = self.compactors[i].chunk;
+        let chunk = self.compaction.get(i).chunk();
         let standing = self.record_status(chunk, offset, header, &key);
         if let RecordStatus::Superseded = standing {
             if header.kind != RecordKind::Tombstone {
-                self.compactors[i].superseded_keys.push(key);
+                self.compaction.get_mut(i).add_superseded(key);
             }
             return Ok(());
         }
         let size = self.layout.sector_bytes;
-        let window = self.read_ops.compaction_read(i as u32);
+        let window = self.reads.compaction_read(i as u32);
         let start = offset + header_bytes(key.len(), parts.len());
         let at = window.offset + (start - window.first * size) as usize;
         let bad = header.bytes > 0
             && window.has_failed(start / size, (start + header.bytes - 1) / size + 1);
         let damaged = bad
-            || region_crc(self.read_ops.memory(), at, header.bytes, &mut self.copy_buffer)
-                != header.crc;
+            || self.read_buffer_crc(ByteRange { offset: at, bytes: header.bytes }) != header.crc;
         if damaged && let RecordStatus::Current(_) = standing {
             self.put_uncorrectable(&key)?;
-            self.compactors[i].superseded_keys.push(key);
+            self.compaction.get_mut(i).add_superseded(key);
             return Ok(());
         }
         // A damaged record of an unfinished value is relocated with the wrong checksum in the
         // index, so that reads of the value fail.
         let alone = RecordHeader { batch: None, ..*header };
-        let mut piece = self.append(
-            AppendClass::Relocation,
-            &key,
-            alone,
-            (parts, ValueSource::ReadBuffer(at)),
-        )?;
-        let bytes =
-            crate::targets::kv::format::record::record_bytes(key.len(), parts.len(), header.bytes);
+        let contents = RecordContents { chunk_extents: parts, inline: ValueSource::ReadBuffer(at) };
+        let mut piece = self.append(AppendClass::Relocation, &key, alone, contents)?;
+        let bytes = record_bytes(key.len(), parts.len(), header.bytes);
         self.chunks.sub_live(chunk, bytes);
         match standing {
             RecordStatus::Current(at) => {
-                let Some(entry) = self.index.get_mut(key.as_bytes()) else { return Ok(()) };
-                entry.current.records_mut()[at] = piece;
+                self.index.relocate(key.as_bytes(), at, piece);
                 if header.kind != RecordKind::Tombstone {
-                    entry.older_records += 1;
-                    self.compactors[i].superseded_keys.push(key);
+                    self.index.add_older_record(key.as_bytes());
+                    self.compaction.get_mut(i).add_superseded(key);
                 }
             }
             RecordStatus::Unfinished(at) => {
                 piece.crc = header.crc;
-                self.chunks.get_mut(chunk).unfinished_records -= 1;
-                self.chunks.get_mut(piece.chunk).unfinished_records += 1;
-                if let Some(w) = self.appending.and_then(|place| self.requests.put_state(place)) {
+                self.chunks.end_unfinished(chunk);
+                self.chunks.begin_unfinished(piece.chunk);
+                if let Some(w) =
+                    self.puts.appending().and_then(|place| self.requests.put_state(place))
+                {
                     w.records[at] = piece;
                 }
             }
@@ -348,69 +264,78 @@ impl Kv {
         Ok(())
     }
 
+    /// Computes the CRC-32C of bytes in the memory of reads.
+    fn read_buffer_crc(&mut self, range: ByteRange) -> u32 {
+        let ByteRange { offset, bytes } = range;
+        ByteSource { region: self.reads.memory(), offset, bytes }.crc(&mut self.scratch.copy)
+    }
+
     /// Relocates a batch, part of which is not on flash, as a batch.
     fn relocate_batch(&mut self, i: usize, start: u32, end: u32) -> Result<bool, AllocError> {
-        let c = &mut self.compactors[i];
-        let (chunk, from) = (c.chunk, c.window_start);
-        let count = c.records[from..].iter().take_while(|(offset, _)| *offset < end).count();
-        let past = from + count;
-        let window = self.read_ops.compaction_read(i as u32);
+        let c = self.compaction.get_mut(i);
+        let (chunk, count) = (c.chunk(), c.records_until(end).len());
+        let is_in_window = count <= c.window_len();
+        let window = self.reads.compaction_read(i as u32);
         let size = self.layout.sector_bytes;
-        if past > c.window_end && window.first != start / size {
+        if !is_in_window && window.first != start / size {
             // It is read again from here on, as a whole.
-            (c.window_end, c.phase) = (from, CompactionPhase::ReadNext);
+            c.read_again();
             return Ok(true);
         }
-        let lane = window.offset;
-        let base = window.first * size;
-        let mut members = Vec::with_capacity(count);
-        let mut whole = past <= c.window_end;
-        for at in from..past.min(c.window_end) {
-            let (offset, bytes) = self.compactors[i].records[at];
-            let Some((header, key, parts)) = self.read_header(i, offset) else {
-                whole = false;
-                break;
-            };
-            let inline = offset + header_bytes(key.len(), parts.len());
-            let place = lane + (inline - base) as usize;
-            let bad = self
-                .read_ops
-                .compaction_read(i as u32)
-                .has_failed(offset / size, (offset + bytes - 1) / size + 1);
-            let crc =
-                region_crc(self.read_ops.memory(), place, header.bytes, &mut self.copy_buffer);
-            whole &= !bad && crc == header.crc;
-            members.push((offset, bytes, header, key, parts, place));
-        }
-        if !whole {
+        let members = if is_in_window { self.read_batch(i, end) } else { None };
+        let Some(members) = members else {
             // Part of the batch is lost.
-            self.compactors[i].broken_batch_end = end;
+            self.compaction.get_mut(i).break_batch(end);
             return Ok(true);
-        }
-        let (chunks, stamp, stats) = (&mut self.chunks, &mut self.stamp, &mut self.stats);
-        let spot =
-            self.streams.allocate(AppendClass::Relocation, end - start, chunks, stamp, stats)?;
+        };
+        let (chunks, stats) = (&mut self.chunks, &mut self.stats);
+        let spot = self.streams.allocate(AppendClass::Relocation, end - start, chunks, stats)?;
         let batch = Some((spot.offset, spot.offset + (end - start)));
-        for (offset, bytes, header, key, parts, place) in members {
-            let to = (spot.offset + (offset - start), offset + bytes == end);
+        for BatchMember { record, header, key, chunk_extents, inline } in members {
+            let ChunkRecord { offset, bytes } = record;
+            let to = RecordPlace {
+                offset: spot.offset + (offset - start),
+                is_last: record.end() == end,
+            };
             let standing = self.record_status(chunk, offset, &header, &key);
             let kind = header.kind;
             let header = RecordHeader { batch, ..header };
-            let piece =
-                self.append_at(&spot, to, &key, header, (&parts, ValueSource::ReadBuffer(place)));
+            let inline = ValueSource::ReadBuffer(inline.offset);
+            let contents = RecordContents { chunk_extents: &chunk_extents, inline };
+            let piece = self.append_at(&spot, to, &key, header, contents);
             // In both cases there is one more copy.
-            if let Some(entry) = self.index.get_mut(key.as_bytes()) {
-                entry.older_records += u32::from(kind != RecordKind::Tombstone);
-                if let RecordStatus::Current(at) = standing {
-                    entry.current.records_mut()[at] = piece;
-                    self.chunks.sub_live(chunk, bytes);
-                    continue;
-                }
+            if kind != RecordKind::Tombstone {
+                self.index.add_older_record(key.as_bytes());
             }
-            self.chunks.sub_live(piece.chunk, bytes);
+            if let RecordStatus::Current(at) = standing {
+                self.index.relocate(key.as_bytes(), at, piece);
+                self.chunks.sub_live(chunk, bytes);
+            } else {
+                self.chunks.sub_live(piece.chunk, bytes);
+            }
         }
-        self.compactors[i].window_start = past;
+        self.compaction.get_mut(i).advance(count);
         Ok(true)
+    }
+
+    /// Reads the headers of a batch in a compactor's memory; `None` if any record is damaged.
+    fn read_batch(&mut self, i: usize, end: u32) -> Option<Vec<BatchMember>> {
+        let size = self.layout.sector_bytes;
+        let window = self.reads.compaction_read(i as u32);
+        let (lane, base) = (window.offset, window.first * size);
+        let records = self.compaction.get(i).records_until(end).to_vec();
+        let mut members = Vec::with_capacity(records.len());
+        let mut whole = true;
+        for record in records {
+            let (header, key, chunk_extents) = self.read_header(i, record.offset)?;
+            let start = record.offset + header_bytes(key.len(), chunk_extents.len());
+            let inline = ByteRange { offset: lane + (start - base) as usize, bytes: header.bytes };
+            let (first, past) = (record.offset / size, (record.end() - 1) / size + 1);
+            let bad = self.reads.compaction_read(i as u32).has_failed(first, past);
+            whole &= !bad && self.read_buffer_crc(inline) == header.crc;
+            members.push(BatchMember { record, header, key, chunk_extents, inline });
+        }
+        whole.then_some(members)
     }
 
     /// Replaces a value by an uncorrectable record.
@@ -425,8 +350,7 @@ impl Kv {
         }
         let header = single_record_header(entry.seq, 0, RecordKind::Uncorrectable);
         let seq = entry.seq;
-        let piece =
-            self.append(AppendClass::Relocation, key, header, (&[], ValueSource::ReadBuffer(0)))?;
+        let piece = self.append(AppendClass::Relocation, key, header, RecordContents::EMPTY)?;
         self.stats.values_uncorrectable += 1;
         self.set_current(key, seq, KeyVersion::Uncorrectable(piece));
         Ok(())
@@ -434,21 +358,21 @@ impl Kv {
 
     /// Finds the keys whose current records are in a chunk, but were not readable there.
     fn find_missing(&mut self, i: usize) {
-        let chunk = self.compactors[i].chunk;
+        let chunk = self.compaction.get(i).chunk();
         let there = |current: &KeyVersion| current.records().iter().any(|p| p.chunk == chunk);
         let missing = self.index.iter().filter(|(_, entry)| there(&entry.current));
-        self.compactors[i].missing_keys = missing.map(|(key, _)| key.clone()).collect();
+        let missing = missing.map(|(key, _)| key.clone()).collect();
+        self.compaction.get_mut(i).set_missing_keys(missing);
     }
 
     /// Finishes a chunk that contains no current records.
     fn finish_compaction(&mut self, i: usize) -> bool {
-        let c = &mut self.compactors[i];
-        let (chunk, failing) = (c.chunk, c.failing);
-        if failing && self.chunks.get(chunk).readers > 0 {
+        let c = self.compaction.get_mut(i);
+        let (chunk, failing) = (c.chunk(), c.is_failing());
+        if failing && self.chunks.get(chunk).readers() > 0 {
             return false;
         }
-        let keys = std::mem::take(&mut c.superseded_keys);
-        c.phase = CompactionPhase::Idle;
+        let keys = c.finish();
         if failing {
             self.retire_failed_chunk(chunk);
         } else {

@@ -10,20 +10,9 @@ use crate::targets::kv::buffer::streams::{AllocError, AppendClass};
 use crate::targets::kv::format::key::Key;
 use crate::targets::kv::format::record::record_bytes;
 use crate::targets::kv::index::KeyVersion;
-use crate::targets::kv::pipeline::put::PutProgress;
+use crate::targets::kv::pipeline::put::{LargePutSize, PutProgress};
 use crate::targets::kv::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
 use crate::targets::kv::{Kv, KvError};
-
-/// Why requests for a key wait.
-#[derive(Debug, Default)]
-pub(crate) struct BlockedKey {
-    /// Number of requests for the key that are queued or parked.
-    queued: u32,
-    /// Whether a value of the key is being written.
-    busy: bool,
-    /// Requests that wait for that value, in order.
-    parked: Vec<u32>,
-}
 
 /// The result for the request at the head of the queue.
 enum OrderDecision {
@@ -46,102 +35,68 @@ impl Kv {
     pub(crate) fn execute_or_enqueue(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
         match &pending.op {
-            KvOp::Get { key, .. } | KvOp::Exists { key }
-                if self.blocked_keys.is_empty()
-                    || !self.blocked_keys.contains_key(key.as_bytes()) =>
-            {
+            KvOp::Get { key, .. } | KvOp::Exists { key } if !self.write_order.is_blocked(key) => {
                 self.begin_read(place);
                 return;
             }
             _ => {}
         }
         let turn =
-            if self.write_queue.is_empty() { self.try_execute(place) } else { OrderDecision::Wait };
+            if self.write_order.is_empty() { self.try_execute(place) } else { OrderDecision::Wait };
         if matches!(turn, OrderDecision::Dequeue) {
             return;
         }
-        self.count_blocked_keys(place, 1);
+        self.block_keys(place);
         match turn {
-            OrderDecision::Park(key) => self.park(place, &key),
-            OrderDecision::Wait | OrderDecision::Dequeue => self.write_queue.push_back(place),
+            OrderDecision::Park(key) => self.write_order.park(place, &key),
+            OrderDecision::Wait | OrderDecision::Dequeue => self.write_order.push_back(place),
         }
     }
 
-    /// Parks a request until its key is free.
-    fn park(&mut self, place: u32, key: &Key) {
-        self.blocked_keys.entry(key.clone()).or_default().parked.push(place);
-        self.parked_count += 1;
-    }
-
-    /// Adds `by` to the counts of a request's keys.
-    fn count_blocked_keys(&mut self, place: u32, by: i32) {
-        let Some(pending) = self.requests.get(place) else { return };
-        let held = &mut self.blocked_keys;
-        let mut hold = |key: &Key| {
-            let entry = held.entry(key.clone()).or_default();
-            entry.queued = entry.queued.saturating_add_signed(by);
-            if entry.queued == 0 && !entry.busy {
-                held.remove(key.as_bytes());
-            }
-        };
-        match &pending.op {
-            KvOp::Mutation { mutation: change, .. } => hold(change.key()),
-            KvOp::Batch { mutations: changes, .. } => changes.iter().for_each(|c| hold(c.key())),
-            KvOp::Get { key, .. } | KvOp::Exists { key } => hold(key),
-            KvOp::Sync => {}
+    /// Counts the keys of a request that waits.
+    fn block_keys(&mut self, place: u32) {
+        if let Some(pending) = self.requests.get(place) {
+            self.write_order.block_keys(&pending.op);
         }
     }
 
-    fn is_key_busy(&self, key: &Key) -> bool {
-        !self.blocked_keys.is_empty()
-            && self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.busy)
-    }
-
-    /// Marks a key as busy while a value of it is being written.
-    pub(crate) fn set_key_busy(&mut self, key: &Key, busy: bool) {
-        let held = self.blocked_keys.entry(key.clone()).or_default();
-        held.busy = busy;
-        if !busy {
-            let parked = std::mem::take(&mut held.parked);
-            self.parked_count -= parked.len() as u32;
-            // They are older than all queued requests for this key.
-            parked.into_iter().rev().for_each(|place| self.write_queue.push_front(place));
-        }
-        if self.blocked_keys.get(key.as_bytes()).is_some_and(|h| h.queued == 0 && !h.busy) {
-            self.blocked_keys.remove(key.as_bytes());
+    /// Ends the count of the keys of a request.
+    fn unblock_keys(&mut self, place: u32) {
+        if let Some(pending) = self.requests.get(place) {
+            self.write_order.unblock_keys(&pending.op);
         }
     }
 
     /// Executes queued requests in order.
     pub(crate) fn step_write_queue(&mut self) {
-        while let Some(&place) = self.write_queue.front() {
+        while let Some(place) = self.write_order.front() {
             // A waiting request counts its own keys as blocked. The counts are removed before it is
             // executed, because it may complete.
-            self.count_blocked_keys(place, -1);
+            self.unblock_keys(place);
             let turn = self.try_execute(place);
             if !matches!(turn, OrderDecision::Dequeue) {
-                self.count_blocked_keys(place, 1);
+                self.block_keys(place);
             }
             match turn {
                 OrderDecision::Wait => return,
-                OrderDecision::Park(key) => self.park(place, &key),
+                OrderDecision::Park(key) => self.write_order.park(place, &key),
                 OrderDecision::Dequeue => {}
             }
-            self.write_queue.pop_front();
-            self.progressed = true;
+            self.write_order.pop_front();
+            self.progress.moved = true;
         }
     }
 
     /// Fails the mutations at the head of the queue, because no space can be freed. Other requests
     /// proceed.
     pub(crate) fn fail_write_queue(&mut self, error: KvError) {
-        while let Some(&place) = self.write_queue.front() {
+        while let Some(place) = self.write_order.front() {
             let op = self.requests.get(place).map(|p| &p.op);
             if !matches!(op, Some(KvOp::Mutation { .. } | KvOp::Batch { .. })) {
                 return;
             }
-            self.write_queue.pop_front();
-            self.count_blocked_keys(place, -1);
+            self.write_order.pop_front();
+            self.unblock_keys(place);
             self.complete(place, Err(error));
         }
     }
@@ -150,29 +105,29 @@ impl Kv {
         let Some(pending) = self.requests.get(place) else { return OrderDecision::Dequeue };
         let result = match &pending.op {
             KvOp::Get { key, .. } | KvOp::Exists { key } => {
-                if self.is_key_busy(key) {
+                if self.write_order.is_busy(key) {
                     return OrderDecision::Park(key.clone());
                 }
                 self.begin_read(place);
                 return OrderDecision::Dequeue;
             }
             KvOp::Sync => {
-                if self.unfinished_puts > 0 || self.parked_count > 0 {
+                if self.puts.unfinished() > 0 || self.write_order.has_parked() {
                     return OrderDecision::Wait;
                 }
                 self.stats.syncs += 1;
-                self.complete_mutation(place, self.durable_prefix.next_seq());
+                self.complete_mutation(place, self.streams.next_unit_seq());
                 return OrderDecision::Dequeue;
             }
             KvOp::Mutation { mutation: change, .. } => {
-                if self.is_key_busy(change.key()) {
+                if self.write_order.is_busy(change.key()) {
                     return OrderDecision::Park(change.key().clone());
                 }
                 let change = change.clone();
                 self.apply_mutation(place, &change)
             }
             KvOp::Batch { mutations: changes, .. } => {
-                if changes.iter().any(|c| self.is_key_busy(c.key())) {
+                if changes.iter().any(|c| self.write_order.is_busy(c.key())) {
                     return OrderDecision::Wait;
                 }
                 self.apply_batch(place)
@@ -185,7 +140,7 @@ impl Kv {
             }
             Ok(PutProgress::InProgress) => OrderDecision::Dequeue,
             Ok(PutProgress::Blocked(short)) => {
-                self.out_of_chunks |= short == AllocError::NoChunk;
+                self.progress.out_of_chunks |= short == AllocError::NoChunk;
                 OrderDecision::Wait
             }
             Err(error) => {
@@ -221,27 +176,33 @@ impl Kv {
         if parts == 0 && self.layout.record_count(key.len(), 0, inline) == 1 {
             return Ok(self.put_packed(key, value));
         }
-        self.begin_large_put(place, key.clone(), (parts, inline, bytes));
+        let size = LargePutSize { chunks: parts, inline_bytes: inline, record_bytes: bytes };
+        self.begin_large_put(place, key.clone(), size);
         Ok(PutProgress::InProgress)
     }
 
     /// Deletes a key that exists.
     fn delete(&mut self, key: &Key) -> PutProgress {
-        let seq = self.seq + 1;
+        let seq = self.index.last_seq() + 1;
         match self.put_tombstone(AppendClass::Host, key, seq) {
             Err(short) => PutProgress::Blocked(short),
             Ok(piece) => {
-                self.seq = seq;
+                self.index.assign_seq();
                 self.stats.deletes += 1;
                 self.set_current(key, seq, KeyVersion::Tombstone(piece));
-                PutProgress::Done(self.durable_prefix.next_seq())
+                PutProgress::Done(self.streams.next_unit_seq())
             }
         }
     }
 
     /// Returns whether too many chunks are bad for the capacity to be maintained.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.chunks.good_count < self.layout.capacity + self.layout.overhead_chunks
+        self.chunks.good_count() < self.layout.capacity + self.layout.overhead_chunks
+    }
+
+    /// Returns the number of whole chunks of values, current or being written.
+    pub(crate) fn large_value_chunks(&self) -> u32 {
+        self.index.chunk_extents() + self.puts.reserved_chunks()
     }
 
     /// Checks the capacity for `bytes` of records that replace `old` bytes, and for `parts` whole
@@ -257,10 +218,10 @@ impl Kv {
             return Err(KvError::ReadOnly);
         }
         let fill = u64::from(self.layout.compacted_bytes_min);
-        let wholes = u64::from(self.large_value_chunks) + u64::from(parts);
-        let all = self.chunks.live_bytes + self.reserved_bytes + bytes;
-        let values = all.saturating_sub(self.tombstone_bytes).saturating_sub(old);
-        let spare = u64::from(self.chunks.good_count - self.layout.overhead_chunks);
+        let wholes = u64::from(self.large_value_chunks()) + u64::from(parts);
+        let all = self.chunks.live_bytes() + self.puts.reserved_bytes() + bytes;
+        let values = all.saturating_sub(self.index.tombstone_bytes()).saturating_sub(old);
+        let spare = u64::from(self.chunks.good_count() - self.layout.overhead_chunks);
         // An update in place takes no more space than before, so that a full store can be updated.
         let needed = wholes + values.div_ceil(fill);
         let grows = parts > 0 || bytes > old;
@@ -327,7 +288,7 @@ impl Kv {
             return Ok(PutProgress::Blocked(short));
         }
         self.stats.batches += 1;
-        Ok(PutProgress::Done(self.durable_prefix.next_seq()))
+        Ok(PutProgress::Done(self.streams.next_unit_seq()))
     }
 
     /// Completes a request for the existence of a key.

@@ -5,11 +5,13 @@
 //! are read directly into the client's memory; records are read through a buffer, because they
 //! start at any byte of a sector.
 
+use std::ops::Range;
+
 use nvme::Status;
 
+use crate::targets::kv::buffer::streams::ByteSource;
 use crate::targets::kv::format::record::header_bytes;
 use crate::targets::kv::index::{KeyVersion, RecordRef};
-use crate::targets::kv::pipeline::put::region_crc;
 use crate::targets::kv::read_ops::{ReadClass, ReadOwner};
 use crate::targets::kv::request::{GetState, KvAnswer, KvOp, KvRequestState};
 use crate::targets::kv::{Kv, KvError};
@@ -44,7 +46,8 @@ impl Kv {
         let steps = (current.chunk_extents().len() + current.records().len()) as u32;
         let small = match &current {
             KeyVersion::Packed(piece) => {
-                self.record_sectors(piece, key.len(), 0).1 <= self.layout.read_buffer_sectors()[0]
+                self.record_sectors(piece, key.len(), 0).len() as u32
+                    <= self.layout.read_buffer_sectors()[0]
             }
             _ => false,
         };
@@ -56,38 +59,43 @@ impl Kv {
             error: None,
             current,
         };
-        self.pin_chunks(&reading.current, true);
+        self.begin_chunk_reads(&reading.current);
         if let Some(pending) = self.requests.get_mut(place) {
             pending.state = KvRequestState::Get(reading);
         }
-        self.read_queues[usize::from(!small)].push_back(place);
-        self.progressed = true;
+        self.reads.queue_value(place, small);
+        self.progress.moved = true;
     }
 
-    /// Pins the chunks of a value against erase, or unpins them.
-    fn pin_chunks(&mut self, current: &KeyVersion, pin: bool) {
-        let pieces = current.records().iter().map(|p| p.chunk);
-        for chunk in pieces.chain(current.chunk_extents().iter().map(|p| p.chunk)) {
+    /// Defers the erases of a value's chunks.
+    fn begin_chunk_reads(&mut self, current: &KeyVersion) {
+        for chunk in current.chunks() {
             if self.chunks.is_owned(chunk) {
-                let readers = &mut self.chunks.get_mut(chunk).readers;
-                *readers = if pin { *readers + 1 } else { *readers - 1 };
+                self.chunks.begin_read(chunk);
             }
         }
     }
 
-    /// Returns the first sector and the number of sectors of a record's inline bytes.
-    fn record_sectors(&self, piece: &RecordRef, key: u8, parts: usize) -> (u32, u32) {
+    /// Allows the erases of a value's chunks.
+    fn end_chunk_reads(&mut self, current: &KeyVersion) {
+        for chunk in current.chunks() {
+            if self.chunks.is_owned(chunk) {
+                self.chunks.end_read(chunk);
+            }
+        }
+    }
+
+    /// Returns the sectors of a record's inline bytes.
+    fn record_sectors(&self, piece: &RecordRef, key: u8, parts: usize) -> Range<u32> {
         let size = self.layout.sector_bytes;
         let start = piece.offset + header_bytes(key, parts);
-        let (first, last) = (start / size, (start + piece.bytes.max(1) - 1) / size);
-        (first, last - first + 1)
+        start / size..(start + piece.bytes.max(1) - 1) / size + 1
     }
 
     /// Starts reads of chunks and records, as far as buffers are free.
     pub(crate) fn step_reads(&mut self) {
-        for class in 0..self.read_queues.len() {
-            while let Some(&place) = self.read_queues[class].front() {
-                let lane = if class == 0 { ReadClass::Small } else { ReadClass::Any };
+        for (is_small, lane) in [(true, ReadClass::Small), (false, ReadClass::Any)] {
+            while let Some(place) = self.reads.front_value(is_small) {
                 if !self.read_next(place, lane) {
                     break;
                 }
@@ -96,7 +104,7 @@ impl Kv {
                         < r.current.chunk_extents().len() + r.current.records().len()
                 });
                 if !more {
-                    self.read_queues[class].pop_front();
+                    self.reads.pop_value(is_small);
                 }
             }
         }
@@ -108,7 +116,7 @@ impl Kv {
         let (index, parts) = (reading.next_step, reading.current.chunk_extents().len());
         let key = reading.key_bytes;
         if let Some(part) = reading.current.chunk_extents().get(index as usize).copied() {
-            if !self.read_ops.has_free(ReadClass::Direct) {
+            if !self.reads.has_free(ReadClass::Direct) {
                 return false;
             }
             let to = reading.into.at.offset(u64::from(index) * u64::from(self.layout.chunk_bytes));
@@ -120,7 +128,7 @@ impl Kv {
             }
             let owner = ReadOwner::LargeValueChunk { request: place, index, to };
             let sectors = self.layout.chunk_bytes / self.layout.sector_bytes;
-            return self.read_ops.begin(ReadClass::Direct, owner, part.chunk, (0, sectors));
+            return self.reads.begin(ReadClass::Direct, owner, part.chunk, 0..sectors);
         }
         let i = index as usize - parts;
         let Some(piece) = reading.current.records().get(i).copied() else { return true };
@@ -129,35 +137,35 @@ impl Kv {
             self.on_read_step_complete(place, None);
             return true;
         }
-        if !self.read_ops.has_free(lane) {
+        if !self.reads.has_free(lane) {
             return false;
         }
         reading.next_step += 1;
         let sectors = self.record_sectors(&piece, key, if i == 0 { parts } else { 0 });
         let owner = ReadOwner::Record { request: place, index };
-        self.read_ops.begin(lane, owner, piece.chunk, sectors)
+        self.reads.begin(lane, owner, piece.chunk, sectors)
     }
 
     /// Handles completed reads.
     pub(crate) fn complete_reads(&mut self) {
-        while let Some(fetch) = self.read_ops.completed.pop_front() {
-            self.progressed = true;
-            let failed = self.read_ops.get(fetch).failed;
-            match self.read_ops.get(fetch).owner {
+        while let Some(fetch) = self.reads.pop_completed() {
+            self.progress.moved = true;
+            let failed = self.reads.get(fetch).failed;
+            match self.reads.get(fetch).owner {
                 ReadOwner::Compactor { compactor: cleaner } => {
-                    self.read_ops.release(fetch);
-                    self.on_window_read(cleaner);
+                    self.reads.release(fetch);
+                    self.compaction.get_mut(cleaner as usize).on_window_read();
                 }
                 ReadOwner::Record { request, index } => {
                     let error = match failed {
                         Some(status) => Some(KvError::Media { status }),
                         None => self.copy_to_host(fetch, request, index),
                     };
-                    self.read_ops.release(fetch);
+                    self.reads.release(fetch);
                     self.on_read_step_complete(request, error);
                 }
                 ReadOwner::LargeValueChunk { request, index, to } => {
-                    self.read_ops.release(fetch);
+                    self.reads.release(fetch);
                     let error = match failed {
                         Some(status) => Some(KvError::Media { status }),
                         None => self.verify_chunk_extent(request, index, to),
@@ -180,36 +188,32 @@ impl Kv {
         let whole = parts as u64 * u64::from(self.layout.chunk_bytes);
         let to = reading.into.at.offset(whole + before);
         let header = header_bytes(reading.key_bytes, if i == 0 { parts } else { 0 });
-        let fetch = self.read_ops.get(fetch);
+        let fetch = self.reads.get(fetch);
         let start = piece.offset + header - fetch.first * self.layout.sector_bytes;
-        let (lanes, from) = (self.read_ops.memory(), fetch.offset + start as usize);
-        let to = match self.queue.port().memory().find(to, piece.bytes.into()) {
+        let (lanes, from) = (self.reads.memory(), fetch.offset + start as usize);
+        let to = match self.device.queue.port().memory().find(to, piece.bytes.into()) {
             Ok(buffer) => buffer,
             Err(_) => return Some(KvError::NotRegistered),
         };
-        let (mut crc, mut done, bytes) = (0, 0, piece.bytes as usize);
-        while done < bytes {
-            let n = (bytes - done).min(self.copy_buffer.len());
-            lanes.read(from + done, &mut self.copy_buffer[..n]);
-            crc = crc32c::crc32c_append(crc, &self.copy_buffer[..n]);
-            to.region.write(to.offset + done, &self.copy_buffer[..n]);
-            done += n;
-        }
+        let source = ByteSource { region: lanes, offset: from, bytes: piece.bytes };
+        let write = |done: u32, block: &[u8]| to.region.write(to.offset + done as usize, block);
+        let crc = source.copy_blocks(&mut self.scratch.copy, |_| u32::MAX, write);
         (crc != piece.crc).then_some(KvError::ChecksumMismatch)
     }
 
     /// Verifies the checksum of a whole chunk.
     fn verify_chunk_extent(&mut self, place: u32, index: u32, to: ring::Iova) -> Option<KvError> {
-        if !self.config.checksum_large_values {
+        if !self.puts.has_chunk_checksums() {
             return None;
         }
         let wanted =
             self.requests.get_state(place)?.current.chunk_extents().get(index as usize)?.crc;
         let bytes = self.layout.chunk_bytes;
-        let Ok(buffer) = self.queue.port().memory().find(to, bytes.into()) else {
+        let Ok(buffer) = self.device.queue.port().memory().find(to, bytes.into()) else {
             return Some(KvError::NotRegistered);
         };
-        let crc = region_crc(buffer.region, buffer.offset, bytes, &mut self.copy_buffer);
+        let source = ByteSource { region: buffer.region, offset: buffer.offset, bytes };
+        let crc = source.crc(&mut self.scratch.copy);
         // 0 was written by a configuration without checksums of whole chunks.
         (crc != wanted && wanted != 0).then_some(KvError::ChecksumMismatch)
     }
@@ -228,7 +232,7 @@ impl Kv {
         else {
             return;
         };
-        self.pin_chunks(&reading.current, false);
+        self.end_chunk_reads(&reading.current);
         let bytes = reading.current.value_bytes(self.layout.chunk_bytes);
         match reading.error {
             Some(error) => self.complete(place, Err(error)),

@@ -4,14 +4,16 @@
 //! value of several records, or with whole chunks, is *unfinished* until then: its key is busy, and
 //! the chunks with its records are pinned, so that compaction does not treat them as garbage.
 
-use ring::{Iova, SharedRegion};
+use ring::Iova;
 
-use crate::targets::kv::buffer::streams::{AllocError, AppendClass, RecordLocation};
-use crate::targets::kv::chunks::ChunkRole;
+use crate::targets::kv::buffer::streams::{
+    AllocError, AppendClass, ByteSource, CommittedRecord, RecordLocation,
+};
+use crate::targets::kv::chunks::{ChunkRecord, ChunkRole};
 use crate::targets::kv::format::key::Key;
 use crate::targets::kv::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
 use crate::targets::kv::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
-use crate::targets::kv::puts::large_value::ChunkWrite;
+use crate::targets::kv::puts::large_value::{ChunkWrite, ChunkWriteStart};
 use crate::targets::kv::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
 use crate::targets::kv::{Kv, KvError};
 
@@ -33,6 +35,46 @@ pub(crate) enum ValueSource {
     ReadBuffer(usize),
 }
 
+/// The contents of a record after its header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordContents<'a> {
+    /// Whole chunks of the value, if this is its first record.
+    pub(crate) chunk_extents: &'a [ChunkExtent],
+    /// Inline bytes.
+    pub(crate) inline: ValueSource,
+}
+
+impl RecordContents<'_> {
+    /// Contents without whole chunks and inline bytes.
+    pub(crate) const EMPTY: RecordContents<'static> =
+        RecordContents { chunk_extents: &[], inline: ValueSource::ReadBuffer(0) };
+
+    /// Contents without whole chunks.
+    pub(crate) fn inline(inline: ValueSource) -> RecordContents<'static> {
+        RecordContents { chunk_extents: &[], inline }
+    }
+}
+
+/// The place of a record in an allocated location.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordPlace {
+    /// Offset in the chunk.
+    pub(crate) offset: u32,
+    /// Whether no other record follows.
+    pub(crate) is_last: bool,
+}
+
+/// The space of a value of several records, or with whole chunks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LargePutSize {
+    /// Number of whole chunks.
+    pub(crate) chunks: u32,
+    /// Bytes of the value in records.
+    pub(crate) inline_bytes: u32,
+    /// Bytes of all records.
+    pub(crate) record_bytes: u64,
+}
+
 /// A whole chunk of a value that is not assigned yet.
 const UNASSIGNED: ChunkExtent = ChunkExtent { chunk: u32::MAX, crc: 0 };
 
@@ -43,41 +85,44 @@ impl Kv {
         group: AppendClass,
         key: &Key,
         header: RecordHeader,
-        (parts, from): (&[ChunkExtent], ValueSource),
+        contents: RecordContents<'_>,
     ) -> Result<RecordRef, AllocError> {
-        let bytes = record_bytes(key.len(), parts.len(), header.bytes);
-        let (chunks, stamp, stats) = (&mut self.chunks, &mut self.stamp, &mut self.stats);
-        let spot = self.streams.allocate(group, bytes, chunks, stamp, stats)?;
-        Ok(self.append_at(&spot, (spot.offset, true), key, header, (parts, from)))
+        let bytes = record_bytes(key.len(), contents.chunk_extents.len(), header.bytes);
+        let spot = self.streams.allocate(group, bytes, &mut self.chunks, &mut self.stats)?;
+        let place = RecordPlace { offset: spot.offset, is_last: true };
+        Ok(self.append_at(&spot, place, key, header, contents))
     }
 
-    /// Writes a record at an offset of an allocated location; `last` if no other record follows.
+    /// Writes a record at a place of an allocated location.
     pub(crate) fn append_at(
         &mut self,
         spot: &RecordLocation,
-        (offset, last): (u32, bool),
+        place: RecordPlace,
         key: &Key,
         mut header: RecordHeader,
-        (parts, from): (&[ChunkExtent], ValueSource),
+        contents: RecordContents<'_>,
     ) -> RecordRef {
+        let RecordPlace { offset, is_last } = place;
+        let RecordContents { chunk_extents: parts, inline: from } = contents;
         let inline = offset + header_bytes(key.len(), parts.len());
         let bytes = record_bytes(key.len(), parts.len(), header.bytes);
-        let buffers = (&mut self.copy_buffer[..], &mut self.durable_prefix);
-        let source: (&SharedRegion, usize) = match from {
-            ValueSource::ReadBuffer(at) => (self.read_ops.memory(), at),
+        let source = |region, offset| ByteSource { region, offset, bytes: header.bytes };
+        let source = match from {
+            ValueSource::ReadBuffer(at) => source(self.reads.memory(), at),
             // Checked when the request was accepted; registrations are permanent.
-            ValueSource::Host(at) => match self.queue.port().memory().find(at, header.bytes.into())
-            {
-                Ok(buffer) => (buffer.region, buffer.offset),
-                Err(_) => (self.read_ops.memory(), 0),
-            },
+            ValueSource::Host(at) => {
+                match self.device.queue.port().memory().find(at, header.bytes.into()) {
+                    Ok(buffer) => source(buffer.region, buffer.offset),
+                    Err(_) => source(self.reads.memory(), 0),
+                }
+            }
         };
-        header.crc = self.streams.put_inline(spot, inline, source, header.bytes, buffers);
-        header.encode(key, parts, &mut self.header_buffer);
-        self.streams.put_bytes(spot, offset, &self.header_buffer, &mut self.durable_prefix);
-        self.streams.commit(spot, (offset, bytes, last), &mut self.durable_prefix);
-        self.chunks.get_mut(spot.chunk).records.push((offset, bytes));
-        self.chunks.add_live(spot.chunk, bytes);
+        header.crc = self.streams.put_inline(spot, inline, source, &mut self.scratch.copy);
+        header.encode(key, parts, &mut self.scratch.header);
+        self.streams.put_bytes(spot, offset, &self.scratch.header);
+        let record = ChunkRecord { offset, bytes };
+        self.streams.commit(spot, CommittedRecord { record, is_last });
+        self.chunks.add_record(spot.chunk, record);
         match spot.class() {
             AppendClass::Host => self.stats.packed_bytes += u64::from(bytes),
             AppendClass::Relocation => self.stats.relocated_bytes += u64::from(bytes),
@@ -87,10 +132,6 @@ impl Kv {
 
     /// Makes an appended version the current one of its key.
     pub(crate) fn set_current(&mut self, key: &Key, seq: u64, current: KeyVersion) {
-        if let KeyVersion::Tombstone(_) = current {
-            self.tombstone_bytes += u64::from(current.record_bytes(key.len(), 0));
-            self.tombstones += 1;
-        }
         if let Some(old) = self.index.replace(key, seq, current) {
             self.discard_version(key.len(), &old);
         }
@@ -103,25 +144,22 @@ impl Kv {
         key: &Key,
         seq: u64,
     ) -> Result<RecordRef, AllocError> {
-        self.append(
-            group,
-            key,
-            single_record_header(seq, 0, RecordKind::Tombstone),
-            (&[], ValueSource::ReadBuffer(0)),
-        )
+        let header = single_record_header(seq, 0, RecordKind::Tombstone);
+        self.append(group, key, header, RecordContents::EMPTY)
     }
 
     /// Puts a value of one record.
     pub(crate) fn put_packed(&mut self, key: &Key, value: ValueBuffer) -> PutProgress {
-        let seq = self.seq + 1;
+        let seq = self.index.last_seq() + 1;
         let header = single_record_header(seq, value.bytes as u32, RecordKind::Value);
-        match self.append(AppendClass::Host, key, header, (&[], ValueSource::Host(value.at))) {
+        let contents = RecordContents::inline(ValueSource::Host(value.at));
+        match self.append(AppendClass::Host, key, header, contents) {
             Err(short) => PutProgress::Blocked(short),
             Ok(piece) => {
-                self.seq = seq;
+                self.index.assign_seq();
                 self.count_put(value.bytes);
                 self.set_current(key, seq, KeyVersion::Packed(piece));
-                PutProgress::Done(self.durable_prefix.next_seq())
+                PutProgress::Done(self.streams.next_unit_seq())
             }
         }
     }
@@ -148,20 +186,19 @@ impl Kv {
         changes: &[KvMutation],
         bytes: u32,
     ) -> Result<(), AllocError> {
-        let (chunks, stamp, stats) = (&mut self.chunks, &mut self.stamp, &mut self.stats);
-        let spot = self.streams.allocate(AppendClass::Host, bytes, chunks, stamp, stats)?;
+        let (chunks, stats) = (&mut self.chunks, &mut self.stats);
+        let spot = self.streams.allocate(AppendClass::Host, bytes, chunks, stats)?;
         let batch = Some((spot.offset, spot.offset + bytes));
         let (mut offset, end) = (spot.offset, spot.offset + bytes);
         let mut made = Vec::with_capacity(changes.len());
         for change in changes {
-            self.seq += 1;
-            let (key, seq) = (change.key(), self.seq);
+            let (key, seq) = (change.key(), self.index.assign_seq());
             let Some(value) = change.value() else {
                 let header =
                     RecordHeader { batch, ..single_record_header(seq, 0, RecordKind::Tombstone) };
                 let next = offset + record_bytes(key.len(), 0, 0);
-                let from = (&[][..], ValueSource::ReadBuffer(0));
-                let piece = self.append_at(&spot, (offset, next == end), key, header, from);
+                let place = RecordPlace { offset, is_last: next == end };
+                let piece = self.append_at(&spot, place, key, header, RecordContents::EMPTY);
                 offset = next;
                 made.push(KeyVersion::Tombstone(piece));
                 self.stats.deletes += 1;
@@ -180,83 +217,72 @@ impl Kv {
                 };
                 let from = ValueSource::Host(value.at.offset(u64::from(i) * u64::from(room)));
                 let next = offset + record_bytes(key.len(), 0, bytes);
-                let at = (offset, next == end);
-                pieces.push(self.append_at(&spot, at, key, header, (&[], from)));
+                let place = RecordPlace { offset, is_last: next == end };
+                let contents = RecordContents::inline(from);
+                pieces.push(self.append_at(&spot, place, key, header, contents));
                 offset = next;
             }
             made.push(build_version(Vec::new(), pieces));
             self.count_put(value.bytes);
         }
-        let first = self.seq + 1 - changes.len() as u64;
+        let first = self.index.last_seq() + 1 - changes.len() as u64;
         for (i, (change, current)) in (0..).zip(changes.iter().zip(made)) {
             self.set_current(change.key(), first + i, current);
         }
         Ok(())
     }
 
-    /// Starts to write a value of several records, or with whole chunks; `bytes` is the size of its
-    /// records.
-    pub(crate) fn begin_large_put(
-        &mut self,
-        place: u32,
-        key: Key,
-        (parts, inline, bytes): (u32, u32, u64),
-    ) {
-        self.seq += 1;
+    /// Starts to write a value of several records, or with whole chunks.
+    pub(crate) fn begin_large_put(&mut self, place: u32, key: Key, size: LargePutSize) {
+        let LargePutSize { chunks, inline_bytes, record_bytes } = size;
         let writing = PutState {
-            seq: self.seq,
-            chunk_extents: vec![UNASSIGNED; parts as usize],
-            chunks_to_begin: parts,
-            chunks_to_complete: parts,
+            seq: self.index.assign_seq(),
+            chunk_extents: vec![UNASSIGNED; chunks as usize],
+            chunks_to_begin: chunks,
+            chunks_to_complete: chunks,
             records: Vec::new(),
-            record_count: self.layout.record_count(key.len(), parts, inline),
-            inline_bytes: inline,
+            record_count: self.layout.record_count(key.len(), chunks, inline_bytes),
+            inline_bytes,
             inline_appended: 0,
-            reserved_bytes: bytes,
+            reserved_bytes: record_bytes,
         };
         let Some(pending) = self.requests.get_mut(place) else { return };
+        self.puts.begin(place, &writing);
         pending.state = KvRequestState::Put(Box::new(writing));
-        self.reserved_bytes += bytes;
-        self.large_value_chunks += parts;
-        self.unfinished_puts += 1;
-        self.set_key_busy(&key, true);
-        if parts > 0 { &mut self.large_value_queue } else { &mut self.record_queue }
-            .push_back(place);
-        self.progressed = true;
+        self.write_order.begin_busy(&key);
+        self.progress.moved = true;
     }
 
     /// Allocates a chunk for a whole chunk of a value.
     fn allocate_large_value_chunk(&mut self) -> Option<u32> {
-        let free = self.chunks.free_count > self.layout.reserve_chunks;
+        let free = self.chunks.free_count() > self.layout.reserve_chunks;
         let chunk = if free { self.chunks.allocate(ChunkRole::LargeValue) } else { None };
-        self.out_of_chunks |= chunk.is_none();
-        self.progressed |= chunk.is_some();
+        self.progress.out_of_chunks |= chunk.is_none();
+        self.progress.moved |= chunk.is_some();
         chunk
     }
 
     /// Starts writes of whole chunks, up to the maximum.
     pub(crate) fn begin_large_value_chunks(&mut self) {
-        while let Some(&job) = self.large_values.failed_writes.front() {
+        while self.puts.writes().has_failed_write() {
             let Some(chunk) = self.allocate_large_value_chunk() else { return };
-            self.large_values.failed_writes.pop_front();
-            self.large_values.restart(job, chunk);
+            self.puts.writes_mut().restart_failed(chunk);
         }
-        while let Some(&place) = self.large_value_queue.front()
-            && self.large_values.has_capacity()
-        {
+        while let Some(place) = self.puts.next_chunk_put() {
             let Some(room) = self.request_value(place) else { return };
             let Some(chunk) = self.allocate_large_value_chunk() else { return };
             let Some(w) = self.requests.put_state(place) else { return };
             let (part, seq) = (w.chunk_extents.len() as u32 - w.chunks_to_begin, w.seq);
             w.chunks_to_begin -= 1;
             if w.chunks_to_begin == 0 {
-                self.large_value_queue.pop_front();
+                self.puts.pop_chunk_put();
             }
             let bytes = self.layout.chunk_bytes;
             let from = room.at.offset(u64::from(part) * u64::from(bytes));
-            let crc =
-                if self.config.checksum_large_values { self.host_crc(from, bytes) } else { 0 };
-            self.large_values.begin((place, part), (chunk, seq), (from, crc));
+            let crc = if self.puts.has_chunk_checksums() { self.host_crc(from, bytes) } else { 0 };
+            let start =
+                ChunkWriteStart { request: place, chunk_index: part, chunk, seq, from, crc };
+            self.puts.writes_mut().begin(start);
         }
     }
 
@@ -269,8 +295,10 @@ impl Kv {
 
     /// Computes the CRC-32C of bytes in the client's memory.
     pub(crate) fn host_crc(&mut self, at: Iova, bytes: u32) -> u32 {
-        let Ok(buffer) = self.queue.port().memory().find(at, bytes.into()) else { return 0 };
-        region_crc(buffer.region, buffer.offset, bytes, &mut self.copy_buffer)
+        let memory = self.device.queue.port().memory();
+        let Ok(buffer) = memory.find(at, bytes.into()) else { return 0 };
+        let source = ByteSource { region: buffer.region, offset: buffer.offset, bytes };
+        source.crc(&mut self.scratch.copy)
     }
 
     /// Handles the completion of a whole chunk.
@@ -280,22 +308,18 @@ impl Kv {
         w.chunk_extents[job.chunk_index as usize] = ChunkExtent { chunk: job.chunk, crc: job.crc };
         w.chunks_to_complete -= 1;
         if w.chunks_to_complete == 0 {
-            self.record_queue.push_back(job.request);
+            self.puts.queue_records(job.request);
         }
     }
 
     /// Appends the records of unfinished values, one value after the other.
     pub(crate) fn step_record_queue(&mut self) {
-        loop {
-            if self.appending.is_none() {
-                self.appending = self.record_queue.pop_front();
-            }
-            let Some(place) = self.appending else { return };
+        while let Some(place) = self.puts.next_record_put() {
             if !self.append_value_records(place) {
                 return;
             }
-            self.appending = None;
-            self.progressed = true;
+            self.puts.end_appending();
+            self.progress.moved = true;
         }
     }
 
@@ -323,15 +347,16 @@ impl Kv {
                 ..single_record_header(w.seq, bytes, RecordKind::Value)
             };
             let from = ValueSource::Host(value.at.offset(whole + u64::from(w.inline_appended)));
-            match self.append(AppendClass::Host, &key, header, (parts, from)) {
+            let contents = RecordContents { chunk_extents: parts, inline: from };
+            match self.append(AppendClass::Host, &key, header, contents) {
                 Ok(piece) => {
-                    self.chunks.get_mut(piece.chunk).unfinished_records += 1;
+                    self.chunks.begin_unfinished(piece.chunk);
                     w.records.push(piece);
                     w.inline_appended += bytes;
-                    self.progressed = true;
+                    self.progress.moved = true;
                 }
                 Err(short) => {
-                    self.out_of_chunks |= short == AllocError::NoChunk;
+                    self.progress.out_of_chunks |= short == AllocError::NoChunk;
                     if let Some(back) = self.requests.put_state(place) {
                         *back = w;
                     }
@@ -340,14 +365,13 @@ impl Kv {
             }
         }
         for piece in &w.records {
-            self.chunks.get_mut(piece.chunk).unfinished_records -= 1;
+            self.chunks.end_unfinished(piece.chunk);
         }
-        self.reserved_bytes -= w.reserved_bytes;
-        self.unfinished_puts -= 1;
+        self.puts.end(&w);
         self.count_put(value.bytes);
         self.set_current(&key, w.seq, build_version(w.chunk_extents, w.records));
-        self.set_key_busy(&key, false);
-        self.complete_mutation(place, self.durable_prefix.next_seq());
+        self.write_order.end_busy(&key);
+        self.complete_mutation(place, self.streams.next_unit_seq());
         true
     }
 
@@ -363,32 +387,19 @@ impl Kv {
         pending.state = KvRequestState::Queued;
         for (i, piece) in w.records.iter().enumerate() {
             let parts = if i == 0 { w.chunk_extents.len() } else { 0 };
-            self.chunks.sub_live(piece.chunk, record_bytes(key.len(), parts, piece.bytes));
-            let chunk = self.chunks.get_mut(piece.chunk);
-            chunk.unfinished_records -= 1;
-            // They are not counted as older records of the key.
-            chunk.records.retain(|(offset, _)| *offset != piece.offset);
+            let bytes = record_bytes(key.len(), parts, piece.bytes);
+            self.chunks.remove_unfinished(piece.chunk, ChunkRecord { offset: piece.offset, bytes });
         }
-        self.reserved_bytes -= w.reserved_bytes;
-        self.large_value_chunks -= w.chunk_extents.len() as u32;
+        self.puts.end(&w);
         for part in w.chunk_extents.iter().filter(|p| **p != UNASSIGNED) {
-            self.mark_obsolete(part.chunk, Vec::new());
+            self.discard_extent(part.chunk);
         }
-        self.unfinished_puts -= 1;
-        self.set_key_busy(&key, false);
+        self.write_order.end_busy(&key);
     }
 
     /// Aborts all values that are being written.
     pub(crate) fn abort_all_puts(&mut self, error: KvError) {
-        let orphans: Vec<u32> = self.large_values.failed_writes.drain(..).collect();
-        let stuck = orphans.into_iter().filter_map(|job| self.large_values.remove(job));
-        let mut places: Vec<u32> = stuck.map(|job| job.request).collect();
-        places.extend(self.large_value_queue.drain(..));
-        places.extend(self.record_queue.drain(..));
-        places.extend(self.appending.take());
-        places.sort_unstable();
-        places.dedup();
-        for place in places {
+        for place in self.puts.take_all() {
             self.abort_put(place);
             self.complete(place, Err(error));
         }
@@ -409,16 +420,4 @@ pub(crate) fn build_version(parts: Vec<ChunkExtent>, pieces: Vec<RecordRef>) -> 
             records: pieces.into(),
         })),
     }
-}
-
-/// Computes the CRC-32C of bytes in registered memory.
-pub(crate) fn region_crc(region: &SharedRegion, at: usize, bytes: u32, scratch: &mut [u8]) -> u32 {
-    let (mut crc, mut done) = (0, 0);
-    while done < bytes as usize {
-        let n = (bytes as usize - done).min(scratch.len());
-        region.read(at + done, &mut scratch[..n]);
-        crc = crc32c::crc32c_append(crc, &scratch[..n]);
-        done += n;
-    }
-    crc
 }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use nvme::MAX_VECTOR_ADDRESSES;
 use ring::{AddressSpace, Iova, SharedRegion};
 
+use crate::targets::kv::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use crate::targets::kv::config::Layout;
+use crate::targets::kv::device::KvDevice;
 use crate::targets::kv::format::command_tag::KvCommandTag;
 use crate::targets::kv::format::oob::SectorTag;
-use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
+use crate::vector::{DataSegments, MemoryError, register};
 
 /// Maximum number of commands in flight per chunk.
 const COMMANDS_MAX: u32 = 4;
@@ -33,6 +35,20 @@ pub(crate) struct ChunkWrite {
     outstanding: u32,
     failed: bool,
     queued: bool,
+}
+
+/// A whole chunk to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkWriteStart {
+    pub(crate) request: u32,
+    /// Index of the chunk in the value.
+    pub(crate) chunk_index: u32,
+    pub(crate) chunk: u32,
+    /// Sequence number of the value.
+    pub(crate) seq: u64,
+    /// Address of the data in the client's memory, and its CRC-32C or 0.
+    pub(crate) from: Iova,
+    pub(crate) crc: u32,
 }
 
 /// The outcome of a chunk write.
@@ -53,7 +69,7 @@ pub(crate) struct LargeValues {
     oob_bytes: usize,
     sending: VecDeque<u32>,
     /// Writes whose chunk failed.
-    pub(crate) failed_writes: VecDeque<u32>,
+    failed_writes: VecDeque<u32>,
     sectors: u32,
 }
 
@@ -87,12 +103,8 @@ impl LargeValues {
     }
 
     /// Starts to write a chunk.
-    pub(crate) fn begin(
-        &mut self,
-        (request, part): (u32, u32),
-        (chunk, seq): (u32, u64),
-        (from, crc): (Iova, u32),
-    ) {
+    pub(crate) fn begin(&mut self, start: ChunkWriteStart) {
+        let ChunkWriteStart { request, chunk_index: part, chunk, seq, from, crc } = start;
         let Some(job) = self.free.pop() else { return };
         let label = SectorTag::LargeValue { chunk_index: part, seq }.encode();
         for i in 0..usize::from(MAX_VECTOR_ADDRESSES) {
@@ -113,8 +125,14 @@ impl LargeValues {
         self.sending.push_back(job);
     }
 
-    /// Restarts a write on another chunk.
-    pub(crate) fn restart(&mut self, job: u32, chunk: u32) {
+    /// Returns whether a write needs another chunk.
+    pub(crate) fn has_failed_write(&self) -> bool {
+        !self.failed_writes.is_empty()
+    }
+
+    /// Restarts the first write that needs another chunk.
+    pub(crate) fn restart_failed(&mut self, chunk: u32) {
+        let Some(job) = self.failed_writes.pop_front() else { return };
         if let Some(j) = &mut self.writes[job as usize] {
             (j.chunk, j.next, j.outstanding) = (chunk, 0, 0);
             (j.failed, j.queued) = (false, true);
@@ -123,7 +141,8 @@ impl LargeValues {
     }
 
     /// Submits commands until the queue is full.
-    pub(crate) fn send(&mut self, queue: &mut VectorQueue, addresses: &Addresses) {
+    pub(crate) fn send(&mut self, device: &mut KvDevice) {
+        let KvDevice { queue, addresses, .. } = device;
         let shape = *addresses.shape();
         let most = queue.max_sectors() / shape.ws_opt * shape.ws_opt;
         while let Some(&job) = self.sending.front() {
@@ -172,11 +191,55 @@ impl LargeValues {
         (j.outstanding == 0).then_some((*j, ChunkWriteOutcome::Written))
     }
 
+    /// Queues a write whose chunk failed until it gets another chunk.
+    pub(crate) fn add_failed(&mut self, job: u32) {
+        self.failed_writes.push_back(job);
+    }
+
     /// Removes a write.
     pub(crate) fn remove(&mut self, job: u32) -> Option<ChunkWrite> {
         let ended = self.writes[job as usize].take()?;
         self.free.push(job);
         Some(ended)
+    }
+
+    /// Removes the writes that need another chunk. Returns their requests.
+    pub(crate) fn take_failed_requests(&mut self) -> Vec<u32> {
+        let failed = std::mem::take(&mut self.failed_writes);
+        failed.into_iter().filter_map(|job| Some(self.remove(job)?.request)).collect()
+    }
+
+    /// Returns the requests of all writes.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = u32> {
+        self.writes.iter().flatten().map(|w| w.request)
+    }
+
+    /// Compares the queues with the writes; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
+        let check = PartCheck(KvPart::Puts);
+        for (job, write) in (0..).zip(&self.writes) {
+            let subject = || KvSubject::Operation(job);
+            let is_free = self.free.contains(&job);
+            check.equal("a write is free or in use", subject(), write.is_none(), is_free)?;
+            let Some(w) = write else { continue };
+            let is_sending = self.sending.contains(&job);
+            let is_listed = is_sending || !w.queued;
+            check.equal("a queued write is listed", subject(), true, is_listed)?;
+            let is_over = w.failed && w.outstanding == 0;
+            let is_waiting = self.failed_writes.contains(&job);
+            check.equal("a failed write waits for a chunk", subject(), is_over, is_waiting)?;
+            check.holds(
+                w.next <= self.sectors && w.outstanding <= COMMANDS_MAX,
+                "sectors and commands of a write are limited",
+                subject(),
+                format_args!("at most {} and {COMMANDS_MAX}", self.sectors),
+                w,
+            )?;
+        }
+        Ok(())
     }
 
     /// Returns whether no write has commands to submit.

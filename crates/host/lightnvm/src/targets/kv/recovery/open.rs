@@ -8,7 +8,7 @@
 //! 4. Chunks without current data are erased when the target runs. Others are written further,
 //!    after a seal if a record may have been interrupted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
@@ -16,16 +16,19 @@ use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
-use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
 use crate::targets::kv::buffer::streams::{AppendStreams, OpenChunk};
-use crate::targets::kv::buffer::unit_memory::UnitMemory;
-use crate::targets::kv::chunks::{ChunkRole, KvChunks};
-use crate::targets::kv::config::{KvConfig, Layout};
+use crate::targets::kv::buffer::unit_memory::{UnitMemory, UnitMemorySize};
+use crate::targets::kv::chunks::{ChunkRecord, ChunkRole, KvChunks, RecoveredContents};
+use crate::targets::kv::compaction::Compaction;
+use crate::targets::kv::config::{ChunkSupply, KvConfig, Layout};
+use crate::targets::kv::device::KvDevice;
+use crate::targets::kv::durability::DurabilityWaiters;
 use crate::targets::kv::format::oob::SectorTag;
 use crate::targets::kv::index::{Index, KeyVersion};
-use crate::targets::kv::pipeline::compact::Compactor;
+use crate::targets::kv::puts::Puts;
 use crate::targets::kv::puts::large_value::LargeValues;
 use crate::targets::kv::read_ops::ReadOps;
+use crate::targets::kv::reclaim::Reclaim;
 use crate::targets::kv::recovery::power_on_scan::{ReportedState, ScanState};
 use crate::targets::kv::recovery::recovered_chunk::{
     RecoveredChunk, RecoveredKey, resolve_versions, sort_records,
@@ -33,7 +36,8 @@ use crate::targets::kv::recovery::recovered_chunk::{
 use crate::targets::kv::recovery::scan::{ScanJob, ScanRunner, ScanTask};
 use crate::targets::kv::request::KvRequestTable;
 use crate::targets::kv::stats::KvStats;
-use crate::targets::kv::{COPY_BLOCK_BYTES, Kv, KvOpenError};
+use crate::targets::kv::write_order::WriteOrder;
+use crate::targets::kv::{Kv, KvOpenError, PollProgress, Scratch};
 use crate::vector::{Addresses, VectorQueue};
 
 /// Maximum number of physical sectors that can be addressed.
@@ -43,6 +47,13 @@ const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 const ANY_READS_MAX: u32 = 16;
 const LARGE_VALUE_READS_MAX: u32 = 32;
 const SMALL_READS_MAX: u32 = 256;
+
+/// The records of a chunk found at power-on.
+#[derive(Clone, Copy)]
+struct ChunkContents {
+    has_records: bool,
+    has_live_records: bool,
+}
 
 impl Kv {
     /// Opens the drive that `info` describes, through `port`.
@@ -95,60 +106,41 @@ impl Kv {
             .collect();
         pus.dedup();
         let pus = pus.len() as u32;
-        let layout = Layout::new(&shape, &config, (counted, pus), max_open_chunks)?;
+        let supply = ChunkSupply { chunks: counted, pus, open_chunks_max: max_open_chunks };
+        let layout = Layout::new(&shape, &config, supply)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         media.read_media(&mut ScanRunner::new(&mut queue, &addresses, pump)?, &addresses)?;
 
         let space = port.memory();
-        let slots = AppendStreams::slots_needed(&layout);
-        let sizes = (geometry.sector_bytes, geometry.oob_bytes);
-        let slots = UnitMemory::new(space, slots, shape.ws_opt, sizes)?;
+        let memory = UnitMemorySize {
+            units: AppendStreams::slots_needed(&layout),
+            unit_sectors: shape.ws_opt,
+            sector_bytes: geometry.sector_bytes,
+            oob_bytes: geometry.oob_bytes,
+        };
+        let memory = UnitMemory::new(space, memory)?;
         let counts =
             [SMALL_READS_MAX.min(config.queue_depth), ANY_READS_MAX, LARGE_VALUE_READS_MAX];
-        let fetches = ReadOps::new(space, &layout, counts)?;
-        let wholes = LargeValues::new(space, &layout, geometry.oob_bytes)?;
-        let cleaners = (0..layout.compactors).map(|_| Compactor::new()).collect();
+        let reads = ReadOps::new(space, &layout, counts)?;
+        let writes = LargeValues::new(space, &layout, geometry.oob_bytes)?;
+        let last_stamp = media.chunks.values().filter_map(|f| f.stamp).max().unwrap_or(0);
         let mut kv = Kv {
-            chunks: KvChunks::new(shape),
-            streams: AppendStreams::new(layout, slots),
-            stamp: media.chunks.values().filter_map(|f| f.stamp).max().unwrap_or(0),
-            // Leaves a gap for records that could not be read.
-            seq: media.seq + 1024,
-            requests: KvRequestTable::new(config.queue_depth),
-            completed: VecDeque::with_capacity(config.queue_depth as usize),
-            copy_buffer: vec![0; COPY_BLOCK_BYTES].into(),
-            index: Index::default(),
-            durable_prefix: DurablePrefix::default(),
-            write_queue: VecDeque::new(),
-            blocked_keys: BTreeMap::new(),
-            parked_count: 0,
-            large_value_queue: VecDeque::new(),
-            record_queue: VecDeque::new(),
-            appending: None,
-            unfinished_puts: 0,
-            durability_waiters: VecDeque::new(),
-            read_queues: [VecDeque::new(), VecDeque::new()],
-            failing_chunks: VecDeque::new(),
-            obsolete: VecDeque::new(),
-            obsolete_durable: Vec::new(),
-            erasing: BTreeMap::new(),
-            reserved_bytes: 0,
-            large_value_chunks: 0,
-            tombstone_bytes: 0,
-            tombstones: 0,
-            stats: KvStats::default(),
-            header_buffer: Vec::new(),
-            blocking_memory: None,
-            has_new_requests: false,
-            progressed: false,
-            out_of_chunks: false,
-            queue,
-            addresses,
-            large_values: wholes,
-            read_ops: fetches,
-            compactors: cleaners,
-            config,
             layout,
+            device: KvDevice { queue, addresses, blocking_memory: None },
+            stats: KvStats::default(),
+            scratch: Scratch::new(),
+            progress: PollProgress::default(),
+            // Leaves a gap for records that could not be read.
+            index: Index::new(media.seq + 1024),
+            chunks: KvChunks::new(shape),
+            streams: AppendStreams::new(layout, memory, last_stamp),
+            requests: KvRequestTable::new(config.queue_depth),
+            write_order: WriteOrder::default(),
+            durability: DurabilityWaiters::default(),
+            puts: Puts::new(writes, config.checksum_large_values),
+            reads,
+            compaction: Compaction::new(layout.compactors),
+            reclaim: Reclaim::default(),
         };
         kv.stats.unreadable_at_open =
             media.chunks.values().map(|f| f.failed_sectors.len() as u64).sum();
@@ -165,9 +157,9 @@ impl Kv {
         let mut records = std::mem::take(&mut media.records);
         self.stats.records_recovered = records.len() as u64;
         sort_records(&mut records);
-        let mut directory: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        let mut directory: BTreeMap<u32, Vec<ChunkRecord>> = BTreeMap::new();
         let mut live: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut wholes: BTreeMap<u32, ()> = BTreeMap::new();
+        let mut wholes: BTreeSet<u32> = BTreeSet::new();
         let mut from = 0;
         while let Some((found, next)) = resolve_versions(&records, from) {
             from = next;
@@ -176,27 +168,23 @@ impl Kv {
             self.stats.incomplete_at_open += void.len() as u64;
             for i in complete {
                 let record = &records[i];
-                directory.entry(record.chunk).or_default().push((record.offset, record.bytes()));
+                let found = ChunkRecord { offset: record.offset, bytes: record.bytes() };
+                directory.entry(record.chunk).or_default().push(found);
             }
             let Some(mut entry) = entry else { continue };
             for i in 0..entry.current.records().len() {
                 let bytes = entry.current.record_bytes(key.len(), i);
                 *live.entry(entry.current.records()[i].chunk).or_default() += bytes;
-                if !entry.current.is_present() {
-                    self.tombstone_bytes += u64::from(bytes);
-                    self.tombstones += 1;
-                }
             }
             if let KeyVersion::Extents(spread) = &mut entry.current {
                 for (i, part) in (0..).zip(spread.chunk_extents.iter_mut()) {
                     let there = media.chunks.get(&part.chunk).and_then(|f| f.large_value);
                     if there == Some((i, entry.seq)) {
-                        wholes.insert(part.chunk, ());
+                        wholes.insert(part.chunk);
                     } else {
                         // The chunk became bad or has another owner: reads of the value fail.
                         part.chunk = u32::MAX;
                     }
-                    self.large_value_chunks += 1;
                 }
             }
             self.index.insert_recovered(key, entry);
@@ -206,23 +194,16 @@ impl Kv {
             let Some(state) = media.states[chunk as usize] else { continue };
             let records = directory.remove(&chunk).unwrap_or_default();
             let live = live.get(&chunk).copied().unwrap_or(0);
-            let usage =
-                self.recovered_role(media, chunk, state, (!records.is_empty(), live > 0), &wholes);
-            self.chunks.set_role(chunk, usage);
-            self.chunks.add_live(chunk, live);
-            let c = self.chunks.get_mut(chunk);
-            c.stamp = media.chunks.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
-            c.records = records;
-            c.records.sort_unstable();
+            let contents =
+                ChunkContents { has_records: !records.is_empty(), has_live_records: live > 0 };
+            let usage = self.recovered_role(media, chunk, state, contents, &wholes);
+            let stamp = media.chunks.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
+            let contents = RecoveredContents { role: usage, live_bytes: live, stamp, records };
+            self.chunks.set_recovered(chunk, contents);
             match usage {
-                ChunkRole::Failing => self.failing_chunks.push_back(chunk),
+                ChunkRole::Failing => self.compaction.add_failing(chunk),
                 ChunkRole::Obsolete => {
-                    let number = self.durable_prefix.next_seq();
-                    self.obsolete.push_back(crate::targets::kv::ObsoleteChunk {
-                        chunk,
-                        unit_seq: number,
-                        keys: Vec::new(),
-                    });
+                    self.reclaim.add(chunk, self.streams.next_unit_seq(), Vec::new());
                 }
                 ChunkRole::Open
                     if media.chunks.get(&chunk).is_some_and(RecoveredChunk::is_interrupted) =>
@@ -233,25 +214,24 @@ impl Kv {
             }
         }
         self.write_seals(media, &seals, pump)?;
-        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role == ChunkRole::Open) {
-            debug_assert!(!c.records.is_empty());
+        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() == ChunkRole::Open) {
+            debug_assert!(!c.records().is_empty());
             let sectors = media.written.get(&chunk).copied().unwrap_or(0);
             let fill = sectors * self.layout.sector_bytes;
             let stamp = media.chunks.get(&chunk).and_then(|f| f.stamp).unwrap_or(0);
-            self.streams.open_chunks.push_back(OpenChunk { chunk, fill_bytes: fill, stamp });
+            self.streams.resume_later(OpenChunk { chunk, fill_bytes: fill, stamp });
         }
         Ok(())
     }
 
-    /// Returns the role of a chunk at power-on. `holds` says whether it contains records, live or
-    /// not.
+    /// Returns the role of a chunk at power-on.
     fn recovered_role(
         &self,
         media: &ScanState,
         chunk: u32,
         state: ReportedState,
-        (holds, lives): (bool, bool),
-        wholes: &BTreeMap<u32, ()>,
+        contents: ChunkContents,
+        wholes: &BTreeSet<u32>,
     ) -> ChunkRole {
         let room = media.written.get(&chunk).is_some_and(|written| {
             u64::from(*written) * u64::from(self.layout.sector_bytes)
@@ -260,10 +240,10 @@ impl Kv {
         match state {
             ReportedState::Bad => ChunkRole::Retired,
             ReportedState::Free => ChunkRole::Free,
-            _ if wholes.contains_key(&chunk) => ChunkRole::LargeValue,
-            ReportedState::Failing if lives => ChunkRole::Failing,
+            _ if wholes.contains(&chunk) => ChunkRole::LargeValue,
+            ReportedState::Failing if contents.has_live_records => ChunkRole::Failing,
             ReportedState::Failing => ChunkRole::Retired,
-            _ if !holds => ChunkRole::Obsolete,
+            _ if !contents.has_records => ChunkRole::Obsolete,
             ReportedState::Open if room => ChunkRole::Open,
             ReportedState::Open | ReportedState::Closed => ChunkRole::Closed,
         }
@@ -286,7 +266,7 @@ impl Kv {
             return Ok(());
         }
         let mut failed = Vec::new();
-        let mut scan = ScanRunner::new(&mut self.queue, &self.addresses, pump)?;
+        let mut scan = ScanRunner::new(&mut self.device.queue, &self.device.addresses, pump)?;
         scan.run(&mut jobs.into_iter(), &mut |job, seen| {
             if seen.failed != 0 {
                 failed.push(job.chunk);
@@ -295,14 +275,14 @@ impl Kv {
             }
         })?;
         for chunk in failed {
-            self.chunks.get_mut(chunk).role = ChunkRole::Failing;
-            self.failing_chunks.push_back(chunk);
+            self.chunks.fail(chunk);
+            self.compaction.add_failing(chunk);
         }
         let full = self.layout.chunk_bytes / self.layout.sector_bytes;
         for chunk in seals {
-            let c = self.chunks.get_mut(*chunk);
-            if c.role == ChunkRole::Open && media.written.get(chunk) == Some(&full) {
-                c.role = ChunkRole::Closed;
+            let is_open = self.chunks.get(*chunk).role() == ChunkRole::Open;
+            if is_open && media.written.get(chunk) == Some(&full) {
+                self.chunks.close(*chunk);
             }
         }
         Ok(())

@@ -2,16 +2,17 @@
 
 use nvme::Status;
 
-use super::{AppendStreams, AppendUnitState, ProgramOutcome};
-use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
+use super::{AppendStreams, AppendUnitState, ProgramOutcome, ProgrammedUnit};
 use crate::targets::kv::buffer::unit_memory::PADDING_SLOT;
+use crate::targets::kv::device::KvDevice;
 use crate::targets::kv::format::command_tag::KvCommandTag;
 use crate::targets::kv::stats::KvStats;
-use crate::vector::{Addresses, DataSegments, VectorQueue};
+use crate::vector::DataSegments;
 
 impl AppendStreams {
     /// Submits the units that are ready, until the queue is full.
-    pub(crate) fn send(&mut self, queue: &mut VectorQueue, addresses: &Addresses) {
+    pub(crate) fn send(&mut self, device: &mut KvDevice) {
+        let KvDevice { queue, addresses, .. } = device;
         if self.ready_units == 0 {
             return;
         }
@@ -39,13 +40,15 @@ impl AppendStreams {
     /// Handles the completion of a program.
     pub(crate) fn on_program_complete(
         &mut self,
-        (chunk, unit): (u32, u32),
+        programmed: ProgrammedUnit,
         status: Status,
-        order: &mut DurablePrefix,
         stats: &mut KvStats,
     ) -> ProgramOutcome {
-        let Some(stream) = self.find(chunk) else { return ProgramOutcome::Continue };
+        let ProgrammedUnit { chunk, unit } = programmed;
+        let stream = self.find(chunk);
+        let stream = stream.unwrap_or_else(|| panic!("a program of chunk {chunk}, not open"));
         let Some(s) = &mut self.streams[stream] else { return ProgramOutcome::Continue };
+        assert!(s.outstanding > 0, "a program of chunk {chunk}, with none in flight: {s:?}");
         s.outstanding -= 1;
         if status.is_success() {
             stats.units_written += 1;
@@ -54,7 +57,7 @@ impl AppendStreams {
             {
                 unit.state = AppendUnitState::Programmed;
                 if let Some(number) = unit.seq.take() {
-                    order.mark_durable(number);
+                    self.order.mark_durable(number);
                 }
             }
             while s.units_programmed >= s.first_unit
@@ -103,14 +106,14 @@ impl AppendStreams {
     }
 
     /// Drops a failed chunk after its live records were relocated.
-    pub(crate) fn drop_failed(&mut self, chunk: u32, order: &mut DurablePrefix) {
+    pub(crate) fn drop_failed(&mut self, chunk: u32) {
         let Some(failed) = self.failed.iter().position(|s| s.chunk == chunk) else { return };
         for unit in self.failed.swap_remove(failed).units {
             if let Some(slot) = unit.slot {
                 self.memory.release(slot);
             }
             if let Some(number) = unit.seq {
-                order.mark_durable(number);
+                self.order.mark_durable(number);
             }
         }
     }
