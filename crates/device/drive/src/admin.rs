@@ -65,6 +65,22 @@ pub(crate) struct AdminState {
 /// The data that Identify or Geometry returns.
 pub(crate) type IdentifyData = Box<[u8; IDENTIFY_BYTES]>;
 
+/// A log page of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPageId {
+    /// Log identifier.
+    pub(crate) lid: u8,
+    pub(crate) nsid: u32,
+}
+
+/// Access to the device L2P.
+pub(crate) struct DeviceL2pSource<'a> {
+    /// Returns the location of the n-th logical address.
+    pub(crate) entry: &'a mut dyn FnMut(u64) -> u64,
+    /// Returns the counters.
+    pub(crate) totals: &'a dyn Fn() -> DeviceL2pLog,
+}
+
 impl AdminState {
     /// Creates the state that applies after a controller reset.
     ///
@@ -144,17 +160,17 @@ impl AdminState {
 
     /// Returns up to `bytes` bytes of a log page from `offset`, fewer at the end of the page.
     ///
-    /// `chunk` describes the n-th chunk of an open-channel drive, in address order. `map` returns
-    /// the location of the n-th logical address in the device L2P, and the counters of that map.
+    /// `chunk` describes the n-th chunk of an open-channel drive, in address order.
     pub(crate) fn log_page(
         &self,
-        (lid, nsid): (u8, u32),
+        page: LogPageId,
         offset: u64,
         bytes: u64,
         health: &HealthCounters,
         chunk: &mut dyn FnMut(u64) -> ChunkDescriptor,
-        (map, totals): (&mut dyn FnMut(u64) -> u64, &dyn Fn() -> DeviceL2pLog),
+        map: DeviceL2pSource<'_>,
     ) -> Result<Vec<u8>, Status> {
+        let LogPageId { lid, nsid } = page;
         let page = match lid {
             log_page::ERROR => self.error_log(),
             log_page::HEALTH if matches!(nsid, 0 | NSID | ALL_NAMESPACES) => {
@@ -177,7 +193,9 @@ impl AdminState {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 let addresses = self.identity.extensions.l2p_entries.get();
-                return log_page_entries(addresses, offset, bytes, &mut |n| map(n).to_le_bytes());
+                return log_page_entries(addresses, offset, bytes, &mut |n| {
+                    (map.entry)(n).to_le_bytes()
+                });
             }
             log_page::DEVICE_L2P_TOTALS
                 if self.identity.extensions.has(VendorExtensions::DEVICE_L2P) =>
@@ -185,7 +203,7 @@ impl AdminState {
                 if nsid != NSID {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                totals().to_bytes().into()
+                (map.totals)().to_bytes().into()
             }
             _ => return Err(Status::INVALID_LOG_PAGE),
         };

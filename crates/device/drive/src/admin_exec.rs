@@ -9,6 +9,7 @@ use nvme::{
 use ring::{CqProducer, Iova, ShadowDoorbells, SqConsumer};
 
 use crate::access::AccessCheck;
+use crate::admin::{DeviceL2pSource, LogPageId};
 use crate::controller::{Controller, Personality};
 use crate::data_buffer::DataBuffer;
 use crate::queues::QueueTeardown;
@@ -80,12 +81,12 @@ impl Controller {
                     _ => DeviceL2pLog::default(),
                 };
                 let page = rights.map_or(&self.admin, |r| &r.admin).log_page(
-                    (lid, nsid),
+                    LogPageId { lid, nsid },
                     offset,
                     bytes,
                     &health,
                     &mut chunk,
-                    (&mut map, &totals),
+                    DeviceL2pSource { entry: &mut map, totals: &totals },
                 )?;
                 self.return_data(port, sqe, &page, bytes)
             }

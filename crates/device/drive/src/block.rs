@@ -18,6 +18,7 @@ use ring::{OwnedRegion, SharedRegion};
 use crate::commands::Commands;
 use crate::media_scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
+use crate::operation::SectorAddress;
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug)]
@@ -296,9 +297,8 @@ impl BlockDrive {
         let (read, kick) = self.media_event_handler.step(now, &mut self.ftl, &self.array.nand);
         self.kick |= kick;
         if let Some(MediaScrubRead { first, sectors }) = read {
-            let mut addresses = [(0, 0); 64];
-            let addresses = &mut addresses[..sectors.min(64) as usize];
-            (first..).zip(0..).zip(addresses.iter_mut()).for_each(|(at, to)| *to = at);
+            let addresses = (0..sectors.min(64))
+                .map(|position| SectorAddress { psn: first + position, position });
             self.array.read(now, OpOwner::Scrub, VectorHints::NONE, addresses);
         }
     }
@@ -450,11 +450,13 @@ impl DriveFlash<'_> {
             return;
         }
         let size = self.sector_bytes as usize;
-        for (i, &(psn, place)) in self.array.addresses(done.op).iter().enumerate() {
+        for (i, &SectorAddress { psn, position }) in
+            self.array.addresses(done.op).iter().enumerate()
+        {
             if done.failed >> i & 1 != 0 {
                 continue;
             }
-            let offset = u64::from(place) * size as u64;
+            let offset = u64::from(position) * size as u64;
             let memory = command.port.memory();
             let mut whole = true;
             command.data_buffer.for_each_segment(memory, offset, size, |region, at, _, n| {
@@ -520,9 +522,11 @@ impl FlashBackend for DriveFlash<'_> {
                     }
                 }
                 let hints = self.commands.get(request as u32).io.hints();
-                self.array.read(now, OpOwner::FtlForCommand(op, request as u32), hints, addresses);
+                let owner = OpOwner::FtlForCommand(op, request as u32);
+                self.array.read(now, owner, hints, sector_addresses(addresses));
             }
             ReadDest::Buffer => {
+                let addresses = sector_addresses(addresses);
                 self.array.read(now, OpOwner::Ftl(op), VectorHints::NONE, addresses)
             }
         }
@@ -611,4 +615,12 @@ impl FlashBackend for DriveFlash<'_> {
     fn read_slot_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
         self.array.nand.oob(PhysSector(psn), out);
     }
+}
+
+/// Returns the addresses of a read of the FTL.
+#[inline]
+fn sector_addresses(
+    addresses: &[(u32, u32)],
+) -> impl ExactSizeIterator<Item = SectorAddress> + Clone {
+    addresses.iter().map(|&(psn, position)| SectorAddress { psn, position })
 }

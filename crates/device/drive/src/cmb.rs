@@ -8,6 +8,7 @@
 //! process. An unprotected buffer contains zeros after power-on.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use media::{DataStore, MediaConfig};
@@ -106,11 +107,11 @@ impl Cmb {
         }
     }
 
-    /// Returns the addresses of the buffer on a port: the first, and the first after the buffer.
+    /// Returns the addresses of the buffer on a port.
     #[inline]
-    pub(crate) fn range(&self, port: usize) -> Option<(Iova, Iova)> {
+    pub(crate) fn range(&self, port: usize) -> Option<Range<Iova>> {
         let base = (*self.bases.get(port)?)?;
-        Some((base, base.offset(self.config.bytes)))
+        Some(base..base.offset(self.config.bytes))
     }
 
     pub(crate) fn is_protected(&self) -> bool {

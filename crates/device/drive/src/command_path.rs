@@ -113,7 +113,7 @@ impl Controller {
             && let Some(range) = cmb.range(owner)
         {
             let command = self.commands.get(id);
-            let inside = command.data_buffer.bytes_within(bytes, range);
+            let inside = command.data_buffer.bytes_within(bytes, &range);
             self.commands.get_mut(id).dma_bytes = bytes - inside;
             self.stats.cmb_bytes += inside;
         }

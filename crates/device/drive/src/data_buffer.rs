@@ -1,6 +1,8 @@
 //! [`DataBuffer`]: the host memory of a command's data, checked against the registered memory of
 //! the queue's owner before any access (ARCHITECTURE.md, R1).
 
+use std::ops::Range;
+
 use nvme::{DataPointer, SglDescriptor, Sqe, Status};
 use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
@@ -60,10 +62,10 @@ impl DataBuffer {
         !matches!(self, DataBuffer::Empty)
     }
 
-    /// Returns how many of the `bytes` bytes of data lie in `range`, end excluded. Ranges are whole
+    /// Returns how many of the `bytes` bytes of data lie in `range`. Ranges are whole
     /// registrations, so a segment is entirely inside or outside.
-    pub(crate) fn bytes_within(&self, bytes: u64, range: (Iova, Iova)) -> u64 {
-        let inside = |at: Iova| range.0 <= at && at < range.1;
+    pub(crate) fn bytes_within(&self, bytes: u64, range: &Range<Iova>) -> u64 {
+        let inside = |at: Iova| range.contains(&at);
         match self {
             DataBuffer::Empty => 0,
             DataBuffer::Contiguous(at) => {
@@ -354,7 +356,7 @@ mod tests {
         let (space, region, at) = memory(4);
         let other = SharedRegion::anonymous(4 * PAGE_BYTES).unwrap();
         let far = space.register(&other).unwrap();
-        let range = (far, far.offset(4 * PAGE_BYTES as u64));
+        let range = &(far..far.offset(4 * PAGE_BYTES as u64));
         for (i, entry) in [far.0 + 4096, at.0 + 8192, far.0 + 8192].into_iter().enumerate() {
             region.write(i * 8, &entry.to_le_bytes());
         }

@@ -14,7 +14,7 @@ use nvme::VectorHints;
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
 use crate::media_events::MediaEventLog;
-use crate::operation::{AddressList, Op, PuOp};
+use crate::operation::{AddressList, Op, PuOp, SectorAddress};
 pub(crate) use crate::operation::{NandOpKind, OpCompletion, OpOwner};
 use crate::pu::Pu;
 use crate::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
@@ -128,7 +128,7 @@ impl NandArray {
 
     /// Returns the addresses of an operation that has just completed.
     #[inline]
-    pub(crate) fn addresses(&self, op: u32) -> &[(u32, u32)] {
+    pub(crate) fn addresses(&self, op: u32) -> &[SectorAddress] {
         self.ops[op as usize].addresses.get()
     }
 
@@ -172,40 +172,40 @@ impl NandArray {
         }
     }
 
-    /// Reads up to 64 sectors, given as physical sector and destination. Adjacent list entries on
-    /// one page are read by one array operation.
+    /// Reads up to 64 sectors. Adjacent list entries on one page are read by one array operation.
+    #[inline]
     pub(crate) fn read(
         &mut self,
         now: Nanos,
         owner: OpOwner,
         hints: VectorHints,
-        addresses: &[(u32, u32)],
+        mut addresses: impl ExactSizeIterator<Item = SectorAddress> + Clone,
     ) {
         let op = self.new_op(owner, NandOpKind::Read);
         let slot = &mut self.ops[op as usize];
-        slot.addresses.set(addresses);
+        slot.addresses.set(addresses.clone());
         // A parallel-unit operation may complete at once, if its page is in the register. The extra
         // count keeps the operation open until all have started.
         slot.pu_ops_left = 1;
-        let mut i = 0;
-        while i < addresses.len() {
-            let (chunk, sector) = self.nand.layout().split(PhysSector(addresses[i].0));
+        let (mut first, mut next) = (0, addresses.next());
+        while let Some(address) = next {
+            let (chunk, sector) = self.nand.layout().split(PhysSector(address.psn));
             let page = sector / self.stripe;
-            let first = i;
-            let page_start = addresses[i].0 - sector % self.stripe;
-            let mut planes = 0u64;
-            while i < addresses.len() && addresses[i].0.wrapping_sub(page_start) < self.stripe {
-                planes |= 1 << ((addresses[i].0 - page_start) / self.sectors_per_page);
-                i += 1;
+            let page_start = address.psn - sector % self.stripe;
+            let (mut planes, mut count) = (0u64, 0);
+            while let Some(address) = next.filter(|a| a.psn.wrapping_sub(page_start) < self.stripe)
+            {
+                planes |= 1 << ((address.psn - page_start) / self.sectors_per_page);
+                count += 1;
+                next = addresses.next();
             }
-            let count = (i - first) as u8;
             let part = PuOp {
                 op,
                 kind: NandOpKind::Read,
                 chunk: chunk.0,
                 page,
                 planes,
-                first: first as u8,
+                first,
                 count,
                 hints,
                 array_ops_left: self.array_op_count(hints, planes.count_ones()),
@@ -213,6 +213,7 @@ impl NandArray {
                 suspensions: 0,
             };
             self.submit(now, part);
+            first += count;
         }
         self.on_pu_op_complete(op);
     }

@@ -17,6 +17,7 @@ use nvme::{
 use crate::commands::Commands;
 use crate::device_l2p::DeviceL2p;
 use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
+use crate::operation::SectorAddress;
 
 /// Maximum number of sectors in a command by logical block address, which executes as a vector.
 const MAX_SECTORS: u32 = 64;
@@ -230,12 +231,9 @@ impl OpenChannelDrive {
     fn read(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
         command.ops_left = 1;
-        let mut addresses = [(0, 0); MAX_SECTORS as usize];
-        let count = command.source_sectors.len();
-        for (i, psn) in command.source_sectors.iter().enumerate() {
-            addresses[i] = (*psn, i as u32);
-        }
-        self.array.read(now, OpOwner::Command(id), command.io.hints(), &addresses[..count]);
+        let sectors = command.source_sectors.iter().enumerate();
+        let addresses = sectors.map(|(i, &psn)| SectorAddress { psn, position: i as u32 });
+        self.array.read(now, OpOwner::Command(id), command.io.hints(), addresses);
         Ok(())
     }
 

@@ -61,36 +61,52 @@ pub(crate) struct Op {
     pub(crate) addresses: AddressList,
 }
 
+/// A physical sector, and its position in the memory of the operation's owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SectorAddress {
+    /// Physical sector.
+    pub(crate) psn: u32,
+    /// Position in sectors.
+    pub(crate) position: u32,
+}
+
 /// Up to 64 addresses; a few are stored inline, so that the operations in flight fit the CPU cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressList {
     pub(crate) count: u8,
-    inline: [(u32, u32); INLINE_ADDRESSES],
-    heap: Vec<(u32, u32)>,
+    inline: [SectorAddress; INLINE_ADDRESSES],
+    heap: Vec<SectorAddress>,
 }
 
 const INLINE_ADDRESSES: usize = 4;
 
 impl AddressList {
     #[inline]
-    pub(crate) fn set(&mut self, addresses: &[(u32, u32)]) {
+    pub(crate) fn set(&mut self, addresses: impl ExactSizeIterator<Item = SectorAddress>) {
         self.count = addresses.len() as u8;
         if let Some(few) = self.inline.get_mut(..addresses.len()) {
-            few.copy_from_slice(addresses);
+            few.iter_mut().zip(addresses).for_each(|(slot, address)| *slot = address);
         } else {
             self.heap.clear();
-            self.heap.extend_from_slice(addresses);
+            self.heap.extend(addresses);
         }
     }
 
     #[inline]
-    pub(crate) fn get(&self) -> &[(u32, u32)] {
+    pub(crate) fn get(&self) -> &[SectorAddress] {
         self.inline.get(..usize::from(self.count)).unwrap_or(&self.heap)
     }
 }
 
 // Parts in flight are accessed often: two fit in a cache line.
 const _: () = assert!(size_of::<PuOp>() == 32);
+
+/// A parallel-unit operation and its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PuOpId {
+    pub(crate) id: u32,
+    pub(crate) kind: NandOpKind,
+}
 
 /// The part of an operation that one parallel unit executes.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use clock::{Component, Nanos};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use driver::{ControllerInfo, QueuePair};
+use driver::{ControllerInfo, QueuePair, RingAddresses};
 use nvme::{Cqe, Status};
 use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use sluice_block::{BlockDevice, Payload, Raw, Request};
@@ -25,7 +25,8 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
     let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
     let cq_at = at.offset(8 * PAGE_BYTES as u64);
-    let pair = QueuePair::open(&port, 1, (at, cq_at), DEPTH, None).unwrap();
+    let rings = RingAddresses { submission: at, completion: cq_at };
+    let pair = QueuePair::open(&port, 1, rings, DEPTH, None).unwrap();
     let mut sq = SqConsumer::open(&port, 1, at, DEPTH).unwrap();
     let mut cq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
     let info = ControllerInfo {

@@ -4,7 +4,7 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
 use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
-use sluice_driver::QueuePair;
+use sluice_driver::{QueuePair, RingAddresses};
 
 fn main() {
     divan::main();
@@ -20,7 +20,8 @@ fn connect_pair() -> (QueuePair, SqConsumer, CqProducer) {
     let at = port.memory().register(&memory).unwrap();
     let cq = at.offset(8 * PAGE_BYTES as u64);
     (
-        QueuePair::open(&port, 1, (at, cq), DEPTH, None).unwrap(),
+        QueuePair::open(&port, 1, RingAddresses { submission: at, completion: cq }, DEPTH, None)
+            .unwrap(),
         SqConsumer::open(&port, 1, at, DEPTH).unwrap(),
         CqProducer::open(&port, 1, cq, DEPTH, None).unwrap(),
     )

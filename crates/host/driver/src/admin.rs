@@ -13,7 +13,7 @@ use std::sync::Arc;
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
 use ring::{Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
 
-use crate::{DriverError, QueuePair, init};
+use crate::{DriverError, QueuePair, RingAddresses, init};
 
 /// A function called while waiting, so that the drive makes progress: it polls the drive in virtual
 /// time, and yields or sleeps in real time.
@@ -68,7 +68,7 @@ impl AdminQueue {
             (port.admin_submission(), port.admin_completion());
         let (buffer, buffer_at) = port.memory().allocate_registered(RESPONSE_BYTES_MAX)?;
         Ok(AdminQueue {
-            pair: QueuePair::open(port, 0, (submission, completion), depth, None)?,
+            pair: QueuePair::open(port, 0, RingAddresses { submission, completion }, depth, None)?,
             port: port.clone(),
             buffer,
             buffer_at,
@@ -89,7 +89,7 @@ impl AdminQueue {
     pub(crate) fn reinit(&mut self, port: &Arc<Port>) -> Result<(), DriverError> {
         let (submission, completion) = (port.admin_submission().0, port.admin_completion().0);
         while self.pair.orphan_next(Status::ABORTED_SQ_DELETED).is_some() {}
-        self.pair.reopen(port, (submission, completion))?;
+        self.pair.reopen(port, RingAddresses { submission, completion })?;
         (self.outstanding, self.event) = (None, None);
         Ok(())
     }

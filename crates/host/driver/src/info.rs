@@ -73,9 +73,17 @@ fn needs_prp_lists(data: DataPointers, metadata: Option<MetadataFormat>) -> bool
     data != DataPointers::Sgl || metadata.is_some()
 }
 
+/// The commands that a drive supports, as far as Identify does not say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommandSupport {
+    /// Format of data pointers.
+    pub(crate) data_pointers: DataPointers,
+    /// Whether the drive supports the extensions of Sluice's drives.
+    pub(crate) own_commands: bool,
+}
+
 impl ControllerInfo {
-    /// Converts the data of Identify and, for an open-channel drive, of Geometry. `own_commands`
-    /// says whether the drive supports the extensions of Sluice's drives.
+    /// Converts the data of Identify and, for an open-channel drive, of Geometry.
     ///
     /// # Errors
     /// [`DriverError::Implausible`], [`DriverError::Geometry`].
@@ -85,8 +93,9 @@ impl ControllerInfo {
         namespace: &IdentifyNamespace,
         geometry: Option<&GeometryPage>,
         io_queues: u16,
-        (data, own_commands): (DataPointers, bool),
+        support: CommandSupport,
     ) -> Result<ControllerInfo, DriverError> {
+        let CommandSupport { data_pointers: data, own_commands } = support;
         let sector_bytes = namespace.block_bytes().ok_or_else(|| {
             implausible(format!("that a sector has 2^{} bytes", namespace.format().lbads))
         })?;

@@ -60,7 +60,7 @@ pub use interrupt::{
 };
 pub use null::{Null, NullQueue};
 pub use nvme_device::{NvmeDevice, NvmeDeviceError, NvmeQueue};
-pub use queue_pair::{Completed, QueueFull, QueuePair};
+pub use queue_pair::{Completed, QueueFull, QueuePair, RingAddresses};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
 pub use reset::ControllerGeneration;
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};

@@ -46,6 +46,11 @@ impl QueueMemory {
         self.depth
     }
 
+    /// Returns the addresses of the rings.
+    pub(crate) fn rings(&self) -> crate::RingAddresses {
+        crate::RingAddresses { submission: self.submission(), completion: self.completion() }
+    }
+
     /// Returns the address of the submission ring.
     pub(crate) fn submission(&self) -> Iova {
         self.at

@@ -46,19 +46,29 @@ pub struct QueuePair {
     spurious: u64,
 }
 
+/// Addresses of the rings of a queue pair in registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// First submission queue entry.
+    pub submission: Iova,
+    /// First completion queue entry.
+    pub completion: Iova,
+}
+
 impl QueuePair {
-    /// Opens the host side of queue `qid`, which the drive has already created. Its rings are at
-    /// `submission` and `completion`; both are zeroed and have `depth` entries.
+    /// Opens the host side of queue `qid`, which the drive has already created. Its rings are
+    /// zeroed and have `depth` entries each.
     ///
     /// # Errors
     /// [`NotRegistered`] if a ring is not registered, not page aligned, or too short.
     pub fn open(
         port: &Arc<Port>,
         qid: u16,
-        (submission, completion): (Iova, Iova),
+        rings: RingAddresses,
         depth: u16,
         vector: Option<u16>,
     ) -> Result<QueuePair, NotRegistered> {
+        let RingAddresses { submission, completion } = rings;
         Ok(QueuePair {
             sq: SqProducer::open(port, qid, submission, depth)?,
             cq: CqConsumer::open(port, qid, completion, depth)?,
@@ -81,8 +91,9 @@ impl QueuePair {
     pub(crate) fn reopen(
         &mut self,
         port: &Arc<Port>,
-        (submission, completion): (Iova, Iova),
+        rings: RingAddresses,
     ) -> Result<(), NotRegistered> {
+        let RingAddresses { submission, completion } = rings;
         let mut sq = SqProducer::open(port, self.qid, submission, self.depth)?;
         let mut cq = CqConsumer::open(port, self.qid, completion, self.depth)?;
         sq.take_over_state(&mut self.sq);

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Payload, Raw, Request};
 use clock::Nanos;
-use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use lightnvm::{Pblk, Sharded, ShardedConfig};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -132,7 +132,8 @@ impl Echo {
         let completion = submission.offset(bytes as u64);
         let sq = SqConsumer::open(port, qid, submission, DEPTH)?;
         let cq = CqProducer::open(port, qid, completion, DEPTH, None)?;
-        let pair = QueuePair::open(port, qid, (submission, completion), DEPTH, None)?;
+        let pair =
+            QueuePair::open(port, qid, RingAddresses { submission, completion }, DEPTH, None)?;
         Ok((Echo { sq, cq, qid }, pair))
     }
 

@@ -44,5 +44,5 @@ pub use targets::pblk::sharded::{
     ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,
     SuperblockHealth,
 };
-pub use targets::pblk::{Pblk, PblkError, PblkHealth};
+pub use targets::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
 pub use targets::rrpc::{DeviceL2pEntries, Rrpc, RrpcError};

@@ -7,10 +7,10 @@ mod rig;
 
 use clock::{Component, Nanos};
 use ftl::FtlConfig;
-use lightnvm::Pblk;
 use lightnvm::subsystem::{
     MediaManager, MediaManagerConfig, NewTarget, ScrubConfig, Sharing, TargetKind,
 };
+use lightnvm::{DriveQueue, Pblk};
 use media::{ErrorModel, MediaConfig};
 use rig::{FOREVER, Rig, config, core_config, geometry, spec};
 
@@ -148,7 +148,7 @@ fn a_target_that_runs_maintenance_restarts_its_journal() {
     let table = s.table().clone();
     let (report, queue) = (rig.fresh_report(), rig.queue(64));
     let port = queue.port().clone();
-    let parts = (queue.into_queue(), port);
+    let parts = DriveQueue { queue: queue.into_queue(), port };
     s.close(&mut || rig.pump()).unwrap();
     drop(s);
     let ftl = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };

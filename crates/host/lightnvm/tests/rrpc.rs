@@ -16,7 +16,7 @@ use bench::{Bench, SECTOR, Shape, config};
 use block::{BlockDevice, Payload, Request};
 use ftl::{FtlConfig, VictimPolicyKind};
 use lightnvm::vector::VectorQueue;
-use lightnvm::{Pblk, PblkError, Rrpc, RrpcError};
+use lightnvm::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError};
 use media::{ChunkIndex, InjectedFault, PhysSector};
 use nvme::{DeviceL2pLog, Status};
 use rng::Rng;
@@ -31,7 +31,7 @@ fn a_drive_without_a_map_is_refused() {
     let e = Rrpc::open(
         &info,
         &chunks,
-        (&[], DeviceL2pLog::default()),
+        DeviceL2pEntries { entries: &[], totals: DeviceL2pLog::default() },
         parts,
         Rrpc::config(),
         &mut || {},
@@ -42,9 +42,8 @@ fn a_drive_without_a_map_is_refused() {
     let mut b = Bench::new(config(SMALL, true));
     let (info, chunks, map, parts) = b.attach();
     let (places, totals) = map.unwrap();
-    let short = &places[1..];
-    let e =
-        Rrpc::open(&info, &chunks, (short, totals), parts, Rrpc::config(), &mut || {}).unwrap_err();
+    let short = DeviceL2pEntries { entries: &places[1..], totals };
+    let e = Rrpc::open(&info, &chunks, short, parts, Rrpc::config(), &mut || {}).unwrap_err();
     assert!(matches!(e, RrpcError::MapLength { given: 1919, entries: 1920 }), "{e}");
 }
 
@@ -55,7 +54,7 @@ fn what_one_target_wrote_the_other_refuses() {
     b.write(0, 40, 7);
     b.flush();
     b.power_cycle();
-    let (info, chunks, _, (queue, port)) = b.attach();
+    let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let drive = &mut b.drive;
     let now = &mut b.now;
     let mut pump = || bench::pump_drive(drive, now);
@@ -257,7 +256,7 @@ fn close_target(b: &mut Bench) {
 /// Resets written chunks by vector commands, as another program would: those for which `only`
 /// returns true.
 fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
-    let (info, chunks, _, (queue, port)) = b.attach();
+    let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let media = info.open_channel.unwrap();
     let mut queue = VectorQueue::new(queue, port, &info).unwrap();
     for (chunk, d) in (0u32..).zip(&chunks).filter(|(c, d)| only(*c) && d.wp.get() > 0) {
@@ -373,7 +372,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     // Formatted, and written by another target, whose out-of-band bytes the map also understands.
     close_target(&mut b);
     reset_chunks(&mut b, |_| true);
-    let (info, chunks, _, (queue, port)) = b.attach();
+    let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let (drive, now) = (&mut b.drive, &mut b.now);
     let mut pump = || bench::pump_drive(drive, now);
     let mut pblk =

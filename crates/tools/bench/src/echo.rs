@@ -11,7 +11,7 @@ use std::thread;
 
 use block::Raw;
 use clock::AllowedCpus;
-use driver::{ControllerInfo, QueuePair};
+use driver::{ControllerInfo, QueuePair, RingAddresses};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
 
@@ -79,7 +79,7 @@ impl QueuePairMemory {
     /// # Errors
     /// As for [`rings`](QueuePairMemory::rings).
     pub fn queue_pair(&self) -> Result<QueuePair, BenchError> {
-        let at = (self.submission, self.completion);
+        let at = RingAddresses { submission: self.submission, completion: self.completion };
         Ok(QueuePair::open(&self.port, self.qid, at, self.depth, None)?)
     }
 

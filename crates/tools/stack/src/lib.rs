@@ -26,11 +26,11 @@ use std::sync::Arc;
 use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
 use drive::Controller;
-use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice, QueuePair};
+use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
 use lightnvm::subsystem::{JOURNAL_OWNER, TargetKind};
-use lightnvm::{Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
+use lightnvm::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use ring::Port;
 
@@ -237,18 +237,18 @@ fn open_named(
     config: FtlConfig,
     (map, totals): (Vec<Option<Address>>, DeviceL2pLog),
     info: &ControllerInfo,
-    parts: (QueuePair, Arc<Port>),
+    queue: DriveQueue,
     pump: &mut dyn FnMut(),
     keeps_data: bool,
 ) -> Result<StackDevice, RrpcError> {
     let owned = |chunk: u32| share.has_chunk(chunk);
     let chunks = &share.chunks;
     if share.entry.spec.kind != TargetKind::Rrpc {
-        let pblk = Pblk::open_on(info, chunks, &owned, parts, config, pump, keeps_data)?;
+        let pblk = Pblk::open_on(info, chunks, &owned, queue, config, pump, keeps_data)?;
         return Ok(StackDevice::Pblk(Box::new(pblk)));
     }
-    let given: (&dyn Fn(u32) -> bool, _) = (&owned, (&map[..], totals));
-    let rrpc = Rrpc::open_on(info, chunks, given, parts, config, pump)?;
+    let map = DeviceL2pEntries { entries: &map, totals };
+    let rrpc = Rrpc::open_on(info, chunks, &owned, map, queue, config, pump)?;
     Ok(StackDevice::Rrpc(Box::new(rrpc)))
 }
 
@@ -433,7 +433,8 @@ impl Stack {
                     return Err(StackError::NotABlockDevice { name });
                 };
                 let known = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
-                let (info, parts) = (controller.info(), (queue, port.clone()));
+                let info = controller.info();
+                let parts = DriveQueue { queue, port: port.clone() };
                 open_named(&share, config, known, info, parts, &mut pump, keeps_data).map_err(
                     |source| {
                         let (drive, target) = (name.clone(), named.name.clone());
@@ -446,8 +447,10 @@ impl Stack {
                 let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
                 let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
                 let (map, totals) = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
-                let (info, parts) = (controller.info(), (queue, port.clone()));
-                Rrpc::open(info, &chunks, (&map, totals), parts, *config, &mut pump)
+                let info = controller.info();
+                let parts = DriveQueue { queue, port: port.clone() };
+                let map = DeviceL2pEntries { entries: &map, totals };
+                Rrpc::open(info, &chunks, map, parts, *config, &mut pump)
                     .map(|r| StackDevice::Rrpc(Box::new(r)))
                     .map_err(|source| match source {
                         RrpcError::Pblk(source) => pblk_open_error(&name, source),

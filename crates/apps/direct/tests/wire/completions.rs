@@ -17,7 +17,7 @@ use drive::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
-use driver::{ControllerHandle, NvmeQueue, QueuePair};
+use driver::{ControllerHandle, NvmeQueue, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use nvme::{Cqe, Status};
@@ -83,7 +83,8 @@ impl Bed {
         let submission = memory.allocate_registered(usize::from(depth) * 64).unwrap();
         let (completion, at) = memory.allocate_registered(usize::from(depth) * 16).unwrap();
         let (_, data) = memory.allocate_registered(1 << 20).unwrap();
-        let pair = QueuePair::open(&port, QID, (submission.1, at), depth, None).unwrap();
+        let rings = RingAddresses { submission: submission.1, completion: at };
+        let pair = QueuePair::open(&port, QID, rings, depth, None).unwrap();
         let queue = NvmeQueue::new(controller.info(), pair, port.clone()).unwrap();
         let limits = queue.limits();
         Bed { raw: Raw::new(queue, limits), port, submission, completion, data }

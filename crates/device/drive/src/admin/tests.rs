@@ -65,12 +65,12 @@ fn open_channel() -> AdminState {
 
 fn log(a: &AdminState, page: (u8, u32), offset: u64, bytes: u64) -> Result<Vec<u8>, Status> {
     a.log_page(
-        page,
+        LogPageId { lid: page.0, nsid: page.1 },
         offset,
         bytes,
         &HealthCounters::default(),
         &mut |n| ChunkDescriptor { wp: n.into(), ..ChunkDescriptor::default() },
-        (&mut |n| n * 3, &DeviceL2pLog::default),
+        DeviceL2pSource { entry: &mut |n| n * 3, totals: &DeviceL2pLog::default },
     )
 }
 
@@ -143,9 +143,9 @@ fn health_warns() {
         ..HealthCounters::default()
     };
     let page = {
-        let health = (log_page::HEALTH, ALL_NAMESPACES);
-        a.log_page(health, 0, 512, &counters, &mut chunk, (&mut |_| 0, &DeviceL2pLog::default))
-            .unwrap()
+        let health = LogPageId { lid: log_page::HEALTH, nsid: ALL_NAMESPACES };
+        let map = DeviceL2pSource { entry: &mut |_| 0, totals: &DeviceL2pLog::default };
+        a.log_page(health, 0, 512, &counters, &mut chunk, map).unwrap()
     };
     assert_eq!(page[0], 0b1101);
     let (log, _) = page.as_chunks::<{ HealthLog::BYTES }>();

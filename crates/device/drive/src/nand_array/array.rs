@@ -11,7 +11,7 @@ use media::ChunkIndex;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};
-use crate::operation::{NandOpKind, PuOp};
+use crate::operation::{NandOpKind, PuOp, PuOpId};
 use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 impl NandArray {
@@ -117,19 +117,13 @@ impl NandArray {
 
     /// Accounts for a busy interval whose end is past or certain.
     #[inline]
-    pub(super) fn record_array_busy(
-        &mut self,
-        pu: u32,
-        (part, what): (u32, NandOpKind),
-        start: Nanos,
-        end: Nanos,
-    ) {
+    pub(super) fn record_array_busy(&mut self, pu: u32, of: PuOpId, start: Nanos, end: Nanos) {
         let time = end.since(start);
-        self.pus[pu as usize].add_busy(what, time);
+        self.pus[pu as usize].add_busy(of.kind, time);
         tracepoint::trace(|| Tracepoint::ArrayBusy {
-            pu_op: part,
+            pu_op: of.id,
             pu,
-            op: what.into(),
+            op: of.kind.into(),
             start,
             end,
         });
@@ -139,7 +133,8 @@ impl NandArray {
         let Some(active) = self.pus[pu as usize].active else { return };
         let part = self.pu_ops[active.pu_op as usize];
         let began = self.pus[pu as usize].array_start;
-        self.record_array_busy(pu, (active.pu_op, part.kind), began, now);
+        let ended = PuOpId { id: active.pu_op, kind: part.kind };
+        self.record_array_busy(pu, ended, began, now);
         let chunk = ChunkIndex(part.chunk);
         let result = match part.kind {
             NandOpKind::Read => return self.on_read_done(now, pu, active.pu_op),

@@ -6,7 +6,7 @@ use media::PhysSector;
 use nvme::VectorHints;
 
 use super::{ArrayEvent, NandArray};
-use crate::operation::{NandOpKind, PuOp};
+use crate::operation::{NandOpKind, PuOp, PuOpId};
 use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 use crate::{PuScheduling, SuspendConfig};
 
@@ -81,7 +81,8 @@ impl NandArray {
         self.suspensions += 1;
         unit.epoch += 1;
         let remaining = unit.array_end.since(now) + limits.resume;
-        let (what, began) = ((active.pu_op, part.kind), unit.array_start);
+        let what = PuOpId { id: active.pu_op, kind: part.kind };
+        let began = unit.array_start;
         unit.suspended = Some((active.pu_op, remaining));
         unit.active = Some(ActiveOp { pu_op: active.pu_op, phase: ArrayPhase::Suspending });
         let event = ArrayEvent::Suspended { pu, epoch: unit.epoch };
@@ -96,8 +97,8 @@ impl NandArray {
         let op = &self.ops[part.op as usize];
         let sectors = usize::from(part.first)..usize::from(part.first) + usize::from(part.count);
         let mut most = 0;
-        for (psn, _) in &op.addresses.get()[sectors] {
-            most = self.nand.retries_needed(PhysSector(*psn)).max(most);
+        for address in &op.addresses.get()[sectors] {
+            most = self.nand.retries_needed(PhysSector(address.psn)).max(most);
         }
         self.retries_forgone += u64::from(most > 0 && part.hints.limited_retry);
         // The error model limits the number to 1000.

@@ -18,7 +18,7 @@ use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};
 use crate::PuScheduling;
-use crate::operation::NandOpKind;
+use crate::operation::{NandOpKind, SectorAddress};
 use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 /// A channel; it is free from `free_at`.
@@ -137,7 +137,7 @@ impl NandArray {
         let part = self.pu_ops[id as usize];
         let op = &mut self.ops[part.op as usize];
         for i in part.first..part.first + part.count {
-            let psn = PhysSector(op.addresses.get()[usize::from(i)].0);
+            let psn = PhysSector(op.addresses.get()[usize::from(i)].psn);
             match self.nand.check_read_within(psn, part.retries.into()) {
                 Ok(info) => {
                     if info.high_ecc {
@@ -199,7 +199,7 @@ impl NandArray {
         let end = usize::from(part.first) + usize::from(part.count);
         let rest = &self.ops[part.op as usize].addresses.get()[end - usize::from(left)..end];
         // Chunks start at a multiple of the sectors per page.
-        let page = |address: &(u32, u32)| address.0 / self.sectors_per_page;
+        let page = |address: &SectorAddress| address.psn / self.sectors_per_page;
         rest.iter().take_while(|a| page(a) == page(&rest[0])).count() as u8
     }
 

@@ -10,6 +10,7 @@ use ring::{NotRegistered, PAGE_BYTES, Port, ShadowDoorbells};
 
 use super::{ConnectOptions, ControllerHandle, DoorbellUse};
 use crate::admin::{AdminQueue, ProgressFn};
+use crate::info::CommandSupport;
 use crate::init;
 use crate::reset::ControllerGeneration;
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
@@ -69,7 +70,8 @@ impl ControllerHandle {
             DoorbellUse::Memory if offered => set_up_shadow_doorbells(&port, &mut admin, pump)?,
             DoorbellUse::Memory | DoorbellUse::Registers => None,
         };
-        let how = (data, !port.is_real_controller());
+        let own_commands = !port.is_real_controller();
+        let how = CommandSupport { data_pointers: data, own_commands };
         let info =
             ControllerInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
         let cmb = Cmb::from_port(&port, &controller)?;

@@ -7,13 +7,12 @@
 //! [`reclaim`](ControllerHandle::reclaim).
 
 use nvme::{AdminCommand, QueuePriority, Status};
-use ring::Iova;
 
 use super::ControllerHandle;
 use crate::admin::ProgressFn;
 use crate::data::PrpLists;
 use crate::memory::{QueueMemory, RangeMemory};
-use crate::{Completed, DriverError, Event, QueuePair};
+use crate::{Completed, DriverError, Event, QueuePair, RingAddresses};
 
 impl ControllerHandle {
     /// Creates a queue pair with rings of `depth` entries (at least 2), for `depth - 1` commands.
@@ -61,7 +60,7 @@ impl ControllerHandle {
             }
             return Err(error);
         }
-        let rings = (memory.submission(), memory.completion());
+        let rings = memory.rings();
         let mut pair = QueuePair::open(&self.port, qid, rings, depth, vector)?;
         if let Some((shadows, _)) = &self.shadows {
             pair.set_shadow_doorbells(shadows);
@@ -139,13 +138,13 @@ impl ControllerHandle {
 
     /// Clears the rings of queue `qid`, and its doorbells in memory. Returns the addresses of the
     /// rings.
-    pub(crate) fn clear_rings(&self, qid: u16) -> Option<(Iova, Iova)> {
+    pub(crate) fn clear_rings(&self, qid: u16) -> Option<RingAddresses> {
         let memory = self.queue_memory(qid)?;
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
         memory.zero();
-        Some((memory.submission(), memory.completion()))
+        Some(memory.rings())
     }
 
     fn queue_memory(&self, qid: u16) -> Option<&QueueMemory> {

@@ -84,6 +84,14 @@ fn list_pages(bytes: u64) -> usize {
     }
 }
 
+/// The memory that data pointers refer to, and their format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PointerTarget<'a> {
+    pub(crate) memory: &'a AddressSpace,
+    /// Whether the drive supports SGLs, though not bit buckets.
+    pub(crate) has_sgls: bool,
+}
+
 impl PrpLists {
     /// Allocates lists for `tags` commands of a drive, registered with `port`.
     ///
@@ -264,8 +272,7 @@ impl PrpLists {
         if left > 0 { Err(Status::INVALID_FIELD) } else { self.bus_address(memory, base) }
     }
 
-    /// Sets the data pointer of the command of `tag`, which is not in flight. `sgls` says whether
-    /// the drive supports SGLs, though not bit buckets.
+    /// Sets the data pointer of the command of `tag`, which is not in flight.
     ///
     /// # Errors
     /// [`BindError::Busy`] if too little bounce memory is free; else the status with which the
@@ -276,8 +283,9 @@ impl PrpLists {
         sqe: &mut Sqe,
         tag: u16,
         transfer: TransferSpec,
-        (memory, sgls): (&AddressSpace, bool),
+        target: PointerTarget<'_>,
     ) -> Result<(), BindError> {
+        let PointerTarget { memory, has_sgls: sgls } = target;
         let TransferSpec { data, bytes, layout, .. } = transfer;
         let (first, second) = match data {
             Payload::BitBucket => {

@@ -56,7 +56,7 @@ fn lists_cover_transfers_of_every_length_and_place() {
     let port = Port::new().unwrap();
     let (_, data) = port.memory().allocate_registered(5 << 20).unwrap();
     let mut lists = PrpLists::with_max_transfer(&port, 3, PRP_TRANSFER_MAX).unwrap();
-    let memory = (port.memory(), false);
+    let memory = PointerTarget { memory: port.memory(), has_sgls: false };
     let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
     println!("SLUICE_SEED={seed}");
     let mut rng = Rng::new(seed);
@@ -92,7 +92,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     let (_, data) = port.memory().allocate_registered(1 << 20).unwrap();
     let (tables, table) = port.memory().allocate_registered(PAGE_BYTES).unwrap();
     let mut lists = PrpLists::with_max_transfer(&port, 2, 64 << 10).unwrap();
-    let memory = (port.memory(), false);
+    let memory = PointerTarget { memory: port.memory(), has_sgls: false };
     let mut sqe = Sqe::read(1, 0, 1);
     let odd = read(Payload::Contiguous(data.offset(2)), 16 << 10);
     lists.set_data_pointer(&mut sqe, 0, odd, memory).unwrap();
@@ -125,7 +125,7 @@ fn what_entries_cannot_say_is_copied_or_refused() {
     let short = lists.set_data_pointer(&mut sqe, 0, read(pieces, 512), memory);
     assert_eq!(short, refused(Status::SGL_LENGTH_INVALID));
     // With SGLs only payloads with a bit bucket need pages.
-    let sgls = (port.memory(), true);
+    let sgls = PointerTarget { memory: port.memory(), has_sgls: true };
     lists.set_data_pointer(&mut sqe, 0, read(pieces, 12800), sgls).unwrap();
     assert!(matches!(sqe.data(), DataPointer::Sgl(SglDescriptor::Segment { .. })));
     assert!(lists.is_compatible(2, 64 << 10) && lists.is_compatible(1, 64 << 10));
@@ -231,7 +231,9 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
             is_read: true,
             layout: ExtendedLbaLayout::NO_METADATA,
         };
-        lists.set_data_pointer(&mut sqe, 1, transfer, (memory, false)).unwrap();
+        lists
+            .set_data_pointer(&mut sqe, 1, transfer, PointerTarget { memory, has_sgls: false })
+            .unwrap();
         let pages = walk_by(&sqe, bytes.into(), word);
         let (mut next, mut done) = (at.0, 0u64);
         for (wire, len) in pages {
@@ -249,7 +251,12 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
         memory.read(at, &mut out).unwrap();
         assert!(out.iter().all(|byte| *byte == round as u8), "it is there");
         lists
-            .set_data_pointer(&mut sqe, 0, read(Payload::BitBucket, bytes), (memory, false))
+            .set_data_pointer(
+                &mut sqe,
+                0,
+                read(Payload::BitBucket, bytes),
+                PointerTarget { memory, has_sgls: false },
+            )
             .unwrap();
         for (wire, _) in walk_by(&sqe, bytes.into(), word) {
             assert!(memory.find(Iova(back(wire)), PAGE64).is_ok());
@@ -264,7 +271,7 @@ fn without_an_iommu_pages_are_named_where_they_are_and_other_memory_is_copied() 
             &mut sqe,
             0,
             read(Payload::Contiguous(at), bytes),
-            (memory, false),
+            PointerTarget { memory, has_sgls: false },
         );
         assert_eq!(refused, Err(BindError::Refused(Status::DATA_TRANSFER_ERROR)), "{at}");
     }
@@ -286,7 +293,7 @@ fn memory_to_copy_through_that_is_not_there_is_said_and_not_asked_for_again() {
     let mut sqe = Sqe::read(1, 0, 1);
     for round in 1..=3 {
         // A later allocation would succeed.
-        let memory = (port.memory(), false);
+        let memory = PointerTarget { memory: port.memory(), has_sgls: false };
         let ended = lists.set_data_pointer(&mut sqe, 0, read(Payload::Contiguous(at), 512), memory);
         assert_eq!(ended, Err(BindError::Refused(Status::INTERNAL)));
         let why = lists.bounce_error().expect("why").to_string();
@@ -298,6 +305,11 @@ fn memory_to_copy_through_that_is_not_there_is_said_and_not_asked_for_again() {
     // Another queue can still allocate.
     let mut lists = PrpLists::with_max_transfer(&port, 1, 64 << 10).unwrap();
     lists
-        .set_data_pointer(&mut sqe, 0, read(Payload::Contiguous(at), 512), (port.memory(), false))
+        .set_data_pointer(
+            &mut sqe,
+            0,
+            read(Payload::Contiguous(at), 512),
+            PointerTarget { memory: port.memory(), has_sgls: false },
+        )
         .unwrap();
 }

@@ -26,7 +26,9 @@ use ring::{AddressSpace, Port, RegisterError};
 
 use self::recreate::QueueRecreate;
 use crate::command::command;
-use crate::data::{BounceStats, ExtendedLbaLayout, PrpLists, TransferSpec, set_sgl_pointer};
+use crate::data::{
+    BounceStats, ExtendedLbaLayout, PointerTarget, PrpLists, TransferSpec, set_sgl_pointer,
+};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::memory::RangeMemory;
 use crate::reset::ControllerGeneration;
@@ -380,7 +382,8 @@ impl NvmeQueue {
                 set_sgl_pointer(&mut sqe, data, bytes)
             }
             (Some(lists), Some(transfer)) => {
-                lists.set_data_pointer(&mut sqe, tag.0, transfer, (memory, self.sgls))?;
+                let target = PointerTarget { memory, has_sgls: self.sgls };
+                lists.set_data_pointer(&mut sqe, tag.0, transfer, target)?;
             }
         }
         self.pair.push(tag, sqe, request.tag, now).map_err(|_| {

@@ -1,9 +1,9 @@
 //! [`RingDevice`]: a device of the host whose hardware queues are io_uring instances.
 
 use ::ring::AddressSpace;
-use clock::Nanos;
 
 use super::backend::UringBackend;
+use super::queue::RingQueueConfig;
 use super::ring::RingSetup;
 use super::{RingQueue, UringError};
 use crate::hal::{Features, Limits, LowLevelDriver};
@@ -14,30 +14,18 @@ use crate::hal::{Features, Limits, LowLevelDriver};
 pub struct RingDevice<W: UringBackend + Clone> {
     pub(super) backend: W,
     memory: AddressSpace,
-    limits: Limits,
-    features: Features,
-    pub(super) setup: RingSetup,
-    reset_timeout: Nanos,
+    pub(super) config: RingQueueConfig,
     queues: Vec<Option<RingQueue<W>>>,
 }
 
 impl<W: UringBackend + Clone> RingDevice<W> {
     pub(super) fn new(
-        wire: W,
+        backend: W,
         memory: AddressSpace,
-        (limits, features): (Limits, Features),
-        setup: RingSetup,
-        (queues, reset_patience): (u16, Nanos),
+        config: RingQueueConfig,
+        queues: u16,
     ) -> Result<RingDevice<W>, UringError> {
-        let mut device = RingDevice {
-            backend: wire,
-            memory,
-            limits,
-            features,
-            setup,
-            reset_timeout: reset_patience,
-            queues: Vec::new(),
-        };
+        let mut device = RingDevice { backend, memory, config, queues: Vec::new() };
         device.queues =
             (0..queues).map(|_| device.create_queue().map(Some)).collect::<Result<_, _>>()?;
         Ok(device)
@@ -49,13 +37,13 @@ impl<W: UringBackend + Clone> RingDevice<W> {
     /// # Errors
     /// The error of creating a ring: no memory, too many open files.
     pub fn create_queue(&self) -> Result<RingQueue<W>, UringError> {
-        self.create_queue_with(self.setup)
+        self.create_queue_with(self.config.setup)
     }
 
     pub(super) fn create_queue_with(&self, setup: RingSetup) -> Result<RingQueue<W>, UringError> {
-        let facts = (self.limits, self.features);
-        let (wire, memory) = (self.backend.clone(), self.memory.clone());
-        RingQueue::new(wire, setup, memory, facts, self.reset_timeout).map_err(UringError::ring)
+        let config = RingQueueConfig { setup, ..self.config };
+        let (backend, memory) = (self.backend.clone(), self.memory.clone());
+        RingQueue::new(backend, memory, config).map_err(UringError::ring)
     }
 }
 
@@ -63,11 +51,11 @@ impl<W: UringBackend + Clone> LowLevelDriver for RingDevice<W> {
     type Queue = RingQueue<W>;
 
     fn limits(&self) -> Limits {
-        self.limits
+        self.config.limits
     }
 
     fn features(&self) -> Features {
-        self.features
+        self.config.features
     }
 
     fn queues(&self) -> u16 {

@@ -10,6 +10,7 @@ use ::ring::AddressSpace;
 use rustix::io::Errno;
 
 use super::file_target::FileTarget;
+use super::queue::RingQueueConfig;
 use super::ring::{Ring, RingSetup};
 use super::{Polling, RingDevice, TaskWork, UringConfig, UringError, UringQueue};
 use crate::Tag;
@@ -91,8 +92,9 @@ impl Uring {
             }
         };
         let setup = RingSetup { polled, split: polled, ..setup };
-        let rest = (config.queues, config.reset_timeout);
-        RingDevice::new(target, memory, (limits, features), setup, rest)
+        let reset_timeout = config.reset_timeout;
+        let queue_config = RingQueueConfig { limits, features, setup, reset_timeout };
+        RingDevice::new(target, memory, queue_config, config.queues)
     }
 
     /// Creates a queue as [`create_queue`](RingDevice::create_queue) does, for several threads that
@@ -102,17 +104,21 @@ impl Uring {
     /// # Errors
     /// As for [`create_queue`](RingDevice::create_queue).
     pub fn create_shared_queue(&self) -> Result<UringQueue, UringError> {
-        self.create_queue_with(RingSetup { deferred: false, cooperative: false, ..self.setup })
+        self.create_queue_with(RingSetup {
+            deferred: false,
+            cooperative: false,
+            ..self.config.setup
+        })
     }
 
     /// Returns whether queues are created for a single issuing thread ([`TaskWork`]).
     pub fn is_single_issuer(&self) -> bool {
-        self.setup.deferred || self.setup.cooperative
+        self.config.setup.deferred || self.config.setup.cooperative
     }
 
     /// Returns whether the kernel polls for completions.
     pub fn is_polled(&self) -> bool {
-        self.setup.polled
+        self.config.setup.polled
     }
 
     /// Returns the required alignment of payload addresses in bytes. Others are rejected as

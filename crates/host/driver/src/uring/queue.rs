@@ -9,6 +9,7 @@ mod flow_steps;
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ::ring::AddressSpace;
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 
 use super::UringStats;
 use super::backend::{CommandFlow, SqeData, UringBackend};
-use super::ring::{Ring, RingSetup};
+use super::ring::{Ring, RingSetup, SegmentTable};
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, WaitResult};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
@@ -46,6 +47,61 @@ struct TagCommand<C> {
     aborted: bool,
 }
 
+/// Tags bound since the last issue, in order.
+#[derive(Debug)]
+struct BoundTags {
+    tags: Box<[Tag]>,
+    count: usize,
+}
+
+impl BoundTags {
+    fn new(depth: usize) -> BoundTags {
+        BoundTags { tags: vec![Tag(0); depth].into(), count: 0 }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a tag; the caller adds each tag at most once between two issues.
+    #[inline]
+    fn push(&mut self, tag: Tag) {
+        if let Some(place) = self.tags.get_mut(self.count) {
+            *place = tag;
+            self.count += 1;
+        }
+    }
+
+    /// Removes all tags, which remain readable by index. Returns their number.
+    #[inline]
+    fn take(&mut self) -> usize {
+        std::mem::take(&mut self.count)
+    }
+
+    /// Returns a tag of the last [`take`](BoundTags::take).
+    #[inline]
+    fn taken(&self, index: usize) -> Tag {
+        self.tags[index]
+    }
+
+    /// Puts a range of the tags of the last [`take`](BoundTags::take) back.
+    fn put_back(&mut self, indices: Range<usize>) {
+        self.count = indices.len();
+        self.tags.copy_within(indices, 0);
+    }
+}
+
+/// The device and the configuration of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::uring) struct RingQueueConfig {
+    pub(in crate::uring) limits: Limits,
+    pub(in crate::uring) features: Features,
+    pub(in crate::uring) setup: RingSetup,
+    /// Time after which a reset that has not finished fails.
+    pub(in crate::uring) reset_timeout: Nanos,
+}
+
 /// A hardware queue that is an io_uring instance: [`UringQueue`](super::UringQueue) of a file or
 /// block device, [`PassthroughQueue`](super::PassthroughQueue) of a namespace under the kernel's
 /// NVMe driver.
@@ -54,15 +110,10 @@ pub struct RingQueue<W: UringBackend> {
     // Dropped first: its drop waits for the kernel, which uses the file.
     ring: Ring<W>,
     backend: W,
-    limits: Limits,
-    features: Features,
+    config: RingQueueConfig,
     tags: TagSet,
     commands: Box<[TagCommand<W::Flow>]>,
-    /// Tags bound since the last issue, in order.
-    bound: Box<[Tag]>,
-    bound_count: usize,
-    /// Maximum number of commands per system call.
-    submit_batch: u16,
+    bound: BoundTags,
     /// Events of commands that were aborted before they were issued.
     local_events: VecDeque<Event>,
     /// The event that a check has found.
@@ -72,7 +123,6 @@ pub struct RingQueue<W: UringBackend> {
     /// Time of the next attempt.
     retry_at: Nanos,
     reset: Option<Reset>,
-    reset_timeout: Nanos,
     /// Whether the device has reported its removal.
     device_removed: bool,
     /// Why the kernel does not serve the ring any more.
@@ -91,28 +141,23 @@ struct Reset {
 impl<W: UringBackend> RingQueue<W> {
     pub(super) fn new(
         wire: W,
-        setup: RingSetup,
         memory: AddressSpace,
-        (limits, features): (Limits, Features),
-        reset_patience: Nanos,
+        config: RingQueueConfig,
     ) -> io::Result<RingQueue<W>> {
+        let setup = config.setup;
         let depth = usize::from(setup.depth);
         Ok(RingQueue {
             ring: Ring::new(wire.file(), setup, memory)?,
             backend: wire,
-            limits,
-            features,
+            config,
             tags: TagSet::new(setup.depth),
             commands: vec![TagCommand::default(); depth].into(),
-            bound: vec![Tag(0); depth].into(),
-            bound_count: 0,
-            submit_batch: setup.submit_batch,
+            bound: BoundTags::new(depth),
             local_events: VecDeque::with_capacity(depth),
             peeked_event: None,
             backlog: false,
             retry_at: Nanos::ZERO,
             reset: None,
-            reset_timeout: reset_patience,
             device_removed: false,
             fault: None,
             waker: None,
@@ -122,12 +167,12 @@ impl<W: UringBackend> RingQueue<W> {
 
     /// Returns the limits of the device.
     pub fn limits(&self) -> Limits {
-        self.limits
+        self.config.limits
     }
 
     /// Returns the features of the driver.
     pub fn features(&self) -> Features {
-        self.features
+        self.config.features
     }
 
     /// Returns the counters of the queue.
@@ -159,7 +204,7 @@ impl<W: UringBackend> RingQueue<W> {
 
     #[inline]
     fn plan(&mut self, tag: Tag, command: &Request) -> Result<W::Flow, BindError> {
-        let course = self.backend.plan(command, &self.limits).map_err(BindError::Refused)?;
+        let course = self.backend.plan(command, &self.config.limits).map_err(BindError::Refused)?;
         match (course.data(), command.data) {
             (SqeData::None, _) => {}
             (SqeData::CommandTable(note), _) => self.ring.set_command_table(tag, &note)?,
@@ -170,7 +215,8 @@ impl<W: UringBackend> RingQueue<W> {
                 self.ring.set_bit_bucket(tag, bytes, write)?;
             }
             (SqeData::Payload { write, bytes }, Payload::Scattered { table, segments }) => {
-                self.ring.set_segments(tag, (table, segments), bytes, write)?;
+                let table = SegmentTable { at: table, segments };
+                self.ring.set_segments(tag, table, bytes, write)?;
             }
         }
         Ok(course)
@@ -226,13 +272,13 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         if self.reset.is_some() || self.fault.is_some() {
             return false;
         }
-        let any = self.bound_count > 0;
+        let any = !self.bound.is_empty();
         if any {
             self.push_bound();
         }
         if any || self.backlog {
             self.submit();
-            self.backlog |= self.bound_count > 0;
+            self.backlog |= !self.bound.is_empty();
         }
         any
     }
@@ -277,14 +323,14 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
         if self.reset.is_some() || self.fault.is_some() {
             return;
         }
-        self.bound_count = 0;
+        self.bound.take();
         self.local_events.clear();
         self.peeked_event = None;
         if self.ring.in_kernel() > 0 {
             self.ring.cancel(None);
             self.submit();
         }
-        let reset = Reset { deadline: now + self.reset_timeout, next_poll: now };
+        let reset = Reset { deadline: now + self.config.reset_timeout, next_poll: now };
         self.reset = Some(reset);
     }
 
@@ -296,7 +342,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
             && self.peeked_event.is_none();
         match self.reset {
             _ if self.fault.is_some() => QueueState::Removed,
-            _ if self.device_removed && ended && self.bound_count == 0 => QueueState::Removed,
+            _ if self.device_removed && ended && self.bound.is_empty() => QueueState::Removed,
             Some(_) => QueueState::Resetting,
             None => QueueState::Ready,
         }
@@ -311,7 +357,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
             // Commands bound since are issued as well.
             self.push_bound();
             self.submit();
-            self.backlog |= self.bound_count > 0;
+            self.backlog |= !self.bound.is_empty();
         }
         match self.reset {
             Some(reset) => self.step_reset(reset, now),
@@ -344,9 +390,9 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
             return WaitResult::Unsupported;
         }
         self.push_bound();
-        if self.peeked_event.is_some() || !self.local_events.is_empty() || self.bound_count > 0 {
+        if self.peeked_event.is_some() || !self.local_events.is_empty() || !self.bound.is_empty() {
             self.submit();
-            self.backlog |= self.bound_count > 0;
+            self.backlog |= !self.bound.is_empty();
             return WaitResult::Ready;
         }
         match self.ring.submit_and_wait(timeout) {

@@ -15,6 +15,7 @@
 //! The [`UringBackend`] defines the contents and sizes of entries.
 
 mod address;
+pub(super) use address::SegmentTable;
 #[allow(unsafe_code, reason = "entries of io_uring name memory by address")]
 mod entry;
 

@@ -36,6 +36,7 @@ use tracepoint::Event;
 pub use error::PblkError;
 use maintenance::Maintenance;
 pub use maintenance::PblkHealth;
+pub use open::DriveQueue;
 use stripe_layout::StripeMap;
 use vector_backend::{BackendEvent, VectorBackend};
 

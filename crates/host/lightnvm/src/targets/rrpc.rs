@@ -22,8 +22,6 @@
 //! A drive has one device L2P, so only one target may write logical addresses to the out-of-band
 //! bytes: one `rrpc`, or any number of `pblk`.
 
-use std::sync::Arc;
-
 use block::{BlockDevice, Completion};
 use clock::Component;
 use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
@@ -31,16 +29,21 @@ use ftl::{
     ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
 };
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
-use ring::Port;
 
 use super::overlap::{OverlapSerializer, OverlapStats};
-use super::pblk::{Pblk, PblkError, PblkHealth};
+use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
 use crate::subsystem::ScrubConfig;
 
 /// Contents of the device L2P, read after the last write command: the entries of all logical
 /// addresses ([`driver::ControllerHandle::dual_map`]), and the totals
 /// ([`driver::ControllerHandle::map_totals`]).
-pub type DeviceL2pEntries<'a> = (&'a [Option<Address>], DeviceL2pLog);
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceL2pEntries<'a> {
+    /// The location of every logical sector; `None` if it is not mapped.
+    pub entries: &'a [Option<Address>],
+    /// Counters of the map.
+    pub totals: DeviceL2pLog,
+}
 
 /// Why a drive cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -101,11 +104,11 @@ impl Rrpc {
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         map: DeviceL2pEntries<'_>,
-        parts: (QueuePair, Arc<Port>),
+        queue: DriveQueue,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
-        Rrpc::open_on(info, chunks, (&|_| true, map), parts, config, pump)
+        Rrpc::open_on(info, chunks, &|_| true, map, queue, config, pump)
     }
 
     /// Opens the device on the chunks for which `owned` returns true, as [`Pblk::open_on`] does;
@@ -117,8 +120,9 @@ impl Rrpc {
     pub fn open_on(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): (&dyn Fn(u32) -> bool, DeviceL2pEntries<'_>),
-        parts: (QueuePair, Arc<Port>),
+        owned: &dyn Fn(u32) -> bool,
+        map: DeviceL2pEntries<'_>,
+        queue: DriveQueue,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
@@ -128,11 +132,11 @@ impl Rrpc {
                 return Err(RrpcError::NoMap { serial: info.serial.clone() });
             }
             let entries = extensions.l2p_entries.get();
-            if map.0.len() as u64 != entries {
-                return Err(RrpcError::MapLength { given: map.0.len(), entries });
+            if map.entries.len() as u64 != entries {
+                return Err(RrpcError::MapLength { given: map.entries.len(), entries });
             }
         }
-        let pblk = Pblk::open_with_map(info, chunks, (owned, map), parts, config, pump)?;
+        let pblk = Pblk::open_with_map(info, chunks, owned, map, queue, config, pump)?;
         Ok(Rrpc { device: OverlapSerializer::new(pblk) })
     }
 

@@ -12,7 +12,9 @@ use drive::{
 use driver::ControllerHandle;
 use ftl::{FtlConfig, FtlStats};
 use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
+use lightnvm::{
+    DeviceL2pEntries, DriveQueue, PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig,
+};
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use ring::{AddressSpace, Iova, SharedRegion};
@@ -364,9 +366,10 @@ fn open(
             let entries = info.open_channel.unwrap().extensions.l2p_entries.get();
             let map = controller.dual_map(0, entries, &mut pump).unwrap();
             let totals = controller.map_totals(&mut pump).unwrap();
-            let parts = (queues.remove(0), port.clone());
+            let parts = DriveQueue { queue: queues.remove(0), port: port.clone() };
+            let map = DeviceL2pEntries { entries: &map, totals };
             let config = FtlConfig { over_provisioning: 0.3, ..Rrpc::config() };
-            let opened = Rrpc::open(&info, &chunks, (&map, totals), parts, config, &mut pump);
+            let opened = Rrpc::open(&info, &chunks, map, parts, config, &mut pump);
             let mut rrpc = opened.unwrap();
             if listens {
                 rrpc.subscribe_events(Box::new(controller)).unwrap();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
+use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::{FtlConfig, Oob};
 use lightnvm::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
 use nvme::{
@@ -245,7 +245,8 @@ impl OpenChannelDrive {
                 SqConsumer::open(&port, qid, at, depth).unwrap(),
                 CqProducer::open(&port, qid, cq, depth, None).unwrap(),
             ));
-            pairs.push(QueuePair::open(&port, qid, (at, cq), depth, None).unwrap());
+            let rings = RingAddresses { submission: at, completion: cq };
+            pairs.push(QueuePair::open(&port, qid, rings, depth, None).unwrap());
         }
         self.io_queues = count;
         self.link = Some(Link { queues, port: port.clone() });

@@ -11,7 +11,7 @@ use drive::{
 use driver::ControllerHandle;
 use ftl::FtlConfig;
 use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{Pblk, PblkError};
+use lightnvm::{DriveQueue, Pblk, PblkError};
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
 use ring::{Iova, SharedRegion};
@@ -96,7 +96,7 @@ fn open_subscribed(
     let info = controller.info().clone();
     let total = info.open_channel.unwrap().geometry.total_chunks();
     let chunks = controller.chunks(0, total, &mut pump).unwrap();
-    let parts = (queue, port);
+    let parts = DriveQueue { queue, port };
     let pblk = Pblk::open_on(&info, &chunks, owned, parts, config, &mut pump, true)?;
     Ok((pblk, controller))
 }

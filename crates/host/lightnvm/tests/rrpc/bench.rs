@@ -8,12 +8,12 @@ use drive::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
 };
-use driver::{ControllerHandle, ControllerInfo, QueuePair};
+use driver::{ControllerHandle, ControllerInfo};
 use ftl::FtlConfig;
-use lightnvm::{Rrpc, RrpcError};
+use lightnvm::{DeviceL2pEntries, DriveQueue, Rrpc, RrpcError};
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, Status, VendorExtensions};
-use ring::{Iova, Port, SharedRegion};
+use ring::{Iova, SharedRegion};
 
 pub(crate) const SECTOR: usize = 512;
 const BYTES: usize = 4096 * SECTOR;
@@ -80,8 +80,7 @@ pub(crate) fn pump_drive(drive: &mut Controller, now: &mut Nanos) {
 struct PowerCut;
 
 pub(crate) type Map = (Vec<Option<Address>>, DeviceL2pLog);
-pub(crate) type Attached =
-    (ControllerInfo, Vec<ChunkDescriptor>, Option<Map>, (QueuePair, Arc<Port>));
+pub(crate) type Attached = (ControllerInfo, Vec<ChunkDescriptor>, Option<Map>, DriveQueue);
 
 pub(crate) struct Bench {
     pub(crate) drive: Controller,
@@ -128,7 +127,7 @@ impl Bench {
             (places, c.map_totals(&mut pump).unwrap())
         });
         let queue = c.create_queue_pair(self.depth, None, &mut pump).unwrap();
-        (c.info().clone(), chunks, map, (queue, port))
+        (c.info().clone(), chunks, map, DriveQueue { queue, port })
     }
 
     pub(crate) fn try_open(&mut self, config: FtlConfig) -> Result<(), RrpcError> {
@@ -136,7 +135,8 @@ impl Bench {
         let (drive, now) = (&mut self.drive, &mut self.now);
         let mut pump = || pump_drive(drive, now);
         let (places, totals) = map.unwrap();
-        let rrpc = Rrpc::open(&info, &chunks, (&places, totals), parts, config, &mut pump)?;
+        let map = DeviceL2pEntries { entries: &places, totals };
+        let rrpc = Rrpc::open(&info, &chunks, map, parts, config, &mut pump)?;
         self.at = rrpc.memory().register(&self.memory).unwrap();
         self.rrpc = Some(rrpc);
         Ok(())
@@ -161,7 +161,8 @@ impl Bench {
         };
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let (places, totals) = map.unwrap();
-            Rrpc::open(&info, &chunks, (&places, totals), parts, config, &mut pump).map(|_| ())
+            let map = DeviceL2pEntries { entries: &places, totals };
+            Rrpc::open(&info, &chunks, map, parts, config, &mut pump).map(|_| ())
         }));
         match opened {
             Ok(done) => done.unwrap(),

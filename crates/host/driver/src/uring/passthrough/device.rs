@@ -10,6 +10,7 @@ use super::Namespace;
 use crate::ControllerInfo;
 use crate::hal::{Features, Limits};
 use crate::uring::backend::COMMAND_TABLE_BYTES;
+use crate::uring::queue::RingQueueConfig;
 use crate::uring::ring::RingSetup;
 use crate::uring::{Polling, RingDevice, RingQueue, TaskWork, UringConfig, UringError};
 
@@ -90,8 +91,9 @@ impl Passthrough {
             command_table_bytes: COMMAND_TABLE_BYTES as u32,
             submit_batch: config.submit_batch,
         };
-        let (memory, rest) = (AddressSpace::default(), (config.queues, config.reset_timeout));
-        RingDevice::new(namespace, memory, (limits, features), setup, rest)
+        let reset_timeout = config.reset_timeout;
+        let queue_config = RingQueueConfig { limits, features, setup, reset_timeout };
+        RingDevice::new(namespace, AddressSpace::default(), queue_config, config.queues)
     }
 
     /// Returns the description of the controller and the namespace; `io_queues` are the kernel's.

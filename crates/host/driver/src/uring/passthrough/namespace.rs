@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::entry::CommandEntry;
 use super::{NvmeCommandFlow, call};
+use crate::info::CommandSupport;
 use crate::uring::backend::{CommandFlow, SqeData, UringBackend};
 use crate::uring::ring::Ring;
 use crate::uring::{UringConfig, UringError};
@@ -105,7 +106,7 @@ impl Namespace {
         };
         let controller = IdentifyController::from_bytes(identify(cns::CONTROLLER, 0)?);
         let namespace = IdentifyNamespace::from_bytes(identify(cns::NAMESPACE, nsid)?);
-        let how = (DataPointers::Sgl, false);
+        let how = CommandSupport { data_pointers: DataPointers::Sgl, own_commands: false };
         let queues = io_queues(&name);
         let mut info =
             ControllerInfo::new(&controller, nsid, &namespace, None, queues, how).map_err(said)?;

@@ -29,11 +29,8 @@ impl<W: UringBackend> RingQueue<W> {
     #[inline]
     pub(super) fn defer(&mut self, tag: Tag) {
         let flight = &mut self.commands[usize::from(tag.0)];
-        if flight.stage != Stage::Bound
-            && let Some(place) = self.bound.get_mut(self.bound_count)
-        {
-            *place = tag;
-            self.bound_count += 1;
+        if flight.stage != Stage::Bound {
+            self.bound.push(tag);
         }
         flight.stage = Stage::Bound;
     }
@@ -57,10 +54,10 @@ impl<W: UringBackend> RingQueue<W> {
     /// batches but the last.
     #[inline]
     pub(super) fn push_bound(&mut self) {
-        let count = std::mem::take(&mut self.bound_count);
-        let mut batch = self.submit_batch;
+        let count = self.bound.take();
+        let mut batch = self.config.setup.submit_batch;
         for index in 0..count {
-            let tag = self.bound[index];
+            let tag = self.bound.taken(index);
             // The owner freed the tag before it was issued.
             if self.tags.state(tag) != Some(TagState::Bound) {
                 self.commands[usize::from(tag.0)].stage = Stage::Idle;
@@ -72,12 +69,11 @@ impl<W: UringBackend> RingQueue<W> {
             }
             if batch == 0 {
                 self.submit();
-                batch = self.submit_batch;
+                batch = self.config.setup.submit_batch;
             }
             batch -= 1;
             if !self.push(tag) {
-                self.bound.copy_within(index..count, 0);
-                self.bound_count = count - index;
+                self.bound.put_back(index..count);
                 return;
             }
         }
@@ -99,7 +95,7 @@ impl<W: UringBackend> RingQueue<W> {
         let flight = &mut self.commands[usize::from(tag.0)];
         flight.stage = Stage::Idle;
         let aborted = flight.aborted;
-        let status = match flight.flow.on_cqe(result, self.limits.sector_bytes, aborted) {
+        let status = match flight.flow.on_cqe(result, self.config.limits.sector_bytes, aborted) {
             NextStep::Completed(status) => status,
             NextStep::DeviceRemoved => {
                 self.device_removed = true;
@@ -183,6 +179,7 @@ mod tests {
     use super::*;
     use crate::hal::{BindError, HardwareQueue, QueueState};
     use crate::uring::file_target::FileTarget;
+    use crate::uring::queue::RingQueueConfig;
     use crate::uring::ring::RingSetup;
     use crate::{Features, Limits, Payload, Request, UringConfig, UringQueue};
 
@@ -214,8 +211,9 @@ mod tests {
             command_table_bytes: 0,
             submit_batch: u16::MAX,
         };
-        let facts = (limits, Features::default());
-        UringQueue::new(target, setup, AddressSpace::default(), facts, Nanos(1000)).unwrap()
+        let features = Features::default();
+        let config = RingQueueConfig { limits, features, setup, reset_timeout: Nanos(1000) };
+        UringQueue::new(target, AddressSpace::default(), config).unwrap()
     }
 
     fn issue(queue: &mut UringQueue, request: Request) -> Tag {
@@ -294,7 +292,7 @@ mod tests {
         let mut queue = queue(&path, false);
         let region = ::ring::SharedRegion::anonymous(65_536).unwrap();
         let at = queue.memory().register(&region).unwrap();
-        let sector = queue.limits.sector_bytes as usize;
+        let sector = queue.config.limits.sector_bytes as usize;
         // A contiguous payload, and one of three segments, whose second is split by the partial
         // transfer.
         let table = 40_960;
@@ -313,7 +311,7 @@ mod tests {
             let tag = queue.tags.take().unwrap();
             let read = Request::read(0, 4, data, 0);
             queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
-            queue.bound_count = 0;
+            queue.bound.take();
             // Simulate a kernel that has read one sector.
             let answer = CqeResult { tag, result: sector as i32 };
             assert_eq!(queue.complete_cqe(answer), None);

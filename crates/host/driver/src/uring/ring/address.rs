@@ -11,6 +11,15 @@ use super::{BIT_BUCKET_BUFFER, DataLocation, IoVec, NO_FIXED_BUFFER, Pin, Ring};
 use crate::uring::backend::UringBackend;
 use crate::{BindError, Segment, Tag};
 
+/// A table of data segments in registered memory.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::uring) struct SegmentTable {
+    /// Address of the first [`Segment`].
+    pub(in crate::uring) at: Iova,
+    /// Number of segments.
+    pub(in crate::uring) segments: u16,
+}
+
 impl<W: UringBackend> Ring<W> {
     #[inline]
     fn check_location(&self, tag: Tag) -> Result<&DataLocation, BindError> {
@@ -124,10 +133,11 @@ impl<W: UringBackend> Ring<W> {
     pub(in crate::uring) fn set_segments(
         &mut self,
         tag: Tag,
-        (table, segments): (Iova, u16),
+        table: SegmentTable,
         bytes: u32,
         write: bool,
     ) -> Result<(), BindError> {
+        let SegmentTable { at: table, segments } = table;
         let refused = |status| Err(BindError::Refused(status));
         self.check_location(tag)?;
         if segments == 0 || segments > self.setup.segments {

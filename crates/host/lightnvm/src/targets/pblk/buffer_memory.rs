@@ -1,5 +1,6 @@
 //! Registered memory of the write buffer ([`SlotMemory`]) and of the trim command ([`TrimRanges`]).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ftl::{Oob, WriteUnit};
@@ -135,15 +136,15 @@ impl TrimRanges {
         Ok(TrimRanges { region, at, count: 0 })
     }
 
-    /// Replaces the ranges by `runs`: 1 to 256 pairs of first sector and sector count.
-    pub(crate) fn set(&mut self, runs: &[(u32, u32)]) {
-        let runs = &runs[..runs.len().min(TRIM_RANGES_MAX)];
-        for (i, &(first, count)) in runs.iter().enumerate() {
-            let range =
-                DsmRange { attributes: 0.into(), nlb: count.into(), slba: u64::from(first).into() };
-            self.region.write(i * DsmRange::BYTES, &range.to_bytes());
+    /// Replaces the ranges by `runs`: 1 to 256 ranges of sectors.
+    pub(crate) fn set(&mut self, runs: impl Iterator<Item = Range<u32>>) {
+        self.count = 0;
+        for Range { start, end } in runs.take(TRIM_RANGES_MAX) {
+            let (nlb, slba) = (end - start, u64::from(start));
+            let range = DsmRange { attributes: 0.into(), nlb: nlb.into(), slba: slba.into() };
+            self.region.write(usize::from(self.count) * DsmRange::BYTES, &range.to_bytes());
+            self.count += 1;
         }
-        self.count = runs.len() as u16;
     }
 
     /// Returns the address of the ranges.

@@ -34,8 +34,24 @@ use super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
 use crate::targets::rrpc::DeviceL2pEntries;
 use crate::vector::{Addresses, VectorQueue};
 
-/// Selects the chunks to use, by chunk index; and the device L2P, if it is to be used.
-type ChunkSelection<'a> = (&'a dyn Fn(u32) -> bool, Option<DeviceL2pEntries<'a>>);
+/// The chunks to use, and the device L2P.
+#[derive(Clone, Copy)]
+struct ChunkSelection<'a> {
+    /// Selects the chunks by index.
+    owned: &'a dyn Fn(u32) -> bool,
+    /// Contents of the device L2P, if it is to be used.
+    map: Option<DeviceL2pEntries<'a>>,
+}
+
+/// A queue pair of a drive without outstanding commands, and the port to the drive. The device that
+/// is opened on it owns the queue pair.
+#[derive(Debug)]
+pub struct DriveQueue {
+    /// The queue pair.
+    pub queue: QueuePair,
+    /// The port.
+    pub port: Arc<Port>,
+}
 
 /// Maximum number of physical sectors that the FTL can address.
 const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
@@ -64,7 +80,7 @@ impl Pblk {
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
         let all = |_: u32| true;
-        Pblk::open_on(info, chunks, &all, (queue, port), config, pump, keeps_data)
+        Pblk::open_on(info, chunks, &all, DriveQueue { queue, port }, config, pump, keeps_data)
     }
 
     /// Opens a drive with a device L2P that stores contents; otherwise as
@@ -75,12 +91,14 @@ impl Pblk {
     pub(crate) fn open_with_map(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): (&dyn Fn(u32) -> bool, DeviceL2pEntries<'_>),
-        parts: (QueuePair, Arc<Port>),
+        owned: &dyn Fn(u32) -> bool,
+        map: DeviceL2pEntries<'_>,
+        queue: DriveQueue,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
     ) -> Result<Pblk, PblkError> {
-        Pblk::open_from(info, chunks, (owned, Some(map)), parts, config, pump, true)
+        let selection = ChunkSelection { owned, map: Some(map) };
+        Pblk::open_from(info, chunks, selection, queue, config, pump, true)
     }
 
     /// Opens the device on the chunks for which `owned` returns true, by chunk index; otherwise as
@@ -93,24 +111,26 @@ impl Pblk {
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
         owned: &dyn Fn(u32) -> bool,
-        (queue, port): (QueuePair, Arc<Port>),
+        queue: DriveQueue,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
-        let parts = (queue, port);
-        Pblk::open_from(info, chunks, (owned, None), parts, config, pump, keeps_data)
+        let selection = ChunkSelection { owned, map: None };
+        Pblk::open_from(info, chunks, selection, queue, config, pump, keeps_data)
     }
 
     fn open_from(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        (owned, map): ChunkSelection<'_>,
-        (queue, port): (QueuePair, Arc<Port>),
+        selection: ChunkSelection<'_>,
+        queue: DriveQueue,
         config: FtlConfig,
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
+        let ChunkSelection { owned, map } = selection;
+        let DriveQueue { queue, port } = queue;
         let OpenChannelInfo { geometry, format, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
@@ -124,7 +144,7 @@ impl Pblk {
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let mut recovered = None;
         let is_new = found.written == 0 && found.grown_bad == 0;
-        let mut ftl = if let (Some((_, totals)), true) = (map, is_new) {
+        let mut ftl = if let (Some(DeviceL2pEntries { totals, .. }), true) = (map, is_new) {
             // Earlier trims are not on the media, but the drive compares sequence numbers with
             // them.
             let from = totals.seq_max.get().saturating_add(1);
@@ -134,7 +154,7 @@ impl Pblk {
         } else if keeps_data {
             let named = |e| PblkError::from_recovery(e, &addresses);
             let recovery = match map {
-                Some((map, totals)) => {
+                Some(DeviceL2pEntries { entries: map, totals }) => {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
                         // The index is in range, because addresses were checked against the
                         // geometry.

@@ -31,14 +31,14 @@ impl PuReadTracker {
 
     /// Adds a read of at most 64 physical sectors. Returns its id.
     #[inline]
-    pub(crate) fn begin(&mut self, addresses: &[(u32, u32)]) -> u32 {
+    pub(crate) fn begin(&mut self, sectors: impl Iterator<Item = u32>) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
             self.reads.push(TrackedRead { count: 0, pus: [0; MAX_VECTOR_ADDRESSES as usize] });
             (self.reads.len() - 1) as u32
         });
         let read = &mut self.reads[id as usize];
         read.count = 0;
-        for &(psn, _) in addresses {
+        for psn in sectors {
             let pu = self.shape.pu_of(self.shape.chunk_of(psn));
             let count = usize::from(read.count);
             if count > 0 && read.pus[count - 1] == pu {
@@ -92,14 +92,13 @@ mod tests {
         let mut waits = PuReadTracker::new(shape);
         let on = |waits: &PuReadTracker| [0, 1, 2, 3, 4].map(|pu| waits.reads_on(pu));
         // Each parallel unit has 64 sectors.
-        let a = waits.begin(&[(0, 0), (1, 1), (64, 2), (65, 3), (2, 4)]);
+        let a = waits.begin([0, 1, 64, 65, 2].into_iter());
         assert_eq!(on(&waits), [2, 1, 0, 0, 0]);
-        let all: Vec<(u32, u32)> = (0..64).map(|i| (i % 4 * 64, i)).collect();
-        let b = waits.begin(&all);
+        let b = waits.begin((0..64).map(|i| i % 4 * 64));
         assert_eq!(on(&waits), [18, 17, 16, 16, 0]);
         waits.complete(a);
         assert_eq!(on(&waits), [16, 16, 16, 16, 0]);
-        assert_eq!(waits.begin(&[(255, 0)]), a, "used again");
+        assert_eq!(waits.begin(std::iter::once(255)), a, "used again");
         waits.complete(b);
         assert_eq!(on(&waits), [0, 0, 0, 1, 0]);
     }

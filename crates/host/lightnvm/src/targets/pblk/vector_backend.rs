@@ -504,7 +504,9 @@ impl FlashBackend for VectorBackend {
     #[inline]
     fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
         let wait = match (&mut self.read_tracker, target) {
-            (Some(waits), ReadDest::Host(_)) => waits.begin(addresses) + 1,
+            (Some(waits), ReadDest::Host(_)) => {
+                waits.begin(addresses.iter().map(|address| address.0)) + 1
+            }
             _ => 0,
         };
         if addresses.is_empty() || self.fragment_len(addresses, target) < addresses.len() {
@@ -535,7 +537,7 @@ impl FlashBackend for VectorBackend {
         sequence: u64,
     ) -> bool {
         let Some(trims) = &mut self.trim_ranges else { return false };
-        trims.set(runs);
+        trims.set(runs.iter().map(|&(first, count)| first..first + count));
         if !self.deferred.is_empty() || !self.send_trim(sequence) {
             self.deferred.push_back(DeferredCommand::Trim { sequence });
         }

@@ -195,8 +195,14 @@ impl CoreChannel {
     }
 }
 
-/// The ends of one core: its channels by peer (`None` for itself), and the cell for its waker.
-pub(crate) type ChannelEnds = (Vec<Option<CoreChannel>>, Arc<OnceLock<Waker>>);
+/// The ends of one core.
+#[derive(Debug)]
+pub(crate) struct ChannelEnds {
+    /// Channels by peer; `None` for the core itself.
+    pub(crate) channels: Vec<Option<CoreChannel>>,
+    /// The cell for its waker.
+    pub(crate) waker: Arc<OnceLock<Waker>>,
+}
 
 /// Creates channels between `cores` cores with up to `requests` requests each.
 pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<ChannelEnds> {
@@ -235,7 +241,8 @@ pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<ChannelEnds> {
         let events = (events_to_a, events_of_a);
         all[b][a] = Some(link(to_a, answers_of_a, from_a, answer_a, events, a));
     }
-    all.into_iter().zip(wakers).collect()
+    let ends = all.into_iter().zip(wakers);
+    ends.map(|(channels, waker)| ChannelEnds { channels, waker }).collect()
 }
 
 #[cfg(test)]
@@ -248,17 +255,17 @@ mod tests {
         for a in 0..3usize {
             for b in 0..3usize {
                 if a == b {
-                    assert!(ends[a].0[b].is_none());
+                    assert!(ends[a].channels[b].is_none());
                     continue;
                 }
                 let tag = (a * 10 + b) as u64;
                 let request = Request::flush(tag);
-                let there = ends[a].0[b].as_mut().unwrap();
+                let there = ends[a].channels[b].as_mut().unwrap();
                 assert!(
                     there.send_request(ShardRequest { request, stripe_map: StripeMap::CONTIGUOUS })
                         && there.publish_and_wake()
                 );
-                let here = ends[b].0[a].as_mut().unwrap();
+                let here = ends[b].channels[a].as_mut().unwrap();
                 assert!(here.has_received());
                 let mut seen = None;
                 assert_eq!(here.process_requests(|_| false), 0, "not taken");
@@ -271,7 +278,7 @@ mod tests {
                 assert!(
                     here.has_unpublished() && here.publish_and_wake() && !here.has_unpublished()
                 );
-                let there = ends[a].0[b].as_mut().unwrap();
+                let there = ends[a].channels[b].as_mut().unwrap();
                 let mut answers = [ShardReply::EMPTY; 2];
                 let answered = there.pop_replies(&mut answers).iter().map(|a| a.result);
                 assert_eq!(answered.collect::<Vec<_>>(), [tag]);
@@ -280,9 +287,9 @@ mod tests {
             }
         }
         let errand = ShardRequest { request: Request::flush(0), stripe_map: StripeMap::CONTIGUOUS };
-        assert!(ends[0].0[1].as_mut().unwrap().send_request(errand));
+        assert!(ends[0].channels[1].as_mut().unwrap().send_request(errand));
         drop(ends.remove(1));
-        let there = ends[0].0[1].as_mut().unwrap();
+        let there = ends[0].channels[1].as_mut().unwrap();
         assert!(there.is_disconnected());
         // The ring is not emptied any more: it has four entries, however often it is published.
         let took: Vec<bool> = (0..5)
@@ -301,7 +308,7 @@ mod tests {
         let mut rng = rng::Rng::new(1);
         let (mut ends, [mut sent, mut seen, mut answered]) = (mesh(2, 8), [0; 3]);
         while seen < 10_000 {
-            let there = ends[0].0[1].as_mut().unwrap();
+            let there = ends[0].channels[1].as_mut().unwrap();
             let batch = rng.below(9).min(8 - (sent - answered));
             for _ in 0..batch {
                 let request = Request::flush(sent);
@@ -313,7 +320,7 @@ mod tests {
             if rng.below(3) > 0 {
                 there.publish();
             }
-            let here = ends[1].0[0].as_mut().unwrap();
+            let here = ends[1].channels[0].as_mut().unwrap();
             let most = rng.below(9);
             let mut taken = Vec::new();
             let count = here.process_requests(|errand| {
@@ -329,7 +336,7 @@ mod tests {
                 seen += 1;
             }
             here.publish_and_wake();
-            let there = ends[0].0[1].as_mut().unwrap();
+            let there = ends[0].channels[1].as_mut().unwrap();
             let mut answers = [ShardReply::EMPTY; 3];
             while let taken @ [_, ..] = there.pop_replies(&mut answers) {
                 for answer in taken {

@@ -99,10 +99,12 @@ impl ShardHandle {
     pub(crate) fn new(
         shard: u32,
         pblk: Pblk,
-        (stripes, share): (Stripes, ShardMap),
+        stripes: Stripes,
+        share: ShardMap,
         limits: Limits,
-        (links, waker): ChannelEnds,
+        ends: ChannelEnds,
     ) -> Result<ShardHandle, MemoryError> {
+        let ChannelEnds { channels, waker } = ends;
         let bytes = stripes.shards() as usize * PAGE_BYTES;
         let (lists, lists_at) = register(pblk.memory(), bytes, "lists of extents")?;
         let depth = limits.queue_depth;
@@ -112,7 +114,7 @@ impl ShardHandle {
             stripes,
             shard_map: share,
             limits,
-            channels: links.into(),
+            channels: channels.into(),
             parents: ParentRequests::new(depth),
             completed: VecDeque::with_capacity(depth as usize),
             extent_queries: VecDeque::with_capacity(depth as usize),

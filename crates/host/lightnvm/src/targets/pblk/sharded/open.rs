@@ -9,13 +9,15 @@ use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
 use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
-use super::super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
+use super::super::{DriveQueue, Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
 use super::config::{ShardMap, ShardedConfig};
 use super::core_channel::mesh;
 use super::events::SUPERBLOCK_SHARD;
 use super::handle::ShardHandle;
 use super::stripes::Stripes;
-use super::superblock::{ShardSuperblock, SuperblockMaintainer, SuperblockOpener};
+use super::superblock::{
+    ShardSuperblock, SuperblockLocation, SuperblockMaintainer, SuperblockOpener,
+};
 use super::{ShardedError, superblock};
 use crate::vector::{Addresses, VectorQueue};
 
@@ -82,7 +84,7 @@ impl Sharded {
         for (shard, queue) in (0..).zip(first.into_iter().chain(queues)) {
             let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
             let config = shard_config(shard, &config.ftl, &share, &stripes)?;
-            let way = (queue, port.clone());
+            let way = DriveQueue { queue, port: port.clone() };
             let pblk = Pblk::open_on(info, chunks, &owned, way, config, pump, keeps_data);
             shards.push(pblk.map_err(|source| ShardedError::Shard { shard, source })?);
         }
@@ -101,7 +103,7 @@ impl Sharded {
         };
         let ends = mesh(config.shards, limits.queue_depth);
         let handles = (0..).zip(shards).zip(ends).map(|((shard, pblk), ends)| {
-            let handle = ShardHandle::new(shard, pblk, (stripes, share), limits, ends);
+            let handle = ShardHandle::new(shard, pblk, stripes, share, limits, ends);
             handle.map_err(|e| ShardedError::Shard { shard, source: e.into() })
         });
         Ok(Sharded { shards: handles.collect::<Result<_, _>>()? })
@@ -208,13 +210,14 @@ fn open_superblock(
         })?;
         device_sectors(layout.logical.into(), stripes)?;
     }
-    let mut found = [(0, ChunkReport::Bad); superblock::LOCATIONS];
+    let none = SuperblockLocation { chunk: 0, report: ChunkReport::Bad };
+    let mut found = [none; superblock::LOCATIONS];
     for (found, &chunk) in found.iter_mut().zip(share.superblock_chunks()) {
         // A chunk with an inconsistent descriptor has no superblock.
         let state = chunks
             .get(chunk as usize)
             .and_then(|d| parse_chunk_descriptor(d, shape.sectors_per_chunk).ok());
-        *found = (chunk, state.unwrap_or(ChunkReport::Bad));
+        *found = SuperblockLocation { chunk, report: state.unwrap_or(ChunkReport::Bad) };
     }
     let wanted =
         ShardSuperblock { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };

@@ -20,7 +20,7 @@ mod writer;
 
 pub use maintainer::SuperblockHealth;
 pub(crate) use maintainer::SuperblockMaintainer;
-pub(crate) use opener::SuperblockOpener;
+pub(crate) use opener::{SuperblockLocation, SuperblockOpener};
 
 use ftl::FlashGeometry;
 

@@ -25,6 +25,13 @@ pub(crate) struct SuperblockOpener<'a> {
     buffer: SuperblockBuffer,
 }
 
+/// A chunk for copies of the superblock, in the state that the drive reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuperblockLocation {
+    pub(crate) chunk: u32,
+    pub(crate) report: ChunkReport,
+}
+
 impl<'a> SuperblockOpener<'a> {
     pub(crate) fn new(
         wanted: ShardSuperblock,
@@ -45,14 +52,14 @@ impl<'a> SuperblockOpener<'a> {
     /// [`SuperblockError`]; [`PblkError::Command`] and [`PblkError::Timeout`].
     pub(crate) fn open(
         mut self,
-        found: &[(u32, ChunkReport); LOCATIONS],
+        found: &[SuperblockLocation; LOCATIONS],
         written: u32,
     ) -> Result<SuperblockMaintainer, ShardedError> {
         let mut scribe =
-            SuperblockWriter::new(self.addresses.shape(), found.map(|(chunk, _)| chunk));
+            SuperblockWriter::new(self.addresses.shape(), found.map(|location| location.chunk));
         let mut labels: [Option<ReadSuperblock>; LOCATIONS] = [None; LOCATIONS];
         let mut refused = None;
-        for (at, (chunk, state)) in found.iter().enumerate() {
+        for (at, SuperblockLocation { chunk, report: state }) in found.iter().enumerate() {
             scribe.slots[at].content = match state {
                 ChunkReport::Free => SlotContent::Erased,
                 ChunkReport::Bad | ChunkReport::NotOwned => SlotContent::Dead,
