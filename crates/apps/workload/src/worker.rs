@@ -5,7 +5,6 @@
 //! it starts to submit reaches the device after the cost of submission; completions that arrive
 //! meanwhile wait. A running job does not allocate.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{BlockDevice, Limits, Payload, Request};
@@ -28,11 +27,16 @@ use crate::verify::VerifyState;
 mod depth_search;
 mod finish;
 mod io_slot;
+mod job_times;
 mod payload;
+mod think_time;
 
 use depth_search::{DepthSearch, SearchStep};
-use io_slot::{EMPTY_SLOT, IoSlot};
+use io_slot::{EMPTY_SLOT, IoSlot, IoSlots};
 pub(crate) use io_slot::{SLOT_BYTES, initial_slot_count};
+use job_times::JobTimes;
+use payload::Payloads;
+use think_time::ThinkTime;
 
 /// State that all threads of a runner share.
 #[derive(Debug)]
@@ -98,48 +102,67 @@ pub(crate) struct JobThread {
     spec: JobSpec,
     /// State of the random number generator at the start of each loop.
     rng: Rng,
-    loops_remaining: u32,
     stage: u32,
     group: u32,
     io_range: IoRange,
     source: Source,
     phase: Phase,
-    slots: Vec<IoSlot>,
-    free: Vec<u32>,
-    /// Maximum number of slots.
-    depth: usize,
+    slots: IoSlots,
     search: Option<Box<DepthSearch>>,
-    outstanding: u32,
-    /// Slots of completed requests that wait for the CPU.
-    completed_slots: VecDeque<u32>,
-    /// Slots of completed trims whose writes are to be issued.
-    trimmed_slots: VecDeque<u32>,
-    /// Slot of a request that reaches the device at the slot's `issued` time.
-    pending: Option<u32>,
-    is_blocked: bool,
-    cpu_free: Nanos,
-    cpu_busy: Nanos,
-    started: Nanos,
-    end_time: Nanos,
-    main_end: Nanos,
-    ended_at: Nanos,
-    /// Start of the current loop, or of the measurement if that was later.
-    loop_started: Nanos,
-    /// Time of reading back in all loops.
-    read_back_time: Nanos,
+    cpu: JobCpu,
+    times: JobTimes,
+    ending: Ending,
+    think: ThinkTime,
+    payloads: Payloads,
+    recorder: LatencyRecorder,
+}
+
+/// The virtual CPU of a job.
+#[derive(Debug, Default)]
+struct JobCpu {
+    /// Time at which it is idle again.
+    free_at: Nanos,
+    /// Total busy time.
+    busy: Nanos,
+}
+
+impl JobCpu {
+    /// Occupies the CPU from `at` on. Returns the end.
+    #[inline]
+    fn run(&mut self, at: Nanos, cost: Nanos) -> Nanos {
+        self.busy += cost;
+        self.free_at = at + cost;
+        self.free_at
+    }
+}
+
+/// How a job ends.
+#[derive(Debug)]
+struct Ending {
+    loops_remaining: u32,
     /// Whether the main phase issues no more requests: at its end, after a failure, or after a call
     /// of `stop`.
     is_stopping: bool,
     aborted: bool,
-    has_think_time: bool,
-    issued_since_think: u64,
-    think_until: Nanos,
-    /// Bytes of payload per slot, and offset of the first slot's payload.
-    slot_bytes: u64,
-    buffer_offset: u64,
-    /// Expected content of each sector of each slot's read, for verifying jobs.
-    expected: Vec<u32>,
-    recorder: LatencyRecorder,
+}
+
+impl Ending {
+    /// Ends the main phase, and with it the job.
+    fn stop(&mut self) {
+        (self.is_stopping, self.loops_remaining) = (true, 0);
+    }
+
+    /// Ends the job after a failure.
+    fn abort(&mut self) {
+        self.aborted = true;
+        self.stop();
+    }
+
+    /// Starts the next loop.
+    fn begin_loop(&mut self) {
+        self.loops_remaining -= 1;
+        self.is_stopping = false;
+    }
 }
 
 impl JobThread {
@@ -163,47 +186,26 @@ impl JobThread {
         };
         let depth = spec.depth();
         let reserved = initial_slot_count(&spec, limits) as usize;
-        let mut slots = Vec::with_capacity(reserved);
-        let mut free = Vec::with_capacity(reserved);
-        if spec.verify {
-            slots.resize(depth as usize, EMPTY_SLOT);
-            free.extend((0..depth).rev());
-        }
         let slot_bytes = if spec.verify { largest_block(&spec) } else { 0 };
         let slot_sectors = slot_bytes / u64::from(limits.sector_bytes);
         Ok(JobThread {
             rng,
-            loops_remaining: spec.loops.saturating_sub(1),
             stage,
             group,
             io_range: area,
             source,
             phase: Phase::Waiting,
-            slots,
-            free,
-            depth: depth as usize,
+            slots: IoSlots::new(depth, reserved, spec.verify),
             search: spec.latency_target.map(|t| Box::new(DepthSearch::new(t, depth))),
-            outstanding: 0,
-            completed_slots: VecDeque::with_capacity(reserved),
-            trimmed_slots: VecDeque::with_capacity(reserved),
-            pending: None,
-            is_blocked: false,
-            cpu_free: Nanos::ZERO,
-            cpu_busy: Nanos::ZERO,
-            started: Nanos::ZERO,
-            end_time: Nanos::MAX,
-            main_end: Nanos::ZERO,
-            ended_at: Nanos::ZERO,
-            loop_started: Nanos::ZERO,
-            read_back_time: Nanos::ZERO,
-            is_stopping: false,
-            aborted: false,
-            has_think_time: spec.thinktime > Nanos::ZERO,
-            issued_since_think: 0,
-            think_until: Nanos::ZERO,
-            slot_bytes,
-            buffer_offset: 0,
-            expected: vec![0; (slot_sectors * u64::from(depth)) as usize],
+            cpu: JobCpu::default(),
+            times: JobTimes::default(),
+            ending: Ending {
+                loops_remaining: spec.loops.saturating_sub(1),
+                is_stopping: false,
+                aborted: false,
+            },
+            think: ThinkTime::new(spec.thinktime, spec.thinktime_blocks),
+            payloads: Payloads::new(slot_bytes, slot_sectors, depth),
             recorder: LatencyRecorder::new(uses),
             spec,
         })
@@ -234,12 +236,12 @@ impl JobThread {
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
-        self.is_blocked
+        self.slots.is_blocked()
     }
 
     #[inline]
     pub(crate) fn cpu_free(&self) -> Nanos {
-        self.cpu_free
+        self.cpu.free_at
     }
 
     /// Returns whether the job runs until a time, independent of its requests.
@@ -249,26 +251,29 @@ impl JobThread {
 
     /// Starts the stage of the job; returns the time at which the thread must run.
     pub(crate) fn start(&mut self, now: Nanos) -> Nanos {
-        self.started = now + self.spec.startdelay;
-        self.started
+        self.times.start(now + self.spec.startdelay)
     }
 
     /// Stops the job early.
     pub(crate) fn stop(&mut self, now: Nanos) {
-        (self.is_stopping, self.loops_remaining) = (true, 0);
+        self.ending.stop();
         self.spec.do_verify = false;
         if self.phase == Phase::Waiting {
-            (self.phase, self.ended_at) = (Phase::Done, now);
+            self.end(now);
         }
+    }
+
+    /// Ends the job.
+    fn end(&mut self, at: Nanos) {
+        self.phase = Phase::Done;
+        self.times.end(at);
     }
 
     fn begin(&mut self, epoch: Nanos) {
         self.phase = Phase::Running;
-        let measure_from = self.started + self.spec.ramp_time;
-        self.end_time = self.spec.runtime.map_or(Nanos::MAX, |r| measure_from + r);
+        let measure_from = self.times.measure_from(self.spec.ramp_time, self.spec.runtime);
         self.recorder.start(epoch, measure_from);
-        self.loop_started = measure_from;
-        self.source.start(self.started);
+        self.source.start(self.times.started());
         if let Some(search) = &mut self.search {
             search.start(measure_from);
         }
@@ -280,17 +285,7 @@ impl JobThread {
     /// `Err(())` if there is no such request.
     #[inline]
     pub(crate) fn on_completion(&mut self, slot: u32, status: Status) -> Result<(), ()> {
-        let Some(s) = self.slots.get_mut(slot as usize).filter(|s| s.fragments > 0) else {
-            return Err(());
-        };
-        s.fragments -= 1;
-        if !status.is_success() && s.status.is_success() {
-            s.status = status;
-        }
-        if s.fragments == 0 && self.pending != Some(slot) {
-            self.completed_slots.push_back(slot);
-        }
-        Ok(())
+        self.slots.on_completion(slot, status)
     }
 
     /// Does all the work that is possible at this time.
@@ -303,35 +298,36 @@ impl JobThread {
         shared: &mut RunContext,
     ) -> Result<StepResult, RunError> {
         if self.phase == Phase::Waiting {
-            if now < self.started {
-                return Ok(StepResult { made_progress: false, ready_at: self.started });
+            if now < self.times.started() {
+                return Ok(StepResult { made_progress: false, ready_at: self.times.started() });
             }
             self.begin(shared.epoch);
         }
         let mut moved = false;
         loop {
-            if let Some(slot) = self.pending {
-                let issue_at = self.slots[slot as usize].issued;
+            if let Some(slot) = self.slots.pending() {
+                let issue_at = self.slots.get(slot).issued;
                 if issue_at > now {
                     return Ok(StepResult { made_progress: moved, ready_at: issue_at });
                 }
                 if self.send(now, index, slot, device, shared) {
-                    self.is_blocked = false;
                     moved = true;
-                } else if self.completed_slots.is_empty() {
-                    (self.is_blocked, shared.submit_failed) = (true, true);
+                } else if !self.slots.has_completed() {
+                    self.slots.set_blocked();
+                    shared.submit_failed = true;
                     return Ok(StepResult { made_progress: moved, ready_at: Nanos::MAX });
                 } else {
                     // The completed requests may be those that block the submission.
-                    self.slots[slot as usize].issued = self.handle_completed(now, index, shared);
+                    let issue_at = self.handle_completed(now, index, shared);
+                    self.slots.get_mut(slot).issued = issue_at;
                     moved = true;
                     continue;
                 }
             }
-            if self.cpu_free > now {
-                return Ok(StepResult { made_progress: moved, ready_at: self.cpu_free });
+            if self.cpu.free_at > now {
+                return Ok(StepResult { made_progress: moved, ready_at: self.cpu.free_at });
             }
-            moved |= !self.completed_slots.is_empty();
+            moved |= self.slots.has_completed();
             let at = self.handle_completed(now, index, shared);
             match self.next(at, shared)? {
                 Some(IssueDecision::Now(wanted)) => {
@@ -354,18 +350,17 @@ impl JobThread {
     #[inline]
     fn handle_completed(&mut self, now: Nanos, index: u64, shared: &mut RunContext) -> Nanos {
         let mut at = now;
-        while let Some(slot) = self.completed_slots.pop_front() {
-            at += shared.costs.complete;
-            self.cpu_busy += shared.costs.complete;
+        self.cpu.free_at = now;
+        while let Some(slot) = self.slots.pop_completed() {
+            at = self.cpu.run(at, shared.costs.complete);
             self.handle(slot, at, shared);
             tracepoint::trace_at(now, || {
-                let ended = &self.slots[slot as usize];
+                let ended = self.slots.get(slot);
                 let measured =
                     ended.status.is_success() && ended.wanted >= self.recorder.measure_from();
                 Event::RequestReaped { tag: tag(index, slot), at, measured }
             });
         }
-        self.cpu_free = at;
         at
     }
 
@@ -380,34 +375,31 @@ impl JobThread {
         loop {
             match self.phase {
                 Phase::Running => {
-                    if at >= self.end_time {
-                        (self.is_stopping, self.loops_remaining) = (true, 0);
+                    if at >= self.times.end_time() {
+                        self.ending.stop();
                     }
-                    if self.is_stopping {
-                        self.drop_chained();
-                        if self.outstanding > 0 {
+                    if self.ending.is_stopping {
+                        self.slots.drop_trimmed();
+                        if self.slots.outstanding() > 0 {
                             return Ok(None);
                         }
                         self.finish_main(at);
                         continue;
                     }
-                    if self.has_think_time {
-                        if self.issued_since_think >= self.spec.thinktime_blocks {
-                            return Ok(None);
-                        }
-                        if at < self.think_until {
+                    match self.think.issue_at(at) {
+                        Some(then) if at >= then => {}
+                        Some(then) => {
                             return Ok(Some(IssueDecision::WaitUntil(
-                                self.think_until.min(self.end_time),
+                                then.min(self.times.end_time()),
                             )));
                         }
+                        None => return Ok(None),
                     }
-                    if let Some(&slot) = self.trimmed_slots.front() {
-                        let IoSlot { io: NextIo { lba, sectors, .. }, .. } =
-                            self.slots[slot as usize];
+                    if let Some(NextIo { lba, sectors, .. }) = self.slots.front_trimmed() {
                         let kind = IoKind::Transfer(Direction::Write);
                         return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
                     }
-                    if !self.has_slot() || !self.can_issue_in_search(at) {
+                    if !self.slots.has_free() || !self.can_issue_in_search(at) {
                         return Ok(None);
                     }
                     let next = self.source.next(at);
@@ -417,13 +409,14 @@ impl JobThread {
                     match next {
                         // Trims that are still outstanding will be followed by writes.
                         IssueDecision::End
-                            if self.spec.access.is_trim_write() && self.outstanding > 0 =>
+                            if self.spec.access.is_trim_write() && self.slots.outstanding() > 0 =>
                         {
                             return Ok(None);
                         }
-                        IssueDecision::End => self.is_stopping = true,
+                        IssueDecision::End => self.ending.is_stopping = true,
                         IssueDecision::WaitUntil(then) => {
-                            return Ok(Some(IssueDecision::WaitUntil(then.min(self.end_time))));
+                            let then = then.min(self.times.end_time());
+                            return Ok(Some(IssueDecision::WaitUntil(then)));
                         }
                         IssueDecision::Now(wanted) => return Ok(Some(IssueDecision::Now(wanted))),
                     }
@@ -434,22 +427,22 @@ impl JobThread {
                     return Ok(Some(IssueDecision::Now(wanted)));
                 }
                 Phase::ReadBack { next } => {
-                    if !self.has_slot() {
+                    if !self.slots.has_free() {
                         return Ok(None);
                     }
                     match self.next_written_range(next, shared) {
-                        Some((lba, sectors)) if !self.aborted && self.spec.do_verify => {
+                        Some((lba, sectors)) if !self.ending.aborted && self.spec.do_verify => {
                             self.phase = Phase::ReadBack { next: lba + u64::from(sectors) };
                             let kind = IoKind::Transfer(Direction::Read);
                             return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
                         }
-                        _ if self.outstanding > 0 => return Ok(None),
+                        _ if self.slots.outstanding() > 0 => return Ok(None),
                         _ => {
                             self.finish_read_back(at);
-                            if self.loops_remaining > 0 {
+                            if self.ending.loops_remaining > 0 {
                                 self.begin_loop(at, shared)?;
                             } else {
-                                (self.phase, self.ended_at) = (Phase::Done, at);
+                                self.end(at);
                             }
                         }
                     }
@@ -459,18 +452,11 @@ impl JobThread {
         }
     }
 
-    /// Drops the trims whose writes will not be issued any more.
-    fn drop_chained(&mut self) {
-        while let Some(slot) = self.trimmed_slots.pop_front() {
-            self.free.push(slot);
-        }
-    }
-
     /// Allocates a slot for `wanted`; it reaches the device after the CPU time of its submission.
     #[inline]
     fn prepare(&mut self, wanted: NextIo, at: Nanos, cost: Nanos) {
-        let chained = self.trimmed_slots.pop_front();
-        let Some(slot) = chained.or_else(|| self.allocate_slot()) else {
+        let chained = self.slots.pop_trimmed();
+        let Some(slot) = chained.or_else(|| self.slots.allocate()) else {
             return;
         };
         let mut wanted_at = at;
@@ -484,13 +470,9 @@ impl JobThread {
                 }
             }
         }
-        self.slots[slot as usize] =
-            IoSlot { wanted: wanted_at, issued: at + cost, io: wanted, ..EMPTY_SLOT };
-        self.pending = Some(slot);
-        self.cpu_free = at + cost;
-        self.cpu_busy += cost;
-        self.outstanding += 1;
-        self.issued_since_think += 1;
+        let issued = self.cpu.run(at, cost);
+        self.slots.prepare(slot, IoSlot { wanted: wanted_at, issued, io: wanted, ..EMPTY_SLOT });
+        self.think.on_issue();
     }
 
     /// Submits the pending request to the device, in fragments if it exceeds the device's maximum
@@ -508,16 +490,15 @@ impl JobThread {
             return false;
         }
         let tag = tag(index, slot);
-        let s = &mut self.slots[slot as usize];
+        let s = self.slots.get_mut(slot);
         let NextIo { kind, lba, sectors } = s.io;
         loop {
             let part = (sectors - s.sectors_submitted).min(shared.limits.max_sectors);
             let data = match &shared.buffers {
-                Some(buffers) if self.slot_bytes > 0 => {
+                Some(buffers) if self.payloads.has_buffers() => {
                     let skip =
                         u64::from(s.sectors_submitted) * u64::from(shared.limits.sector_bytes);
-                    let at = self.buffer_offset + u64::from(slot) * self.slot_bytes + skip;
-                    Payload::Contiguous(buffers.base.offset(at))
+                    Payload::Contiguous(buffers.base.offset(self.payloads.offset(slot) + skip))
                 }
                 _ => Payload::BitBucket,
             };
@@ -543,17 +524,17 @@ impl JobThread {
             Event::RequestIssued { tag, op, lba, sectors, intended_at: wanted, ready }
         });
         s.issued = now;
-        self.pending = None;
-        self.recorder.issue(self.outstanding);
+        self.slots.end_pending();
+        self.recorder.issue(self.slots.outstanding());
         true
     }
 
     /// Processes a completion on the CPU until `at`.
     #[inline]
     fn handle(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
-        let s = self.slots[slot as usize];
+        let s = *self.slots.get(slot);
         let NextIo { kind, lba, sectors } = s.io;
-        self.outstanding -= 1;
+        self.slots.end_outstanding();
         let times = Timestamps { wanted: s.wanted, issued: s.issued, completed: at };
         let success = s.status.is_success();
         if shared.verify_state.is_some() {
@@ -588,45 +569,40 @@ impl JobThread {
         }
         let follows = kind == IoKind::Transfer(Direction::Trim) && self.spec.access.is_trim_write();
         if follows && success && self.spec.replay.is_none() {
-            self.trimmed_slots.push_back(slot);
+            self.slots.keep_trimmed(slot);
         } else {
-            self.free.push(slot);
+            self.slots.release(slot);
         }
-        if self.has_think_time
-            && self.outstanding == 0
-            && self.issued_since_think >= self.spec.thinktime_blocks
-        {
-            self.issued_since_think = 0;
-            self.think_until = at + self.spec.thinktime;
-        }
+        self.think.on_completion(at, self.slots.outstanding());
     }
 
     fn abort_unless(&mut self, tolerated: bool) {
         if !tolerated {
-            (self.aborted, self.is_stopping, self.loops_remaining) = (true, true, 0);
+            self.ending.abort();
         }
     }
 
     /// Returns whether a search for a depth permits another request at `at`.
     #[inline]
     fn can_issue_in_search(&mut self, at: Nanos) -> bool {
-        let outstanding = self.outstanding;
+        let outstanding = self.slots.outstanding();
         self.search.as_mut().is_none_or(|search| search.can_issue(at, outstanding))
     }
 
     /// Reports a completed request to the search for a depth.
     fn record_search_latency(&mut self, at: Nanos, times: Timestamps) {
         let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
-        let Some(search) = self.search.as_mut().filter(|_| measured && !self.is_stopping) else {
+        let Some(search) = self.search.as_mut().filter(|_| measured && !self.ending.is_stopping)
+        else {
             return;
         };
         match search.complete(at, times.completed.since(times.wanted)) {
             SearchStep::Continue => {}
             SearchStep::Converged => {
                 self.recorder.restart(at);
-                self.loop_started = at;
+                self.times.restart_loop(at);
             }
-            SearchStep::Done => (self.is_stopping, self.loops_remaining) = (true, 0),
+            SearchStep::Done => self.ending.stop(),
         }
     }
 }

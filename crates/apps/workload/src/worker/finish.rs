@@ -16,26 +16,23 @@ impl JobThread {
             Phase::Waiting => 0.0,
             Phase::Done => 1.0,
             _ => {
-                let time = now.since(self.started).0 as f64
-                    / (self.end_time.since(self.started).0 as f64).max(1.0);
                 let loops = f64::from(self.spec.loops.max(1));
-                let done = loops - 1.0 - f64::from(self.loops_remaining);
-                time.max((done + self.source.progress()) / loops).min(1.0)
+                let done = loops - 1.0 - f64::from(self.ending.loops_remaining);
+                self.times.progress(now).max((done + self.source.progress()) / loops).min(1.0)
             }
         }
     }
 
     /// Ends the main phase when no request is outstanding.
     pub(super) fn finish_main(&mut self, at: Nanos) {
-        (self.main_end, self.ended_at) = (at, at);
-        let runtime = at.since(self.loop_started);
+        let runtime = self.times.end_main(at);
         for direction in &mut self.recorder.directions {
             if direction.ios > 0 {
                 direction.runtime += runtime;
             }
         }
         let writes = self.recorder.directions[1].ios > 0 || self.spec.access.uses[1];
-        self.phase = match self.spec.end_fsync && writes && !self.aborted {
+        self.phase = match self.spec.end_fsync && writes && !self.ending.aborted {
             true => Phase::EndFlush,
             false => self.read_back_phase(),
         };
@@ -44,7 +41,7 @@ impl JobThread {
     /// Returns the phase that follows the writes.
     pub(super) fn read_back_phase(&self) -> Phase {
         let writes = self.spec.access.uses[1];
-        match self.spec.verify && self.spec.do_verify && writes && !self.aborted {
+        match self.spec.verify && self.spec.do_verify && writes && !self.ending.aborted {
             true => Phase::ReadBack { next: 0 },
             false => Phase::ReadBack { next: u64::MAX },
         }
@@ -54,18 +51,18 @@ impl JobThread {
     pub(super) fn finish_read_back(&mut self, at: Nanos) {
         let reads = &mut self.recorder.directions[0];
         if !self.spec.access.uses[0] && self.spec.replay.is_none() {
-            self.read_back_time += at.since(self.main_end);
-            reads.runtime = if reads.ios > 0 { self.read_back_time } else { Nanos::ZERO };
+            let read_back_time = self.times.end_read_back(at);
+            reads.runtime = if reads.ios > 0 { read_back_time } else { Nanos::ZERO };
         }
     }
 
     /// Starts the next loop with no request outstanding; it repeats the first one.
     pub(super) fn begin_loop(&mut self, at: Nanos, shared: &RunContext) -> Result<(), RunError> {
-        self.loops_remaining -= 1;
+        self.ending.begin_loop();
         self.source.restart(&self.spec, self.io_range, &shared.limits, &self.rng)?;
         self.source.start(at);
-        self.loop_started = at.max(self.recorder.measure_from());
-        (self.phase, self.is_stopping) = (Phase::Running, false);
+        self.times.restart_loop(at.max(self.recorder.measure_from()));
+        self.phase = Phase::Running;
         Ok(())
     }
 
@@ -80,7 +77,13 @@ impl JobThread {
         let r = &self.recorder;
         let job = self.spec.name.clone();
         if !self.is_done() {
-            return Err(RunError::NotFinished { job, outstanding: u64::from(self.outstanding) });
+            return Err(RunError::NotFinished {
+                job,
+                outstanding: u64::from(self.slots.outstanding()),
+            });
+        }
+        if let Err(broken) = self.slots.check_invariants() {
+            panic!("job {job}: {broken}");
         }
         if r.issued != r.completed + r.failed {
             let (issued, completed, failed) = (r.issued, r.completed, r.failed);
@@ -91,7 +94,7 @@ impl JobThread {
 
     /// Completes the logs of the job.
     pub(crate) fn finish_logs(&mut self) -> Result<(), RunError> {
-        self.recorder.finish_logs(self.ended_at)
+        self.recorder.finish_logs(self.times.ended_at())
     }
 
     /// Returns the measurements, with times on the clock that started at `epoch`.
@@ -107,16 +110,16 @@ impl JobThread {
             members: 1,
             directions: r.directions,
             sync: r.sync,
-            started: self.started.since(epoch),
-            ended: self.ended_at.since(epoch),
-            cpu_busy: self.cpu_busy,
+            started: self.times.started().since(epoch),
+            ended: self.times.ended_at().since(epoch),
+            cpu_busy: self.cpu.busy,
             issued: r.issued,
             completed: r.completed,
             failed: r.failed,
             verified: r.verified,
             mismatches: r.mismatches,
             failures: r.failures,
-            aborted: self.aborted,
+            aborted: self.ending.aborted,
             depth_levels: r.depth_levels,
             series: r.series,
             trace_adjustments: trace_fit,

@@ -11,12 +11,52 @@ use crate::source::{IoKind, NextIo};
 use crate::verify;
 use clock::Nanos;
 
+/// Memory for the payloads of a verifying job.
+#[derive(Debug)]
+pub(super) struct Payloads {
+    /// Bytes of payload per slot; 0 without payloads.
+    slot_bytes: u64,
+    /// Offset of the first slot's payload.
+    offset: u64,
+    /// Expected content of each sector of each slot's read.
+    expected: Vec<u32>,
+    slot_sectors: usize,
+}
+
+impl Payloads {
+    /// Creates payloads of `slot_bytes`, which are `slot_sectors` sectors, for `depth` slots.
+    pub(super) fn new(slot_bytes: u64, slot_sectors: u64, depth: u32) -> Payloads {
+        let slot_sectors = slot_sectors as usize;
+        let expected = vec![0; slot_sectors * depth as usize];
+        Payloads { slot_bytes, offset: 0, expected, slot_sectors }
+    }
+
+    /// Returns whether slots have payloads.
+    #[inline]
+    pub(super) fn has_buffers(&self) -> bool {
+        self.slot_bytes > 0
+    }
+
+    /// Returns the offset of a slot's payload.
+    #[inline]
+    pub(super) fn offset(&self, slot: u32) -> u64 {
+        self.offset + u64::from(slot) * self.slot_bytes
+    }
+
+    /// Returns the expected contents of the sectors of a slot's read.
+    fn expected_mut(&mut self, slot: u32) -> &mut [u32] {
+        let from = slot as usize * self.slot_sectors;
+        &mut self.expected[from..from + self.slot_sectors]
+    }
+}
+
 impl JobThread {
     /// Assigns the bytes from `at` on to payloads; returns their number.
     pub(crate) fn assign_buffers(&mut self, at: u64) -> u64 {
-        self.buffer_offset = at;
-        self.slot_bytes = self.slot_bytes.next_multiple_of(PAGE_BYTES as u64);
-        self.slot_bytes * self.slots.len() as u64
+        let payloads = &mut self.payloads;
+        payloads.offset = at;
+        payloads.slot_bytes = payloads.slot_bytes.next_multiple_of(PAGE_BYTES as u64);
+        payloads.slot_bytes * self.slots.len() as u64
     }
 
     /// Returns the next extent with known contents, from `next` sectors into the job's region, at
@@ -38,7 +78,7 @@ impl JobThread {
         let RunContext { verify_state: Some(ledger), buffers, limits, .. } = shared else {
             return true;
         };
-        let s = &mut self.slots[slot as usize];
+        let s = self.slots.get_mut(slot);
         if s.seq != 0 || s.sectors_submitted > 0 {
             return true;
         }
@@ -46,10 +86,9 @@ impl JobThread {
         match kind {
             IoKind::Flush => {}
             IoKind::Transfer(Direction::Read) => {
-                let stride = self.expected.len() / self.slots.len();
-                let from = slot as usize * stride;
-                if stride >= sectors as usize {
-                    ledger.snapshot(lba, &mut self.expected[from..from + sectors as usize]);
+                let expected = self.payloads.expected_mut(slot);
+                if let Some(expected) = expected.get_mut(..sectors as usize) {
+                    ledger.snapshot(lba, expected);
                 }
             }
             IoKind::Transfer(direction) => {
@@ -58,7 +97,7 @@ impl JobThread {
                 };
                 s.seq = sequence;
                 if let (Direction::Write, true, Some(b)) = (direction, self.spec.verify, buffers) {
-                    let at = self.buffer_offset + u64::from(slot) * self.slot_bytes;
+                    let at = self.payloads.offset(slot);
                     for i in 0..u64::from(sectors) {
                         verify::fill_sector(&mut b.scratch, lba + i, sequence);
                         let offset = at + i * u64::from(limits.sector_bytes);
@@ -75,7 +114,7 @@ impl JobThread {
         let RunContext { verify_state: Some(ledger), buffers, limits, .. } = shared else {
             return;
         };
-        let s = self.slots[slot as usize];
+        let s = *self.slots.get(slot);
         let (lba, sectors) = (s.io.lba, s.io.sectors);
         if s.seq != 0 {
             let write = s.io.kind == IoKind::Transfer(Direction::Write);
@@ -87,12 +126,11 @@ impl JobThread {
         let (Some(b), true) = (buffers, read && self.spec.verify) else {
             return;
         };
-        let stride = self.expected.len() / self.slots.len();
         let mut wrong = 0u64;
         for i in 0..u64::from(sectors) {
-            let start = self.buffer_offset + u64::from(slot) * self.slot_bytes;
+            let start = self.payloads.offset(slot);
             b.region.read((start + i * u64::from(limits.sector_bytes)) as usize, &mut b.scratch);
-            let expected = self.expected[slot as usize * stride + i as usize];
+            let expected = self.payloads.expected_mut(slot)[i as usize];
             match ledger.check(lba + i, expected, &b.scratch) {
                 Ok(checked) => self.recorder.verified += u64::from(checked),
                 Err(mismatch) => {
