@@ -50,7 +50,7 @@ impl Controller {
         }
         let fetch = self.effective_time(self.config.controller.fetch_latency);
         if fetch > Nanos::ZERO {
-            self.fetch_stage.enqueue(now, fetch, id);
+            self.stages.fetch.enqueue(now, fetch, id);
         } else {
             self.on_fetched(now, id);
         }
@@ -200,8 +200,8 @@ impl Controller {
         if incoming && rate > 0 && !self.zero_latency && command.dma_bytes > 0 {
             let time = Nanos::transfer(command.dma_bytes, rate);
             match self.config.controller.dma_to_device_bytes_per_sec {
-                0 => self.dma_stage.enqueue(now, time, id),
-                _ => self.dma_to_device.enqueue(now, time, id),
+                0 => self.stages.dma.enqueue(now, time, id),
+                _ => self.stages.dma_to_device.enqueue(now, time, id),
             }
         } else {
             self.start(now, id);
@@ -236,7 +236,7 @@ impl Controller {
             let moves = rate > 0 && !self.zero_latency && command.dma_bytes > 0;
             if outgoing && moves && command.status.is_success() {
                 let time = Nanos::transfer(command.dma_bytes, rate);
-                self.dma_stage.enqueue(now, time, id);
+                self.stages.dma.enqueue(now, time, id);
             } else {
                 self.on_transferred(now, id);
             }
@@ -248,7 +248,7 @@ impl Controller {
         let complete = self.effective_time(self.config.controller.completion_latency);
         self.commands.get_mut(id).due = now + complete;
         if complete > Nanos::ZERO {
-            self.post_stage.enqueue_delay(now, complete, id);
+            self.stages.post.enqueue_delay(now, complete, id);
         } else {
             self.complete(id);
         }
@@ -257,11 +257,11 @@ impl Controller {
     #[inline]
     fn complete(&mut self, id: u32) {
         let command = self.commands.get(id);
-        self.lateness.record(self.now.since(command.due));
+        self.lateness.record(self.time.now.since(command.due));
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         if let Some(times) = &mut self.command_times {
             // The command was fetched before timing was enabled, so its time is not known.
-            let time = self.now.since(command.fetched);
+            let time = self.time.now.since(command.fetched);
             times.total += time;
             match command.io {
                 IoCommand::Read { .. } | IoCommand::VectorRead { .. } => times.reads.record(time),
@@ -339,12 +339,12 @@ impl Controller {
                 at
             }
             Personality::Block(d) if d.is_scrub_due(now) => {
-                let at = self.at.max(d.deadline());
+                let at = self.time.at.max(d.deadline());
                 d.run_scrub(at);
                 at
             }
             Personality::Block(d) => {
-                let limit = now.min(d.media_event_handler.deadline().max(self.at));
+                let limit = now.min(d.media_event_handler.deadline().max(self.time.at));
                 match d.array.next_completion(limit) {
                     Some((at, done)) => {
                         d.on_op_complete(at, done, commands);
@@ -373,37 +373,35 @@ impl Controller {
     #[inline]
     fn step(&mut self, now: Nanos) -> bool {
         let media = self.media_deadline();
-        let (fetch, post) = (self.fetch_stage.next_at(), self.post_stage.next_at());
-        let (dma, dma_in) = (self.dma_stage.next_at(), self.dma_to_device.next_at());
-        let stations = fetch.min(dma).min(dma_in).min(post);
+        let stations = self.stages.next_at();
         let next = media.min(stations);
         if next > now {
             return false;
         }
         // Before time advances, the FTL does the work that became possible at this instant.
-        if next > self.at && self.run_ftl(self.at) {
-            self.send_completed(self.at);
+        if next > self.time.at && self.run_ftl(self.time.at) {
+            self.send_completed(self.time.at);
             return true;
         }
-        self.at = self.at.max(next);
+        self.time.at = self.time.at.max(next);
         let at = if next == media {
             // The media may pass several instants before an operation completes; they must not pass
             // the next event of another part. An operation that could not start completes at once.
-            let limit = if media < self.at { self.at } else { stations.min(now) };
+            let limit = if media < self.time.at { self.time.at } else { stations.min(now) };
             self.media_step(limit)
-        } else if let Some((at, id)) = self.fetch_stage.dequeue(next) {
+        } else if let Some((at, id)) = self.stages.fetch.dequeue(next) {
             self.on_fetched(at, id);
             at
-        } else if let Some((at, id)) = self.dma_stage.dequeue(next) {
+        } else if let Some((at, id)) = self.stages.dma.dequeue(next) {
             match self.commands.get(id).io {
                 IoCommand::Write { .. } | IoCommand::VectorWrite { .. } => self.start(at, id),
                 _ => self.on_transferred(at, id),
             }
             at
-        } else if let Some((at, id)) = self.dma_to_device.dequeue(next) {
+        } else if let Some((at, id)) = self.stages.dma_to_device.dequeue(next) {
             self.start(at, id);
             at
-        } else if let Some((at, id)) = self.post_stage.dequeue(next) {
+        } else if let Some((at, id)) = self.stages.post.dequeue(next) {
             self.complete(id);
             at
         } else {
@@ -447,21 +445,21 @@ impl Controller {
 
 impl Component for Controller {
     fn poll(&mut self, now: Nanos) -> bool {
-        self.now = self.now.max(now);
-        self.powered_at.get_or_insert(now);
+        self.time.now = self.time.now.max(now);
+        self.time.powered_at.get_or_insert(now);
         let mut moved = false;
         self.queues.begin_poll();
         loop {
             while self.step(now) {
                 moved = true;
             }
-            if now > self.at {
-                if self.run_ftl(self.at) {
-                    self.send_completed(self.at);
+            if now > self.time.at {
+                if self.run_ftl(self.time.at) {
+                    self.send_completed(self.time.at);
                     moved = true;
                     continue;
                 }
-                self.at = now;
+                self.time.at = now;
             }
             let mut fetched = false;
             while let Some(queue) = self.queues.next_queue(now) {
@@ -483,17 +481,13 @@ impl Component for Controller {
     fn deadline(&self) -> Nanos {
         // Completions that wait for a free entry set no deadline: the host wakes the drive when it
         // frees one.
-        self.next_internal_at().min(self.queues.throttled_until)
+        self.next_internal_at().min(self.queues.throttled_until())
     }
 }
 
 impl Controller {
     #[inline]
     fn next_internal_at(&self) -> Nanos {
-        self.media_deadline()
-            .min(self.fetch_stage.next_at())
-            .min(self.dma_stage.next_at())
-            .min(self.dma_to_device.next_at())
-            .min(self.post_stage.next_at())
+        self.media_deadline().min(self.stages.next_at())
     }
 }

@@ -15,12 +15,12 @@ use crate::cmb::Cmb;
 use crate::commands::Commands;
 use crate::device_l2p::DeviceL2p;
 use crate::error::DriveError;
-use crate::nand_array::NandArray;
+use crate::nand_array::{ArrayCounters, NandArray};
 use crate::null::NullDrive;
 use crate::open_channel::OpenChannelDrive;
 use crate::pcm::PcmDrive;
 use crate::queues::Queues;
-use crate::stage::ServiceStage;
+use crate::stage::CommandStages;
 use crate::stats::{CommandTimes, LatenessRecord};
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
@@ -44,16 +44,18 @@ pub struct Controller {
     pub(crate) admin: AdminState,
     pub(crate) async_events: AsyncEventQueue,
     pub(crate) cmb: Option<Cmb>,
-    pub(crate) fetch_stage: ServiceStage,
-    pub(crate) dma_stage: ServiceStage,
-    /// The DMA stage of write data, if that direction has its own path.
-    pub(crate) dma_to_device: ServiceStage,
-    pub(crate) post_stage: ServiceStage,
+    pub(crate) stages: CommandStages,
     pub(crate) zero_latency: bool,
     pub(crate) lateness: LatenessRecord,
     /// Command times, if recording is enabled.
     pub(crate) command_times: Option<Box<CommandTimes>>,
     pub(crate) stats: DriveStats,
+    pub(crate) time: DriveTime,
+}
+
+/// Times of the drive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriveTime {
     pub(crate) powered_at: Option<Nanos>,
     /// Time of the last poll.
     pub(crate) now: Nanos,
@@ -126,17 +128,12 @@ impl Controller {
             commands: Commands::default(),
             async_events: AsyncEventQueue::default(),
             cmb,
-            fetch_stage: ServiceStage::new(tracepoint::StageKind::Fetch),
-            dma_stage: ServiceStage::new(tracepoint::StageKind::Dma),
-            dma_to_device: ServiceStage::new(tracepoint::StageKind::Dma),
-            post_stage: ServiceStage::new(tracepoint::StageKind::Completion),
+            stages: CommandStages::new(),
             zero_latency: false,
             lateness: LatenessRecord::new(),
             command_times: None,
             stats: DriveStats::default(),
-            powered_at: None,
-            now: Nanos::ZERO,
-            at: Nanos::ZERO,
+            time: DriveTime::default(),
             personality,
             config,
         })
@@ -208,7 +205,7 @@ impl Controller {
     /// information.
     #[inline]
     pub fn posted(&self) -> u64 {
-        self.queues.posts
+        self.queues.posts()
     }
 
     /// Whether no command and no flash operation is in flight.
@@ -237,14 +234,11 @@ impl Controller {
             return false;
         }
         self.personality = other.personality.clone();
-        self.fetch_stage = other.fetch_stage.clone();
-        self.dma_stage = other.dma_stage.clone();
-        self.dma_to_device = other.dma_to_device.clone();
-        self.post_stage = other.post_stage.clone();
+        self.stages = other.stages.clone();
         self.lateness = other.lateness.clone();
         self.stats = other.stats.clone();
         self.zero_latency = other.zero_latency;
-        (self.powered_at, self.now, self.at) = (other.powered_at, other.now, other.at);
+        self.time = other.time;
         true
     }
 
@@ -280,8 +274,9 @@ impl Controller {
             stats.pus = array.pus.iter().map(|p| busy(&p.busy)).collect();
             stats.channels = array.channels.iter().map(|c| c.busy).collect();
             stats.register_hits = array.pus.iter().map(|p| p.register_hits).sum();
-            (stats.suspensions, stats.read_retries) = (array.suspensions, array.read_retries_made);
-            stats.hints.retries_forgone = array.retries_forgone;
+            stats.suspensions = array.counters.suspensions;
+            stats.read_retries = array.counters.read_retries_made;
+            stats.hints.retries_forgone = array.counters.retries_forgone;
         }
         stats.notifications = self.async_events.stats;
         match &self.personality {
@@ -315,7 +310,7 @@ impl Controller {
             for channel in &mut array.channels {
                 channel.busy = Nanos::ZERO;
             }
-            (array.suspensions, array.read_retries_made, array.retries_forgone) = (0, 0, 0);
+            array.counters = ArrayCounters::default();
         }
         if let Personality::Pcm(d) = &mut self.personality {
             d.busy.fill([Nanos::ZERO; 3]);
@@ -328,7 +323,7 @@ impl Controller {
     /// # Errors
     /// The error that `fsync(2)` on the image returns.
     pub fn shut_down(mut self) -> io::Result<()> {
-        let now = self.now;
+        let now = self.time.now;
         self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
         match &mut self.personality {
             Personality::Block(d) => {
@@ -346,7 +341,7 @@ impl Controller {
 
     pub(crate) fn health(&self) -> HealthCounters {
         let media = self.array().map(|a| (a.nand.stats(), a.nand.config()));
-        let powered = self.now.since(self.powered_at.unwrap_or(self.now));
+        let powered = self.time.now.since(self.time.powered_at.unwrap_or(self.time.now));
         let mut health = HealthCounters {
             bytes_read: self.stats.bytes_read,
             bytes_written: self.stats.bytes_written,
@@ -380,13 +375,10 @@ impl Controller {
         if let Personality::Block(d) = &mut self.personality
             && matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
         {
-            d.drain(self.now, &mut self.commands);
+            d.drain(self.time.now, &mut self.commands);
         }
         self.commands.clear();
-        self.fetch_stage.clear();
-        self.dma_stage.clear();
-        self.dma_to_device.clear();
-        self.post_stage.clear();
+        self.stages.clear();
         match &mut self.personality {
             Personality::Block(d) => d.array.power_cut(),
             Personality::OpenChannel(d) => d.power_cut(),

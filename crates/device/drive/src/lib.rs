@@ -21,6 +21,7 @@ mod admin_exec;
 mod ahci;
 mod async_events;
 mod block;
+mod check;
 mod cmb;
 mod command_path;
 mod commands;
@@ -50,6 +51,7 @@ pub use ahci::{
     AhciConfig, AhciConfigError, AhciController, AhciStats, InjectedSectorError, SataData,
     SataDriveConfig, SataDriveStats,
 };
+pub use check::{DrivePart, DriveViolation};
 pub use config::{
     Arbitration, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
     OpenChannelConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,

@@ -13,16 +13,19 @@ use media::{ChunkIndex, Nand, PhysSector};
 use nvme::VectorHints;
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
+use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::media_events::MediaEventLog;
-use crate::operation::{AddressList, Op, PuOp, SectorAddress};
 pub(crate) use crate::operation::{NandOpKind, OpCompletion, OpOwner};
+use crate::operation::{PuOp, SectorAddress};
 use crate::pu::Pu;
 use crate::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
 
 mod array;
 mod hints;
+mod op_table;
 mod transfer;
 
+use op_table::OpTable;
 use transfer::Channel;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,31 +40,14 @@ enum ArrayEvent {
     Suspended { pu: u32, epoch: u32 },
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct NandArray {
-    pub(crate) nand: Nand,
-    pub(crate) pus: Vec<Pu>,
-    pub(crate) channels: Vec<Channel>,
-    ops: Vec<Op>,
-    last_op: u32,
-    free_ops: Vec<u32>,
-    pu_ops: Vec<PuOp>,
-    free_pu_ops: Vec<u32>,
-    timers: TimerQueue<ArrayEvent>,
-    completions: VecDeque<OpCompletion>,
+/// The geometry and the policies of an array.
+#[derive(Clone, Copy, Debug)]
+struct ArrayConfig {
     scheduling: PuScheduling,
     /// Costs of suspension on a read's hint, if the drive supports it.
     suspend_on_hint: Option<SuspendConfig>,
     /// Maximum number of read retries.
     read_retries: u32,
-    /// Read retries made.
-    pub(crate) read_retries_made: u64,
-    /// Reads that were not retried because of a hint.
-    pub(crate) retries_forgone: u64,
-    /// Suspensions of programs and erases.
-    pub(crate) suspensions: u64,
-    /// Events detected by operations.
-    pub(crate) media_events: MediaEventLog,
     page_register: bool,
     cache_program: bool,
     transfers: TransferConfig,
@@ -71,6 +57,51 @@ pub(crate) struct NandArray {
     sectors_per_page: u32,
     write_unit: u32,
     sector_bytes: u32,
+}
+
+impl ArrayConfig {
+    fn new(nand: &Nand, config: &DriveConfig) -> ArrayConfig {
+        let g = nand.config().geometry;
+        ArrayConfig {
+            scheduling: config.pu_scheduling,
+            suspend_on_hint: config.open_channel.suspend_on_hint,
+            read_retries: nand.config().errors.read_retries,
+            page_register: config.page_register,
+            cache_program: config.cache_program,
+            transfers: config.transfers,
+            pus_per_channel: g.pus,
+            planes: g.planes,
+            stripe: g.sectors_per_stripe(),
+            sectors_per_page: g.sectors_per_page(),
+            write_unit: nand.config().write_unit(),
+            sector_bytes: g.sector_bytes,
+        }
+    }
+}
+
+/// Counters of an array.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ArrayCounters {
+    /// Read retries made.
+    pub(crate) read_retries_made: u64,
+    /// Reads that were not retried because of a hint.
+    pub(crate) retries_forgone: u64,
+    /// Suspensions of programs and erases.
+    pub(crate) suspensions: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NandArray {
+    pub(crate) nand: Nand,
+    pub(crate) pus: Vec<Pu>,
+    pub(crate) channels: Vec<Channel>,
+    ops: OpTable,
+    timers: TimerQueue<ArrayEvent>,
+    completions: VecDeque<OpCompletion>,
+    config: ArrayConfig,
+    pub(crate) counters: ArrayCounters,
+    /// Events detected by operations.
+    pub(crate) media_events: MediaEventLog,
     /// All operations take no time, for preconditioning.
     pub(crate) zero_latency: bool,
 }
@@ -82,29 +113,12 @@ impl NandArray {
         NandArray {
             pus: vec![Pu::default(); pus],
             channels: vec![Channel::default(); g.channels as usize],
-            ops: Vec::new(),
-            last_op: 0,
-            free_ops: Vec::new(),
-            pu_ops: Vec::new(),
-            free_pu_ops: Vec::new(),
+            ops: OpTable::default(),
             timers: TimerQueue::with_capacity(4 * pus),
             completions: VecDeque::with_capacity(64),
-            scheduling: config.pu_scheduling,
-            suspend_on_hint: config.open_channel.suspend_on_hint,
-            read_retries: nand.config().errors.read_retries,
-            read_retries_made: 0,
-            retries_forgone: 0,
-            suspensions: 0,
+            config: ArrayConfig::new(&nand, config),
+            counters: ArrayCounters::default(),
             media_events: MediaEventLog::new(&nand, config.personality),
-            page_register: config.page_register,
-            cache_program: config.cache_program,
-            transfers: config.transfers,
-            pus_per_channel: g.pus,
-            planes: g.planes,
-            stripe: g.sectors_per_stripe(),
-            sectors_per_page: g.sectors_per_page(),
-            write_unit: nand.config().write_unit(),
-            sector_bytes: g.sector_bytes,
             zero_latency: false,
             nand,
         }
@@ -118,7 +132,7 @@ impl NandArray {
 
     /// Whether no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free_ops.len() == self.ops.len() && self.completions.is_empty()
+        self.ops.is_idle() && self.completions.is_empty()
     }
 
     /// Returns the number of operations that wait or run on a parallel unit.
@@ -129,47 +143,7 @@ impl NandArray {
     /// Returns the addresses of an operation that has just completed.
     #[inline]
     pub(crate) fn addresses(&self, op: u32) -> &[SectorAddress] {
-        self.ops[op as usize].addresses.get()
-    }
-
-    fn new_op(&mut self, owner: OpOwner, what: NandOpKind) -> u32 {
-        let blank = |op: &mut Op| {
-            (op.owner, op.kind, op.pu_ops_left, op.failed) = (owner, what, 0, 0);
-            (op.status, op.addresses.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
-        };
-        self.last_op = match self.free_ops.pop() {
-            Some(id) => {
-                blank(&mut self.ops[id as usize]);
-                id
-            }
-            None => {
-                self.ops.push(Op {
-                    owner,
-                    kind: what,
-                    unit: 0,
-                    pu_ops_left: 0,
-                    failed: 0,
-                    status: nvme::Status::SUCCESS,
-                    addresses: AddressList::default(),
-                });
-                (self.ops.len() - 1) as u32
-            }
-        };
-        self.last_op
-    }
-
-    fn new_pu_op(&mut self, part: PuOp) -> u32 {
-        self.ops[part.op as usize].pu_ops_left += 1;
-        match self.free_pu_ops.pop() {
-            Some(id) => {
-                self.pu_ops[id as usize] = part;
-                id
-            }
-            None => {
-                self.pu_ops.push(part);
-                (self.pu_ops.len() - 1) as u32
-            }
-        }
+        self.ops.op(op).addresses.get()
     }
 
     /// Reads up to 64 sectors. Adjacent list entries on one page are read by one array operation.
@@ -181,8 +155,8 @@ impl NandArray {
         hints: VectorHints,
         mut addresses: impl ExactSizeIterator<Item = SectorAddress> + Clone,
     ) {
-        let op = self.new_op(owner, NandOpKind::Read);
-        let slot = &mut self.ops[op as usize];
+        let op = self.ops.begin(owner, NandOpKind::Read);
+        let slot = self.ops.op_mut(op);
         slot.addresses.set(addresses.clone());
         // A parallel-unit operation may complete at once, if its page is in the register. The extra
         // count keeps the operation open until all have started.
@@ -190,12 +164,13 @@ impl NandArray {
         let (mut first, mut next) = (0, addresses.next());
         while let Some(address) = next {
             let (chunk, sector) = self.nand.layout().split(PhysSector(address.psn));
-            let page = sector / self.stripe;
-            let page_start = address.psn - sector % self.stripe;
+            let page = sector / self.config.stripe;
+            let page_start = address.psn - sector % self.config.stripe;
             let (mut planes, mut count) = (0u64, 0);
-            while let Some(address) = next.filter(|a| a.psn.wrapping_sub(page_start) < self.stripe)
+            while let Some(address) =
+                next.filter(|a| a.psn.wrapping_sub(page_start) < self.config.stripe)
             {
-                planes |= 1 << ((address.psn - page_start) / self.sectors_per_page);
+                planes |= 1 << ((address.psn - page_start) / self.config.sectors_per_page);
                 count += 1;
                 next = addresses.next();
             }
@@ -227,17 +202,17 @@ impl NandArray {
         chunk: u32,
         sector: u32,
     ) {
-        let op = self.new_op(owner, NandOpKind::Program);
+        let op = self.ops.begin(owner, NandOpKind::Program);
         let part = PuOp {
             op,
             kind: NandOpKind::Program,
             chunk,
-            page: sector / self.write_unit,
+            page: sector / self.config.write_unit,
             planes: 0,
             first: 0,
-            count: self.write_unit.min(64) as u8,
+            count: self.config.write_unit.min(64) as u8,
             hints,
-            array_ops_left: self.array_op_count(hints, self.planes),
+            array_ops_left: self.array_op_count(hints, self.config.planes),
             retries: 0,
             suspensions: 0,
         };
@@ -246,7 +221,7 @@ impl NandArray {
 
     /// Erases a chunk.
     pub(crate) fn erase(&mut self, now: Nanos, owner: OpOwner, hints: VectorHints, chunk: u32) {
-        let op = self.new_op(owner, NandOpKind::Erase);
+        let op = self.ops.begin(owner, NandOpKind::Erase);
         let part = PuOp {
             op,
             kind: NandOpKind::Erase,
@@ -256,7 +231,7 @@ impl NandArray {
             first: 0,
             count: 1,
             hints,
-            array_ops_left: self.array_op_count(hints, self.planes),
+            array_ops_left: self.array_op_count(hints, self.config.planes),
             retries: 0,
             suspensions: 0,
         };
@@ -265,7 +240,7 @@ impl NandArray {
 
     /// Completes an operation that could not start with a failure.
     pub(crate) fn fail(&mut self, owner: OpOwner, what: NandOpKind, status: nvme::Status) {
-        let op = self.new_op(owner, what);
+        let op = self.ops.begin(owner, what);
         self.completions.push_back(OpCompletion {
             owner,
             op,
@@ -278,19 +253,20 @@ impl NandArray {
 
     /// Sets the unit of the operation started or failed last, for an owner that starts several.
     pub(crate) fn set_last_unit(&mut self, unit: u32) {
-        self.ops[self.last_op as usize].unit = unit;
-        for done in self.completions.iter_mut().filter(|d| d.op == self.last_op) {
+        let last = self.ops.last();
+        self.ops.op_mut(last).unit = unit;
+        for done in self.completions.iter_mut().filter(|d| d.op == last) {
             done.unit = unit;
         }
     }
 
     fn submit(&mut self, now: Nanos, part: PuOp) {
         let pu = self.nand.layout().pu_of(ChunkIndex(part.chunk));
-        let reads_first = !matches!(self.scheduling, PuScheduling::Fifo);
-        let id = self.new_pu_op(part);
+        let reads_first = !matches!(self.config.scheduling, PuScheduling::Fifo);
+        let id = self.ops.begin_pu_op(part);
         tracepoint::trace_at(now, || self.queued_tracepoint(id, pu));
         let hinted = part.hints.suspend;
-        if matches!(self.ops[part.op as usize].owner, OpOwner::FtlForCommand(..)) {
+        if matches!(self.ops.op(part.op).owner, OpOwner::FtlForCommand(..)) {
             self.pus[pu as usize].host_reads += 1;
         }
         if part.kind == NandOpKind::Read && (reads_first || hinted && self.can_overtake(pu)) {
@@ -305,8 +281,8 @@ impl NandArray {
 
     /// Returns the tracepoint of a parallel-unit operation that was queued.
     fn queued_tracepoint(&self, id: u32, pu: u32) -> Tracepoint {
-        let part = &self.pu_ops[id as usize];
-        let (cause, command) = match self.ops[part.op as usize].owner {
+        let part = self.ops.pu_op(id);
+        let (cause, command) = match self.ops.op(part.op).owner {
             OpOwner::Ftl(op) => (op.cause(), None),
             OpOwner::FtlForCommand(op, command) => (op.cause(), Some(command)),
             OpOwner::Command(command) => (Cause::Host, Some(command)),
@@ -324,9 +300,8 @@ impl NandArray {
 
     fn complete_pu_op(&mut self, id: u32, failed: u64, status: nvme::Status) {
         tracepoint::trace(|| Tracepoint::PuOpProgress { pu_op: id, step: PuOpStep::Done });
-        let part = self.pu_ops[id as usize];
-        self.free_pu_ops.push(id);
-        let op = &mut self.ops[part.op as usize];
+        let part = self.ops.end_pu_op(id);
+        let op = self.ops.op_mut(part.op);
         op.failed |= failed << part.first;
         if op.status.is_success() {
             op.status = status;
@@ -340,7 +315,7 @@ impl NandArray {
 
     #[inline]
     fn on_pu_op_complete(&mut self, id: u32) {
-        let op = &mut self.ops[id as usize];
+        let op = self.ops.op_mut(id);
         op.pu_ops_left -= 1;
         if op.pu_ops_left == 0 {
             self.completions.push_back(OpCompletion {
@@ -362,7 +337,7 @@ impl NandArray {
         loop {
             if let Some(done) = self.completions.pop_front() {
                 // The operation stays readable until its slot is reused.
-                self.free_ops.push(done.op);
+                self.ops.end(done.op);
                 return Some((at, done));
             }
             let (due, event) = self.timers.pop_due(now)?;
@@ -375,7 +350,7 @@ impl NandArray {
         tracepoint::set_time(at);
         let pu = match event {
             ArrayEvent::ArrayDone { pu, epoch } => {
-                if self.pus[pu as usize].epoch != epoch {
+                if self.pus[pu as usize].array.epoch != epoch {
                     // The event is stale: the operation was suspended since.
                     return;
                 }
@@ -391,10 +366,10 @@ impl NandArray {
                 pu
             }
             ArrayEvent::Suspended { pu, epoch } => {
-                if self.pus[pu as usize].epoch != epoch {
+                if self.pus[pu as usize].array.epoch != epoch {
                     return;
                 }
-                self.pus[pu as usize].active = None;
+                self.pus[pu as usize].array.active = None;
                 pu
             }
         };
@@ -410,11 +385,35 @@ impl NandArray {
             channel.power_cut();
         }
         self.ops.clear();
-        self.free_ops.clear();
-        self.pu_ops.clear();
-        self.free_pu_ops.clear();
         self.timers.clear();
         self.completions.clear();
         self.nand.power_cut();
+    }
+
+    /// Compares the parallel units with the operations in flight; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), DriveViolation> {
+        let mut placed: Vec<u32> = Vec::new();
+        for (pu, unit) in (0..).zip(&self.pus) {
+            unit.check_invariants(pu)?;
+            placed.extend(unit.pu_ops());
+            let host_reads = unit.pu_ops().filter(|id| {
+                let owner = self.ops.op(self.ops.pu_op(*id).op).owner;
+                matches!(owner, OpOwner::FtlForCommand(..))
+            });
+            let check =
+                DriveCheck { part: DrivePart::NandArray, subject: "parallel unit", index: pu };
+            let host_reads = host_reads.count() as u32;
+            check.equal("reads for host commands are counted", host_reads, unit.host_reads)?;
+        }
+        self.ops.check_invariants(placed, self.completions.iter().map(|done| done.op))
+    }
+
+    /// Frees a part of an operation that is in flight.
+    #[cfg(test)]
+    pub(crate) fn break_free_list(&mut self) {
+        self.ops.break_free_list();
     }
 }

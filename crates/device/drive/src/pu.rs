@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use clock::Nanos;
 
+use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::operation::{NandOpKind, PuOp};
 
 /// The index that stands for no operation.
@@ -28,7 +29,65 @@ pub(crate) struct ActiveOp {
     pub(crate) phase: ArrayPhase,
 }
 
+/// The operation that occupies the array, and the one that was suspended for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ArrayState {
+    pub(crate) active: Option<ActiveOp>,
+    /// The suspended operation.
+    pub(crate) suspended: Option<SuspendedOp>,
+    /// Counts suspensions: an end event of an earlier epoch is stale.
+    pub(crate) epoch: u32,
+    /// Start of the array operation, or its last resume.
+    pub(crate) start: Nanos,
+    /// End of the array operation.
+    pub(crate) end: Nanos,
+}
+
+/// A suspended operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuspendedOp {
+    pub(crate) pu_op: u32,
+    /// Time for which the array is still to be occupied.
+    pub(crate) remaining: Nanos,
+}
+
+/// The registers that the channel fills and drains.
 #[derive(Clone, Debug)]
+pub(crate) struct CacheRegister {
+    /// The program whose data is in the register, or is being transferred to it.
+    pub(crate) staged: u32,
+    pub(crate) staged_ready: bool,
+    /// Sectors of its data that remain to be transferred.
+    pub(crate) staging: u32,
+    /// The read whose data is in the register, being transferred out.
+    pub(crate) outgoing: u32,
+    /// Sectors of outgoing read data, in either register, that remain to be transferred.
+    pub(crate) sending: u8,
+}
+
+impl Default for CacheRegister {
+    fn default() -> CacheRegister {
+        CacheRegister {
+            staged: NO_PU_OP,
+            staged_ready: false,
+            staging: 0,
+            outgoing: NO_PU_OP,
+            sending: 0,
+        }
+    }
+}
+
+/// A page in the page register.
+#[derive(Clone, Copy, Debug)]
+struct LoadedPage {
+    chunk: u32,
+    page: u32,
+    planes: u64,
+    /// Read retries that it took.
+    retries: u16,
+}
+
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pu {
     /// Waiting operations, in order of arrival.
     pub(crate) queue: VecDeque<u32>,
@@ -36,52 +95,12 @@ pub(crate) struct Pu {
     pub(crate) reads: VecDeque<u32>,
     /// Reads in flight for host commands.
     pub(crate) host_reads: u32,
-    pub(crate) active: Option<ActiveOp>,
-    /// The program whose data is in the cache register, or is being transferred to it.
-    pub(crate) staged: u32,
-    pub(crate) staged_ready: bool,
-    /// Sectors of its data that remain to be transferred.
-    pub(crate) staging: u32,
-    /// The read whose data is in the cache register, being transferred out.
-    pub(crate) outgoing: u32,
-    /// Sectors of outgoing read data, in either register, that remain to be transferred.
-    pub(crate) sending: u8,
-    /// The suspended operation, and its remaining time.
-    pub(crate) suspended: Option<(u32, Nanos)>,
-    /// Counts suspensions: an end event of an earlier epoch is stale.
-    pub(crate) epoch: u32,
-    /// Start of the array operation, or its last resume.
-    pub(crate) array_start: Nanos,
-    /// End of the array operation.
-    pub(crate) array_end: Nanos,
-    /// Chunk, page and planes in the page register, and the read retries that it took.
-    page_register: Option<(u32, u32, u64, u16)>,
+    pub(crate) array: ArrayState,
+    pub(crate) cache: CacheRegister,
+    page_register: Option<LoadedPage>,
     pub(crate) register_hits: u64,
     /// Time spent on reads (transfers from the page register included), programs and erases.
     pub(crate) busy: [Nanos; 3],
-}
-
-impl Default for Pu {
-    fn default() -> Pu {
-        Pu {
-            queue: VecDeque::new(),
-            reads: VecDeque::new(),
-            host_reads: 0,
-            active: None,
-            staged: NO_PU_OP,
-            staged_ready: false,
-            staging: 0,
-            outgoing: NO_PU_OP,
-            sending: 0,
-            suspended: None,
-            epoch: 0,
-            array_start: Nanos::ZERO,
-            array_end: Nanos::ZERO,
-            page_register: None,
-            register_hits: 0,
-            busy: [Nanos::ZERO; 3],
-        }
-    }
 }
 
 impl Pu {
@@ -94,9 +113,9 @@ impl Pu {
     /// read may, and a program if it needs no register that the read data occupies (`programs`).
     pub(crate) fn can_start_during_transfer(&self, parts: &[PuOp], programs: bool) -> bool {
         let what = |part: u32| parts[part as usize].kind;
-        let next = match self.suspended {
-            Some((part, _)) => Some(what(part)),
-            None if self.staged != NO_PU_OP => Some(NandOpKind::Program),
+        let next = match self.array.suspended {
+            Some(suspended) => Some(what(suspended.pu_op)),
+            None if self.cache.staged != NO_PU_OP => Some(NandOpKind::Program),
             None => self.queue.front().map(|part| what(*part)),
         };
         next == Some(NandOpKind::Read) || programs && next == Some(NandOpKind::Program)
@@ -106,8 +125,8 @@ impl Pu {
     #[inline]
     pub(crate) fn find_in_register(&self, chunk: u32, page: u32, planes: u64) -> Option<u16> {
         match self.page_register {
-            Some((c, p, loaded, retries)) if c == chunk && p == page && planes & !loaded == 0 => {
-                Some(retries)
+            Some(l) if l.chunk == chunk && l.page == page && planes & !l.planes == 0 => {
+                Some(l.retries)
             }
             _ => None,
         }
@@ -116,7 +135,7 @@ impl Pu {
     /// Records that the page register holds a page.
     #[inline]
     pub(crate) fn load_register(&mut self, chunk: u32, page: u32, planes: u64, retries: u16) {
-        self.page_register = Some((chunk, page, planes, retries));
+        self.page_register = Some(LoadedPage { chunk, page, planes, retries });
     }
 
     /// Records that the page register was overwritten.
@@ -134,9 +153,39 @@ impl Pu {
     pub(crate) fn depth(&self) -> usize {
         self.queue.len()
             + self.reads.len()
-            + usize::from(self.active.is_some())
-            + usize::from(self.staged != NO_PU_OP)
-            + usize::from(self.outgoing != NO_PU_OP)
-            + usize::from(self.suspended.is_some())
+            + usize::from(self.array.active.is_some())
+            + usize::from(self.cache.staged != NO_PU_OP)
+            + usize::from(self.cache.outgoing != NO_PU_OP)
+            + usize::from(self.array.suspended.is_some())
+    }
+
+    /// Returns all operations of the parallel unit.
+    pub(crate) fn pu_ops(&self) -> impl Iterator<Item = u32> {
+        let registers = [self.cache.staged, self.cache.outgoing];
+        let registers = registers.into_iter().filter(|op| *op != NO_PU_OP);
+        let array = self.array.active.map(|a| a.pu_op).into_iter();
+        let array = array.chain(self.array.suspended.map(|s| s.pu_op));
+        self.queue.iter().chain(&self.reads).copied().chain(registers).chain(array)
+    }
+
+    /// Checks the registers; `pu` is the index of the parallel unit.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self, pu: u32) -> Result<(), DriveViolation> {
+        let CacheRegister { staged, staged_ready, staging, .. } = self.cache;
+        let check = DriveCheck { part: DrivePart::NandArray, subject: "parallel unit", index: pu };
+        check.holds(
+            staged != NO_PU_OP || staging == 0 && !staged_ready,
+            "only a staged program has data",
+            "no program, 0 sectors to transfer, not ready",
+            (staging, staged_ready),
+        )?;
+        check.holds(
+            self.array.start <= self.array.end,
+            "an array operation ends after its start",
+            "start before end",
+            (self.array.start, self.array.end),
+        )
     }
 }

@@ -14,6 +14,7 @@ use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::Arbitration;
 use crate::access::AccessCheck;
+use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::hosts::{HostPort, HostState};
 
 /// A submission queue.
@@ -93,6 +94,15 @@ pub(crate) struct Queues {
     pub(crate) ports: Vec<HostPort>,
     /// Replaces the ports of detached hosts.
     pub(crate) placeholder_port: Arc<Port>,
+    arbiter: Arbiter,
+    posting: Posting,
+    /// Invalid doorbell values.
+    pub(crate) invalid_doorbells: u64,
+}
+
+/// The order in which submission queues are served.
+#[derive(Debug)]
+struct Arbiter {
     arbitration: Arbitration,
     /// Submission queues by priority class: urgent, high, medium, low.
     classes: [Vec<usize>; 4],
@@ -102,18 +112,70 @@ pub(crate) struct Queues {
     /// poll.
     empty_in_poll: [u64; 4],
     credits: [u16; 4],
-    /// The queue being served, and the commands that remain of its burst.
-    current_burst: Option<(usize, u16)>,
-    stalled: usize,
-    posted: Vec<usize>,
-    /// Invalid doorbell values.
-    pub(crate) invalid_doorbells: u64,
-    /// Completions posted, or waiting for a free entry.
-    pub(crate) posts: u64,
+    current_burst: Option<Burst>,
     /// Number of polls.
     poll_count: u64,
     /// Earliest time at which a skipped rate-limited queue has tokens.
-    pub(crate) throttled_until: Nanos,
+    throttled_until: Nanos,
+}
+
+/// The queue being served.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    queue: usize,
+    /// Commands that remain.
+    remaining: u16,
+}
+
+impl Arbiter {
+    fn new(arbitration: Arbitration) -> Arbiter {
+        Arbiter {
+            arbitration,
+            classes: Default::default(),
+            cursors: [0; 4],
+            empty_in_poll: [0; 4],
+            credits: [0; 4],
+            current_burst: None,
+            poll_count: 0,
+            throttled_until: Nanos::MAX,
+        }
+    }
+
+    /// Returns the class of a queue; admin queues are urgent.
+    fn class_of(&self, queue: &SubmissionQueue) -> usize {
+        match (self.arbitration, queue.priority) {
+            _ if queue.admin => 0,
+            (Arbitration::RoundRobin { .. }, _) => 1,
+            (_, QueuePriority::Urgent) => 0,
+            (_, QueuePriority::High) => 1,
+            (_, QueuePriority::Medium) => 2,
+            (_, QueuePriority::Low) => 3,
+        }
+    }
+
+    /// Returns the queues by class.
+    fn classes_of(&self, queues: &[Option<SubmissionQueue>]) -> [Vec<usize>; 4] {
+        let mut classes: [Vec<usize>; 4] = Default::default();
+        for (index, queue) in queues.iter().enumerate() {
+            if let Some(queue) = queue
+                && queue.teardown != Some(QueueTeardown::Detached)
+            {
+                classes[self.class_of(queue)].push(index);
+            }
+        }
+        classes
+    }
+}
+
+/// Completions on their way to the hosts.
+#[derive(Debug, Default)]
+struct Posting {
+    /// Completions that wait for a free entry.
+    stalled: usize,
+    /// Completion queues whose interrupts are to be raised.
+    posted: Vec<usize>,
+    /// Completions posted, or waiting for a free entry.
+    posts: u64,
 }
 
 impl Queues {
@@ -123,46 +185,73 @@ impl Queues {
             completions: Vec::new(),
             ports: Vec::new(),
             placeholder_port,
-            arbitration,
-            classes: Default::default(),
-            cursors: [0; 4],
-            empty_in_poll: [0; 4],
-            credits: [0; 4],
-            current_burst: None,
-            stalled: 0,
-            posted: Vec::new(),
+            arbiter: Arbiter::new(arbitration),
+            posting: Posting::default(),
             invalid_doorbells: 0,
-            posts: 0,
-            poll_count: 0,
-            throttled_until: Nanos::MAX,
         }
     }
 
     /// Starts a poll: doorbells may be read again.
     #[inline]
     pub(crate) fn begin_poll(&mut self) {
-        self.poll_count += 1;
-        self.throttled_until = Nanos::MAX;
+        self.arbiter.poll_count += 1;
+        self.arbiter.throttled_until = Nanos::MAX;
     }
 
     pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
-        self.arbitration = arbitration;
-        self.current_burst = None;
+        self.arbiter.arbitration = arbitration;
+        self.arbiter.current_burst = None;
         self.classify();
     }
 
     /// Sorts the submission queues by class, after one was created or deleted.
     fn classify(&mut self) {
-        let mut classes: [Vec<usize>; 4] = Default::default();
-        for (index, queue) in self.submissions.iter().enumerate() {
-            if let Some(queue) = queue
-                && queue.teardown != Some(QueueTeardown::Detached)
-            {
-                classes[self.class_of(queue)].push(index);
-            }
+        self.arbiter.classes = self.arbiter.classes_of(&self.submissions);
+        self.arbiter.empty_in_poll = [0; 4];
+    }
+
+    /// Returns the number of completions posted, or waiting for a free entry.
+    #[inline]
+    pub(crate) fn posts(&self) -> u64 {
+        self.posting.posts
+    }
+
+    /// Returns the earliest time at which a rate-limited queue that was skipped has tokens.
+    #[inline]
+    pub(crate) fn throttled_until(&self) -> Nanos {
+        self.arbiter.throttled_until
+    }
+
+    /// Recounts the queues and completions; for tests.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check_invariants(&self) -> Result<(), DriveViolation> {
+        let check = DriveCheck { part: DrivePart::Queues, subject: "all queues", index: 0 };
+        let stalled = self.completions.iter().flatten().map(|q| q.stalled.len()).sum();
+        check.equal("completions that wait are counted", stalled, self.posting.stalled)?;
+        let classes = self.arbiter.classes_of(&self.submissions);
+        check.equal("every queue is in its class", &classes, &self.arbiter.classes)?;
+        for (index, queue) in (0..).zip(&self.submissions) {
+            let Some(queue) = queue else { continue };
+            let check = DriveCheck { part: DrivePart::Queues, subject: "queue", index };
+            let completion = self.completions.get(queue.completion).and_then(Option::as_ref);
+            let is_own = completion.is_some_and(|c| c.port == queue.port);
+            let is_torn_down = queue.teardown == Some(QueueTeardown::Detached);
+            check.holds(
+                is_own || is_torn_down,
+                "a queue posts to a completion queue of its host",
+                "a completion queue of the port",
+                queue.completion,
+            )?;
         }
-        self.classes = classes;
-        self.empty_in_poll = [0; 4];
+        Ok(())
+    }
+
+    /// Miscounts the completions that wait.
+    #[cfg(test)]
+    pub(crate) fn break_stalled_count(&mut self) {
+        self.posting.stalled += 1;
     }
 
     /// Deletes a submission queue.
@@ -233,30 +322,20 @@ impl Queues {
         self.completions.iter().flatten().any(|q| q.port == port && q.qid > 0)
     }
 
-    /// Returns the class of a queue; admin queues are urgent.
-    fn class_of(&self, queue: &SubmissionQueue) -> usize {
-        match (self.arbitration, queue.priority) {
-            _ if queue.admin => 0,
-            (Arbitration::RoundRobin { .. }, _) => 1,
-            (_, QueuePriority::Urgent) => 0,
-            (_, QueuePriority::High) => 1,
-            (_, QueuePriority::Medium) => 2,
-            (_, QueuePriority::Low) => 3,
-        }
-    }
-
     /// Returns the queue to fetch the next command from: a queue with a command, whose host may
     /// execute it now.
     #[inline]
     pub(crate) fn next_queue(&mut self, now: Nanos) -> Option<usize> {
-        if let Some((index, left)) = self.current_burst {
+        if let Some(Burst { queue: index, remaining }) = self.arbiter.current_burst {
             if self.has_command(index, now) {
-                self.current_burst = (left > 1).then_some((index, left - 1));
+                let remaining = remaining - 1;
+                self.arbiter.current_burst =
+                    (remaining > 0).then_some(Burst { queue: index, remaining });
                 return Some(index);
             }
-            self.current_burst = None;
+            self.arbiter.current_burst = None;
         }
-        let (burst, weights) = match self.arbitration {
+        let (burst, weights) = match self.arbiter.arbitration {
             Arbitration::RoundRobin { burst } => (burst, [u16::MAX; 4]),
             Arbitration::Weighted { burst, high, medium, low } => {
                 (burst, [u16::MAX, high.max(1), medium.max(1), low.max(1)])
@@ -265,45 +344,49 @@ impl Queues {
         loop {
             let mut passed_over = false;
             for class in 0..4 {
-                if self.classes[class].is_empty() || self.empty_in_poll[class] == self.poll_count {
+                if self.arbiter.classes[class].is_empty()
+                    || self.arbiter.empty_in_poll[class] == self.arbiter.poll_count
+                {
                     continue;
                 }
                 // Urgent queues are always served first; the others have credits.
-                if class > 0 && self.credits[class] == 0 {
+                if class > 0 && self.arbiter.credits[class] == 0 {
                     passed_over = true;
                     continue;
                 }
                 if let Some(index) = self.next_in_class(class, now) {
                     if class > 0 {
-                        self.credits[class] -= 1;
+                        self.arbiter.credits[class] -= 1;
                     }
-                    self.current_burst = (burst > 1).then_some((index, burst - 1));
+                    let burst = Burst { queue: index, remaining: burst.saturating_sub(1) };
+                    self.arbiter.current_burst = (burst.remaining > 0).then_some(burst);
                     return Some(index);
                 }
             }
             if !passed_over {
                 return None;
             }
-            self.credits = weights;
+            self.arbiter.credits = weights;
         }
     }
 
     #[inline]
     fn next_in_class(&mut self, class: usize, now: Nanos) -> Option<usize> {
-        let count = self.classes[class].len();
-        let mut at = if self.cursors[class] < count { self.cursors[class] } else { 0 };
+        let count = self.arbiter.classes[class].len();
+        let mut at =
+            if self.arbiter.cursors[class] < count { self.arbiter.cursors[class] } else { 0 };
         let mut empty = true;
         for _ in 0..count {
-            let index = self.classes[class][at];
+            let index = self.arbiter.classes[class][at];
             at = if at + 1 == count { 0 } else { at + 1 };
             if self.has_command(index, now) {
-                self.cursors[class] = at;
+                self.arbiter.cursors[class] = at;
                 return Some(index);
             }
             empty &= self.submissions[index].as_ref().is_none_or(|q| q.ring.waiting() == 0);
         }
         if empty {
-            self.empty_in_poll[class] = self.poll_count;
+            self.arbiter.empty_in_poll[class] = self.arbiter.poll_count;
         }
         None
     }
@@ -313,7 +396,7 @@ impl Queues {
     fn has_command(&mut self, index: usize, now: Nanos) -> bool {
         let Some(queue) = self.submissions[index].as_mut() else { return false };
         if queue.ring.waiting() == 0
-            && !queue.poll_doorbell(self.poll_count, &mut self.invalid_doorbells)
+            && !queue.poll_doorbell(self.arbiter.poll_count, &mut self.invalid_doorbells)
         {
             return false;
         }
@@ -321,7 +404,7 @@ impl Queues {
             return false;
         }
         let bounded = queue.outstanding_max < u32::MAX;
-        !bounded || (self.stalled == 0 && !queue.rate_limited) || self.can_fetch(index, now)
+        !bounded || (self.posting.stalled == 0 && !queue.rate_limited) || self.can_fetch(index, now)
     }
 
     /// Whether the host of a non-empty queue may execute a command now: there is a free entry for
@@ -339,7 +422,7 @@ impl Queues {
         let ready = rights.ready_at(queue.admin);
         if ready > now {
             port.stats.throttled += 1;
-            self.throttled_until = self.throttled_until.min(ready);
+            self.arbiter.throttled_until = self.arbiter.throttled_until.min(ready);
             return false;
         }
         true
@@ -370,12 +453,12 @@ impl Queues {
     #[inline]
     fn post_to(&mut self, at: usize, cqe: Cqe) {
         let Some(completion) = self.completions[at].as_mut() else { return };
-        self.posts += 1;
+        self.posting.posts += 1;
         if !completion.stalled.is_empty() || completion.ring.post(cqe).is_err() {
             completion.stalled.push_back(cqe);
-            self.stalled += 1;
-        } else if !self.posted.contains(&at) {
-            self.posted.push(at);
+            self.posting.stalled += 1;
+        } else if !self.posting.posted.contains(&at) {
+            self.posting.posted.push(at);
         }
     }
 
@@ -384,7 +467,7 @@ impl Queues {
     #[inline]
     pub(crate) fn flush_completions(&mut self) -> bool {
         let mut moved = false;
-        if self.stalled > 0 {
+        if self.posting.stalled > 0 {
             for at in 0..self.completions.len() {
                 let Some(queue) = &mut self.completions[at] else { continue };
                 while let Some(cqe) = queue.stalled.front() {
@@ -392,16 +475,16 @@ impl Queues {
                         break;
                     }
                     queue.stalled.pop_front();
-                    self.posts += 1;
-                    self.stalled -= 1;
+                    self.posting.posts += 1;
+                    self.posting.stalled -= 1;
                     moved = true;
-                    if !self.posted.contains(&at) {
-                        self.posted.push(at);
+                    if !self.posting.posted.contains(&at) {
+                        self.posting.posted.push(at);
                     }
                 }
             }
         }
-        for at in self.posted.drain(..) {
+        for at in self.posting.posted.drain(..) {
             if let Some(queue) = &mut self.completions[at] {
                 queue.ring.raise_interrupt();
             }
@@ -429,7 +512,7 @@ impl Queues {
             }
         }
         self.ports[port].state = HostState::Detaching;
-        self.current_burst = None;
+        self.arbiter.current_burst = None;
         for at in 0..self.submissions.len() {
             if self.submissions[at].as_ref().is_some_and(|q| mine(q) && q.outstanding == 0) {
                 self.submissions[at] = None;
@@ -466,7 +549,7 @@ impl Queues {
     /// Deletes a completion queue with its waiting completions, as the host requested.
     pub(crate) fn remove_completion(&mut self, at: usize) {
         if let Some(queue) = self.completions[at].take() {
-            self.stalled -= queue.stalled.len();
+            self.posting.stalled -= queue.stalled.len();
         }
     }
 }

@@ -62,3 +62,39 @@ impl ServiceStage {
         *self = ServiceStage::new(self.kind);
     }
 }
+
+/// The stages that commands pass between the host and the media.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandStages {
+    pub(crate) fetch: ServiceStage,
+    pub(crate) dma: ServiceStage,
+    /// The DMA stage of write data, if that direction has its own path.
+    pub(crate) dma_to_device: ServiceStage,
+    pub(crate) post: ServiceStage,
+}
+
+impl CommandStages {
+    pub(crate) fn new() -> CommandStages {
+        CommandStages {
+            fetch: ServiceStage::new(tracepoint::StageKind::Fetch),
+            dma: ServiceStage::new(tracepoint::StageKind::Dma),
+            dma_to_device: ServiceStage::new(tracepoint::StageKind::Dma),
+            post: ServiceStage::new(tracepoint::StageKind::Completion),
+        }
+    }
+
+    /// Returns the time at which the next command leaves any stage.
+    #[inline]
+    pub(crate) fn next_at(&self) -> Nanos {
+        let (fetch, post) = (self.fetch.next_at(), self.post.next_at());
+        let (dma, dma_in) = (self.dma.next_at(), self.dma_to_device.next_at());
+        fetch.min(dma).min(dma_in).min(post)
+    }
+
+    /// Removes all commands.
+    pub(crate) fn clear(&mut self) {
+        for stage in [&mut self.fetch, &mut self.dma, &mut self.dma_to_device, &mut self.post] {
+            stage.clear();
+        }
+    }
+}

@@ -19,26 +19,28 @@ impl NandArray {
     pub(super) fn dispatch(&mut self, now: Nanos, pu: u32) {
         loop {
             let unit = &mut self.pus[pu as usize];
-            if unit.active.is_some() {
+            if unit.array.active.is_some() {
                 return;
             }
             if let Some(part) = unit.reads.pop_front() {
                 self.start_read(now, pu, part);
-            } else if unit.outgoing != NO_PU_OP
-                && !unit
-                    .can_start_during_transfer(&self.pu_ops, self.transfers.dedicated_read_register)
+            } else if unit.cache.outgoing != NO_PU_OP
+                && !unit.can_start_during_transfer(
+                    self.ops.pu_ops(),
+                    self.config.transfers.dedicated_read_register,
+                )
             {
                 return;
-            } else if let Some((part, remaining)) = unit.suspended.take() {
-                self.run_array(now, pu, part, remaining);
-            } else if unit.staged != NO_PU_OP {
-                if !unit.staged_ready {
+            } else if let Some(suspended) = unit.array.suspended.take() {
+                self.run_array(now, pu, suspended.pu_op, suspended.remaining);
+            } else if unit.cache.staged != NO_PU_OP {
+                if !unit.cache.staged_ready {
                     return;
                 }
-                let part = std::mem::replace(&mut unit.staged, NO_PU_OP);
+                let part = std::mem::replace(&mut unit.cache.staged, NO_PU_OP);
                 self.start_program(now, pu, part);
             } else if let Some(part) = unit.queue.pop_front() {
-                match self.pu_ops[part as usize].kind {
+                match self.ops.pu_op(part).kind {
                     NandOpKind::Read => self.start_read(now, pu, part),
                     NandOpKind::Program => self.stage(now, pu, part),
                     NandOpKind::Erase => self.start_erase(now, pu, part),
@@ -50,27 +52,27 @@ impl NandArray {
     }
 
     fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
-        let part = self.pu_ops[id as usize];
-        let needed = if self.read_retries == 0 { 0 } else { self.retries_needed(&part) };
+        let part = *self.ops.pu_op(id);
+        let needed = if self.config.read_retries == 0 { 0 } else { self.retries_needed(&part) };
         let unit = &mut self.pus[pu as usize];
         let held = unit
             .find_in_register(part.chunk, part.page, part.planes)
-            .filter(|_| self.page_register);
+            .filter(|_| self.config.page_register);
         if let Some(retries) = held.filter(|r| *r >= needed || part.hints.limited_retry) {
             unit.register_hits += 1;
-            self.pu_ops[id as usize].retries = retries;
+            self.ops.pu_op_mut(id).retries = retries;
             return self.on_read_done(now, pu, id);
         }
         let retries = if part.hints.limited_retry { 0 } else { needed };
-        self.read_retries_made += u64::from(retries);
-        self.pu_ops[id as usize].retries = retries;
+        self.counters.read_retries_made += u64::from(retries);
+        self.ops.pu_op_mut(id).retries = retries;
         self.pus[pu as usize].load_register(part.chunk, part.page, part.planes, retries);
         let time = self.array_time(&part) * (u64::from(part.array_ops_left) + u64::from(retries));
         self.run_array(now, pu, id, time);
     }
 
     fn start_program(&mut self, now: Nanos, pu: u32, id: u32) {
-        let part = self.pu_ops[id as usize];
+        let part = *self.ops.pu_op(id);
         self.pus[pu as usize].invalidate_register();
         self.nand.set_time(now);
         if let Err(e) = self.nand.begin_program(ChunkIndex(part.chunk), part.page) {
@@ -83,7 +85,7 @@ impl NandArray {
     }
 
     fn start_erase(&mut self, now: Nanos, pu: u32, id: u32) {
-        let part = self.pu_ops[id as usize];
+        let part = *self.ops.pu_op(id);
         self.pus[pu as usize].invalidate_register();
         if let Err(e) = self.nand.begin_erase(ChunkIndex(part.chunk)) {
             self.media_events.on_op_failed(&self.nand, ChunkIndex(part.chunk), &e);
@@ -108,9 +110,9 @@ impl NandArray {
     fn run_array(&mut self, now: Nanos, pu: u32, id: u32, time: Nanos) {
         let time = if self.zero_latency { Nanos::ZERO } else { time };
         let unit = &mut self.pus[pu as usize];
-        unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::Array });
-        (unit.array_start, unit.array_end) = (now, now + time);
-        let (ends, epoch) = (unit.array_end, unit.epoch);
+        unit.array.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::Array });
+        (unit.array.start, unit.array.end) = (now, now + time);
+        let (ends, epoch) = (unit.array.end, unit.array.epoch);
         self.timers.push(ends, ArrayEvent::ArrayDone { pu, epoch });
         self.trace_step(now, id, PuOpStep::ArrayBegins);
     }
@@ -130,9 +132,9 @@ impl NandArray {
     }
 
     pub(super) fn on_array_done(&mut self, now: Nanos, pu: u32) {
-        let Some(active) = self.pus[pu as usize].active else { return };
-        let part = self.pu_ops[active.pu_op as usize];
-        let began = self.pus[pu as usize].array_start;
+        let Some(active) = self.pus[pu as usize].array.active else { return };
+        let part = *self.ops.pu_op(active.pu_op);
+        let began = self.pus[pu as usize].array.start;
         let ended = PuOpId { id: active.pu_op, kind: part.kind };
         self.record_array_busy(pu, ended, began, now);
         let chunk = ChunkIndex(part.chunk);
@@ -143,7 +145,7 @@ impl NandArray {
             NandOpKind::Program => self.nand.complete_program(chunk, part.page),
             NandOpKind::Erase => self.nand.complete_erase(chunk),
         };
-        self.pus[pu as usize].active = None;
+        self.pus[pu as usize].array.active = None;
         self.trace_step(now, active.pu_op, PuOpStep::ArrayEnds);
         match result {
             Ok(()) => {

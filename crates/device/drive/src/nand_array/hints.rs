@@ -7,7 +7,7 @@ use nvme::VectorHints;
 
 use super::{ArrayEvent, NandArray};
 use crate::operation::{NandOpKind, PuOp, PuOpId};
-use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
+use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP, SuspendedOp};
 use crate::{PuScheduling, SuspendConfig};
 
 impl NandArray {
@@ -22,19 +22,19 @@ impl NandArray {
     /// Continues a program or erase with its next planes. Until the array is assigned to it again,
     /// it waits like a suspended operation.
     pub(super) fn next_array_op(&mut self, pu: u32, id: u32) {
-        self.pu_ops[id as usize].array_ops_left -= 1;
-        let time = self.array_time(&self.pu_ops[id as usize]);
+        self.ops.pu_op_mut(id).array_ops_left -= 1;
+        let time = self.array_time(self.ops.pu_op(id));
         let unit = &mut self.pus[pu as usize];
-        unit.active = None;
-        unit.suspended = Some((id, time));
+        unit.array.active = None;
+        unit.array.suspended = Some(SuspendedOp { pu_op: id, remaining: time });
     }
 
     /// Returns the costs of a suspension that the policy or a read's hint allows.
     #[inline]
     fn suspension(&self, hinted: bool) -> Option<SuspendConfig> {
-        match self.scheduling {
+        match self.config.scheduling {
             PuScheduling::ReadPriority { suspend: Some(limits) } => Some(limits),
-            _ if hinted => self.suspend_on_hint,
+            _ if hinted => self.config.suspend_on_hint,
             _ => None,
         }
     }
@@ -50,15 +50,15 @@ impl NandArray {
     pub(super) fn can_overtake(&self, pu: u32) -> bool {
         let Some(limits) = self.suspension(true) else { return false };
         let unit = &self.pus[pu as usize];
-        if unit.suspended.is_some() {
+        if unit.array.suspended.is_some() {
             return true;
         }
-        match unit.active {
-            None => unit.staged != NO_PU_OP,
+        match unit.array.active {
+            None => unit.cache.staged != NO_PU_OP,
             Some(ActiveOp { phase: ArrayPhase::Suspending, .. }) => true,
             Some(ActiveOp { phase: ArrayPhase::DataOut | ArrayPhase::InPageRegister, .. }) => false,
             Some(ActiveOp { pu_op: part, phase: ArrayPhase::Array }) => {
-                let part = &self.pu_ops[part as usize];
+                let part = self.ops.pu_op(part);
                 part.kind != NandOpKind::Read
                     && u32::from(part.suspensions) < limits.max_per_operation
             }
@@ -69,8 +69,8 @@ impl NandArray {
     pub(super) fn suspend(&mut self, now: Nanos, pu: u32, hinted: bool) {
         let Some(limits) = self.suspension(hinted) else { return };
         let unit = &mut self.pus[pu as usize];
-        let Some(active) = unit.active else { return };
-        let part = &mut self.pu_ops[active.pu_op as usize];
+        let Some(active) = unit.array.active else { return };
+        let part = self.ops.pu_op_mut(active.pu_op);
         if active.phase != ArrayPhase::Array
             || part.kind == NandOpKind::Read
             || u32::from(part.suspensions) >= limits.max_per_operation
@@ -78,14 +78,14 @@ impl NandArray {
             return;
         }
         part.suspensions = part.suspensions.saturating_add(1);
-        self.suspensions += 1;
-        unit.epoch += 1;
-        let remaining = unit.array_end.since(now) + limits.resume;
+        self.counters.suspensions += 1;
+        unit.array.epoch += 1;
+        let remaining = unit.array.end.since(now) + limits.resume;
         let what = PuOpId { id: active.pu_op, kind: part.kind };
-        let began = unit.array_start;
-        unit.suspended = Some((active.pu_op, remaining));
-        unit.active = Some(ActiveOp { pu_op: active.pu_op, phase: ArrayPhase::Suspending });
-        let event = ArrayEvent::Suspended { pu, epoch: unit.epoch };
+        let began = unit.array.start;
+        unit.array.suspended = Some(SuspendedOp { pu_op: active.pu_op, remaining });
+        unit.array.active = Some(ActiveOp { pu_op: active.pu_op, phase: ArrayPhase::Suspending });
+        let event = ArrayEvent::Suspended { pu, epoch: unit.array.epoch };
         let delay = if self.zero_latency { Nanos::ZERO } else { limits.suspend };
         self.timers.push(now + delay, event);
         self.record_array_busy(pu, what, began, now + delay);
@@ -94,13 +94,13 @@ impl NandArray {
     /// Returns the number of read retries of a parallel-unit operation, which is that of its worst
     /// sector. Counts retries that a hint suppresses.
     pub(super) fn retries_needed(&mut self, part: &PuOp) -> u16 {
-        let op = &self.ops[part.op as usize];
+        let op = self.ops.op(part.op);
         let sectors = usize::from(part.first)..usize::from(part.first) + usize::from(part.count);
         let mut most = 0;
         for address in &op.addresses.get()[sectors] {
             most = self.nand.retries_needed(PhysSector(address.psn)).max(most);
         }
-        self.retries_forgone += u64::from(most > 0 && part.hints.limited_retry);
+        self.counters.retries_forgone += u64::from(most > 0 && part.hints.limited_retry);
         // The error model limits the number to 1000.
         most as u16
     }

@@ -42,16 +42,16 @@ impl Channel {
 impl NandArray {
     /// Starts the transfer of the next program's data while the array is programming.
     pub(super) fn stage_ahead(&mut self, now: Nanos, pu: u32) {
-        if !self.cache_program {
+        if !self.config.cache_program {
             return;
         }
         let unit = &self.pus[pu as usize];
-        let programming = |part: u32| self.pu_ops[part as usize].kind == NandOpKind::Program;
-        let busy = unit.active.is_some_and(|a| programming(a.pu_op))
-            || unit.suspended.is_some_and(|(part, _)| programming(part));
+        let programming = |part: u32| self.ops.pu_op(part).kind == NandOpKind::Program;
+        let busy = unit.array.active.is_some_and(|a| programming(a.pu_op))
+            || unit.array.suspended.is_some_and(|s| programming(s.pu_op));
         let Some(&next) = unit.queue.front() else { return };
-        let free = unit.staged == NO_PU_OP
-            && (unit.outgoing == NO_PU_OP || self.transfers.dedicated_read_register);
+        let free = unit.cache.staged == NO_PU_OP
+            && (unit.cache.outgoing == NO_PU_OP || self.config.transfers.dedicated_read_register);
         if busy && free && programming(next) {
             self.pus[pu as usize].queue.pop_front();
             self.stage(now, pu, next);
@@ -61,9 +61,9 @@ impl NandArray {
     /// Starts the transfer of a program's data into the cache register.
     pub(super) fn stage(&mut self, now: Nanos, pu: u32, part: u32) {
         let unit = &mut self.pus[pu as usize];
-        unit.staged = part;
-        unit.staged_ready = false;
-        unit.staging = self.write_unit;
+        unit.cache.staged = part;
+        unit.cache.staged_ready = false;
+        unit.cache.staging = self.config.write_unit;
         self.trace_step(now, part, PuOpStep::Staging);
         self.stage_page(now, pu);
     }
@@ -72,22 +72,22 @@ impl NandArray {
     /// not for a multi-plane program. If reads have priority, it transfers a sector, unless all
     /// transfers are by page.
     pub(super) fn stage_page(&mut self, now: Nanos, pu: u32) {
-        let piece = match self.scheduling {
-            PuScheduling::ReadPriority { .. } if !self.transfers.by_page => 1,
-            _ => self.sectors_per_page,
+        let piece = match self.config.scheduling {
+            PuScheduling::ReadPriority { .. } if !self.config.transfers.by_page => 1,
+            _ => self.config.sectors_per_page,
         };
-        while self.pus[pu as usize].staging > 0 {
-            let sectors = self.pus[pu as usize].staging.min(piece);
-            self.pus[pu as usize].staging -= sectors;
-            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
-            let end = self.transfer(now, pu, self.pus[pu as usize].staged, bytes);
+        while self.pus[pu as usize].cache.staging > 0 {
+            let sectors = self.pus[pu as usize].cache.staging.min(piece);
+            self.pus[pu as usize].cache.staging -= sectors;
+            let bytes = u64::from(sectors) * u64::from(self.config.sector_bytes);
+            let end = self.transfer(now, pu, self.pus[pu as usize].cache.staged, bytes);
             if end > now {
                 self.timers.push(end, ArrayEvent::Staged { pu });
                 return;
             }
         }
-        self.pus[pu as usize].staged_ready = true;
-        self.trace_step(now, self.pus[pu as usize].staged, PuOpStep::Staged);
+        self.pus[pu as usize].cache.staged_ready = true;
+        self.trace_step(now, self.pus[pu as usize].cache.staged, PuOpStep::Staged);
     }
 
     /// Reserves the channel for a transfer and returns the end of the transfer. Transfers become
@@ -98,7 +98,7 @@ impl NandArray {
         if self.zero_latency || rate == 0 {
             return now;
         }
-        let number = pu / self.pus_per_channel;
+        let number = pu / self.config.pus_per_channel;
         let channel = &mut self.channels[number as usize];
         if channel.last.0 != bytes {
             channel.last = (bytes, Nanos::transfer(bytes, rate));
@@ -119,23 +119,23 @@ impl NandArray {
         self.trace_step(now, id, PuOpStep::ArrayEnds);
         self.check_read(id);
         let unit = &mut self.pus[pu as usize];
-        let taken = unit.staged != NO_PU_OP && !self.transfers.dedicated_read_register;
-        if !self.transfers.cache_read || taken {
-            unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::DataOut });
+        let taken = unit.cache.staged != NO_PU_OP && !self.config.transfers.dedicated_read_register;
+        if !self.config.transfers.cache_read || taken {
+            unit.array.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::DataOut });
             self.send_out(now, pu, id);
-        } else if unit.outgoing != NO_PU_OP {
-            unit.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::InPageRegister });
-            (unit.array_start, unit.array_end) = (now, now);
+        } else if unit.cache.outgoing != NO_PU_OP {
+            unit.array.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::InPageRegister });
+            (unit.array.start, unit.array.end) = (now, now);
         } else {
-            (unit.active, unit.outgoing) = (None, id);
+            (unit.array.active, unit.cache.outgoing) = (None, id);
             self.send_out(now, pu, id);
         }
     }
 
     /// Marks the sectors of a read that are uncorrectable.
     fn check_read(&mut self, id: u32) {
-        let part = self.pu_ops[id as usize];
-        let op = &mut self.ops[part.op as usize];
+        let part = *self.ops.pu_op(id);
+        let op = self.ops.op_mut(part.op);
         for i in part.first..part.first + part.count {
             let psn = PhysSector(op.addresses.get()[usize::from(i)].psn);
             match self.nand.check_read_within(psn, part.retries.into()) {
@@ -149,7 +149,7 @@ impl NandArray {
                     if op.status.is_success() {
                         op.status = e.status();
                     }
-                    let exhausted = u32::from(part.retries) >= self.read_retries;
+                    let exhausted = u32::from(part.retries) >= self.config.read_retries;
                     self.media_events.on_read_failed(&self.nand, psn, &e, exhausted);
                 }
             }
@@ -158,7 +158,7 @@ impl NandArray {
 
     /// Starts the transfer of read data over the channel.
     fn send_out(&mut self, now: Nanos, pu: u32, id: u32) {
-        self.pus[pu as usize].sending = self.pu_ops[id as usize].count;
+        self.pus[pu as usize].cache.sending = self.ops.pu_op(id).count;
         self.send_segment(now, pu);
     }
 
@@ -166,15 +166,15 @@ impl NandArray {
     /// last segment has arrived.
     pub(super) fn send_segment(&mut self, now: Nanos, pu: u32) {
         let unit = &self.pus[pu as usize];
-        let (id, held) = match unit.active {
-            _ if unit.outgoing != NO_PU_OP => (unit.outgoing, false),
+        let (id, held) = match unit.array.active {
+            _ if unit.cache.outgoing != NO_PU_OP => (unit.cache.outgoing, false),
             Some(ActiveOp { pu_op: part, phase: ArrayPhase::DataOut }) => (part, true),
             _ => return,
         };
-        while self.pus[pu as usize].sending > 0 {
+        while self.pus[pu as usize].cache.sending > 0 {
             let sectors = self.next_segment(pu, id);
-            self.pus[pu as usize].sending -= sectors;
-            let bytes = u64::from(sectors) * u64::from(self.sector_bytes);
+            self.pus[pu as usize].cache.sending -= sectors;
+            let bytes = u64::from(sectors) * u64::from(self.config.sector_bytes);
             let end = self.transfer(now, pu, id, bytes);
             if end > now {
                 if held {
@@ -191,35 +191,35 @@ impl NandArray {
     /// page.
     #[inline]
     fn next_segment(&self, pu: u32, id: u32) -> u8 {
-        let left = self.pus[pu as usize].sending;
-        if !self.transfers.by_page {
+        let left = self.pus[pu as usize].cache.sending;
+        if !self.config.transfers.by_page {
             return left;
         }
-        let part = &self.pu_ops[id as usize];
+        let part = self.ops.pu_op(id);
         let end = usize::from(part.first) + usize::from(part.count);
-        let rest = &self.ops[part.op as usize].addresses.get()[end - usize::from(left)..end];
+        let rest = &self.ops.op(part.op).addresses.get()[end - usize::from(left)..end];
         // Chunks start at a multiple of the sectors per page.
-        let page = |address: &SectorAddress| address.psn / self.sectors_per_page;
+        let page = |address: &SectorAddress| address.psn / self.config.sectors_per_page;
         rest.iter().take_while(|a| page(a) == page(&rest[0])).count() as u8
     }
 
     /// Frees the register after a complete transfer, first for data that the array still holds.
     fn on_sent(&mut self, now: Nanos, pu: u32) {
         let unit = &mut self.pus[pu as usize];
-        if unit.outgoing == NO_PU_OP {
-            if let Some(active) = unit.active.take() {
+        if unit.cache.outgoing == NO_PU_OP {
+            if let Some(active) = unit.array.active.take() {
                 self.complete_pu_op(active.pu_op, 0, nvme::Status::SUCCESS);
             }
             return;
         }
-        let gone = std::mem::replace(&mut unit.outgoing, NO_PU_OP);
-        let next = unit.active.filter(|a| a.phase == ArrayPhase::InPageRegister);
-        let began = unit.array_start;
+        let gone = std::mem::replace(&mut unit.cache.outgoing, NO_PU_OP);
+        let next = unit.array.active.filter(|a| a.phase == ArrayPhase::InPageRegister);
+        let began = unit.array.start;
         self.complete_pu_op(gone, 0, nvme::Status::SUCCESS);
         if let Some(ActiveOp { pu_op: part, .. }) = next {
             let unit = &mut self.pus[pu as usize];
             unit.add_busy(NandOpKind::Read, now.since(began));
-            (unit.active, unit.outgoing) = (None, part);
+            (unit.array.active, unit.cache.outgoing) = (None, part);
             self.send_out(now, pu, part);
         } else {
             self.stage_ahead(now, pu);

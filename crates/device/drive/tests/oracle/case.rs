@@ -463,6 +463,8 @@ impl Case {
     fn cut_power(&mut self) {
         self.cuts += 1;
         let mut drive = self.drive.take().unwrap();
+        // Also with commands in flight.
+        assert_eq!(drive.check_invariants(), Ok(()));
         self.reclaimed += drive.ftl().unwrap().stats().lines_reclaimed;
         if self.medium == Medium::Image {
             drop(drive);
@@ -487,6 +489,7 @@ impl Case {
         while self.rng.chance(0.2) && self.medium == Medium::Memory {
             drive = drive.power_cut().power_on().unwrap();
         }
+        assert_eq!(drive.check_invariants(), Ok(()));
         self.drive = Some(drive);
         self.attach();
         self.check_all();
