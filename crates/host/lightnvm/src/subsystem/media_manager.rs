@@ -75,6 +75,50 @@ pub(super) enum TableState {
     Open(Box<Journal>),
 }
 
+/// Positions of the journal in flight.
+#[derive(Debug, Default)]
+pub(super) struct RecordDurability {
+    /// In order of position.
+    in_flight: VecDeque<JournalPosition>,
+    durable_records: u64,
+}
+
+/// A position of the journal in flight.
+#[derive(Clone, Copy, Debug)]
+struct JournalPosition {
+    lsn: Lsn,
+    /// Number of records that are durable once the position is.
+    records: u64,
+}
+
+impl RecordDurability {
+    /// Adds a position of the journal, with which `records` records become durable.
+    pub(super) fn add(&mut self, lsn: Lsn, records: u64) {
+        self.in_flight.push_back(JournalPosition { lsn, records });
+    }
+
+    /// Removes the next position up to `durable`. Returns the number of durable records.
+    pub(super) fn advance(&mut self, durable: Lsn) -> Option<u64> {
+        let reached = self.in_flight.pop_front_if(|position| position.lsn <= durable)?;
+        self.durable_records = self.durable_records.max(reached.records);
+        Some(self.durable_records)
+    }
+
+    /// Returns the number of durable records.
+    pub(super) fn durable_records(&self) -> u64 {
+        self.durable_records
+    }
+}
+
+/// The mark that the table is closed.
+#[derive(Debug)]
+pub(super) struct CloseMark {
+    /// Whether anything was written since the last mark.
+    pub(super) is_needed: bool,
+    /// Whether the mark is being written; nothing may follow it.
+    pub(super) is_being_written: bool,
+}
+
 /// A drive that is divided between targets.
 #[derive(Debug)]
 pub struct MediaManager {
@@ -91,14 +135,8 @@ pub struct MediaManager {
     pub(super) scrub_read: Option<ScrubRead>,
     /// Time of the next rewrite of the table, if cold chunks are scrubbed.
     pub(super) next_table_rewrite: Nanos,
-    /// Journal positions in flight, and the number of records that are durable once each is
-    /// reached.
-    pub(super) in_flight_records: VecDeque<(Lsn, u64)>,
-    pub(super) durable_records: u64,
-    /// Whether anything was written since the last mark that the table is closed.
-    pub(super) needs_close_mark: bool,
-    /// Whether the mark is being written; nothing may follow it.
-    pub(super) writing_mark: bool,
+    pub(super) durability: RecordDurability,
+    pub(super) close_mark: CloseMark,
     pub(super) failure: Option<MediaManagerError>,
     /// Whether chunks were acquired or released since the last poll.
     pub(super) has_new_work: bool,
@@ -127,16 +165,17 @@ impl MediaManager {
             table_window: reserve,
             report: Vec::new(),
             flash,
-            // It is open already because its mark was missing.
-            needs_close_mark: matches!(medium, TableState::Open(_)),
+            close_mark: CloseMark {
+                // It is open already because its mark was missing.
+                is_needed: matches!(medium, TableState::Open(_)),
+                is_being_written: false,
+            },
             table_state: medium,
             allocator: pool,
             scrubber,
             scrub_read: None,
             next_table_rewrite: now + config.scrub.map_or(Nanos::ZERO, |scrub| scrub.cold_after),
-            in_flight_records: VecDeque::new(),
-            durable_records: 0,
-            writing_mark: false,
+            durability: RecordDurability::default(),
             failure: None,
             has_new_work: true,
             now,
@@ -404,7 +443,7 @@ impl MediaManager {
 
     /// Returns the number of durable records.
     pub(super) fn durable_records(&self) -> u64 {
-        self.durable_records
+        self.durability.durable_records()
     }
 
     pub(super) fn damaged_error(&self, source: super::TableError) -> MediaManagerError {

@@ -198,7 +198,7 @@ impl MediaManager {
                 self.table_state = TableState::Open(Box::new(window.journal));
                 if self.flash.shape().mw_cunits > 0 {
                     self.write_mark(&OPENED_MARK, pump)?;
-                    self.needs_close_mark = true;
+                    self.close_mark.is_needed = true;
                 }
                 Ok(())
             }
@@ -281,19 +281,19 @@ impl MediaManager {
         }
         self.scrubber = None;
         // From here on no erase is started, and no snapshot unless it is required.
-        self.writing_mark = true;
+        self.close_mark.is_being_written = true;
         let written = self.poll_until(pump, MediaManager::is_quiescent).and_then(|()| {
             self.append_all_records();
             let made = self.allocator.records_made();
             self.poll_until(pump, |s| s.durable_records() >= made && s.is_quiescent())
         });
-        self.writing_mark = false;
+        self.close_mark.is_being_written = false;
         written?;
-        if !self.needs_close_mark {
+        if !self.close_mark.is_needed {
             return Ok(());
         }
         self.write_mark(&CLOSED_MARK, pump)?;
-        self.needs_close_mark = false;
+        self.close_mark.is_needed = false;
         Ok(())
     }
 
@@ -323,9 +323,9 @@ impl MediaManager {
                     }
                 }
             }
-            self.writing_mark = true;
+            self.close_mark.is_being_written = true;
             let settled = self.poll_until(pump, MediaManager::is_quiescent);
-            self.writing_mark = false;
+            self.close_mark.is_being_written = false;
             return settled;
         }
     }

@@ -24,8 +24,8 @@ impl MediaManager {
         match journal.snapshot(self.allocator.table().snapshot()) {
             Ok(position) => {
                 while self.allocator.pop_record().is_some() {}
-                self.in_flight_records.push_back((position, self.allocator.records_made()));
-                self.needs_close_mark = true;
+                self.durability.add(position, self.allocator.records_made());
+                self.close_mark.is_needed = true;
             }
             Err(JournalError::SnapshotInProgress { .. }) => {}
             Err(error) => self.fail_journal(error),
@@ -38,7 +38,7 @@ impl MediaManager {
         let urgent = self.allocator.records_awaited() > taken()
             || self.allocator.pending_record_count() >= 32;
         let TableState::Open(journal) = &mut self.table_state else { return };
-        if journal.needs_snapshot() && !self.writing_mark {
+        if journal.needs_snapshot() && !self.close_mark.is_being_written {
             return self.take_snapshot();
         }
         if !urgent {
@@ -48,7 +48,7 @@ impl MediaManager {
             match journal.append(&record.encode()) {
                 Ok(_) => {
                     self.allocator.pop_record();
-                    self.needs_close_mark = true;
+                    self.close_mark.is_needed = true;
                 }
                 // The remaining records are in the snapshot, or wait for the one in progress.
                 Err(JournalError::SnapshotNeeded { .. }) if journal.is_snapshot_in_progress() => {
@@ -61,16 +61,17 @@ impl MediaManager {
             }
         }
         let position = journal.flush();
-        self.in_flight_records.push_back((
-            position,
-            self.allocator.records_made() - self.allocator.pending_record_count() as u64,
-        ));
+        let records = self.allocator.records_made() - self.allocator.pending_record_count() as u64;
+        self.durability.add(position, records);
     }
 
     /// Rewrites the table on other chunks of its window when this is due: flash loses data in time,
     /// and no target scrubs those chunks.
     fn rewrite_table(&mut self, now: Nanos) {
-        let scrub = self.config.scrub.filter(|_| self.scrubber.is_some() && !self.writing_mark);
+        let scrub = self
+            .config
+            .scrub
+            .filter(|_| self.scrubber.is_some() && !self.close_mark.is_being_written);
         if let Some(scrub) =
             scrub.filter(|s| s.sectors_per_sec > 0 && now >= self.next_table_rewrite)
         {
@@ -95,10 +96,8 @@ impl MediaManager {
     fn advance_durable(&mut self) {
         let TableState::Open(journal) = &self.table_state else { return };
         let durable = journal.durable();
-        while let Some((_, records)) = self.in_flight_records.pop_front_if(|(at, _)| *at <= durable)
-        {
-            self.durable_records = self.durable_records.max(records);
-            self.allocator.on_durable(self.durable_records);
+        while let Some(records) = self.durability.advance(durable) {
+            self.allocator.on_durable(records);
         }
         if let Some(error) = journal.failed().cloned() {
             self.fail_journal(error);
@@ -178,7 +177,8 @@ impl Component for MediaManager {
             self.on_completion(ended);
         }
         self.advance_durable();
-        let look = !self.writing_mark && (std::mem::take(&mut self.has_new_work) | reaped);
+        let look =
+            !self.close_mark.is_being_written && (std::mem::take(&mut self.has_new_work) | reaped);
         let mut moved = reaped;
         if self.failure.is_none() && matches!(self.table_state, TableState::Open(_)) {
             // A chunk becomes due only by a request or a completion.
