@@ -4,7 +4,7 @@ use clock::Nanos;
 use tracepoint::Cause;
 
 use crate::ftl::HOST;
-use crate::pipeline::dispatch::split_unit_id;
+use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::{BufferEntry, Oob};
 
 /// Names a flash operation of the layer; given back when it is done.

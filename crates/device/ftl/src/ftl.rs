@@ -1,5 +1,7 @@
 //! [`Ftl`]: requests in, flash operations out.
 
+pub(crate) mod pipeline;
+
 use std::collections::VecDeque;
 use std::io;
 

@@ -37,7 +37,6 @@ mod geometry;
 mod health;
 mod mapping;
 mod oob;
-mod pipeline;
 mod recovery;
 mod requests;
 mod space;
@@ -50,6 +49,7 @@ pub use config::{
 };
 pub use durability::journal;
 pub use flash::{FlashBackend, OpToken, ReadDest, WriteUnit};
+pub use ftl::pipeline::stall::{Blocker, Stall};
 pub use ftl::{Completion, Ftl, NewFtlError};
 pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
@@ -59,7 +59,6 @@ pub use health::refresh::ChunkEvent;
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
 pub use oob::Oob;
-pub use pipeline::stall::{Blocker, Stall};
 pub use recovery::{
     ChunkReport, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
     RecoveryStats,

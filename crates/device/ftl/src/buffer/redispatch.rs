@@ -41,8 +41,8 @@
 use std::collections::VecDeque;
 
 use crate::buffer::write_ring::UnitState;
+use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::ftl::{GC, HOST};
-use crate::pipeline::dispatch::split_unit_id;
 use crate::space::lines::NONE;
 use crate::{BufferEntry, Ftl, L2pEntry};
 

@@ -6,8 +6,8 @@ use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
 use crate::buffer::redispatch::QueuedUnit;
 use crate::buffer::write_ring::UnitState;
+use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::ftl::{GC, HOST};
-use crate::pipeline::dispatch::split_unit_id;
 use crate::space::lines::NONE;
 
 impl Ftl {

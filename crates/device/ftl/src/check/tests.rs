@@ -7,8 +7,8 @@ use nvme::{Geometry, Status};
 
 use super::Part;
 use crate::buffer::write_ring::UnitState;
+use crate::ftl::pipeline::stall::Blocker;
 use crate::ftl::{GC, HOST};
-use crate::pipeline::stall::Blocker;
 use crate::space::lines::{LineState, NONE};
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
