@@ -2,38 +2,26 @@
 
 pub(crate) mod pipeline;
 
-use std::collections::VecDeque;
 use std::io;
 
 use nvme::Status;
 
-use crate::buffer::redispatch::RedispatchTracker;
+use crate::buffer::WriteBuffer;
 use crate::buffer::sequence::WriteSequencer;
-use crate::buffer::write_ring::{UnitState, WriteRing};
-use crate::durability::barriers::BarrierQueue;
-use crate::durability::checkpoint::Checkpoint;
+use crate::buffer::write_ring::UnitState;
+use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
-use crate::durability::trims::TrimLog;
+use crate::env::Env;
 use crate::gc::Gc;
-use crate::gc::defer::GcDeferral;
-use crate::health::finish_line::LineFinisher;
-use crate::health::refresh::RefreshState;
-use crate::mapping::cache::fetch::PageFetches;
-use crate::mapping::cache::frames::Frames;
-use crate::mapping::cache::map_cache::MapPager;
-use crate::mapping::cache::rebuild::PageRebuild;
-use crate::mapping::p2l::P2l;
-use crate::mapping::reconcile::Reconcile;
-use crate::requests::host_reads::HostReads;
-use crate::requests::queue::WriteQueue;
-use crate::space::line_meta_writer::LineMetaWriter;
-use crate::space::lines::{LOST, LineTable, NONE};
-use crate::space::open_line::OpenLine;
-use crate::space::programs::ProgramsInFlight;
+use crate::health::Health;
+use crate::mapping::Mapping;
+use crate::requests::Requests;
+use crate::space::Space;
+use crate::space::lines::{LOST, NONE};
 use crate::{
-    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2p,
-    L2pEntry, RateLimiter,
+    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats,
+    L2pEntry,
 };
 
 /// A request that has ended.
@@ -59,45 +47,15 @@ pub(crate) const STREAM_COUNT: usize = 4;
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
 #[derive(Clone, Debug)]
 pub struct Ftl {
-    pub(crate) geometry: FlashGeometry,
-    pub(crate) config: FtlConfig,
-    pub(crate) plan: CapacityPlan,
-    pub(crate) l2p: L2p,
-    pub(crate) p2l: P2l,
-    pub(crate) lines: LineTable,
-    pub(crate) rings: [WriteRing; 2],
-    /// Open lines by stream: users' (and everybody's without hot/cold separation), moved data's, cold
-    /// data's that is moved for the sake of wear, pages' of the map.
-    pub(crate) open_lines: [Vec<OpenLine>; STREAM_COUNT],
+    pub(crate) env: Env,
+    pub(crate) requests: Requests,
+    pub(crate) mapping: Mapping,
+    pub(crate) buffer: WriteBuffer,
+    pub(crate) space: Space,
     pub(crate) gc: Gc,
-    pub(crate) gc_deferral: GcDeferral,
-    /// Parallel units that a stream is written to at a time, of those that a line has.
-    pub(crate) active_pus: u32,
-    pub(crate) limiter: RateLimiter,
-    pub(crate) journal: Journal,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) line_meta_writer: LineMetaWriter,
-    /// Set if the drive keeps the map.
-    pub(crate) device_l2p: Option<Box<DeviceL2p>>,
-    pub(crate) programs: ProgramsInFlight,
+    pub(crate) durability: Durability,
+    pub(crate) health: Health,
     pub(crate) stats: FtlStats,
-    pub(crate) sequencer: WriteSequencer,
-    pub(crate) write_queue: WriteQueue,
-    pub(crate) host_reads: HostReads,
-    pub(crate) barriers: BarrierQueue,
-    pub(crate) trims: TrimLog,
-    pub(crate) completions: VecDeque<Completion>,
-    pub(crate) refresh_state: RefreshState,
-    pub(crate) redispatch: RedispatchTracker,
-    pub(crate) line_finisher: LineFinisher,
-    /// Parallel units on which something could not be read.
-    pub(crate) pus_with_read_errors: Vec<bool>,
-    /// What is under way between the media and the map's frames, if it has any, and who waits for it.
-    pub(crate) fetches: PageFetches,
-    pub(crate) pager: MapPager,
-    pub(crate) page_rebuild: PageRebuild,
-    /// Pages of the map that have not been looked at since the recovery.
-    pub(crate) reconcile: Reconcile,
 }
 
 impl Ftl {
@@ -146,14 +104,14 @@ impl Ftl {
         let mut ftl = Ftl::empty(shape, config, layout, journal)?;
         for chunk in (0..shape.total_chunks()).filter(|chunk| !reserved.contains(chunk)) {
             if good(&chunk) {
-                ftl.lines.add_free(chunk);
+                ftl.space.lines.add_free(chunk);
             } else {
-                ftl.lines.chunks[chunk as usize].bad = true;
+                ftl.space.lines.chunks[chunk as usize].bad = true;
             }
         }
         if let Some(from) = drive_map_from {
-            ftl.sequencer = WriteSequencer::starting_at(from);
-            ftl.device_l2p = Some(Box::new(DeviceL2p::new(&shape, &layout, from, &[])));
+            ftl.buffer.sequencer = WriteSequencer::starting_at(from);
+            ftl.durability.device_l2p = Some(Box::new(DeviceL2p::new(&shape, &layout, from, &[])));
         }
         // So that the journal is of this layer before a line is.
         ftl.request_snapshot();
@@ -167,74 +125,46 @@ impl Ftl {
         layout: CapacityPlan,
         journal: Journal,
     ) -> io::Result<Ftl> {
-        let user = WriteRing::new(&shape, layout.host_buffer_units, 0);
-        let gc = WriteRing::new(&shape, layout.gc_buffer_units, user.capacity());
-        let (low, high) = layout.limiter_watermarks(&config);
-        let first_slot = user.capacity() + gc.capacity() + shape.ws_opt;
-        let map = match layout.map_frames {
-            0 => L2p::new(layout.logical + layout.map_pages)?,
-            n => L2p::with_frames(Frames::new(&shape, layout.logical, layout.map_pages, n))?,
-        };
+        let env = Env { geometry: shape, config, plan: layout };
+        let buffer = WriteBuffer::new(&env, 1);
+        let first_slot = buffer.capacity() + shape.ws_opt;
         Ok(Ftl {
-            fetches: PageFetches::new(&shape, &layout, first_slot),
-            pager: MapPager::new(&shape),
-            page_rebuild: PageRebuild::default(),
-            reconcile: Reconcile::default(),
-            l2p: map,
-            p2l: P2l::new(shape.total_sectors(), config.p2l_location, layout.map_frames > 0)?,
-            lines: LineTable::new(shape, &layout, &config),
-            gc: Gc::new(&layout),
-            gc_deferral: GcDeferral::new(&shape, config.gc_read_priority),
-            active_pus: layout.active_pus,
-            limiter: RateLimiter::new(low, high, user.capacity(), config.rate_limiter),
-            journal,
-            checkpoint: Checkpoint::new(&layout, &config, 1),
-            line_meta_writer: LineMetaWriter::new(&layout),
-            device_l2p: None,
-            rings: [user, gc],
-            open_lines: Default::default(),
-            programs: ProgramsInFlight::new(shape.pus),
+            requests: Requests::new(),
+            mapping: Mapping::new(&env, first_slot)?,
+            space: Space::new(&env),
+            gc: Gc::new(&env),
+            durability: Durability::new(&env, journal, 1),
+            health: Health::new(&env),
             stats: FtlStats::default(),
-            sequencer: WriteSequencer::starting_at(1),
-            write_queue: WriteQueue::new(),
-            host_reads: HostReads::new(),
-            barriers: BarrierQueue::default(),
-            completions: VecDeque::new(),
-            trims: TrimLog::new(layout.map_pages),
-            refresh_state: RefreshState::default(),
-            redispatch: RedispatchTracker::default(),
-            line_finisher: LineFinisher::default(),
-            pus_with_read_errors: vec![false; shape.pus as usize],
-            geometry: shape,
-            config,
-            plan: layout,
+            buffer,
+            env,
         })
     }
 
     /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
     /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
     pub fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
-        self.lines.import_wear(erases);
+        self.space.lines.import_wear(erases);
     }
 
     /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
     pub fn wear_of(&self, chunk: u32) -> u32 {
-        self.lines.chunks.get(chunk as usize).map_or(0, |c| c.erases)
+        self.space.lines.chunks.get(chunk as usize).map_or(0, |c| c.erases)
     }
 
     /// Sectors that users see.
     pub fn sectors(&self) -> u64 {
-        self.plan.logical.into()
+        self.env.plan.logical.into()
     }
 
     /// What the configuration made of the flash.
     pub fn capacity_plan(&self) -> &CapacityPlan {
-        &self.plan
+        &self.env.plan
     }
 
     /// The flash as the layer sees it.
     pub fn geometry(&self) -> &FlashGeometry {
-        &self.geometry
+        &self.env.geometry
     }
 
     /// Counters.
@@ -246,25 +176,25 @@ impl Ftl {
     /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
     /// journal's.
     pub fn slots(&self) -> u32 {
-        let rings = self.rings[HOST].capacity() + self.rings[GC].capacity();
-        let meta = self.fetches.slots() + self.metadata_slots();
-        rings + self.geometry.ws_opt + meta + Ftl::journal_slots(&self.geometry)
+        let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        let meta = self.mapping.fetches.slots() + self.metadata_slots();
+        rings + self.env.geometry.ws_opt + meta + Ftl::journal_slots(&self.env.geometry)
     }
 
     /// Sectors of the users' write buffer that are in use.
     pub fn buffered(&self) -> u32 {
-        self.rings[HOST].used()
+        self.buffer.rings[HOST].used()
     }
 
     /// Free lines, those being erased included, in whole lines and fractions of the open ones.
     pub fn free_lines(&self) -> f64 {
-        self.free_sectors() as f64 / f64::from(self.plan.line_sectors)
+        self.free_sectors() as f64 / f64::from(self.env.plan.line_sectors)
     }
 
     /// Logical sectors that are mapped. With a map in frames at most: after a recovery those of a page
     /// count in full until it has been looked at, and for ever those of a page that was lost.
     pub fn mapped(&self) -> u64 {
-        self.l2p.mapped + self.reconcile.pending_sectors_max(&self.geometry)
+        self.mapping.l2p.mapped + self.mapping.reconcile.pending_sectors_max(&self.env.geometry)
     }
 
     /// Where a logical sector is; `None` when its page of the map is not in memory.
@@ -275,74 +205,78 @@ impl Ftl {
     pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
         let lba = lba as u32;
-        self.l2p.is_page_resident(self.geometry.map_page_of(lba)).then(|| self.l2p.get(lba))
+        self.mapping
+            .l2p
+            .is_page_resident(self.env.geometry.map_page_of(lba))
+            .then(|| self.mapping.l2p.get(lba))
     }
 
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
-        self.write_queue.is_empty()
-            && !self.barriers.has_host_requests()
-            && self.completions.is_empty()
-            && self.host_reads.in_flight() == 0
-            && self.programs.total() == 0
-            && self.lines.erasing == 0
+        self.requests.write_queue.is_empty()
+            && !self.durability.barriers.has_host_requests()
+            && self.requests.completions.is_empty()
+            && self.requests.host_reads.in_flight() == 0
+            && self.space.programs.total() == 0
+            && self.space.lines.erasing == 0
             && !self.gc.is_relocating()
-            && self.journal.is_idle()
-            && self.line_meta_writer.is_idle()
-            && !self.device_l2p.as_ref().is_some_and(|m| m.is_syncing())
+            && self.durability.journal.is_idle()
+            && self.space.line_meta_writer.is_idle()
+            && !self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing())
             && !self.is_checkpointing()
-            && self.fetches.in_flight() == 0
-            && !self.reconcile.is_running()
-            && !self.page_rebuild.is_scanning()
+            && self.mapping.fetches.in_flight() == 0
+            && !self.mapping.reconcile.is_running()
+            && !self.mapping.page_rebuild.is_scanning()
     }
 
     /// Takes a request that has ended.
     #[inline]
     pub fn pop_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        self.requests.completions.pop_front()
     }
 
     /// Sectors that can be written, now or when erases under way have ended, less those that have
     /// been promised: what is admitted has its space.
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
-        let chunks = self.lines.free_chunks() + self.lines.erasing;
+        let chunks = self.space.lines.free_chunks() + self.space.lines.erasing;
         self.writable_sectors(chunks).saturating_sub(self.undispatched_sectors(HOST))
     }
 
     /// Sectors of a ring that wait for a place on the media, for the first time or again.
     #[inline]
     pub(crate) fn undispatched_sectors(&self, ring: usize) -> u64 {
-        let unmapped = self.rings[ring].undispatched();
-        unmapped + self.redispatch.queued(ring) * u64::from(self.geometry.ws_opt)
+        let unmapped = self.buffer.rings[ring].undispatched();
+        unmapped + self.buffer.redispatch.queued(ring) * u64::from(self.env.geometry.ws_opt)
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
     pub(crate) fn writable_sectors(&self, chunks: u32) -> u64 {
-        let meta = match self.plan.line_metadata_units {
+        let meta = match self.env.plan.line_metadata_units {
             0 => 0,
             units => {
-                u64::from(chunks / self.plan.active_pus * units) * u64::from(self.geometry.ws_opt)
+                u64::from(chunks / self.env.plan.active_pus * units)
+                    * u64::from(self.env.geometry.ws_opt)
             }
         };
-        let open: u32 = self.open_lines.iter().flatten().map(|o| o.free_units).sum();
-        u64::from(chunks) * u64::from(self.geometry.sectors_per_chunk) - meta
-            + u64::from(open) * u64::from(self.geometry.ws_opt)
+        let open: u32 = self.space.open_lines.iter().flatten().map(|o| o.free_units).sum();
+        u64::from(chunks) * u64::from(self.env.geometry.sectors_per_chunk) - meta
+            + u64::from(open) * u64::from(self.env.geometry.ws_opt)
     }
 
     /// Whether garbage collection may place a write unit: not in the space that users' admitted
     /// data needs, because lines that are drained already may wait for that data to be durable.
     pub(crate) fn gc_can_place_unit(&self) -> bool {
-        self.writable_sectors(self.lines.free_chunks())
-            >= self.committed_sectors() + u64::from(self.geometry.ws_opt)
+        self.writable_sectors(self.space.lines.free_chunks())
+            >= self.committed_sectors() + u64::from(self.env.geometry.ws_opt)
     }
 
     /// Sectors of free chunks and open lines that are not to be had: for what was admitted, padded to
     /// whole write units, and for the map pages of trims that drained lines may wait for.
     pub(crate) fn committed_sectors(&self) -> u64 {
-        let unit = u64::from(self.geometry.ws_opt);
-        let pages = u64::from(self.plan.page_reserve(self.device_l2p.is_some()));
+        let unit = u64::from(self.env.geometry.ws_opt);
+        let pages = u64::from(self.env.plan.page_reserve(self.durability.device_l2p.is_some()));
         self.undispatched_sectors(HOST).next_multiple_of(unit) + pages.next_multiple_of(unit)
     }
 
@@ -351,9 +285,11 @@ impl Ftl {
     /// all of the rest won back, to write on is what makes there be more. A line, and half of what is
     /// held for power cuts, stays garbage collection's.
     pub(crate) fn host_can_use_reserve(&self) -> bool {
-        let unit = u64::from(self.geometry.ws_opt);
-        let kept = u64::from(self.plan.line_sectors) + u64::from(self.plan.padding_reserve / 2);
-        self.writable_sectors(self.lines.free_chunks()) >= self.committed_sectors() + unit + kept
+        let unit = u64::from(self.env.geometry.ws_opt);
+        let kept =
+            u64::from(self.env.plan.line_sectors) + u64::from(self.env.plan.padding_reserve / 2);
+        self.writable_sectors(self.space.lines.free_chunks())
+            >= self.committed_sectors() + unit + kept
     }
 
     pub(crate) fn in_range(&self, lba: u64, sectors: u32) -> bool {
@@ -363,29 +299,29 @@ impl Ftl {
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64, status: Status) {
         tracepoint::trace(|| tracepoint::Event::FtlCompleted { tag });
-        self.completions.push_back(Completion { tag, status });
+        self.requests.completions.push_back(Completion { tag, status });
     }
 
     /// Whether a request has ended that [`pop_completion`](Ftl::pop_completion) has not returned yet.
     #[inline]
     pub fn has_completion(&self) -> bool {
-        !self.completions.is_empty()
+        !self.requests.completions.is_empty()
     }
 
     #[inline]
     pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
-        self.rings[usize::from(slot >= self.rings[HOST].capacity())].entry(slot)
+        self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())].entry(slot)
     }
 
     #[inline]
     pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
-        let ring = usize::from(slot >= self.rings[HOST].capacity());
-        self.rings[ring].entry_mut(slot)
+        let ring = usize::from(slot >= self.buffer.rings[HOST].capacity());
+        self.buffer.rings[ring].entry_mut(slot)
     }
 
     /// The write unit of a slot.
     pub(crate) fn unit_of(&self, slot: u32) -> &crate::buffer::write_ring::BufferUnit {
-        let ring = &self.rings[usize::from(slot >= self.rings[HOST].capacity())];
+        let ring = &self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())];
         &ring.units[ring.unit_of_slot(slot)]
     }
 
@@ -394,14 +330,15 @@ impl Ftl {
     #[inline]
     pub(crate) fn durable_copy_of(&self, at: L2pEntry) -> (u32, u64) {
         match at {
-            L2pEntry::Unmapped => (NONE, self.sequencer.next_seq()),
-            L2pEntry::Lost => (LOST, self.sequencer.next_seq()),
-            L2pEntry::Flash(psn) => (psn, self.sequencer.next_seq()),
+            L2pEntry::Unmapped => (NONE, self.buffer.sequencer.next_seq()),
+            L2pEntry::Lost => (LOST, self.buffer.sequencer.next_seq()),
+            L2pEntry::Flash(psn) => (psn, self.buffer.sequencer.next_seq()),
             L2pEntry::Buffer(slot) => {
-                let ring = &self.rings[usize::from(slot >= self.rings[HOST].capacity())];
+                let ring =
+                    &self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())];
                 let unit = &ring.units[ring.unit_of_slot(slot)];
                 if unit.state >= UnitState::Persisted {
-                    let psn = self.geometry.first_sector_of(unit.chunk) + unit.sector;
+                    let psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
                     return (psn + ring.offset_in_unit(slot), unit.sequence);
                 }
                 let entry = ring.entry(slot);
@@ -418,10 +355,10 @@ impl Ftl {
     /// When the range is not within the users' sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
-        if self.l2p.frames.is_some() {
+        if self.mapping.l2p.frames.is_some() {
             return self.extent_in_frames(lba as u32, sectors);
         }
-        let words = self.l2p.raw_range(lba as u32, sectors);
+        let words = self.mapping.l2p.raw_range(lba as u32, sectors);
         let mapped = words[0] != 0;
         let end = words.iter().position(|w| (*w != 0) != mapped);
         (mapped, end.map_or(sectors, |e| e as u32))
@@ -457,34 +394,34 @@ pub enum NewFtlError {
 impl Ftl {
     /// What the layer has and waits for, for a bug report.
     pub fn debug_state(&self) -> String {
-        let lines = self.lines.lines.iter().enumerate();
+        let lines = self.space.lines.lines.iter().enumerate();
         let lines: Vec<String> = lines
             .filter(|(_, l)| l.state != crate::space::lines::LineState::Free)
             .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid_sectors, l.sectors))
             .collect();
-        let open = self.open_lines.each_ref();
+        let open = self.space.open_lines.each_ref();
         let open = open.map(|o| o.iter().map(|l| (l.line, l.free_units)).collect::<Vec<_>>());
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
              journal failed {:?}; {:?}, fetches {:?}, {:?}, {:?}; lines: {}",
             self.free_sectors(),
-            self.limiter.headroom(self.free_sectors()),
-            self.lines.free_chunks(),
-            self.lines.erasing,
-            self.write_queue.front(),
-            self.barriers.front(),
-            self.rings[HOST].durable_pos(),
-            self.rings[HOST].head_pos(),
-            self.rings[HOST].free(),
-            self.rings[GC].ready(),
-            self.rings[GC].free(),
+            self.gc.limiter.headroom(self.free_sectors()),
+            self.space.lines.free_chunks(),
+            self.space.lines.erasing,
+            self.requests.write_queue.front(),
+            self.durability.barriers.front(),
+            self.buffer.rings[HOST].durable_pos(),
+            self.buffer.rings[HOST].head_pos(),
+            self.buffer.rings[HOST].free(),
+            self.buffer.rings[GC].ready(),
+            self.buffer.rings[GC].free(),
             self.gc,
-            self.journal.failed(),
+            self.durability.journal.failed(),
             self.map_cache(),
-            self.fetches,
-            self.pager,
-            self.page_rebuild,
+            self.mapping.fetches,
+            self.mapping.pager,
+            self.mapping.page_rebuild,
             lines.join(", "),
         )
     }

@@ -30,6 +30,7 @@ mod buffer;
 mod check;
 mod config;
 mod durability;
+mod env;
 mod flash;
 mod ftl;
 mod gc;

@@ -122,17 +122,17 @@ impl Ftl {
     pub(crate) fn requeue_failed(&mut self, name: u32) {
         let unit = *self.unit_mut(name);
         // Nobody says that it is there. (A rescued one is where it was: its line says so, and is kept.)
-        let first_psn = self.geometry.first_sector_of(unit.chunk) + unit.sector;
-        for psn in first_psn..first_psn + self.geometry.ws_opt {
-            self.p2l.set(psn, None, false);
+        let first_psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
+        for psn in first_psn..first_psn + self.env.geometry.ws_opt {
+            self.mapping.p2l.set(psn, None, false);
         }
-        let line = self.lines.line_of[unit.chunk as usize];
-        if let Some(list) = &mut self.lines.lines[line as usize].p2l {
-            list.erase_unit(self.lines.chunks[unit.chunk as usize].member_index, unit.sector);
+        let line = self.space.lines.line_of[unit.chunk as usize];
+        if let Some(list) = &mut self.space.lines.lines[line as usize].p2l {
+            list.erase_unit(self.space.lines.chunks[unit.chunk as usize].member_index, unit.sector);
         }
         if split_unit_id(name).0 == GC {
             self.unit_mut(name).state = UnitState::Filling;
-            self.sequencer.retire(unit.sequence);
+            self.buffer.sequencer.retire(unit.sequence);
         }
         self.requeue(name);
     }
@@ -141,8 +141,8 @@ impl Ftl {
     /// written again elsewhere. Until it is durable there its line is not closed, and so not erased: this
     /// copy is what a power cut leaves.
     pub(crate) fn redispatch_unreadable(&mut self, chunk: u32) {
-        let line = self.lines.line_of[chunk as usize];
-        let mut at = self.lines.chunks[chunk as usize].first;
+        let line = self.space.lines.line_of[chunk as usize];
+        let mut at = self.space.lines.chunks[chunk as usize].first;
         while at != NONE {
             let unit = *self.unit_mut(at);
             let name = std::mem::replace(&mut at, unit.chain_next);
@@ -150,21 +150,21 @@ impl Ftl {
                 continue;
             }
             let (ring, index) = split_unit_id(name);
-            let first_slot = self.rings[ring].slot_of_unit(index);
-            let first_psn = self.geometry.first_sector_of(chunk) + unit.sector;
+            let first_slot = self.buffer.rings[ring].slot_of_unit(index);
+            let first_psn = self.env.geometry.first_sector_of(chunk) + unit.sector;
             // As long as there is no other, this copy is the newest, whoever can read it.
-            let sequence = self.sequencer.next_seq();
-            for i in 0..self.geometry.ws_opt {
-                let entry = self.rings[ring].entry_mut(first_slot + i);
+            let sequence = self.buffer.sequencer.next_seq();
+            for i in 0..self.env.geometry.ws_opt {
+                let entry = self.buffer.rings[ring].entry_mut(first_slot + i);
                 (entry.durable_copy, entry.durable_copy_seq) = (first_psn + i, sequence);
                 // Valid is what is on its way.
-                self.p2l.invalidate(first_psn + i);
+                self.mapping.p2l.invalidate(first_psn + i);
             }
             let unit = self.unit_mut(name);
             (unit.state, unit.redispatch_from) = (UnitState::Filling, line);
-            self.lines.lines[line as usize].programs_in_flight += 1;
-            self.redispatch.in_flight += 1;
-            self.stats.redispatched_sectors += u64::from(self.geometry.ws_opt);
+            self.space.lines.lines[line as usize].programs_in_flight += 1;
+            self.buffer.redispatch.in_flight += 1;
+            self.stats.redispatched_sectors += u64::from(self.env.geometry.ws_opt);
             self.requeue(name);
         }
     }
@@ -172,8 +172,8 @@ impl Ftl {
     /// A rescued unit is on the media: the line that it was in may close, when the map points at what can be
     /// read now, and requests that were held may end, when its ring has settled.
     pub(crate) fn redispatch_done(&mut self, line: u32) {
-        self.redispatch.in_flight -= 1;
-        self.lines.lines[line as usize].programs_in_flight -= 1;
+        self.buffer.redispatch.in_flight -= 1;
+        self.space.lines.lines[line as usize].programs_in_flight -= 1;
     }
 
     /// A unit that is not where it was given a place is given another one.
@@ -181,34 +181,37 @@ impl Ftl {
         let chunk = self.unit_mut(name).chunk;
         self.unlink(name, chunk);
         let (ring, unit) = split_unit_id(name);
-        self.redispatch.push(QueuedUnit { ring, unit });
+        self.buffer.redispatch.push(QueuedUnit { ring, unit });
     }
 
     /// Makes padding of what is outdated in a unit that gets a number now; the [rule](crate::again). What it
     /// leaves of it on the media counts until what outdated it is durable.
     pub(crate) fn drop_superseded(&mut self, ring: usize, unit: u32) {
-        let first_slot = self.rings[ring].slot_of_unit(unit);
-        for slot in first_slot..first_slot + self.geometry.ws_opt {
-            let entry = *self.rings[ring].entry(slot);
+        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
+        for slot in first_slot..first_slot + self.env.geometry.ws_opt {
+            let entry = *self.buffer.rings[ring].entry(slot);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let now = self.l2p.get(lba);
+            let now = self.mapping.l2p.get(lba);
             if now == L2pEntry::Buffer(slot)
                 || self.is_still_newest_sequenced(ring, unit, &entry, now)
             {
                 continue;
             }
-            let chunk = self.geometry.chunk_of(entry.durable_copy);
-            let after = Some(self.rings[HOST].head_pos()).filter(|_| now != L2pEntry::Unmapped);
-            self.lines.lines[self.lines.line_of[chunk as usize] as usize]
+            let chunk = self.env.geometry.chunk_of(entry.durable_copy);
+            let after =
+                Some(self.buffer.rings[HOST].head_pos()).filter(|_| now != L2pEntry::Unmapped);
+            self.space.lines.lines[self.space.lines.line_of[chunk as usize] as usize]
                 .erase_must_wait_for(after);
-            if self.lines.chunks[chunk as usize].offline {
-                let numbered = self.rings[HOST].dispatched() * u64::from(self.geometry.ws_opt);
-                self.redispatch.flush_floor = self.redispatch.flush_floor.max(numbered);
+            if self.space.lines.chunks[chunk as usize].offline {
+                let numbered =
+                    self.buffer.rings[HOST].dispatched() * u64::from(self.env.geometry.ws_opt);
+                self.buffer.redispatch.flush_floor =
+                    self.buffer.redispatch.flush_floor.max(numbered);
             }
             // Where it comes from is still noted: its line has it among its moves.
-            let entry = self.rings[ring].entry_mut(slot);
+            let entry = self.buffer.rings[ring].entry_mut(slot);
             (entry.lba_plus_1, entry.poison) = (0, false);
-            self.l2p.unpin(lba);
+            self.mapping.l2p.unpin(lba);
         }
     }
 
@@ -222,12 +225,13 @@ impl Ftl {
         entry: &BufferEntry,
         now: L2pEntry,
     ) -> bool {
-        let rescued = &self.rings[ring].units[unit as usize];
+        let rescued = &self.buffer.rings[ring].units[unit as usize];
         match now {
             L2pEntry::Buffer(at) if rescued.redispatch_from != NONE => {
                 self.unit_of(at).state == UnitState::Filling
                     && self.durable_copy_of(now).0 == entry.durable_copy
-                    && !self.rings[HOST].is_being_written(entry.lba_plus_1 - 1, rescued.sequence)
+                    && !self.buffer.rings[HOST]
+                        .is_being_written(entry.lba_plus_1 - 1, rescued.sequence)
             }
             L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
         }

@@ -13,14 +13,14 @@ use crate::space::lines::NONE;
 impl Ftl {
     pub(super) fn check_buffer(&self) -> Result<(), Violation> {
         for ring in [HOST, GC] {
-            self.rings[ring].check(ring)?;
+            self.buffer.rings[ring].check(ring)?;
         }
         self.check_redispatch()?;
         self.check_chains()?;
         self.check_sequence_numbers()?;
-        let filling: u32 = self.rings[GC]
+        let filling: u32 = self.buffer.rings[GC]
             .occupied()
-            .map(|(unit, _)| self.rings[GC].units[unit as usize].fills_pending)
+            .map(|(unit, _)| self.buffer.rings[GC].units[unit as usize].fills_pending)
             .sum();
         let reading = self.gc.sectors_being_read();
         require_eq!(
@@ -30,9 +30,9 @@ impl Ftl {
             reading,
             filling
         );
-        let host: u32 = self.rings[HOST]
+        let host: u32 = self.buffer.rings[HOST]
             .occupied()
-            .map(|(unit, _)| self.rings[HOST].units[unit as usize].fills_pending)
+            .map(|(unit, _)| self.buffer.rings[HOST].units[unit as usize].fills_pending)
             .sum();
         require_eq!(
             Buffer,
@@ -48,7 +48,7 @@ impl Ftl {
     /// already.
     fn check_redispatch(&self) -> Result<(), Violation> {
         let mut queued = BTreeSet::new();
-        for QueuedUnit { ring, unit } in self.redispatch.units() {
+        for QueuedUnit { ring, unit } in self.buffer.redispatch.units() {
             let subject = Subject::Unit(ring, unit);
             require!(
                 queued.insert((ring, unit)),
@@ -58,7 +58,7 @@ impl Ftl {
                 1,
                 2
             );
-            let u = &self.rings[ring].units[unit as usize];
+            let u = &self.buffer.rings[ring].units[unit as usize];
             let keeps_number = ring == HOST && u.redispatch_from == NONE;
             let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
             require!(
@@ -72,8 +72,8 @@ impl Ftl {
         }
         let mut redispatched = 0;
         for ring in [HOST, GC] {
-            for (unit, _) in self.rings[ring].occupied() {
-                let u = &self.rings[ring].units[unit as usize];
+            for (unit, _) in self.buffer.rings[ring].occupied() {
+                let u = &self.buffer.rings[ring].units[unit as usize];
                 redispatched += u32::from(u.redispatch_from != NONE);
                 if u.redispatch_from != NONE {
                     require!(
@@ -92,7 +92,7 @@ impl Ftl {
             "redispatched units in flight",
             Subject::Part,
             redispatched,
-            self.redispatch.in_flight()
+            self.buffer.redispatch.in_flight()
         );
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Ftl {
     /// The list of units through each chunk.
     fn check_chains(&self) -> Result<(), Violation> {
         let mut chained = BTreeSet::new();
-        for (chunk, c) in (0..).zip(&self.lines.chunks) {
+        for (chunk, c) in (0..).zip(&self.space.lines.chunks) {
             let (mut at, mut last, mut end) = (c.first, NONE, 0);
             while at != NONE {
                 let (ring, unit) = split_unit_id(at);
@@ -113,7 +113,7 @@ impl Ftl {
                     1,
                     2
                 );
-                let u = &self.rings[ring].units[unit as usize];
+                let u = &self.buffer.rings[ring].units[unit as usize];
                 require_eq!(Buffer, "a unit is in its chunk's list", subject, u.chunk, chunk);
                 require!(
                     matches!(u.state, UnitState::Programming | UnitState::Persisted),
@@ -131,18 +131,19 @@ impl Ftl {
                     format_args!("at least {end}"),
                     u.sector
                 );
-                (end, last) = (u.sector + self.geometry.ws_opt, at);
+                (end, last) = (u.sector + self.env.geometry.ws_opt, at);
                 at = u.chain_next;
             }
             require_eq!(Buffer, "the end of a chunk's list", Subject::Chunk(chunk), last, c.last);
         }
         let mut expected = 0;
         for ring in [HOST, GC] {
-            for (unit, _) in self.rings[ring].occupied() {
-                let state = self.rings[ring].units[unit as usize].state;
+            for (unit, _) in self.buffer.rings[ring].occupied() {
+                let state = self.buffer.rings[ring].units[unit as usize].state;
                 let has_place = matches!(state, UnitState::Programming | UnitState::Persisted);
-                expected +=
-                    usize::from(has_place && !self.redispatch.contains(QueuedUnit { ring, unit }));
+                expected += usize::from(
+                    has_place && !self.buffer.redispatch.contains(QueuedUnit { ring, unit }),
+                );
             }
         }
         require_eq!(
@@ -158,15 +159,15 @@ impl Ftl {
     fn check_sequence_numbers(&self) -> Result<(), Violation> {
         let mut programming: Vec<u64> = Vec::new();
         for ring in [HOST, GC] {
-            for (unit, _) in self.rings[ring].occupied() {
-                let u = &self.rings[ring].units[unit as usize];
+            for (unit, _) in self.buffer.rings[ring].occupied() {
+                let u = &self.buffer.rings[ring].units[unit as usize];
                 if u.state == UnitState::Programming {
                     programming.push(u.sequence);
                 }
             }
         }
         programming.sort_unstable();
-        let unfinished: Vec<u64> = self.sequencer.unfinished().collect();
+        let unfinished: Vec<u64> = self.buffer.sequencer.unfinished().collect();
         require!(
             programming == unfinished,
             Buffer,

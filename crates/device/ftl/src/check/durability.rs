@@ -7,12 +7,12 @@ use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {
-        let head = self.rings[HOST].head_pos();
-        let mut waits = vec![0u32; self.lines.lines.len()];
-        for line in self.barriers.check(head, self.trims.epoch())? {
+        let head = self.buffer.rings[HOST].head_pos();
+        let mut waits = vec![0u32; self.space.lines.lines.len()];
+        for line in self.durability.barriers.check(head, self.durability.trims.epoch())? {
             waits[line as usize] += 1;
         }
-        for (id, (line, &found)) in (0..).zip(self.lines.lines.iter().zip(&waits)) {
+        for (id, (line, &found)) in (0..).zip(self.space.lines.lines.iter().zip(&waits)) {
             let drained = line.state == LineState::Draining
                 && line.relocations_in_flight == 0
                 && line.erasing == 0;
@@ -24,11 +24,11 @@ impl Ftl {
                 found
             );
         }
-        let cursor = self.device_l2p.as_ref().and_then(|m| m.cursor_page());
-        self.trims.check(cursor, head)?;
-        self.checkpoint.check(self.sequencer.low_watermark())?;
-        if let Some(map) = &self.device_l2p {
-            map.check(self.sequencer.next_seq())?;
+        let cursor = self.durability.device_l2p.as_ref().and_then(|m| m.cursor_page());
+        self.durability.trims.check(cursor, head)?;
+        self.durability.checkpoint.check(self.buffer.sequencer.low_watermark())?;
+        if let Some(map) = &self.durability.device_l2p {
+            map.check(self.buffer.sequencer.next_seq())?;
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
-        let mut moves = vec![0u32; self.lines.lines.len()];
-        let ring = &self.rings[GC];
+        let mut moves = vec![0u32; self.space.lines.lines.len()];
+        let ring = &self.buffer.rings[GC];
         for (unit, filled) in ring.occupied() {
             let u = &ring.units[unit as usize];
             // A redispatched unit was durable before, and was counted then.
@@ -18,8 +18,8 @@ impl Ftl {
             }
             for entry in &ring.entries(unit)[..filled as usize] {
                 if entry.durable_copy != NONE {
-                    let line =
-                        self.lines.line_of[self.geometry.chunk_of(entry.durable_copy) as usize];
+                    let line = self.space.lines.line_of
+                        [self.env.geometry.chunk_of(entry.durable_copy) as usize];
                     require!(
                         line != NONE,
                         Gc,
@@ -33,7 +33,7 @@ impl Ftl {
             }
         }
         let (mut draining, mut erasing) = (0, 0);
-        for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&moves)) {
+        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&moves)) {
             let subject = Subject::Line(id);
             require_eq!(Gc, "relocations in flight", subject, expected, line.relocations_in_flight);
             draining += u32::from(line.state == LineState::Draining && line.erasing == 0);
@@ -44,7 +44,7 @@ impl Ftl {
             }
         }
         require_eq!(Gc, "draining lines", Subject::Part, draining, self.gc.draining());
-        require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.lines.erasing);
+        require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.space.lines.erasing);
         for (at, scan) in (1..).zip(&self.gc.scans) {
             let again = self.gc.scans.iter().skip(at);
             require!(
@@ -57,9 +57,9 @@ impl Ftl {
             );
         }
         self.gc.check()?;
-        for chunk in self.gc_deferral.deferred_erases() {
-            let line = self.lines.line_of[chunk as usize];
-            let erasing = self.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+        for chunk in self.gc.deferral.deferred_erases() {
+            let line = self.space.lines.line_of[chunk as usize];
+            let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
             require!(
                 erasing > 0,
                 Gc,

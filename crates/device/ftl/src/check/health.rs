@@ -6,7 +6,7 @@ use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_health(&self) -> Result<(), Violation> {
-        for (chunk, c) in (0..).zip(&self.lines.chunks) {
+        for (chunk, c) in (0..).zip(&self.space.lines.chunks) {
             let subject = Subject::Chunk(chunk);
             require!(
                 c.bad || !c.offline,
@@ -16,9 +16,9 @@ impl Ftl {
                 "bad",
                 "good"
             );
-            let pu = self.geometry.pu_of(chunk) as usize;
+            let pu = self.env.geometry.pu_of(chunk) as usize;
             require!(
-                !c.had_read_error || self.pus_with_read_errors[pu],
+                !c.had_read_error || self.health.pus_with_read_errors[pu],
                 Health,
                 "a chunk with read errors is on a parallel unit with read errors",
                 subject,
@@ -26,8 +26,8 @@ impl Ftl {
                 false
             );
         }
-        if let Some(line) = self.refresh_state.line() {
-            let state = self.lines.lines[line as usize].state;
+        if let Some(line) = self.health.refresh.line() {
+            let state = self.space.lines.lines[line as usize].state;
             require!(
                 state != LineState::Free,
                 Health,
@@ -37,8 +37,8 @@ impl Ftl {
                 format_args!("{state:?}")
             );
         }
-        for (id, line) in (0..).zip(&self.lines.lines) {
-            let waits = self.lines.refresh_queue.contains(&id);
+        for (id, line) in (0..).zip(&self.space.lines.lines) {
+            let waits = self.space.lines.refresh_queue.contains(&id);
             require!(
                 !line.refresh_requested || line.state != LineState::Closed || waits,
                 Health,

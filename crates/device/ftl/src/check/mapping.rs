@@ -20,8 +20,8 @@ struct Seen {
 
 impl Ftl {
     pub(super) fn check_mapping(&self) -> Result<(), Violation> {
-        let (logical, map_pages) = (self.plan.logical, self.plan.map_pages);
-        let shown = self.fetches.check(&self.l2p)?;
+        let (logical, map_pages) = (self.env.plan.logical, self.env.plan.map_pages);
+        let shown = self.mapping.fetches.check(&self.mapping.l2p)?;
         require_eq!(
             Mapping,
             "the scratch frame is unmapped between calls",
@@ -30,13 +30,13 @@ impl Ftl {
             shown
         );
         let mut seen = Seen {
-            sectors: vec![0; (self.geometry.total_sectors() as usize).div_ceil(64)],
-            valid: vec![0; self.lines.lines.len()],
+            sectors: vec![0; (self.env.geometry.total_sectors() as usize).div_ceil(64)],
+            valid: vec![0; self.space.lines.lines.len()],
             mapped: 0,
         };
-        let per_page = TranslationPage::entries_per_page(&self.geometry);
+        let per_page = TranslationPage::entries_per_page(&self.env.geometry);
         for page in 0..map_pages {
-            if !self.l2p.is_page_resident(page) {
+            if !self.mapping.l2p.is_page_resident(page) {
                 continue;
             }
             let first = page * per_page;
@@ -48,20 +48,20 @@ impl Ftl {
             self.check_sector(lba, &mut seen)?;
         }
         let mapped = seen.mapped;
-        let all_in_memory = self.l2p.frames.is_none();
+        let all_in_memory = self.mapping.l2p.frames.is_none();
         if all_in_memory {
-            require_eq!(Mapping, "mapped sectors", Subject::Part, mapped, self.l2p.mapped);
+            require_eq!(Mapping, "mapped sectors", Subject::Part, mapped, self.mapping.l2p.mapped);
         } else {
             require!(
-                mapped <= self.l2p.mapped,
+                mapped <= self.mapping.l2p.mapped,
                 Mapping,
                 "mapped sectors",
                 Subject::Part,
                 format_args!("at least {mapped}"),
-                self.l2p.mapped
+                self.mapping.l2p.mapped
             );
         }
-        for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&seen.valid)) {
+        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&seen.valid)) {
             let subject = Subject::Line(id);
             if all_in_memory {
                 require_eq!(Space, "valid sectors", subject, expected, line.valid_sectors);
@@ -77,9 +77,9 @@ impl Ftl {
             }
         }
         self.check_pins()?;
-        for page in self.page_rebuild.jobs() {
+        for page in self.mapping.page_rebuild.jobs() {
             require!(
-                !self.l2p.is_page_resident(page),
+                !self.mapping.l2p.is_page_resident(page),
                 Mapping,
                 "a page that is rebuilt is in no frame",
                 Subject::Page(page),
@@ -92,12 +92,12 @@ impl Ftl {
 
     fn check_sector(&self, lba: u32, seen: &mut Seen) -> Result<(), Violation> {
         let subject = Subject::Lba(lba);
-        let at = self.l2p.get(lba);
+        let at = self.mapping.l2p.get(lba);
         seen.mapped += u64::from(at != L2pEntry::Unmapped);
         match at {
             L2pEntry::Unmapped | L2pEntry::Lost => {}
             L2pEntry::Buffer(slot) => {
-                let slots = self.rings[HOST].capacity() + self.rings[GC].capacity();
+                let slots = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
                 require!(
                     slot < slots,
                     Mapping,
@@ -135,9 +135,11 @@ impl Ftl {
                     2
                 );
                 *word |= bit;
-                let chunk = self.geometry.chunk_of(psn);
-                let (c, line) =
-                    (&self.lines.chunks[chunk as usize], self.lines.line_of[chunk as usize]);
+                let chunk = self.env.geometry.chunk_of(psn);
+                let (c, line) = (
+                    &self.space.lines.chunks[chunk as usize],
+                    self.space.lines.line_of[chunk as usize],
+                );
                 if line == NONE {
                     require!(
                         c.bad,
@@ -150,7 +152,7 @@ impl Ftl {
                     return Ok(());
                 }
                 seen.valid[line as usize] += 1;
-                let l = &self.lines.lines[line as usize];
+                let l = &self.space.lines.lines[line as usize];
                 require!(
                     l.state != LineState::Free && l.erasing == 0,
                     Mapping,
@@ -159,17 +161,17 @@ impl Ftl {
                     "a line in use",
                     format_args!("{:?}, {} chunks erasing", l.state, l.erasing)
                 );
-                let readable = c.readable_end(&self.geometry);
+                let readable = c.readable_end(&self.env.geometry);
                 require!(
-                    c.offline || psn % self.geometry.sectors_per_chunk < readable,
+                    c.offline || psn % self.env.geometry.sectors_per_chunk < readable,
                     Mapping,
                     "a mapped sector is readable",
                     subject,
                     format_args!("below {readable}"),
-                    psn % self.geometry.sectors_per_chunk
+                    psn % self.env.geometry.sectors_per_chunk
                 );
-                if self.p2l.is_in_memory() {
-                    let found = self.p2l.get(psn);
+                if self.mapping.p2l.is_in_memory() {
+                    let found = self.mapping.p2l.get(psn);
                     require!(
                         found == Some(lba),
                         Mapping,
@@ -186,15 +188,15 @@ impl Ftl {
 
     /// Pins of frames, against the sectors of the write buffer and those who wait for pages.
     fn check_pins(&self) -> Result<(), Violation> {
-        let Some(frames) = &self.l2p.frames else { return Ok(()) };
+        let Some(frames) = &self.mapping.l2p.frames else { return Ok(()) };
         frames.check()?;
         let mut pins: BTreeMap<u32, u32> = BTreeMap::new();
         for ring in [HOST, GC] {
-            for (unit, filled) in self.rings[ring].occupied() {
-                if self.rings[ring].units[unit as usize].state == UnitState::Released {
+            for (unit, filled) in self.buffer.rings[ring].occupied() {
+                if self.buffer.rings[ring].units[unit as usize].state == UnitState::Released {
                     continue;
                 }
-                for entry in &self.rings[ring].entries(unit)[..filled as usize] {
+                for entry in &self.buffer.rings[ring].entries(unit)[..filled as usize] {
                     let page = entry.lba_plus_1.checked_sub(1).and_then(|lba| frames.page_of(lba));
                     if let Some(page) = page {
                         *pins.entry(page).or_default() += 1;
@@ -202,7 +204,7 @@ impl Ftl {
                 }
             }
         }
-        for page in self.pager.pinned_pages() {
+        for page in self.mapping.pager.pinned_pages() {
             *pins.entry(page).or_default() += 1;
         }
         for (page, found) in frames.resident_pins() {

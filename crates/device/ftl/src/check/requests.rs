@@ -5,8 +5,10 @@ use crate::Ftl;
 
 impl Ftl {
     pub(super) fn check_requests(&self) -> Result<(), Violation> {
-        self.write_queue.check(self.plan.logical)?;
-        let waiters = self.pager.waiting_reads();
-        self.host_reads.check(waiters.chain(self.fetches.waiting_reads(&self.host_reads)))
+        self.requests.write_queue.check(self.env.plan.logical)?;
+        let waiters = self.mapping.pager.waiting_reads();
+        self.requests
+            .host_reads
+            .check(waiters.chain(self.mapping.fetches.waiting_reads(&self.requests.host_reads)))
     }
 }

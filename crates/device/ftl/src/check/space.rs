@@ -9,7 +9,7 @@ use crate::space::lines::{Footer, LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_space(&self) -> Result<(), Violation> {
-        self.lines.check()?;
+        self.space.lines.check()?;
         self.check_ownership()?;
         self.check_open_lines()?;
         self.check_programs()?;
@@ -18,12 +18,14 @@ impl Ftl {
 
     /// Every chunk that can be used is free, in a line, or the journal's.
     fn check_ownership(&self) -> Result<(), Violation> {
-        let mut owned = vec![false; self.lines.chunks.len()];
-        for chunk in self.journal.chunks().chain(self.lines.free_list()) {
+        let mut owned = vec![false; self.space.lines.chunks.len()];
+        for chunk in self.durability.journal.chunks().chain(self.space.lines.free_list()) {
             let twice = std::mem::replace(&mut owned[chunk as usize], true);
             require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
         }
-        for (chunk, (c, &line)) in (0..).zip(self.lines.chunks.iter().zip(&self.lines.line_of)) {
+        for (chunk, (c, &line)) in
+            (0..).zip(self.space.lines.chunks.iter().zip(&self.space.lines.line_of))
+        {
             let others = u32::from(owned[chunk as usize]) + u32::from(line != NONE);
             require!(
                 others == 1 || others == 0 && c.bad,
@@ -39,12 +41,12 @@ impl Ftl {
 
     fn check_open_lines(&self) -> Result<(), Violation> {
         let mut seen = Vec::new();
-        for open in self.open_lines.iter().flatten().chain(&self.line_finisher.open) {
+        for open in self.space.open_lines.iter().flatten().chain(&self.space.finisher.open) {
             let subject = Subject::Line(open.line);
             require!(!seen.contains(&open.line), Space, "a line is open once", subject, 1, 2);
             seen.push(open.line);
-            open.check(&self.geometry)?;
-            let line = &self.lines.lines[open.line as usize];
+            open.check(&self.env.geometry)?;
+            let line = &self.space.lines.lines[open.line as usize];
             require!(
                 line.state == LineState::Open && !line.fully_mapped,
                 Space,
@@ -62,9 +64,9 @@ impl Ftl {
                 format_args!("{:?}", line.chunks),
                 format_args!("{members:?}")
             );
-            let is_recorded = open.recorded_lsn <= self.journal.durable();
+            let is_recorded = open.recorded_lsn <= self.durability.journal.durable();
             for member in &open.members {
-                let c = &self.lines.chunks[member.chunk as usize];
+                let c = &self.space.lines.chunks[member.chunk as usize];
                 let subject = Subject::Chunk(member.chunk);
                 require!(
                     c.write_pointer <= member.next,
@@ -84,7 +86,7 @@ impl Ftl {
                 );
             }
         }
-        for ahead in &self.open_lines {
+        for ahead in &self.space.open_lines {
             require!(
                 ahead.iter().all(|open| open.free_units > 0),
                 Space,
@@ -95,7 +97,7 @@ impl Ftl {
             );
         }
         let open =
-            self.lines.lines.iter().filter(|l| l.state == LineState::Open && !l.fully_mapped);
+            self.space.lines.lines.iter().filter(|l| l.state == LineState::Open && !l.fully_mapped);
         require_eq!(
             Space,
             "a line that is not full is open",
@@ -108,10 +110,10 @@ impl Ftl {
 
     /// The counters of programs under way, and where those write.
     fn check_programs(&self) -> Result<(), Violation> {
-        let mut on_pu = vec![0u32; self.geometry.pus as usize];
-        let mut on_line = vec![0u32; self.lines.lines.len()];
+        let mut on_pu = vec![0u32; self.env.geometry.pus as usize];
+        let mut on_line = vec![0u32; self.space.lines.lines.len()];
         let mut program = |chunk: u32, sector: u32, subject| {
-            let line = self.lines.line_of[chunk as usize];
+            let line = self.space.lines.line_of[chunk as usize];
             require!(
                 line != NONE,
                 Space,
@@ -121,45 +123,45 @@ impl Ftl {
                 "none"
             );
             require!(
-                sector + self.geometry.ws_opt <= self.geometry.sectors_per_chunk
-                    && sector.is_multiple_of(self.geometry.ws_opt),
+                sector + self.env.geometry.ws_opt <= self.env.geometry.sectors_per_chunk
+                    && sector.is_multiple_of(self.env.geometry.ws_opt),
                 Space,
                 "a program writes a whole write unit of its chunk",
                 subject,
-                format_args!("in {} sectors", self.geometry.sectors_per_chunk),
+                format_args!("in {} sectors", self.env.geometry.sectors_per_chunk),
                 sector
             );
-            on_pu[self.geometry.pu_of(chunk) as usize] += 1;
+            on_pu[self.env.geometry.pu_of(chunk) as usize] += 1;
             on_line[line as usize] += 1;
             Ok(())
         };
         for ring in [HOST, GC] {
-            for (unit, _) in self.rings[ring].occupied() {
-                let u = &self.rings[ring].units[unit as usize];
+            for (unit, _) in self.buffer.rings[ring].occupied() {
+                let u = &self.buffer.rings[ring].units[unit as usize];
                 if u.state == UnitState::Programming
-                    && !self.redispatch.contains(QueuedUnit { ring, unit })
+                    && !self.buffer.redispatch.contains(QueuedUnit { ring, unit })
                 {
                     program(u.chunk, u.sector, Subject::Unit(ring, unit))?;
                 }
             }
         }
-        for pad in self.programs.pads() {
+        for pad in self.space.programs.pads() {
             program(pad.chunk, pad.sector, Subject::Chunk(pad.chunk))?;
         }
-        for (chunk, sector) in self.line_meta_writer.in_flight() {
+        for (chunk, sector) in self.space.line_meta_writer.in_flight() {
             program(chunk, sector, Subject::Chunk(chunk))?;
         }
         // A unit that is redispatched keeps the line that it is in open.
         for ring in [HOST, GC] {
-            for (unit, _) in self.rings[ring].occupied() {
-                let from = self.rings[ring].units[unit as usize].redispatch_from;
+            for (unit, _) in self.buffer.rings[ring].occupied() {
+                let from = self.buffer.rings[ring].units[unit as usize].redispatch_from;
                 if from != NONE {
                     on_line[from as usize] += 1;
                 }
             }
         }
-        self.programs.check(&self.geometry, &on_pu)?;
-        for (id, (line, &expected)) in (0..).zip(self.lines.lines.iter().zip(&on_line)) {
+        self.space.programs.check(&self.env.geometry, &on_pu)?;
+        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&on_line)) {
             let subject = Subject::Line(id);
             require_eq!(
                 Space,
@@ -181,8 +183,8 @@ impl Ftl {
     }
 
     fn check_line_metadata(&self) -> Result<(), Violation> {
-        for (line, outstanding) in self.line_meta_writer.footers_in_flight() {
-            let l = &self.lines.lines[line as usize];
+        for (line, outstanding) in self.space.line_meta_writer.footers_in_flight() {
+            let l = &self.space.lines.lines[line as usize];
             require!(
                 l.footer == Footer::Writing && l.state == LineState::Open,
                 Space,
@@ -199,8 +201,8 @@ impl Ftl {
                 outstanding
             );
         }
-        for &line in &self.lines.footer_due {
-            let l = &self.lines.lines[line as usize];
+        for &line in &self.space.lines.footer_due {
+            let l = &self.space.lines.lines[line as usize];
             require!(
                 l.footer == Footer::Writing && l.programs_in_flight == 0,
                 Space,

@@ -88,8 +88,8 @@ fn busy() -> (Ftl, QueueFlash) {
             assert!(flash.complete_oldest(&mut ftl), "write {i} hangs: {}", ftl.debug_state());
         }
         ftl.check_invariants().expect("nothing is broken yet");
-        let relocates = ftl.lines.lines.iter().any(|l| l.relocations_in_flight > 0);
-        if i > 2 * sectors && relocates && ftl.programs.total() > 0 {
+        let relocates = ftl.space.lines.lines.iter().any(|l| l.relocations_in_flight > 0);
+        if i > 2 * sectors && relocates && ftl.space.programs.total() > 0 {
             break;
         }
     }
@@ -101,7 +101,7 @@ fn busy() -> (Ftl, QueueFlash) {
 
 /// Two logical sectors that are on flash, and where.
 fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
-    let on_flash = (0..ftl.plan.logical).filter_map(|lba| match ftl.l2p.get(lba) {
+    let on_flash = (0..ftl.env.plan.logical).filter_map(|lba| match ftl.mapping.l2p.get(lba) {
         L2pEntry::Flash(sector) => Some((lba, sector)),
         _ => None,
     });
@@ -110,11 +110,11 @@ fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
 }
 
 fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::space::lines::Line {
-    ftl.lines.lines.iter_mut().find(|l| l.state == state).expect("a line in this state")
+    ftl.space.lines.lines.iter_mut().find(|l| l.state == state).expect("a line in this state")
 }
 
 fn programming(ftl: &Ftl, ring: usize) -> u32 {
-    let units = (0..).zip(&ftl.rings[ring].units);
+    let units = (0..).zip(&ftl.buffer.rings[ring].units);
     let mut units = units.filter(|(_, u)| u.state == UnitState::Programming).map(|(i, _)| i);
     units.next().expect("a unit that is being programmed")
 }
@@ -123,88 +123,95 @@ fn programming(ftl: &Ftl, ring: usize) -> u32 {
 fn a_broken_invariant_is_reported_by_name() {
     type Plant = (Part, &'static str, fn(&mut Ftl));
     let plants: &[Plant] = &[
-        (Part::Requests, "prefetched requests are queued", |f| f.write_queue.break_prefetched()),
+        (Part::Requests, "prefetched requests are queued", |f| {
+            f.requests.write_queue.break_prefetched()
+        }),
         (Part::Requests, "a free read is free once", |f| {
             f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
-            f.host_reads.free_twice(0);
+            f.requests.host_reads.free_twice(0);
         }),
-        (Part::Mapping, "mapped sectors", |f| f.l2p.mapped += 1),
+        (Part::Mapping, "mapped sectors", |f| f.mapping.l2p.mapped += 1),
         (Part::Mapping, "P2L agrees with L2P", |f| {
             let [(lba, _), (_, sector)] = two_on_flash(f);
-            f.p2l.set(sector, Some(lba), false);
+            f.mapping.p2l.set(sector, Some(lba), false);
         }),
         (Part::Mapping, "a physical sector is mapped once", |f| {
             let [(_, sector), (lba, _)] = two_on_flash(f);
-            f.l2p.set(lba, L2pEntry::Flash(sector));
+            f.mapping.l2p.set(lba, L2pEntry::Flash(sector));
         }),
         (Part::Mapping, "a slot holds the sector that the map has there", |f| {
             let [(lba, _), _] = two_on_flash(f);
-            f.l2p.set(lba, L2pEntry::Buffer(0));
+            f.mapping.l2p.set(lba, L2pEntry::Buffer(0));
         }),
         (Part::Buffer, "a unit's state is one of its position", |f| {
             let unit = programming(f, HOST);
-            f.rings[HOST].units[unit as usize].state = UnitState::Filling;
+            f.buffer.rings[HOST].units[unit as usize].state = UnitState::Filling;
         }),
         (Part::Buffer, "a unit is in its chunk's list", |f| {
             let unit = programming(f, HOST);
-            f.rings[HOST].units[unit as usize].chunk += 1;
+            f.buffer.rings[HOST].units[unit as usize].chunk += 1;
         }),
         (Part::Buffer, "the end of a chunk's list", |f| {
-            let chunk = f.rings[HOST].units[programming(f, HOST) as usize].chunk;
-            f.lines.chunks[chunk as usize].last = NONE;
+            let chunk = f.buffer.rings[HOST].units[programming(f, HOST) as usize].chunk;
+            f.space.lines.chunks[chunk as usize].last = NONE;
         }),
         (Part::Buffer, "every unit with a place is in a chunk's list", |f| {
-            let chunk = f.rings[HOST].units[programming(f, HOST) as usize].chunk;
-            let c = &mut f.lines.chunks[chunk as usize];
+            let chunk = f.buffer.rings[HOST].units[programming(f, HOST) as usize].chunk;
+            let c = &mut f.space.lines.chunks[chunk as usize];
             (c.first, c.last) = (NONE, NONE);
         }),
         (Part::Buffer, "unfinished sequence numbers = units programming", |f| {
-            f.sequencer.assign();
+            f.buffer.sequencer.assign();
         }),
         (Part::Buffer, "fills pending = sectors being relocated", |f| {
-            let unit = f.rings[GC].occupied().next().expect("a unit of relocated data").0;
-            f.rings[GC].units[unit as usize].fills_pending += 1;
+            let unit = f.buffer.rings[GC].occupied().next().expect("a unit of relocated data").0;
+            f.buffer.rings[GC].units[unit as usize].fills_pending += 1;
         }),
         (Part::Space, "a free chunk is in no line", |f| {
-            let chunk = f.lines.free_list().next().expect("a free chunk");
-            f.lines.line_of[chunk as usize] = 0;
+            let chunk = f.space.lines.free_list().next().expect("a free chunk");
+            f.space.lines.line_of[chunk as usize] = 0;
         }),
         (Part::Space, "a chunk has one owner", |f| {
-            let chunk = f.lines.free_list().next().expect("a free chunk");
-            f.lines.remove_free(chunk);
+            let chunk = f.space.lines.free_list().next().expect("a free chunk");
+            f.space.lines.remove_free(chunk);
         }),
         (Part::Space, "valid sectors", |f| line_in(f, LineState::Closed).valid_sectors -= 1),
-        (Part::Space, "free units of an open line", |f| f.open_lines[HOST][0].free_units += 1),
-        (Part::Space, "programs in flight", |f| f.programs.break_count(None)),
-        (Part::Space, "programs in flight per parallel unit", |f| f.programs.break_count(Some(0))),
+        (Part::Space, "free units of an open line", |f| {
+            f.space.open_lines[HOST][0].free_units += 1
+        }),
+        (Part::Space, "programs in flight", |f| f.space.programs.break_count(None)),
+        (Part::Space, "programs in flight per parallel unit", |f| {
+            f.space.programs.break_count(Some(0))
+        }),
         (Part::Space, "programs in flight per line", |f| {
             line_in(f, LineState::Open).programs_in_flight += 1;
         }),
         (Part::Space, "a line takes units when its record is durable", |f| {
-            let journal_end = f.journal.position();
-            f.open_lines[HOST][0].recorded_lsn = crate::durability::journal::Lsn(journal_end.0 + 1);
+            let journal_end = f.durability.journal.position();
+            f.space.open_lines[HOST][0].recorded_lsn =
+                crate::durability::journal::Lsn(journal_end.0 + 1);
         }),
         (Part::Gc, "relocations in flight", |f| {
-            let lines = &mut f.lines.lines;
+            let lines = &mut f.space.lines.lines;
             let line = lines.iter_mut().find(|l| l.relocations_in_flight > 0);
             line.expect("a line with relocations in flight").relocations_in_flight -= 1;
         }),
-        (Part::Space, "chunks being erased", |f| f.lines.erasing += 1),
+        (Part::Space, "chunks being erased", |f| f.space.lines.erasing += 1),
         (Part::Gc, "a victim is being scanned", |f| {
             let closed = |l: &&mut crate::space::lines::Line| {
                 l.state == LineState::Closed && l.valid_sectors > 0 && !l.degraded
             };
-            let line = f.lines.lines.iter_mut().find(closed);
+            let line = f.space.lines.lines.iter_mut().find(closed);
             line.expect("a closed line").state = LineState::Victim;
         }),
         (Part::Durability, "requests that wait for durability", |f| {
-            f.barriers.break_host_requests()
+            f.durability.barriers.break_host_requests()
         }),
         (Part::Durability, "translation pages are in the write buffer", |f| {
-            f.trims.set_pages_pos(u64::MAX);
+            f.durability.trims.set_pages_pos(u64::MAX);
         }),
-        (Part::Durability, "a page with trims is listed", |f| f.trims.settle(0, true)),
-        (Part::Health, "an offline chunk is bad", |f| f.lines.chunks[3].offline = true),
+        (Part::Durability, "a page with trims is listed", |f| f.durability.trims.settle(0, true)),
+        (Part::Health, "an offline chunk is bad", |f| f.space.lines.chunks[3].offline = true),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;
         }),
@@ -230,7 +237,7 @@ fn a_stall_is_explained() {
     assert!(stall.blockers.iter().any(in_flight), "{stall}");
     // The records of open lines are not durable: what is written next finds no location.
     let never = crate::journal::Lsn(u64::MAX);
-    ftl.open_lines.iter_mut().flatten().for_each(|open| open.recorded_lsn = never);
+    ftl.space.open_lines.iter_mut().flatten().for_each(|open| open.recorded_lsn = never);
     ftl.write(3, 0, 8, true);
     ftl.kick(Nanos(0), &mut flash);
     let stall = ftl.explain_stall().expect("a flush waits");

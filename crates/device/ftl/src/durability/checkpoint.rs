@@ -244,70 +244,75 @@ impl Ftl {
 
     /// The journal, for its counters.
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        &self.durability.journal
     }
 
     /// Asks for a checkpoint of everything that is on the media now, as fast as it goes: after a flush
     /// and this, a recovery has nothing to find but the map's pages. [`kick`](Ftl::kick) afterwards.
     pub fn checkpoint(&mut self) {
-        if self.device_l2p.is_some() {
+        if self.durability.device_l2p.is_some() {
             return self.request_snapshot();
         }
-        self.checkpoint.requested = true;
+        self.durability.checkpoint.requested = true;
     }
 
     /// Whether a checkpoint that was asked for is not durable yet.
     pub fn is_checkpointing(&self) -> bool {
-        self.checkpoint.requested || self.checkpoint.unpaced
+        self.durability.checkpoint.requested || self.durability.checkpoint.unpaced
     }
 
     /// Whether somebody waits for pages that are in the ring.
     pub(crate) fn has_urgent_pages(&self) -> bool {
-        self.is_checkpoint_urgent() && matches!(self.checkpoint.phase, Phase::AwaitPages(_))
+        self.is_checkpoint_urgent()
+            && matches!(self.durability.checkpoint.phase, Phase::AwaitPages(_))
     }
 
     /// Whether somebody waits for the checkpoint under way.
     fn is_checkpoint_urgent(&self) -> bool {
-        let c = &self.checkpoint;
-        c.unpaced || c.requested || c.has_undurable_loss() && self.barriers.has_host_requests()
+        let c = &self.durability.checkpoint;
+        c.unpaced
+            || c.requested
+            || c.has_undurable_loss() && self.durability.barriers.has_host_requests()
     }
 
     /// Goes on with a checkpoint, or begins one when it is time.
     pub(crate) fn step_checkpoint(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = if self.device_l2p.is_some() {
+        let mut moved = if self.durability.device_l2p.is_some() {
             self.step_seq_reservation()
         } else {
             self.advance_checkpoint()
         };
-        if !self.journal.is_unchanged() {
-            self.checkpoint.journal_wants_snapshot = self.journal.needs_snapshot();
+        if !self.durability.journal.is_unchanged() {
+            self.durability.checkpoint.journal_wants_snapshot =
+                self.durability.journal.needs_snapshot();
         }
-        if self.device_l2p.is_none()
-            && (self.checkpoint.needs_journal_space || self.checkpoint.journal_wants_snapshot)
+        if self.durability.device_l2p.is_none()
+            && (self.durability.checkpoint.needs_journal_space
+                || self.durability.checkpoint.journal_wants_snapshot)
         {
             moved |= self.snapshot_for_journal_space();
         }
-        let first_slot = self.slots() - Ftl::journal_slots(&self.geometry);
-        let way = &mut JournalFlashAdapter { flash, geometry: &self.geometry, first_slot };
-        self.journal.kick(now, way) | moved
+        let first_slot = self.slots() - Ftl::journal_slots(&self.env.geometry);
+        let way = &mut JournalFlashAdapter { flash, geometry: &self.env.geometry, first_slot };
+        self.durability.journal.kick(now, way) | moved
     }
 
     fn advance_checkpoint(&mut self) -> bool {
-        match self.checkpoint.phase {
+        match self.durability.checkpoint.phase {
             Phase::Idle => {
                 let written = self.written_since_checkpoint();
-                let c = &mut self.checkpoint;
+                let c = &mut self.durability.checkpoint;
                 let lost = c.loss_epoch > c.loss_epoch_at_start;
                 let due = c.changed && written >= c.interval;
                 if !c.requested && !lost && !due {
                     return false;
                 }
                 // Pages that were not looked at may lack what is in units before the base.
-                if self.reconcile.is_running() {
+                if self.mapping.reconcile.is_running() {
                     return false;
                 }
                 // Nor would those that are yet to be brought away from chunks that are going.
-                if self.page_rebuild.has_at_risk() {
+                if self.mapping.page_rebuild.has_at_risk() {
                     return false;
                 }
                 c.unpaced = std::mem::take(&mut c.requested);
@@ -316,31 +321,37 @@ impl Ftl {
                 c.dirty.fill(0);
                 c.page_count = c.pages_to_write.iter().map(|w| u64::from(w.count_ones())).sum();
                 (c.began_seq, c.excluded_sectors, c.changed) =
-                    (self.sequencer.next_seq(), 0, false);
-                c.pending_base_seq = self.sequencer.low_watermark();
+                    (self.buffer.sequencer.next_seq(), 0, false);
+                c.pending_base_seq = self.buffer.sequencer.low_watermark();
                 c.phase = Phase::WritePages { next: 0, written: 0 };
                 tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
                 true
             }
             // Goes on before users are admitted.
             Phase::WritePages { .. } => false,
-            Phase::AwaitPages(position) if self.rings[HOST].durable_pos() >= position => {
-                let Ok(at) =
-                    self.journal.snapshot(self.encode_snapshot(self.checkpoint.pending_base_seq))
+            Phase::AwaitPages(position) if self.buffer.rings[HOST].durable_pos() >= position => {
+                let Ok(at) = self
+                    .durability
+                    .journal
+                    .snapshot(self.encode_snapshot(self.durability.checkpoint.pending_base_seq))
                 else {
                     return false;
                 };
                 self.stats.checkpoints += 1;
-                (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
-                self.checkpoint.phase = Phase::AwaitSnapshot(at);
+                (
+                    self.durability.checkpoint.needs_journal_space,
+                    self.durability.checkpoint.snapshot_lsn,
+                ) = (false, at);
+                self.durability.checkpoint.phase = Phase::AwaitSnapshot(at);
                 true
             }
-            Phase::AwaitSnapshot(at) if self.journal.durable() >= at => {
-                self.checkpoint.base_seq = self.checkpoint.pending_base_seq;
-                self.checkpoint.phase = Phase::Idle;
+            Phase::AwaitSnapshot(at) if self.durability.journal.durable() >= at => {
+                self.durability.checkpoint.base_seq = self.durability.checkpoint.pending_base_seq;
+                self.durability.checkpoint.phase = Phase::Idle;
                 tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
-                self.checkpoint.unpaced = false;
-                self.checkpoint.loss_epoch_durable = self.checkpoint.loss_epoch_at_start;
+                self.durability.checkpoint.unpaced = false;
+                self.durability.checkpoint.loss_epoch_durable =
+                    self.durability.checkpoint.loss_epoch_at_start;
                 self.complete_deferred();
                 true
             }
@@ -352,7 +363,7 @@ impl Ftl {
     /// that becomes free as long as there are enough of them, and put the checkpoint off for ever.
     #[inline]
     pub(crate) fn write_due_pages(&mut self, flash: &mut impl FlashBackend) -> bool {
-        match self.checkpoint.phase {
+        match self.durability.checkpoint.phase {
             Phase::WritePages { next, written } => {
                 self.write_checkpoint_pages(next, written, flash)
             }
@@ -362,8 +373,9 @@ impl Ftl {
 
     /// Sectors that count in write units numbered since the checkpoint under way began, or the last one.
     fn written_since_checkpoint(&self) -> u64 {
-        let c = &self.checkpoint;
-        let written = (self.sequencer.next_seq() - c.began_seq) * u64::from(self.geometry.ws_opt);
+        let c = &self.durability.checkpoint;
+        let written =
+            (self.buffer.sequencer.next_seq() - c.began_seq) * u64::from(self.env.geometry.ws_opt);
         written.saturating_sub(c.excluded_sectors)
     }
 
@@ -375,61 +387,69 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         let mut next = from;
-        let c = &self.checkpoint;
+        let c = &self.durability.checkpoint;
         // In half of the interval, so that the other half covers what goes wrong.
         let sectors = self.written_since_checkpoint();
         let fast = self.is_checkpoint_urgent();
         let due = if fast { u64::MAX } else { c.page_count * 2 * sectors / c.interval.max(1) + 1 };
         while written < due {
-            let Some(page) = self.checkpoint.next_page(next) else {
+            let Some(page) = self.durability.checkpoint.next_page(next) else {
                 // Those that a flush has written meanwhile are among what must be durable.
-                self.checkpoint.phase = Phase::AwaitPages(self.trims.pages_pos());
+                self.durability.checkpoint.phase =
+                    Phase::AwaitPages(self.durability.trims.pages_pos());
                 return true;
             };
-            let room = self.rings[HOST].free() > 0
-                && (fast || self.limiter.headroom(self.free_sectors()) > 0.0);
+            let room = self.buffer.rings[HOST].free() > 0
+                && (fast || self.gc.limiter.headroom(self.free_sectors()) > 0.0);
             if !room {
                 break;
             }
             self.write_map_page(page, flash);
             (next, written) = (page + 1, written + 1);
         }
-        self.checkpoint.phase = Phase::WritePages { next, written };
+        self.durability.checkpoint.phase = Phase::WritePages { next, written };
         next != from
     }
 
     /// Puts a snapshot into the journal because the records need room: of the last checkpoint's pages
     /// and of the lines as they are.
     fn snapshot_for_journal_space(&mut self) -> bool {
-        if self.journal.durable() < self.checkpoint.snapshot_lsn || self.journal.failed().is_some()
+        if self.durability.journal.durable() < self.durability.checkpoint.snapshot_lsn
+            || self.durability.journal.failed().is_some()
         {
             return false;
         }
-        let Ok(at) = self.journal.snapshot(self.encode_snapshot(self.checkpoint.base_seq)) else {
+        let Ok(at) = self
+            .durability
+            .journal
+            .snapshot(self.encode_snapshot(self.durability.checkpoint.base_seq))
+        else {
             return false;
         };
-        (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
+        (self.durability.checkpoint.needs_journal_space, self.durability.checkpoint.snapshot_lsn) =
+            (false, at);
         true
     }
 
     /// The journal had no room for a record.
     pub(crate) fn request_snapshot(&mut self) {
-        self.checkpoint.needs_journal_space = true;
+        self.durability.checkpoint.needs_journal_space = true;
     }
 
     fn encode_snapshot(&self, base: u64) -> Vec<u8> {
-        let layout = &self.plan;
-        let page = |page| match self.durable_copy_of(self.l2p.get(layout.logical + page)).0 {
+        let layout = &self.env.plan;
+        let page = |page| match self.durable_copy_of(self.mapping.l2p.get(layout.logical + page)).0
+        {
             crate::space::lines::NONE => 0,
             psn => psn + 1,
         };
         // Some of a line's chunks may have been erased, and be in another one by now.
-        let line_of = &self.lines.line_of;
-        let lines = (0..).zip(&self.lines.lines).filter(|(_, l)| l.state != LineState::Free);
+        let line_of = &self.space.lines.line_of;
+        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| l.state != LineState::Free);
         // Full ones that are only counted take no units any more.
         let takes = |line: &Line| {
             let counted =
-                self.lines.reconciling && line.fully_mapped && line.programs_in_flight == 0;
+                self.space.lines.reconciling && line.fully_mapped && line.programs_in_flight == 0;
             line.state == LineState::Open && !counted
         };
         let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
@@ -445,39 +465,39 @@ impl Ftl {
             pages: (0..layout.map_pages).map(page).collect(),
             lines: lines.filter(|l| !l.chunks.is_empty()).collect(),
         }
-        .encode(&self.geometry, layout)
+        .encode(&self.env.geometry, layout)
     }
 
     /// Writes a page of the map: where everything in it is on the media now.
     pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
-        let mut bytes = std::mem::take(&mut self.pager.page_scratch);
+        let mut bytes = std::mem::take(&mut self.mapping.pager.page_scratch);
         bytes.clear();
         let low = self.base_seq_of_page(page);
         if flash.stores_data() {
             self.encode_map_page(page, low, &mut bytes);
         }
-        self.checkpoint.mark_clean(page);
-        let slot = self.admit(self.plan.logical + page);
+        self.durability.checkpoint.mark_clean(page);
+        let slot = self.admit(self.env.plan.logical + page);
         flash.write_slot(slot, &bytes);
-        self.pager.page_scratch = bytes;
-        self.trims.set_pages_pos(self.rings[HOST].head_pos());
+        self.mapping.pager.page_scratch = bytes;
+        self.durability.trims.set_pages_pos(self.buffer.rings[HOST].head_pos());
         // Pages bring on no checkpoint: else those of one would bring on the next, while garbage
         // collection changes more of them to make room.
-        self.checkpoint.excluded_sectors += 1;
+        self.durability.checkpoint.excluded_sectors += 1;
         self.stats.metadata += 1;
     }
 
     /// The sector is somewhere else on the media than its map page says.
     #[inline]
     pub(crate) fn mark_map_page_dirty(&mut self, lba: u32) {
-        if lba < self.plan.logical && self.device_l2p.is_none() {
-            self.checkpoint.mark_dirty(self.geometry.map_page_of(lba));
+        if lba < self.env.plan.logical && self.durability.device_l2p.is_none() {
+            self.durability.checkpoint.mark_dirty(self.env.geometry.map_page_of(lba));
         }
     }
 
     /// An operation of the journal has ended.
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
-        self.journal.program_done(op, status);
-        self.programs.unblock();
+        self.durability.journal.program_done(op, status);
+        self.space.programs.unblock();
     }
 }

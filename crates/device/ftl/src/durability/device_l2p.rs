@@ -212,11 +212,13 @@ impl Ftl {
     /// it, or 0.
     #[inline]
     pub(crate) fn trim_before(&self, lba: u32, old: L2pEntry) -> u64 {
-        let Some(map) = &self.device_l2p else { return 0 };
+        let Some(map) = &self.durability.device_l2p else { return 0 };
         match old {
-            L2pEntry::Unmapped if map.is_trim_pending(lba) => self.rings[HOST].head_pos() + 1,
-            L2pEntry::Buffer(slot) if slot < self.rings[HOST].capacity() => {
-                let ring = &self.rings[HOST];
+            L2pEntry::Unmapped if map.is_trim_pending(lba) => {
+                self.buffer.rings[HOST].head_pos() + 1
+            }
+            L2pEntry::Buffer(slot) if slot < self.buffer.rings[HOST].capacity() => {
+                let ring = &self.buffer.rings[HOST];
                 let unit = &ring.units[ring.unit_of_slot(slot)];
                 if unit.state < UnitState::Persisted { ring.entry(slot).trim_dep } else { 0 }
             }
@@ -226,11 +228,11 @@ impl Ftl {
 
     /// Whether no copy of an untold sector since its trim is on the media.
     fn needs_trim_sync(&self, lba: u32) -> bool {
-        match self.l2p.get(lba) {
+        match self.mapping.l2p.get(lba) {
             L2pEntry::Unmapped => true,
             L2pEntry::Flash(_) | L2pEntry::Lost => false,
-            L2pEntry::Buffer(slot) if slot < self.rings[HOST].capacity() => {
-                let ring = &self.rings[HOST];
+            L2pEntry::Buffer(slot) if slot < self.buffer.rings[HOST].capacity() => {
+                let ring = &self.buffer.rings[HOST];
                 let unit = &ring.units[ring.unit_of_slot(slot)];
                 unit.state < UnitState::Persisted && ring.entry(slot).trim_dep != 0
             }
@@ -247,7 +249,7 @@ impl Ftl {
         trimmed: u64,
         flash: &mut impl FlashBackend,
     ) -> TrimSync {
-        let Some(mut map) = self.device_l2p.take() else { return TrimSync::Complete };
+        let Some(mut map) = self.durability.device_l2p.take() else { return TrimSync::Complete };
         let told = match map.sync_state {
             TrimSyncState::InFlight => TrimSync::InFlight,
             TrimSyncState::Failed(status) => {
@@ -265,21 +267,21 @@ impl Ftl {
                 }
             }
         };
-        self.device_l2p = Some(map);
+        self.durability.device_l2p = Some(map);
         told
     }
 
     fn gather_trims(&mut self, map: &mut DeviceL2p, trimmed: u64) {
         map.ranges.clear();
-        let count = TranslationPage::entries_per_page(&self.geometry);
+        let count = TranslationPage::entries_per_page(&self.env.geometry);
         // So that what is taken off the end ascends, and runs go on over pages.
-        self.trims.sort_dirty();
+        self.durability.trims.sort_dirty();
         loop {
-            let next = || self.trims.pop_dirty().map(|page| (page, page * count));
+            let next = || self.durability.trims.pop_dirty().map(|page| (page, page * count));
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
-            let end = ((page + 1) * count).min(self.plan.logical);
+            let end = ((page + 1) * count).min(self.env.plan.logical);
             // Trimmed again since: copies of that may yet be given a number.
-            let again = self.trims.is_later_than(page, trimmed);
+            let again = self.durability.trims.is_later_than(page, trimmed);
             while let Some(lba) = map.next_pending_trim(at, end) {
                 if self.needs_trim_sync(lba) && !map.add_range(lba) {
                     map.cursor = Some((page, lba));
@@ -290,7 +292,7 @@ impl Ftl {
                 }
                 at = lba + 1;
             }
-            self.trims.settle(page, again);
+            self.durability.trims.settle(page, again);
         }
     }
 
@@ -311,7 +313,7 @@ impl Ftl {
 
     /// The drive has answered [`FlashBackend::device_trim`]. [`kick`](Ftl::kick) afterwards.
     pub fn device_trim_done(&mut self, now: Nanos, status: Status, flash: &mut impl FlashBackend) {
-        if let Some(map) = &mut self.device_l2p {
+        if let Some(map) = &mut self.durability.device_l2p {
             assert!(map.sync_state == TrimSyncState::InFlight, "no device trim is in flight");
             let ok = status.is_success();
             map.sync_state = if ok { TrimSyncState::Idle } else { TrimSyncState::Failed(status) };
@@ -321,7 +323,7 @@ impl Ftl {
 
     /// A sector's data is lost: the journal is to say so before the copy that says it is written.
     pub(crate) fn note_maybe_lost(&mut self, lba: u32) {
-        if let Some(map) = &mut self.device_l2p
+        if let Some(map) = &mut self.durability.device_l2p
             && map.maybe_lost.insert(lba)
         {
             map.unrecorded.push(lba);
@@ -331,65 +333,72 @@ impl Ftl {
     /// Whether the next unit of a ring may be given a number.
     #[inline]
     pub(crate) fn can_assign_seq(&self, ring: usize) -> bool {
-        let Some(map) = &self.device_l2p else { return true };
-        let known = map.unrecorded.is_empty() && self.journal.durable() >= map.recorded_lsn;
-        self.sequencer.next_seq() < map.reserved_seq_end && (ring != GC || known)
+        let Some(map) = &self.durability.device_l2p else { return true };
+        let known =
+            map.unrecorded.is_empty() && self.durability.journal.durable() >= map.recorded_lsn;
+        self.buffer.sequencer.next_seq() < map.reserved_seq_end && (ring != GC || known)
     }
 
     /// Reserves numbers, and brings what the journal must say to it.
     pub(crate) fn step_seq_reservation(&mut self) -> bool {
-        let Some(mut map) = self.device_l2p.take() else { return false };
+        let Some(mut map) = self.durability.device_l2p.take() else { return false };
         let mut moved = false;
         if let Some((limit, at)) = map.reservation
-            && self.journal.durable() >= at
+            && self.durability.journal.durable() >= at
         {
             (map.reserved_seq_end, map.reservation) = (limit, None);
-            self.checkpoint.complete_reservation();
-            self.programs.unblock();
+            self.durability.checkpoint.complete_reservation();
+            self.space.programs.unblock();
             moved = true;
         }
         while let Some(lba) = map.unrecorded.last() {
             let mut record = [RECORD_MAYBE_LOST, 0, 0, 0, 0, 0, 0, 0];
             record[4..].copy_from_slice(&lba.to_le_bytes());
-            if self.journal.append(&record).is_err() {
+            if self.durability.journal.append(&record).is_err() {
                 self.request_snapshot();
                 break;
             }
             map.unrecorded.pop();
-            map.recorded_lsn = self.journal.flush();
+            map.recorded_lsn = self.durability.journal.flush();
             moved = true;
         }
-        let short = self.sequencer.next_seq() + map.reserve_batch / 2 > map.reserved_seq_end;
-        let wanted = short || self.checkpoint.is_wanted() || self.journal.needs_snapshot();
+        let short = self.buffer.sequencer.next_seq() + map.reserve_batch / 2 > map.reserved_seq_end;
+        let wanted = short
+            || self.durability.checkpoint.is_wanted()
+            || self.durability.journal.needs_snapshot();
         if wanted && map.reservation.is_none() {
             moved |= self.reserve_seqs(&mut map);
         }
-        self.device_l2p = Some(map);
+        self.durability.device_l2p = Some(map);
         moved
     }
 
     fn reserve_seqs(&mut self, map: &mut DeviceL2p) -> bool {
         // What is on the media and whole, or trimmed for good, is above suspicion.
-        map.maybe_lost.retain(|&lba| match self.l2p.get(lba) {
-            L2pEntry::Flash(psn) => self.p2l.is_poisoned(psn),
+        map.maybe_lost.retain(|&lba| match self.mapping.l2p.get(lba) {
+            L2pEntry::Flash(psn) => self.mapping.p2l.is_poisoned(psn),
             L2pEntry::Unmapped => map.pending_trims[lba as usize / 64] >> (lba % 64) & 1 != 0,
             L2pEntry::Buffer(_) | L2pEntry::Lost => true,
         });
-        let limit = map.reserved_seq_end.max(self.sequencer.next_seq() + map.reserve_batch);
+        let limit = map.reserved_seq_end.max(self.buffer.sequencer.next_seq() + map.reserve_batch);
         let snapshot = Snapshot {
-            usable_chunks: self.plan.usable_chunks,
+            usable_chunks: self.env.plan.usable_chunks,
             base_seq: limit,
-            pages: map.encode_maybe_lost(&self.geometry, &self.plan),
+            pages: map.encode_maybe_lost(&self.env.geometry, &self.env.plan),
             lines: Vec::new(),
         };
-        let Ok(at) = self.journal.snapshot(snapshot.encode(&self.geometry, &self.plan)) else {
-            self.checkpoint.abort_reservation(self.journal.failed().is_some());
+        let Ok(at) =
+            self.durability.journal.snapshot(snapshot.encode(&self.env.geometry, &self.env.plan))
+        else {
+            self.durability
+                .checkpoint
+                .abort_reservation(self.durability.journal.failed().is_some());
             return false;
         };
         map.reservation = Some((limit, at));
         map.unrecorded.clear();
         map.recorded_lsn = at;
-        self.checkpoint.begin_reservation(at);
+        self.durability.checkpoint.begin_reservation(at);
         self.stats.checkpoints += 1;
         true
     }

@@ -22,36 +22,41 @@ impl Ftl {
     }
 
     pub(crate) fn add_barrier(&mut self, waiter: BarrierOwner, trims: TrimDep) {
-        let position = self.rings[HOST].head_pos();
-        let trim_epoch = self.trims.epoch();
-        self.barriers.add(Barrier { position, owner: waiter, trim_dep: trims, trim_epoch });
+        let position = self.buffer.rings[HOST].head_pos();
+        let trim_epoch = self.durability.trims.epoch();
+        self.durability.barriers.add(Barrier {
+            position,
+            owner: waiter,
+            trim_dep: trims,
+            trim_epoch,
+        });
     }
 
     /// Completes what waits for durability as far as it is reached.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        while let Some(w) = self.barriers.front() {
-            if w.position > self.rings[HOST].durable_pos() {
+        while let Some(w) = self.durability.barriers.front() {
+            if w.position > self.buffer.rings[HOST].durable_pos() {
                 break;
             }
             if w.trim_dep != TrimDep::None {
                 // Of a drive's own map; what is to be told again is taken up when that is done.
-                let begun = self.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
-                    || self.trims.has_redirtied();
-                if begun || self.trims.has_dirty() {
+                let begun = self.durability.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
+                    || self.durability.trims.has_redirtied();
+                if begun || self.durability.trims.has_dirty() {
                     let TrimDep::AfterSeq(issued) = w.trim_dep else {
-                        let trims = TrimDep::AfterSeq(self.sequencer.next_seq());
-                        self.barriers.set_front_dep(trims);
+                        let trims = TrimDep::AfterSeq(self.buffer.sequencer.next_seq());
+                        self.durability.barriers.set_front_dep(trims);
                         continue;
                     };
-                    if self.sequencer.low_watermark() < issued {
+                    if self.buffer.sequencer.low_watermark() < issued {
                         break;
                     }
-                    if self.device_l2p.is_some() {
+                    if self.durability.device_l2p.is_some() {
                         match self.sync_trims(now, issued - 1, w.trim_epoch, flash) {
                             TrimSync::Complete => {}
                             TrimSync::InFlight => break,
                             TrimSync::Failed(status) => {
-                                self.barriers.pop();
+                                self.durability.barriers.pop();
                                 match w.owner {
                                     BarrierOwner::Host(tag) => self.complete(tag, status),
                                     BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -62,19 +67,19 @@ impl Ftl {
                     } else {
                         self.write_trimmed_pages(w.trim_epoch, flash);
                     }
-                    if self.trims.has_dirty() {
+                    if self.durability.trims.has_dirty() {
                         break;
                     }
-                    self.trims.start_next();
+                    self.durability.trims.start_next();
                 }
                 // Somebody else may have written them, and wait for them, too.
-                if self.trims.pages_pos() > self.rings[HOST].durable_pos() {
-                    self.barriers.pop();
+                if self.durability.trims.pages_pos() > self.buffer.rings[HOST].durable_pos() {
+                    self.durability.barriers.pop();
                     self.add_barrier(w.owner, TrimDep::None);
                     continue;
                 }
             }
-            self.barriers.pop();
+            self.durability.barriers.pop();
             match w.owner {
                 BarrierOwner::Host(tag) => self.complete_flush(tag),
                 BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -85,22 +90,23 @@ impl Ftl {
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     pub(crate) fn needs_padding(&self) -> bool {
-        self.barriers.has_host_barriers()
+        self.durability.barriers.has_host_barriers()
             || self.has_urgent_pages()
-            || !self.barriers.is_empty() && self.limiter.headroom(self.free_sectors()) < 0.5
+            || !self.durability.barriers.is_empty()
+                && self.gc.limiter.headroom(self.free_sectors()) < 0.5
     }
 
     /// Writes the map pages of the first `trimmed` sectors that were trimmed, as far as the ring has
     /// room.
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl FlashBackend) {
-        while self.rings[HOST].free() > 0 {
-            let Some(page) = self.trims.pop_dirty() else { return };
-            if self.trims.clear_written(page) {
+        while self.buffer.rings[HOST].free() > 0 {
+            let Some(page) = self.durability.trims.pop_dirty() else { return };
+            if self.durability.trims.clear_written(page) {
                 continue;
             }
             // A page trimmed again since is left to the next flush: copies of what was trimmed may be in
             // units that have no place yet, or are not durable.
-            self.trims.settle(page, self.trims.is_later_than(page, trimmed));
+            self.durability.trims.settle(page, self.durability.trims.is_later_than(page, trimmed));
             self.write_map_page(page, flash);
         }
     }
@@ -108,21 +114,22 @@ impl Ftl {
     /// The contents of a page of the map, made of what is on the media now; whatever units with numbers
     /// below `low` wrote is in it.
     pub(crate) fn encode_map_page(&self, page: u32, low: u64, out: &mut Vec<u8>) {
-        let count = TranslationPage::entries_per_page(&self.geometry);
+        let count = TranslationPage::entries_per_page(&self.env.geometry);
         let first = page * count;
-        let last = (first + count).min(self.plan.logical);
-        let mapped = (first..last).map(|lba| match self.durable_copy_of(self.l2p.get(lba)).0 {
-            NONE => PageEntry { psn: None, poison: false },
-            LOST => PageEntry { psn: None, poison: true },
-            psn => PageEntry { psn: Some(psn), poison: self.p2l.is_poisoned(psn) },
-        });
-        TranslationPage::encode(&self.geometry, page, low, mapped, out);
+        let last = (first + count).min(self.env.plan.logical);
+        let mapped =
+            (first..last).map(|lba| match self.durable_copy_of(self.mapping.l2p.get(lba)).0 {
+                NONE => PageEntry { psn: None, poison: false },
+                LOST => PageEntry { psn: None, poison: true },
+                psn => PageEntry { psn: Some(psn), poison: self.mapping.p2l.is_poisoned(psn) },
+            });
+        TranslationPage::encode(&self.env.geometry, page, low, mapped, out);
     }
 
     /// Fills a begun unit with padding, because somebody waits for it to be durable.
     pub(crate) fn pad_open_host_unit(&mut self, flash: &mut impl FlashBackend) {
-        for _ in 0..self.rings[HOST].free_in_unit() {
-            let slot = self.rings[HOST].push(BufferEntry::PADDING, false);
+        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
+            let slot = self.buffer.rings[HOST].push(BufferEntry::PADDING, false);
             flash.write_slot(slot, &[]);
             self.stats.padding += 1;
         }

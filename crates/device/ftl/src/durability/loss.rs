@@ -19,22 +19,22 @@ impl Ftl {
     /// Something in a chunk cannot be read.
     #[cold]
     pub(crate) fn note_uncorrectable(&mut self, chunk: u32) {
-        let line = self.lines.line_of[chunk as usize];
-        if self.device_l2p.is_some() || line == NONE {
+        let line = self.space.lines.line_of[chunk as usize];
+        if self.durability.device_l2p.is_some() || line == NONE {
             return;
         }
         let suspect =
-            std::mem::replace(&mut self.lines.chunks[chunk as usize].had_read_error, true);
+            std::mem::replace(&mut self.space.lines.chunks[chunk as usize].had_read_error, true);
         let mut pages = !suspect && self.mark_pages_on_chunk_dirty(chunk);
-        let pu = self.geometry.pu_of(chunk) as usize;
-        if !std::mem::replace(&mut self.pus_with_read_errors[pu], true) {
+        let pu = self.env.geometry.pu_of(chunk) as usize;
+        if !std::mem::replace(&mut self.health.pus_with_read_errors[pu], true) {
             // Perhaps the first that is seen of a die's end.
             pages |= self.mark_pages_on_pu_dirty(pu as u32);
         }
-        let l = &self.lines.lines[line as usize];
+        let l = &self.space.lines.lines[line as usize];
         let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };
-        if self.checkpoint.would_lose(if pages { u64::MAX } else { newest }) {
-            self.checkpoint.record_loss();
+        if self.durability.checkpoint.would_lose(if pages { u64::MAX } else { newest }) {
+            self.durability.checkpoint.record_loss();
             self.stats.loss_checkpoints += 1;
         }
     }
@@ -42,12 +42,13 @@ impl Ftl {
     /// Map pages that are on a chunk are to be written again: what they say is in memory. Returns whether
     /// there are any.
     fn mark_pages_on_chunk_dirty(&mut self, chunk: u32) -> bool {
-        let first = self.geometry.first_sector_of(chunk);
+        let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for psn in first..first + self.lines.chunks[chunk as usize].write_pointer {
-            let page = self.p2l.get(psn).and_then(|lba| lba.checked_sub(self.plan.logical));
+        for psn in first..first + self.space.lines.chunks[chunk as usize].write_pointer {
+            let page =
+                self.mapping.p2l.get(psn).and_then(|lba| lba.checked_sub(self.env.plan.logical));
             if let Some(page) = page
-                && self.l2p.is_mapped_to(self.plan.logical + page, psn)
+                && self.mapping.l2p.is_mapped_to(self.env.plan.logical + page, psn)
             {
                 self.mark_resident_page_dirty(page);
                 any = true;
@@ -59,16 +60,16 @@ impl Ftl {
     /// Has the pages of a map in frames that are on a chunk, and in none, brought into frames and written
     /// elsewhere; returns whether there are any.
     fn mark_pages_at_risk(&mut self, chunk: u32) -> bool {
-        let first = self.geometry.first_sector_of(chunk);
+        let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for page in 0..self.plan.map_pages {
-            if self.l2p.is_page_resident(page) {
+        for page in 0..self.env.plan.map_pages {
+            if self.mapping.l2p.is_page_resident(page) {
                 continue;
             }
-            if let L2pEntry::Flash(psn) = self.l2p.get(self.plan.logical + page)
-                && (first..first + self.geometry.sectors_per_chunk).contains(&psn)
+            if let L2pEntry::Flash(psn) = self.mapping.l2p.get(self.env.plan.logical + page)
+                && (first..first + self.env.geometry.sectors_per_chunk).contains(&psn)
             {
-                self.page_rebuild.mark_at_risk(page);
+                self.mapping.page_rebuild.mark_at_risk(page);
                 any = true;
             }
         }
@@ -78,9 +79,9 @@ impl Ftl {
     /// The same for a parallel unit.
     fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
         let mut any = false;
-        for page in 0..self.plan.map_pages {
-            let (psn, _) = self.durable_copy_of(self.l2p.get(self.plan.logical + page));
-            if psn < LOST && self.geometry.pu_of(self.geometry.chunk_of(psn)) == pu {
+        for page in 0..self.env.plan.map_pages {
+            let (psn, _) = self.durable_copy_of(self.mapping.l2p.get(self.env.plan.logical + page));
+            if psn < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(psn)) == pu {
                 self.mark_resident_page_dirty(page);
                 any = true;
             }
@@ -91,8 +92,8 @@ impl Ftl {
     /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be
     /// now: the checkpoint says where it is, so that it is not the page before that is found.
     fn mark_resident_page_dirty(&mut self, page: u32) {
-        if self.l2p.is_page_resident(page) {
-            self.checkpoint.mark_dirty(page);
+        if self.mapping.l2p.is_page_resident(page) {
+            self.durability.checkpoint.mark_dirty(page);
         }
     }
 
@@ -106,15 +107,15 @@ impl Ftl {
     pub(crate) fn host_read_failed(&mut self, lba: u32, sectors: u32) {
         let mut unknown = false;
         for lba in lba..lba + sectors {
-            let page = self.geometry.map_page_of(lba);
-            if !self.l2p.is_page_resident(page) {
-                unknown |= self.reconcile.is_pending(page);
-            } else if let L2pEntry::Flash(psn) = self.l2p.get(lba) {
-                self.note_uncorrectable(self.geometry.chunk_of(psn));
+            let page = self.env.geometry.map_page_of(lba);
+            if !self.mapping.l2p.is_page_resident(page) {
+                unknown |= self.mapping.reconcile.is_pending(page);
+            } else if let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba) {
+                self.note_uncorrectable(self.env.geometry.chunk_of(psn));
             }
         }
-        if unknown && self.checkpoint.would_lose(u64::MAX) {
-            self.checkpoint.record_loss();
+        if unknown && self.durability.checkpoint.would_lose(u64::MAX) {
+            self.durability.checkpoint.record_loss();
             self.stats.loss_checkpoints += 1;
         }
     }
@@ -128,15 +129,15 @@ impl Ftl {
         slot: u32,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let Some(page) = lba.checked_sub(self.plan.logical) else { return false };
-        if !self.l2p.is_page_resident(page) {
+        let Some(page) = lba.checked_sub(self.env.plan.logical) else { return false };
+        if !self.mapping.l2p.is_page_resident(page) {
             return false;
         }
         if flash.stores_data() {
-            let mut bytes = std::mem::take(&mut self.pager.page_scratch);
-            self.encode_map_page(page, self.sequencer.low_watermark(), &mut bytes);
+            let mut bytes = std::mem::take(&mut self.mapping.pager.page_scratch);
+            self.encode_map_page(page, self.buffer.sequencer.low_watermark(), &mut bytes);
             flash.write_slot(slot, &bytes);
-            self.pager.page_scratch = bytes;
+            self.mapping.pager.page_scratch = bytes;
         }
         true
     }
@@ -144,15 +145,15 @@ impl Ftl {
     /// Whether requests for durability must not end yet.
     #[inline]
     pub(crate) fn must_defer_flushes(&self) -> bool {
-        self.checkpoint.has_undurable_loss()
-            || self.redispatch.defers_flush_at(self.rings[HOST].durable_pos())
+        self.durability.checkpoint.has_undurable_loss()
+            || self.buffer.redispatch.defers_flush_at(self.buffer.rings[HOST].durable_pos())
     }
 
     /// A request for durability has what it needs: it ends, or waits for what is lost to be known.
     #[inline]
     pub(crate) fn complete_flush(&mut self, tag: u64) {
         if self.must_defer_flushes() {
-            self.barriers.defer(tag);
+            self.durability.barriers.defer(tag);
         } else {
             self.complete(tag, Status::SUCCESS);
         }
@@ -160,14 +161,14 @@ impl Ftl {
 
     /// Ends the requests that were held, if nothing holds them any more.
     pub(crate) fn complete_deferred(&mut self) {
-        if self.barriers.has_deferred() && !self.must_defer_flushes() {
+        if self.durability.barriers.has_deferred() && !self.must_defer_flushes() {
             self.complete_deferred_with(Status::SUCCESS);
         }
     }
 
     /// Ends the requests that were held.
     pub(crate) fn complete_deferred_with(&mut self, status: Status) {
-        while let Some(tag) = self.barriers.pop_deferred() {
+        while let Some(tag) = self.durability.barriers.pop_deferred() {
             self.complete(tag, status);
         }
     }

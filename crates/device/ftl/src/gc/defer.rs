@@ -108,23 +108,23 @@ impl Ftl {
     /// more slowly than it could: as long as that goes on, from one on.
     #[inline]
     pub(crate) fn credit_while_gc_deferred(&self, free: u64) -> Option<u32> {
-        if !self.gc_deferral.scan_deferred && !self.gc_deferral.program_deferred {
+        if !self.gc.deferral.scan_deferred && !self.gc.deferral.program_deferred {
             return None;
         }
-        let spare = self.limiter.budget_until_critical(free).filter(|spare| *spare > 0)?;
+        let spare = self.gc.limiter.budget_until_critical(free).filter(|spare| *spare > 0)?;
         Some(spare.min(u32::MAX.into()) as u32)
     }
 
     #[inline]
     fn can_defer_gc(&self) -> bool {
-        self.gc_deferral.priority != GcReadPriority::Off
-            && !self.limiter.is_below_critical(self.free_sectors())
+        self.gc.deferral.priority != GcReadPriority::Off
+            && !self.gc.limiter.is_below_critical(self.free_sectors())
     }
 
     /// Whether garbage collection keeps away from a parallel unit, if it yields.
     #[inline]
     fn is_pu_avoided(&self, pu: u32, flash: &impl FlashBackend) -> bool {
-        match self.gc_deferral.priority {
+        match self.gc.deferral.priority {
             GcReadPriority::Off => false,
             GcReadPriority::PerPu => flash.host_reads_in_flight(pu) > 0,
             GcReadPriority::Global => self.host_reads_in_flight() > 0,
@@ -134,43 +134,43 @@ impl Ftl {
     /// Before programs of a ring are placed: garbage collection's keep away from parallel units with
     /// reads waiting.
     pub(crate) fn update_avoided_pus(&mut self, ring: usize, flash: &impl FlashBackend) {
-        if ring != GC || self.gc_deferral.priority == GcReadPriority::Off {
+        if ring != GC || self.gc.deferral.priority == GcReadPriority::Off {
             return;
         }
-        self.gc_deferral.avoiding = false;
-        self.gc_deferral.program_deferred = false;
-        if self.rings[GC].ready().is_none() || !self.can_defer_gc() {
+        self.gc.deferral.avoiding = false;
+        self.gc.deferral.program_deferred = false;
+        if self.buffer.rings[GC].ready().is_none() || !self.can_defer_gc() {
             return;
         }
-        for pu in 0..self.geometry.pus {
+        for pu in 0..self.env.geometry.pus {
             let avoided = self.is_pu_avoided(pu, flash);
-            self.gc_deferral.avoided_pus[pu as usize] = avoided;
-            self.gc_deferral.avoiding |= avoided;
+            self.gc.deferral.avoided_pus[pu as usize] = avoided;
+            self.gc.deferral.avoiding |= avoided;
         }
     }
 
     /// A ring's program found no place: whether because of reads that wait.
     pub(crate) fn record_unplaced(&mut self, ring: usize) {
-        self.gc_deferral.program_deferred |= ring == GC && self.gc_deferral.avoiding;
+        self.gc.deferral.program_deferred |= ring == GC && self.gc.deferral.avoiding;
     }
 
     /// The next write unit of the oldest victim to be looked at: of those on quiet parallel units the
     /// first; `None` if there is none, or no victim.
     pub(crate) fn next_victim_unit(&mut self, flash: &impl FlashBackend) -> Option<VictimUnit> {
-        self.gc_deferral.scan_deferred = false;
+        self.gc.deferral.scan_deferred = false;
         let yields = self.can_defer_gc();
         if yields
-            && self.gc_deferral.priority == GcReadPriority::Global
+            && self.gc.deferral.priority == GcReadPriority::Global
             && self.host_reads_in_flight() > 0
         {
-            self.gc_deferral.scan_deferred = true;
+            self.gc.deferral.scan_deferred = true;
             return None;
         }
-        let yields = yields && self.gc_deferral.priority == GcReadPriority::PerPu;
-        let (shape, y) = (&self.geometry, &mut self.gc_deferral);
+        let yields = yields && self.gc.deferral.priority == GcReadPriority::PerPu;
+        let (shape, y) = (&self.env.geometry, &mut self.gc.deferral);
         let VictimScan { line, unit, member, units } = self.gc.scans.front_mut()?;
         let units = *units;
-        let chunks = &self.lines.lines[*line as usize].chunks;
+        let chunks = &self.space.lines.lines[*line as usize].chunks;
         let quiet = |member: u32| {
             !yields || flash.host_reads_in_flight(shape.pu_of(chunks[member as usize])) == 0
         };
@@ -202,14 +202,14 @@ impl Ftl {
     /// Whether the erase of a chunk is kept back: not if the chunk may be wanted before long.
     fn should_defer_erase(&self, chunk: u32, flash: &impl FlashBackend) -> bool {
         self.can_defer_gc()
-            && self.lines.free_chunks() >= 2 * self.plan.active_pus
-            && self.is_pu_avoided(self.geometry.pu_of(chunk), flash)
+            && self.space.lines.free_chunks() >= 2 * self.env.plan.active_pus
+            && self.is_pu_avoided(self.env.geometry.pu_of(chunk), flash)
     }
 
     /// Erases a chunk that counts as being erased, now or as soon as its parallel unit is quiet.
     pub(crate) fn erase_or_defer(&mut self, now: Nanos, chunk: u32, flash: &mut impl FlashBackend) {
         if self.should_defer_erase(chunk, flash) {
-            self.gc_deferral.deferred_erases.push(chunk);
+            self.gc.deferral.deferred_erases.push(chunk);
         } else {
             flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
         }
@@ -222,12 +222,12 @@ impl Ftl {
         now: Nanos,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        self.gc_deferral.scan_deferred = false;
+        self.gc.deferral.scan_deferred = false;
         let mut moved = false;
-        for i in (0..self.gc_deferral.deferred_erases.len()).rev() {
-            let chunk = self.gc_deferral.deferred_erases[i];
+        for i in (0..self.gc.deferral.deferred_erases.len()).rev() {
+            let chunk = self.gc.deferral.deferred_erases[i];
             if !self.should_defer_erase(chunk, flash) {
-                self.gc_deferral.deferred_erases.swap_remove(i);
+                self.gc.deferral.deferred_erases.swap_remove(i);
                 flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
                 moved = true;
             }

@@ -170,17 +170,17 @@ impl Ftl {
     /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
     /// written apart.
     pub fn limiter_history(&self) -> &[LimiterSample] {
-        self.limiter.history()
+        self.gc.limiter.history()
     }
 
     /// Begins a new curve, as close as the first.
     pub fn reset_limiter_history(&mut self) {
-        self.limiter.reset_history();
+        self.gc.limiter.reset_history();
     }
 
     /// The rate limiter.
     pub fn limiter(&self) -> &RateLimiter {
-        &self.limiter
+        &self.gc.limiter
     }
 }
 

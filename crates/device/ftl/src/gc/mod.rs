@@ -21,14 +21,15 @@ use tracepoint::Event;
 
 use crate::check::{Subject, Violation, require};
 use crate::durability::barriers::{BarrierOwner, TrimDep};
+use crate::env::Env;
 use crate::flash::OpKind;
 use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::ftl::{GC, HOST};
-use crate::gc::defer::VictimUnit;
+use crate::gc::defer::{GcDeferral, VictimUnit};
 use crate::gc::victim_p2l::VictimP2lRead;
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{LineState, NONE};
-use crate::{BufferEntry, CapacityPlan, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, RateLimiter, ReadDest};
 
 /// Members of a line whose write units are looked up together.
 const PREFETCH_MEMBERS: u32 = 16;
@@ -54,6 +55,8 @@ pub(crate) struct Gc {
     pub(crate) victim_p2l: Option<Box<P2lTable>>,
     /// Its write unit that is looked at next, while its pages of the map are on their way.
     next_unit: Option<VictimUnit>,
+    pub(crate) deferral: GcDeferral,
+    pub(crate) limiter: RateLimiter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +77,17 @@ struct Relocation {
 }
 
 impl Gc {
-    pub(crate) fn new(layout: &CapacityPlan) -> Gc {
+    pub(crate) fn new(env: &Env) -> Gc {
+        let Env { geometry, config, plan } = env;
+        let (low, high) = plan.limiter_watermarks(config);
+        let burst = plan.host_buffer_units * geometry.ws_opt;
         Gc {
+            deferral: GcDeferral::new(geometry, config.gc_read_priority),
+            limiter: RateLimiter::new(low, high, burst, config.rate_limiter),
             scans: VecDeque::new(),
             reads: Vec::new(),
             free_reads: Vec::new(),
-            queue_depth: layout.gc_buffer_units,
+            queue_depth: plan.gc_buffer_units,
             addresses: Vec::with_capacity(64),
             draining: 0,
             futile_victims: 0,
@@ -151,7 +159,7 @@ impl Ftl {
     pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
-        while self.rings[GC].free() >= self.geometry.ws_opt
+        while self.buffer.rings[GC].free() >= self.env.geometry.ws_opt
             && self.gc.reads_in_flight() < self.gc_queue_depth(&self.gc)
         {
             if self.gc.scans.is_empty() && !self.select_victim() {
@@ -169,12 +177,12 @@ impl Ftl {
     /// Reclaims lines that have nothing to be moved, as long as space is wanted.
     fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = false;
-        while self.lines.has_empty()
-            && self.limiter.needs_gc(self.free_sectors() + self.reclaimable_soon())
+        while self.space.lines.has_empty()
+            && self.gc.limiter.needs_gc(self.free_sectors() + self.reclaimable_soon())
         {
-            let Some(line) = self.lines.pop_empty(self.gc.current_victim()) else { break };
+            let Some(line) = self.space.lines.pop_empty(self.gc.current_victim()) else { break };
             self.gc.draining += 1;
-            self.lines.lines[line as usize].state = LineState::Draining;
+            self.space.lines.lines[line as usize].state = LineState::Draining;
             self.reclaim_if_relocated(now, line, flash);
             moved = true;
         }
@@ -183,17 +191,17 @@ impl Ftl {
 
     /// Space that victims already drained will give back.
     fn reclaimable_soon(&self) -> u64 {
-        u64::from(self.gc.draining) * u64::from(self.plan.line_sectors)
+        u64::from(self.gc.draining) * u64::from(self.env.plan.line_sectors)
     }
 
     fn select_victim(&mut self) -> bool {
-        let hurt = !self.lines.degraded_lines.is_empty();
+        let hurt = !self.space.lines.degraded_lines.is_empty();
         let (free, coming) = (self.free_sectors(), self.reclaimable_soon());
         // When users wait, what is still to be written counts as gone: else one victim at a time would
         // be padded to its end, and give nothing back if it has no more to give than the padding takes.
         let waiting =
-            if free <= self.limiter.watermarks().0 { self.undispatched_sectors(GC) } else { 0 };
-        let collects = self.limiter.needs_gc((free + coming).saturating_sub(waiting));
+            if free <= self.gc.limiter.watermarks().0 { self.undispatched_sectors(GC) } else { 0 };
+        let collects = self.gc.limiter.needs_gc((free + coming).saturating_sub(waiting));
         // As good as always: nobody wants a victim.
         if !hurt && !collects && self.gc.draining == 0 && !self.can_refresh() {
             return false;
@@ -201,8 +209,8 @@ impl Ftl {
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
         let stuck = self.gc.draining > 0
-            && self.programs.total() == 0
-            && self.lines.erasing == 0
+            && self.space.programs.total() == 0
+            && self.space.lines.erasing == 0
             && self.gc.reads_in_flight() == 0
             && !self.gc_can_place_unit();
         let room = self.relocation_budget();
@@ -221,17 +229,17 @@ impl Ftl {
         }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
-        let on_its_way = self.undispatched_sectors(GC) + u64::from(self.plan.line_sectors);
+        let on_its_way = self.undispatched_sectors(GC) + u64::from(self.env.plan.line_sectors);
         if self.gc.draining > 0 && free < on_its_way && !stuck {
             return false;
         }
         // With less than a line left, only what fits into it can be moved to its end: the emptiest
         // line, whatever the policy says.
-        self.lines.policy.set_critical(self.limiter.headroom(free) <= 0.0);
-        let line = if room < u64::from(self.plan.line_sectors) {
-            self.lines.take_fewest_valid(room)
+        self.space.lines.policy.set_critical(self.gc.limiter.headroom(free) <= 0.0);
+        let line = if room < u64::from(self.env.plan.line_sectors) {
+            self.space.lines.take_fewest_valid(room)
         } else {
-            self.lines.pop_victim()
+            self.space.lines.pop_victim()
         };
         let Some(line) = line else { return false };
         self.gc.futile_victims += 1;
@@ -242,18 +250,19 @@ impl Ftl {
 
     /// Sectors that moved data may take, besides what has been promised and what is on its way already.
     pub(crate) fn relocation_budget(&self) -> u64 {
-        let unit = u64::from(self.geometry.ws_opt);
+        let unit = u64::from(self.env.geometry.ws_opt);
         let promised =
             self.committed_sectors() + self.undispatched_sectors(GC).next_multiple_of(unit) + unit;
-        self.writable_sectors(self.lines.free_chunks()).saturating_sub(promised)
+        self.writable_sectors(self.space.lines.free_chunks()).saturating_sub(promised)
     }
 
     /// Everything that is in a line now is looked at.
     fn begin_victim_scan(&mut self, line: u32) {
-        let written = |c: &u32| self.lines.chunks[*c as usize].write_pointer;
-        let most = self.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
-        let units = most.div_ceil(self.geometry.ws_opt);
-        let valid = self.lines.lines[line as usize].valid_sectors;
+        let written = |c: &u32| self.space.lines.chunks[*c as usize].write_pointer;
+        let most =
+            self.space.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
+        let units = most.div_ceil(self.env.geometry.ws_opt);
+        let valid = self.space.lines.lines[line as usize].valid_sectors;
         tracepoint::trace(|| Event::GcBegins { line, valid });
         self.gc.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
     }
@@ -264,10 +273,10 @@ impl Ftl {
     /// space would wait for ever in place of being told that there is none ([`Ftl::fail_if_full`]).
     fn is_futile(&mut self, free: u64) -> bool {
         let c = &mut self.gc;
-        if free >= c.free_high_water + u64::from(self.geometry.ws_opt) {
+        if free >= c.free_high_water + u64::from(self.env.geometry.ws_opt) {
             (c.futile_victims, c.free_high_water) = (0, free);
         }
-        c.futile_victims as usize > 2 * self.lines.lines.len()
+        c.futile_victims as usize > 2 * self.space.lines.lines.len()
     }
 
     /// Looks at one write unit of the oldest victim and reads what is valid in it. Returns whether it
@@ -276,9 +285,9 @@ impl Ftl {
         let Some(&VictimScan { line: line_id, unit, member, units }) = self.gc.scans.front() else {
             return false;
         };
-        let line = &self.lines.lines[line_id as usize];
+        let line = &self.space.lines.lines[line_id as usize];
         let chosen = self.gc.next_unit;
-        let whole = unit >= units && !self.gc_deferral.has_skipped_units() && chosen.is_none();
+        let whole = unit >= units && !self.gc.deferral.has_skipped_units() && chosen.is_none();
         let member = chosen.map_or(member, |u| u.member);
         // One that was being written may have been reclaimed meanwhile, and be another one.
         if line.valid_sectors == 0 || whole || member as usize >= line.chunks.len() {
@@ -293,7 +302,7 @@ impl Ftl {
         }
         self.gc.next_unit = None;
         let VictimUnit { unit, member, last } = chosen;
-        if member.is_multiple_of(PREFETCH_MEMBERS) && self.l2p.frames.is_none() {
+        if member.is_multiple_of(PREFETCH_MEMBERS) && self.mapping.l2p.frames.is_none() {
             self.prefetch_p2l(line_id, unit, member);
         }
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
@@ -307,7 +316,7 @@ impl Ftl {
         let mut addresses = std::mem::take(&mut self.gc.addresses);
         let mut first_slot = NONE;
         for &(psn, lba) in &found[..count] {
-            if !self.l2p.is_mapped_to(lba, psn) {
+            if !self.mapping.l2p.is_mapped_to(lba, psn) {
                 continue;
             }
             let (under, under_sequence) = self.durable_copy_of(L2pEntry::Flash(psn));
@@ -318,8 +327,8 @@ impl Ftl {
                 durable_copy_seq: under_sequence,
                 trim_dep: 0,
             };
-            let slot = self.rings[GC].push(entry, true);
-            self.l2p.pin(lba);
+            let slot = self.buffer.rings[GC].push(entry, true);
+            self.mapping.l2p.pin(lba);
             if first_slot == NONE {
                 first_slot = slot;
             }
@@ -338,7 +347,7 @@ impl Ftl {
                     (self.gc.reads.len() - 1) as u32
                 }
             };
-            self.lines.lines[line_id as usize].relocations_in_flight += count;
+            self.space.lines.lines[line_id as usize].relocations_in_flight += count;
             flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
             addresses.clear();
         }
@@ -351,11 +360,11 @@ impl Ftl {
 
     /// The sectors of a write unit of a victim; none if it was not written.
     pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
-        let sector = unit * self.geometry.ws_opt;
-        match self.lines.lines[line as usize].chunks.get(member as usize) {
-            Some(chunk) if sector < self.lines.chunks[*chunk as usize].write_pointer => {
-                let first = self.geometry.first_sector_of(*chunk) + sector;
-                first..first + self.geometry.ws_opt
+        let sector = unit * self.env.geometry.ws_opt;
+        match self.space.lines.lines[line as usize].chunks.get(member as usize) {
+            Some(chunk) if sector < self.space.lines.chunks[*chunk as usize].write_pointer => {
+                let first = self.env.geometry.first_sector_of(*chunk) + sector;
+                first..first + self.env.geometry.ws_opt
             }
             _ => 0..0,
         }
@@ -364,21 +373,22 @@ impl Ftl {
     /// The logical sector that was written at a physical one of a victim.
     #[inline]
     pub(crate) fn p2l_lookup(&self, line: u32, psn: u32) -> Option<u32> {
-        if self.p2l.is_in_memory() {
-            return self.p2l.get(psn);
+        if self.mapping.p2l.is_in_memory() {
+            return self.mapping.p2l.get(psn);
         }
-        let list = self.lines.lines[line as usize].p2l.as_ref().or(self.gc.victim_p2l.as_ref())?;
-        let chunk = self.geometry.chunk_of(psn);
-        let place = self.lines.chunks[chunk as usize].member_index;
+        let list =
+            self.space.lines.lines[line as usize].p2l.as_ref().or(self.gc.victim_p2l.as_ref())?;
+        let chunk = self.env.geometry.chunk_of(psn);
+        let place = self.space.lines.chunks[chunk as usize].member_index;
         // Whatever the media says: there is no sector beyond these.
-        let sectors = self.plan.logical + self.plan.map_pages;
-        list.lba(place, psn - self.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
+        let sectors = self.env.plan.logical + self.env.plan.map_pages;
+        list.lba(place, psn - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
     }
 
     /// The write unit, and which chunk it is of, that comes `ahead` of what is looked at next.
     pub(crate) fn peek_victim_unit(&self, ahead: u32) -> Option<(u32, u32)> {
         let scan = self.gc.scans.front()?;
-        let members = self.lines.lines[scan.line as usize].chunks.len() as u32;
+        let members = self.space.lines.lines[scan.line as usize].chunks.len() as u32;
         let at = scan.unit * members + scan.member + ahead;
         (at < scan.units * members).then(|| (at / members, at % members))
     }
@@ -386,13 +396,14 @@ impl Ftl {
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
     /// instead of following each other.
     fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
-        let members = self.lines.lines[line as usize].chunks.iter().skip(member as usize);
+        let members = self.space.lines.lines[line as usize].chunks.iter().skip(member as usize);
         let mut touched = 0u32;
         for &chunk in members.take(PREFETCH_MEMBERS as usize) {
-            let first_psn = self.geometry.first_sector_of(chunk) + unit * self.geometry.ws_opt;
-            for psn in first_psn..first_psn + self.geometry.ws_opt {
+            let first_psn =
+                self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
+            for psn in first_psn..first_psn + self.env.geometry.ws_opt {
                 if let Some(lba) = self.p2l_lookup(line, psn) {
-                    touched ^= u32::from(self.l2p.is_mapped_to(lba, psn));
+                    touched ^= u32::from(self.mapping.l2p.is_mapped_to(lba, psn));
                 }
             }
         }
@@ -402,18 +413,18 @@ impl Ftl {
     /// The oldest victim has nothing left to be read.
     fn complete_scan(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         self.gc.scans.pop_front();
-        self.gc_deferral.on_scan_complete();
+        self.gc.deferral.on_scan_complete();
         (self.gc.next_unit, self.gc.victim_p2l) = (None, None);
         self.release_gc_pages();
-        if self.lines.lines[line as usize].state != LineState::Victim {
-            if self.lines.lines[line as usize].relocations_in_flight == 0 {
-                self.refresh_state.on_relocated(line);
+        if self.space.lines.lines[line as usize].state != LineState::Victim {
+            if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
+                self.health.refresh.on_relocated(line);
             }
-            return self.lines.emit_swept(line);
+            return self.space.lines.emit_swept(line);
         }
         self.gc.draining += 1;
-        self.lines.lines[line as usize].state = LineState::Draining;
-        self.lines.lines[line as usize].p2l = None;
+        self.space.lines.lines[line as usize].state = LineState::Draining;
+        self.space.lines.lines[line as usize].p2l = None;
         self.reclaim_if_relocated(now, line, flash);
     }
 
@@ -426,21 +437,21 @@ impl Ftl {
         let mut moved = 0;
         for i in 0..read.count {
             let slot = self.relocation_slot(read.first_slot, i);
-            let unit = self.rings[GC].unit_of_slot(slot);
-            let entry = *self.rings[GC].entry_mut(slot);
+            let unit = self.buffer.rings[GC].unit_of_slot(slot);
+            let entry = *self.buffer.rings[GC].entry_mut(slot);
             let lba = entry.lba_plus_1 - 1;
             let lost = failed >> i & 1 != 0;
             if lost {
-                self.note_uncorrectable(self.geometry.chunk_of(entry.durable_copy));
+                self.note_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
             }
             flash.sync_slot(entry.durable_copy, slot);
-            if self.l2p.is_mapped_to(lba, entry.durable_copy) {
-                self.l2p.set(lba, L2pEntry::Buffer(slot));
-                self.lines.relocated_one(read.line);
-                self.p2l.invalidate(entry.durable_copy);
-                let poison = (lost || self.p2l.is_poisoned(entry.durable_copy))
+            if self.mapping.l2p.is_mapped_to(lba, entry.durable_copy) {
+                self.mapping.l2p.set(lba, L2pEntry::Buffer(slot));
+                self.space.lines.relocated_one(read.line);
+                self.mapping.p2l.invalidate(entry.durable_copy);
+                let poison = (lost || self.mapping.p2l.is_poisoned(entry.durable_copy))
                     && !self.restore_map_page(lba, slot, flash);
-                self.rings[GC].entry_mut(slot).poison = poison;
+                self.buffer.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.uncorrectable_sectors += u64::from(lost);
                 if poison {
                     self.note_maybe_lost(lba);
@@ -448,26 +459,26 @@ impl Ftl {
                 moved += 1;
             } else {
                 // Overwritten or trimmed meanwhile: the slot is written as padding.
-                self.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+                self.buffer.rings[GC].entry_mut(slot).lba_plus_1 = 0;
                 self.stats.padding += 1;
-                self.l2p.unpin(lba);
+                self.mapping.l2p.unpin(lba);
             }
-            self.rings[GC].units[unit].fills_pending -= 1;
+            self.buffer.rings[GC].units[unit].fills_pending -= 1;
         }
         self.stats.gc_relocations += moved;
-        if self.refresh_state.is_refreshing(read.line) {
+        if self.health.refresh.is_refreshing(read.line) {
             self.stats.refresh_relocations += moved;
         }
         let free = self.free_sectors();
-        self.limiter.on_relocated(moved as u32, free);
+        self.gc.limiter.on_relocated(moved as u32, free);
     }
 
     /// The `i`-th slot after `first`, around the end of the ring.
     fn relocation_slot(&self, first: u32, i: u32) -> u32 {
-        let base = self.rings[HOST].capacity();
+        let base = self.buffer.rings[HOST].capacity();
         let slot = first + i;
-        if slot >= base + self.rings[GC].capacity() {
-            slot - self.rings[GC].capacity()
+        if slot >= base + self.buffer.rings[GC].capacity() {
+            slot - self.buffer.rings[GC].capacity()
         } else {
             slot
         }
@@ -476,16 +487,16 @@ impl Ftl {
     /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
     /// get done.
     fn pad_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
-        if self.gc.draining == 0 && !self.refresh_state.is_busy()
+        if self.gc.draining == 0 && !self.health.refresh.is_busy()
             || !self.gc.scans.is_empty()
             || self.gc.reads_in_flight() > 0
-            || !self.refresh_state.is_busy() && self.limiter.headroom(self.free_sectors()) > 0.5
+            || !self.health.refresh.is_busy() && self.gc.limiter.headroom(self.free_sectors()) > 0.5
         {
             return false;
         }
-        let missing = self.rings[GC].free_in_unit();
+        let missing = self.buffer.rings[GC].free_in_unit();
         for _ in 0..missing {
-            let slot = self.rings[GC].push(BufferEntry::PADDING, false);
+            let slot = self.buffer.rings[GC].push(BufferEntry::PADDING, false);
             flash.write_slot(slot, &[]);
             self.stats.padding += 1;
         }
@@ -503,12 +514,12 @@ impl Ftl {
         if ring != GC {
             return;
         }
-        for i in 0..self.geometry.ws_opt as usize {
-            let source = self.rings[GC].entries(unit)[i].durable_copy;
+        for i in 0..self.env.geometry.ws_opt as usize {
+            let source = self.buffer.rings[GC].entries(unit)[i].durable_copy;
             if source != NONE {
-                let line = self.lines.line_of[self.geometry.chunk_of(source) as usize];
-                self.lines.lines[line as usize].relocations_in_flight -= 1;
-                if self.lines.lines[line as usize].relocations_in_flight == 0 {
+                let line = self.space.lines.line_of[self.env.geometry.chunk_of(source) as usize];
+                self.space.lines.lines[line as usize].relocations_in_flight -= 1;
+                if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
                     self.sweep_done_if_open(line);
                     self.reclaim_if_relocated(now, line, flash);
                 }
@@ -518,11 +529,11 @@ impl Ftl {
 
     /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
     fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.space.lines.lines[line as usize];
         if l.state != LineState::Draining || l.relocations_in_flight > 0 {
             return;
         }
-        self.refresh_state.on_relocated(line);
+        self.health.refresh.on_relocated(line);
         // What a lost page of the map said of it is not known.
         let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
         debug_assert!(
@@ -530,8 +541,8 @@ impl Ftl {
             "line {line} is reclaimed with valid sectors"
         );
         // A drive that keeps the map forgets with the chunk what was in it.
-        let trimmed = l.erase_after_trims && self.device_l2p.is_none();
-        if trimmed || l.erase_after_pos > self.rings[HOST].durable_pos() {
+        let trimmed = l.erase_after_trims && self.durability.device_l2p.is_none();
+        if trimmed || l.erase_after_pos > self.buffer.rings[HOST].durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
             self.add_barrier(BarrierOwner::Erase(line), trims);
         } else {
@@ -542,7 +553,7 @@ impl Ftl {
     /// Erases the chunks of a line that nothing depends on any more.
     pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         tracepoint::trace_at(now, || Event::GcEnds { line });
-        let l = &self.lines.lines[line as usize];
+        let l = &self.space.lines.lines[line as usize];
         assert!(
             l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
             "line {line} is erased although it is {:?}, with {} relocations in flight",
@@ -552,51 +563,51 @@ impl Ftl {
         self.gc.draining -= 1;
         self.stats.lines_reclaimed += 1;
         self.drop_line_copies(line);
-        let chunks = std::mem::take(&mut self.lines.lines[line as usize].chunks);
+        let chunks = std::mem::take(&mut self.space.lines.lines[line as usize].chunks);
         for &chunk in &chunks {
-            self.lines.emit_emptied(chunk);
-            if self.lines.chunks[chunk as usize].bad {
+            self.space.lines.emit_emptied(chunk);
+            if self.space.lines.chunks[chunk as usize].bad {
                 self.stats.retired_chunks += 1;
-                self.lines.line_of[chunk as usize] = NONE;
+                self.space.lines.line_of[chunk as usize] = NONE;
             } else {
-                self.lines.lines[line as usize].erasing += 1;
-                self.lines.erasing += 1;
+                self.space.lines.lines[line as usize].erasing += 1;
+                self.space.lines.erasing += 1;
                 self.erase_or_defer(now, chunk, flash);
             }
         }
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.space.lines.lines[line as usize];
         l.chunks = chunks;
         if l.erasing == 0 {
-            self.lines.release(line);
+            self.space.lines.release(line);
         }
     }
 
     /// An erase has ended. [`kick`](Ftl::kick) afterwards.
     pub fn erase_done(&mut self, op: OpToken, status: Status) {
         if op.kind() == OpKind::Journal {
-            return self.journal.erase_done(op.index(), status);
+            return self.durability.journal.erase_done(op.index(), status);
         }
         op.expect_kind(OpKind::Erase);
         let chunk = op.index();
-        let line = self.lines.line_of[chunk as usize];
-        let erasing = self.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+        let line = self.space.lines.line_of[chunk as usize];
+        let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
         assert!(erasing > 0, "chunk {chunk} is not being erased");
-        self.lines.erasing -= 1;
-        self.programs.unblock();
+        self.space.lines.erasing -= 1;
+        self.space.programs.unblock();
         self.stats.erases += 1;
-        self.lines.record_erase(chunk);
-        if status.is_success() && !self.lines.chunks[chunk as usize].offline {
-            self.lines.add_free(chunk);
+        self.space.lines.record_erase(chunk);
+        if status.is_success() && !self.space.lines.chunks[chunk as usize].offline {
+            self.space.lines.add_free(chunk);
         } else {
             self.stats.erase_failures += 1;
             self.stats.retired_chunks += 1;
-            self.lines.line_of[chunk as usize] = NONE;
-            self.lines.chunks[chunk as usize].bad = true;
+            self.space.lines.line_of[chunk as usize] = NONE;
+            self.space.lines.chunks[chunk as usize].bad = true;
         }
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.space.lines.lines[line as usize];
         l.erasing -= 1;
         if l.erasing == 0 {
-            self.lines.release(line);
+            self.space.lines.release(line);
         }
     }
 }

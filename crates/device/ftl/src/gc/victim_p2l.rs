@@ -64,11 +64,11 @@ impl Ftl {
         line: u32,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let l = &self.lines.lines[line as usize];
+        let l = &self.space.lines.lines[line as usize];
         // What is being read of it ends before it is erased, even if nothing of it is valid by then.
         let empty = l.valid_sectors == 0 && self.gc.p2l_read.is_none();
         let known = l.p2l.is_some() || self.gc.victim_p2l.is_some();
-        if self.p2l.is_in_memory() || known || empty {
+        if self.mapping.p2l.is_in_memory() || known || empty {
             return true;
         }
         if self.gc.p2l_read.is_none() {
@@ -78,8 +78,8 @@ impl Ftl {
             } else {
                 VictimP2lSource::Oob
             };
-            let bytes = self.geometry.ws_opt as usize * self.geometry.sector_bytes as usize;
-            let pieces = LineFooter::units(&self.plan) as usize;
+            let bytes = self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
+            let pieces = LineFooter::units(&self.env.plan) as usize;
             self.gc.p2l_read = Some(Box::new(VictimP2lRead {
                 line,
                 source,
@@ -88,7 +88,7 @@ impl Ftl {
                 failed: false,
                 pages_searched: 0,
                 bytes: vec![0; if source == VictimP2lSource::Footer { pieces * bytes } else { 0 }],
-                p2l: Box::new(P2lTable::new(&self.geometry, members, 0)),
+                p2l: Box::new(P2lTable::new(&self.env.geometry, members, 0)),
             }));
         }
         self.step_victim_p2l(now, flash);
@@ -104,7 +104,7 @@ impl Ftl {
                 reading.reads[at] = Some(read);
                 let first_slot = self.metadata_read_slot(at);
                 let mut addresses = [(0, 0); 64];
-                let unit = self.geometry.ws_opt as usize;
+                let unit = self.env.geometry.ws_opt as usize;
                 for (i, address) in (0..).zip(&mut addresses[..unit]) {
                     *address = (read.first_psn + i, first_slot + i);
                 }
@@ -118,16 +118,20 @@ impl Ftl {
             if reading.source == VictimP2lSource::Oob {
                 break;
             }
-            let chunks = &self.lines.lines[reading.line as usize].chunks;
-            let last =
-                LineFooter::decode(&self.geometry, self.plan.journal_owner, chunks, &reading.bytes);
+            let chunks = &self.space.lines.lines[reading.line as usize].chunks;
+            let last = LineFooter::decode(
+                &self.env.geometry,
+                self.env.plan.journal_owner,
+                chunks,
+                &reading.bytes,
+            );
             if let (Some(last), false) = (last, reading.failed) {
                 *reading.p2l = last.p2l;
                 self.stats.victims_read_by_metadata += 1;
                 self.gc.victim_p2l = Some(reading.p2l);
                 return;
             }
-            self.lines.lines[reading.line as usize].footer = Footer::Absent;
+            self.space.lines.lines[reading.line as usize].footer = Footer::Absent;
             (reading.source, reading.next, reading.failed) = (VictimP2lSource::Oob, 0, false);
             reading.bytes = Vec::new();
         }
@@ -141,32 +145,32 @@ impl Ftl {
 
     /// The next write unit that is to be read, if there is one.
     fn next_victim_read(&self, reading: &mut VictimP2lRead) -> Option<VictimUnitRead> {
-        let chunks = &self.lines.lines[reading.line as usize].chunks;
+        let chunks = &self.space.lines.lines[reading.line as usize].chunks;
         let members = chunks.len() as u32;
         loop {
             let piece = reading.next;
             let (member, sector) = match reading.source {
                 VictimP2lSource::Footer => {
-                    let units = LineFooter::units(&self.plan);
+                    let units = LineFooter::units(&self.env.plan);
                     if piece == units {
                         return None;
                     }
-                    footer_unit_location(&self.geometry, members, units, piece)
+                    footer_unit_location(&self.env.geometry, members, units, piece)
                 }
                 VictimP2lSource::Oob => {
                     let (member, row) = (piece % members, piece / members);
-                    if row * self.geometry.ws_opt >= self.geometry.sectors_per_chunk {
+                    if row * self.env.geometry.ws_opt >= self.env.geometry.sectors_per_chunk {
                         return None;
                     }
-                    (member, row * self.geometry.ws_opt)
+                    (member, row * self.env.geometry.ws_opt)
                 }
             };
             reading.next += 1;
             let chunk = chunks[member as usize];
             // Of a line that is being written, what waits for its pair is in the write buffer still.
-            let c = &self.lines.chunks[chunk as usize];
-            if sector + self.geometry.ws_opt <= c.readable_end(&self.geometry) {
-                let first_psn = self.geometry.first_sector_of(chunk) + sector;
+            let c = &self.space.lines.chunks[chunk as usize];
+            if sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry) {
+                let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
                 return Some(VictimUnitRead { unit_index: piece, member, first_psn });
             }
             // Last metadata is whole, or there is none.
@@ -188,7 +192,7 @@ impl Ftl {
         let read =
             read.unwrap_or_else(|| panic!("no read {at} of a victim's metadata is in flight"));
         let VictimUnitRead { unit_index: piece, member, first_psn } = read;
-        let (unit, size) = (self.geometry.ws_opt, self.geometry.sector_bytes as usize);
+        let (unit, size) = (self.env.geometry.ws_opt, self.env.geometry.sector_bytes as usize);
         for i in 0..unit {
             let (psn, slot) = (first_psn + i, first_slot + i);
             if failed >> i & 1 != 0 {
@@ -204,7 +208,7 @@ impl Ftl {
                 VictimP2lSource::Oob => {
                     let mut bytes = [0; Oob::BYTES];
                     flash.read_slot_oob(psn, slot, &mut bytes);
-                    let sector = psn % self.geometry.sectors_per_chunk;
+                    let sector = psn % self.env.geometry.sectors_per_chunk;
                     if let Some(lba) = Oob::decode(&bytes).and_then(|oob| oob.lba) {
                         reading.p2l.record_lba(member, sector, lba);
                     }
@@ -222,8 +226,8 @@ impl Ftl {
         reading: &mut VictimP2lRead,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let CapacityPlan { logical, map_pages: meta, .. } = self.plan;
-        let count = TranslationPage::entries_per_page(&self.geometry);
+        let CapacityPlan { logical, map_pages: meta, .. } = self.env.plan;
+        let count = TranslationPage::entries_per_page(&self.env.geometry);
         while reading.pages_searched < meta {
             let page = reading.pages_searched;
             if !self.is_known_empty(page) {
@@ -243,11 +247,11 @@ impl Ftl {
 
     fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
         for lba in sectors {
-            let L2pEntry::Flash(psn) = self.l2p.get(lba) else { continue };
-            let chunk = self.geometry.chunk_of(psn);
-            if self.lines.line_of[chunk as usize] == reading.line {
-                let member = self.lines.chunks[chunk as usize].member_index;
-                reading.p2l.record_lba(member, psn % self.geometry.sectors_per_chunk, lba);
+            let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba) else { continue };
+            let chunk = self.env.geometry.chunk_of(psn);
+            if self.space.lines.line_of[chunk as usize] == reading.line {
+                let member = self.space.lines.chunks[chunk as usize].member_index;
+                reading.p2l.record_lba(member, psn % self.env.geometry.sectors_per_chunk, lba);
             }
         }
     }

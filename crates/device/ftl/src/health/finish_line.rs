@@ -39,67 +39,73 @@ impl Ftl {
     /// it is closed.
     pub(crate) fn finish_line(&mut self, line: u32) -> bool {
         let is_it = |open: &OpenLine| open.line == line;
-        let found =
-            (0..STREAM_COUNT).find_map(|s| Some((s, self.open_lines[s].iter().position(is_it)?)));
-        let Some((stream, at)) = found.filter(|_| !self.line_finisher.is_busy()) else {
+        let found = (0..STREAM_COUNT)
+            .find_map(|s| Some((s, self.space.open_lines[s].iter().position(is_it)?)));
+        let Some((stream, at)) = found.filter(|_| !self.space.finisher.is_busy()) else {
             return false;
         };
-        let open = &self.open_lines[stream][at];
-        let unit = u64::from(self.geometry.ws_opt);
+        let open = &self.space.open_lines[stream][at];
+        let unit = u64::from(self.env.geometry.ws_opt);
         let given_up = u64::from(open.free_units) * unit;
-        let spare = self.limiter.headroom(self.free_sectors().saturating_sub(given_up)) > 0.0;
+        let spare = self.gc.limiter.headroom(self.free_sectors().saturating_sub(given_up)) > 0.0;
         let enough =
-            self.relocation_budget() >= given_up + u64::from(self.plan.line_sectors) + unit;
+            self.relocation_budget() >= given_up + u64::from(self.env.plan.line_sectors) + unit;
         // If a die has gone every line that is opened has a chunk there: they are not all given up for that.
-        let hurt = |m: &Member| self.lines.chunks[m.chunk as usize].bad;
+        let hurt = |m: &Member| self.space.lines.chunks[m.chunk as usize].bad;
         if open.members.iter().any(hurt) {
             return false;
         }
         // What is being moved out of it is moved before it can be a victim.
-        let l = &self.lines.lines[line as usize];
+        let l = &self.space.lines.lines[line as usize];
         if l.relocations_in_flight > 0 || self.gc.scans.iter().any(|v| v.line == line) {
             return false;
         }
         // One that was opened just now has nothing in it.
-        if open.header_due || open.recorded_lsn > self.journal.durable() || !spare || !enough {
+        if open.header_due
+            || open.recorded_lsn > self.durability.journal.durable()
+            || !spare
+            || !enough
+        {
             return false;
         }
-        let open = self.open_lines[stream].remove(at);
+        let open = self.space.open_lines[stream].remove(at);
         for member in &open.members {
-            if !self.lines.chunks[member.chunk as usize].offline {
+            if !self.space.lines.chunks[member.chunk as usize].offline {
                 self.redispatch_unreadable(member.chunk);
             }
         }
         self.stats.finished_lines += 1;
-        self.line_finisher = LineFinisher { open: Some(open) };
+        self.space.finisher = LineFinisher { open: Some(open) };
         true
     }
 
     /// Pads the line that is being ended, one write unit at a time, the chunk that is least written first.
     /// Returns whether there was something to do.
     pub(crate) fn step_finish_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(open) = &mut self.line_finisher.open else { return false };
+        let Some(open) = &mut self.space.finisher.open else { return false };
         let line = open.line;
         if open.free_units == 0 {
-            if self.redispatch.has_in_flight() {
+            if self.buffer.redispatch.has_in_flight() {
                 return false;
             }
-            let l = &mut self.lines.lines[line as usize];
+            let l = &mut self.space.lines.lines[line as usize];
             l.fully_mapped = true;
             l.refresh_requested |= !l.degraded;
-            self.line_finisher = LineFinisher::default();
-            self.lines.close_if_done(line);
+            self.space.finisher = LineFinisher::default();
+            self.space.lines.close_if_done(line);
             return true;
         }
-        if !self.programs.pads().is_empty() {
+        if !self.space.programs.pads().is_empty() {
             return false;
         }
-        let busy = &self.programs;
+        let busy = &self.space.programs;
         let takes = |m: &&Member| m.next < m.end && busy.has_slot(m.pu);
         let takes = open.members.iter().filter(takes);
         let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
         let padding = PlacementBudget { ring: HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
-        let Some(sector) = open.allocate_on(&self.geometry, padding, chunk) else { return false };
+        let Some(sector) = open.allocate_on(&self.env.geometry, padding, chunk) else {
+            return false;
+        };
         self.pad_unit(now, line, chunk, sector, flash);
         true
     }

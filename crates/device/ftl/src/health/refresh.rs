@@ -86,8 +86,8 @@ impl Ftl {
     /// filled up with padding first, if there is room for that; else what is there is moved, and the line
     /// goes on being written.
     pub fn refresh(&mut self, chunk: u32) -> bool {
-        match self.lines.line_of.get(chunk as usize) {
-            Some(&line) if line != NONE => self.lines.request_refresh(line),
+        match self.space.lines.line_of.get(chunk as usize) {
+            Some(&line) if line != NONE => self.space.lines.request_refresh(line),
             _ => false,
         }
     }
@@ -98,12 +98,12 @@ impl Ftl {
     /// Returns whether that was news. Chunks of the journal are the journal's business, which finds out
     /// by itself.
     pub fn chunk_offline(&mut self, chunk: u32) -> bool {
-        let Some(&c) = self.lines.chunks.get(chunk as usize) else { return false };
-        let line = self.lines.line_of[chunk as usize];
-        if c.offline || line == NONE && !self.lines.remove_free(chunk) {
+        let Some(&c) = self.space.lines.chunks.get(chunk as usize) else { return false };
+        let line = self.space.lines.line_of[chunk as usize];
+        if c.offline || line == NONE && !self.space.lines.remove_free(chunk) {
             return false;
         }
-        let c = &mut self.lines.chunks[chunk as usize];
+        let c = &mut self.space.lines.chunks[chunk as usize];
         (c.bad, c.offline) = (true, true);
         self.stats.offline_chunks += 1;
         if line == NONE {
@@ -112,9 +112,9 @@ impl Ftl {
         }
         self.close_open_chunk(chunk);
         self.redispatch_unreadable(chunk);
-        self.lines.close_if_done(line);
-        self.lines.request_refresh(line);
-        self.lines.emit_emptied(chunk);
+        self.space.lines.close_if_done(line);
+        self.space.lines.request_refresh(line);
+        self.space.lines.emit_emptied(chunk);
         self.note_uncorrectable(chunk);
         true
     }
@@ -123,38 +123,38 @@ impl Ftl {
     /// was it.
     pub(crate) fn sweep_done_if_open(&mut self, line: u32) {
         let scanned = self.gc.current_victim() != Some(line);
-        let state = self.lines.lines[line as usize].state;
+        let state = self.space.lines.lines[line as usize].state;
         if scanned && matches!(state, LineState::Open | LineState::Closed) {
-            self.refresh_state.on_relocated(line);
+            self.health.refresh.on_relocated(line);
         }
     }
 
     /// Whether [`take_refresh`](Ftl::pop_refresh_victim) has anything to look at.
     #[inline]
     pub(crate) fn can_refresh(&self) -> bool {
-        !self.lines.refresh_queue.is_empty() || self.is_wl_check_due()
+        !self.space.lines.refresh_queue.is_empty() || self.is_wl_check_due()
     }
 
     /// Whether it is time to look for cold lines on little worn chunks.
     #[inline]
     fn is_wl_check_due(&self) -> bool {
-        self.config.static_wear_leveling > 0
-            && self.stats.lines_reclaimed >= self.refresh_state.wl_check_at
+        self.env.config.static_wear_leveling > 0
+            && self.stats.lines_reclaimed >= self.health.refresh.wl_check_at
     }
 
     /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
     /// space is wanted, `room` how many sectors can be written.
     pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<u32> {
-        let line = u64::from(self.plan.line_sectors) + u64::from(self.geometry.ws_opt);
-        let patient = !collects || self.refresh_state.victims_since >= VICTIMS_PER_REFRESH;
-        let spare = self.limiter.headroom(self.free_sectors()) > 0.0 && room >= line;
-        if self.refresh_state.is_busy() || self.line_finisher.is_busy() || !patient || !spare {
+        let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
+        let patient = !collects || self.health.refresh.victims_since >= VICTIMS_PER_REFRESH;
+        let spare = self.gc.limiter.headroom(self.free_sectors()) > 0.0 && room >= line;
+        if self.health.refresh.is_busy() || self.space.finisher.is_busy() || !patient || !spare {
             return None;
         }
-        let (line, levels) = match self.lines.pop_refresh() {
+        let (line, levels) = match self.space.lines.pop_refresh() {
             Some(line) if self.finish_line(line) => return None,
             Some(line) => {
-                self.checkpoint.note_host_change();
+                self.durability.checkpoint.note_host_change();
                 (line, false)
             }
             // It may want a line of its own.
@@ -166,23 +166,23 @@ impl Ftl {
         } else {
             &mut self.stats.refreshed_lines
         }) += 1;
-        (self.refresh_state.line, self.refresh_state.is_static_wl) = (Some(line), levels);
-        self.refresh_state.victims_since = 0;
+        (self.health.refresh.line, self.health.refresh.is_static_wl) = (Some(line), levels);
+        self.health.refresh.victims_since = 0;
         Some(line)
     }
 
     /// Another victim was taken.
     pub(crate) fn count_victim(&mut self) {
-        self.refresh_state.victims_since = self.refresh_state.victims_since.saturating_add(1);
+        self.health.refresh.victims_since = self.health.refresh.victims_since.saturating_add(1);
     }
 
     /// Reads of garbage collection that may be under way: while a line is refreshed that nobody is in
     /// a hurry for, one, and nothing else of its ring.
     pub(crate) fn gc_queue_depth(&self, collector: &Gc) -> u32 {
         let refreshes =
-            collector.current_victim().is_some_and(|line| self.refresh_state.is_refreshing(line));
-        if refreshes && !self.limiter.needs_gc(self.free_sectors()) {
-            u32::from(!self.rings[GC].is_programming())
+            collector.current_victim().is_some_and(|line| self.health.refresh.is_refreshing(line));
+        if refreshes && !self.gc.limiter.needs_gc(self.free_sectors()) {
+            u32::from(!self.buffer.rings[GC].is_programming())
         } else {
             collector.queue_depth()
         }
@@ -194,34 +194,37 @@ impl Ftl {
         if !self.is_wl_check_due() {
             return None;
         }
-        self.refresh_state.wl_check_at = self.stats.lines_reclaimed + LINES_PER_WL_CHECK;
-        self.lines.pop_cold_line(self.config.static_wear_leveling, u64::from(self.plan.lines))
+        self.health.refresh.wl_check_at = self.stats.lines_reclaimed + LINES_PER_WL_CHECK;
+        self.space
+            .lines
+            .pop_cold_line(self.env.config.static_wear_leveling, u64::from(self.env.plan.lines))
     }
 
     /// Whether all that is in a unit of garbage collection's ring comes from a line that is moved for
     /// the sake of wear.
     pub(crate) fn is_cold(&self, unit: u32) -> bool {
-        let RefreshState { line: Some(line), is_static_wl: true, .. } = self.refresh_state else {
+        let RefreshState { line: Some(line), is_static_wl: true, .. } = self.health.refresh else {
             return false;
         };
         let comes_from = |entry: &BufferEntry| {
             entry.durable_copy != NONE
-                && self.lines.line_of[self.geometry.chunk_of(entry.durable_copy) as usize] == line
+                && self.space.lines.line_of[self.env.geometry.chunk_of(entry.durable_copy) as usize]
+                    == line
         };
-        self.rings[GC].entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
+        self.buffer.rings[GC].entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
     }
 
     /// From here on [`pop_chunk_event`](Ftl::pop_chunk_event) tells of chunks that are closed and emptied;
     /// those that are closed already come first.
     pub fn subscribe_chunk_events(&mut self) {
-        self.lines.subscribe_chunk_events();
+        self.space.lines.subscribe_chunk_events();
     }
 
     /// Writes what is on a chunk but not yet readable there, and so still in the write buffer, once more
     /// behind everything else: it cannot be looked after where it is. [`kick`](Ftl::kick) afterwards.
     pub fn rewrite_buffered(&mut self, chunk: u32) {
-        let known = self.lines.line_of.get(chunk as usize).is_some_and(|line| *line != NONE);
-        if known && !self.lines.chunks[chunk as usize].offline {
+        let known = self.space.lines.line_of.get(chunk as usize).is_some_and(|line| *line != NONE);
+        if known && !self.space.lines.chunks[chunk as usize].offline {
             self.redispatch_unreadable(chunk);
         }
     }
@@ -229,18 +232,18 @@ impl Ftl {
     /// Chunks that are being written, how many sectors of each can be read from there, and how many are
     /// written.
     pub fn open_chunks(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        let members = self.open_lines.iter().flatten().flat_map(|open| &open.members);
+        let members = self.space.open_lines.iter().flatten().flat_map(|open| &open.members);
         members.map(|member| {
-            let c = &self.lines.chunks[member.chunk as usize];
-            let readable = c.readable_end(&self.geometry);
-            (member.chunk, readable - readable % self.geometry.ws_opt, c.write_pointer)
+            let c = &self.space.lines.chunks[member.chunk as usize];
+            let readable = c.readable_end(&self.env.geometry);
+            (member.chunk, readable - readable % self.env.geometry.ws_opt, c.write_pointer)
         })
     }
 
     /// What has become of a chunk, in order.
     #[inline]
     pub fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
-        self.lines.chunk_events.as_mut()?.pop_front()
+        self.space.lines.chunk_events.as_mut()?.pop_front()
     }
 }
 

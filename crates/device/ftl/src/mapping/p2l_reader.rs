@@ -99,12 +99,13 @@ impl Ftl {
     }
 
     fn p2l_reader(&mut self) -> &mut P2lReader {
-        &mut self.page_rebuild.reader
+        &mut self.mapping.page_rebuild.reader
     }
 
     /// Begins to look at the line; `false` if nothing is to be read of it.
     fn start_line_read(&mut self) -> bool {
-        let Some(line) = self.lines.lines.get(self.page_rebuild.reader.line as usize) else {
+        let Some(line) = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)
+        else {
             return false;
         };
         if matches!(line.state, LineState::Free | LineState::Draining) {
@@ -112,19 +113,25 @@ impl Ftl {
         }
         if let Some(list) = &line.p2l {
             for (place, &chunk) in (0..).zip(&line.chunks) {
-                let first = self.geometry.first_sector_of(chunk);
-                for sector in 0..self.lines.chunks[chunk as usize].write_pointer {
+                let first = self.env.geometry.first_sector_of(chunk);
+                for sector in 0..self.space.lines.chunks[chunk as usize].write_pointer {
                     if let Some(oob) = list.oob(place, sector) {
-                        self.page_rebuild.add_copy(&self.l2p, &self.geometry, first + sector, oob);
+                        self.mapping.page_rebuild.add_copy(
+                            &self.mapping.l2p,
+                            &self.env.geometry,
+                            first + sector,
+                            oob,
+                        );
                     }
                 }
             }
             return false;
         }
         let source = if line.footer == Footer::Valid { P2lSource::Footer } else { P2lSource::Oob };
-        let unit_bytes = self.geometry.ws_opt as usize * self.geometry.sector_bytes as usize;
+        let unit_bytes =
+            self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
         let bytes = match source {
-            P2lSource::Footer => vec![0; LineFooter::units(&self.plan) as usize * unit_bytes],
+            P2lSource::Footer => vec![0; LineFooter::units(&self.env.plan) as usize * unit_bytes],
             P2lSource::Oob => Vec::new(),
         };
         let reads = [None; READS_MAX];
@@ -143,7 +150,8 @@ impl Ftl {
     /// Reads as much of the line as there are slots for. Returns whether all of it has been.
     fn step_line_read(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let Some(mut look) = self.p2l_reader().current.take() else { return true };
-        let hurries = self.fetches.has_rebuild_waiters() || self.checkpoint.is_wanted();
+        let hurries =
+            self.mapping.fetches.has_rebuild_waiters() || self.durability.checkpoint.is_wanted();
         let idle = self.host_reads_in_flight() == 0;
         loop {
             let mut under_way = look.reads.iter().flatten().filter(|r| r.in_flight).count();
@@ -178,9 +186,12 @@ impl Ftl {
             }
             if look.source == P2lSource::Oob {
                 if look.unknown_below_seq > 0 {
-                    let line = self.lines.lines.get(self.page_rebuild.reader.line as usize);
+                    let line =
+                        self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize);
                     let (opening, newest) = line.map_or((0, u64::MAX), |l| (l.open_seq, l.max_seq));
-                    self.page_rebuild.note_unreadable(opening, newest.min(look.unknown_below_seq));
+                    self.mapping
+                        .page_rebuild
+                        .note_unreadable(opening, newest.min(look.unknown_below_seq));
                 }
                 return true;
             }
@@ -191,10 +202,11 @@ impl Ftl {
 
     /// Whether something in memory says what is in a sector that cannot be read, or recovery had none of it.
     fn is_accounted(&self, psn: u32) -> bool {
-        let logical = self.plan.logical;
-        self.p2l.get(psn).is_some()
-            || self.page_rebuild.was_unreadable(psn)
-            || (logical..logical + self.plan.map_pages).any(|page| self.l2p.is_mapped_to(page, psn))
+        let logical = self.env.plan.logical;
+        self.mapping.p2l.get(psn).is_some()
+            || self.mapping.page_rebuild.was_unreadable(psn)
+            || (logical..logical + self.env.plan.map_pages)
+                .any(|page| self.mapping.l2p.is_mapped_to(page, psn))
     }
 
     fn read_for_scan(
@@ -204,14 +216,16 @@ impl Ftl {
         first_psn: u32,
         flash: &mut impl FlashBackend,
     ) {
-        let (unit, first_slot) =
-            (self.geometry.ws_opt, self.fetches.scan_slot(at * self.geometry.ws_opt));
+        let (unit, first_slot) = (
+            self.env.geometry.ws_opt,
+            self.mapping.fetches.scan_slot(at * self.env.geometry.ws_opt),
+        );
         let mut addresses = [(0, 0); 64];
         for (i, address) in (0..).zip(&mut addresses[..unit as usize]) {
             *address = (first_psn + i, first_slot + i);
         }
         self.stats.rebuild_reads += u64::from(unit);
-        let op = OpToken::new(OpKind::MapRead, self.fetches.scan_op(at));
+        let op = OpToken::new(OpKind::MapRead, self.mapping.fetches.scan_op(at));
         flash.read(now, op, &addresses[..unit as usize], ReadDest::Buffer);
     }
 
@@ -227,32 +241,32 @@ impl Ftl {
 
     /// The next write unit that is to be read, if there is one.
     fn next_unit_read(&self, look: &mut LineRead) -> Option<UnitRead> {
-        let line = self.lines.lines.get(self.page_rebuild.reader.line as usize)?;
+        let line = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)?;
         let members = line.chunks.len() as u32;
         while !look.erased {
             let piece = look.next;
             let (member, sector) = match look.source {
                 P2lSource::Footer => {
-                    let units = LineFooter::units(&self.plan);
+                    let units = LineFooter::units(&self.env.plan);
                     if piece >= units || members == 0 {
                         return None;
                     }
-                    footer_unit_location(&self.geometry, members, units, piece)
+                    footer_unit_location(&self.env.geometry, members, units, piece)
                 }
                 P2lSource::Oob => {
                     let row = piece.checked_div(members)?;
-                    if row * self.geometry.ws_opt >= self.geometry.sectors_per_chunk {
+                    if row * self.env.geometry.ws_opt >= self.env.geometry.sectors_per_chunk {
                         return None;
                     }
-                    (piece % members, row * self.geometry.ws_opt)
+                    (piece % members, row * self.env.geometry.ws_opt)
                 }
             };
             look.next += 1;
             let chunk = *line.chunks.get(member as usize)?;
             // What waits for its pair is in the write buffer, and its page of the map in a frame.
-            let c = &self.lines.chunks[chunk as usize];
-            let written = sector + self.geometry.ws_opt <= c.readable_end(&self.geometry);
-            let first_psn = self.geometry.first_sector_of(chunk) + sector;
+            let c = &self.space.lines.chunks[chunk as usize];
+            let written = sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry);
+            let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
             if written && !c.offline {
                 return Some(UnitRead {
                     unit_index: piece,
@@ -263,7 +277,7 @@ impl Ftl {
             }
             look.failed |= look.source == P2lSource::Footer;
             if written && look.unknown_below_seq < u64::MAX {
-                let mut unit = first_psn..first_psn + self.geometry.ws_opt;
+                let mut unit = first_psn..first_psn + self.env.geometry.ws_opt;
                 look.unknown_below_seq = if unit.all(|psn| self.is_accounted(psn)) {
                     look.unknown_below_seq
                 } else {
@@ -276,7 +290,7 @@ impl Ftl {
 
     /// A read for the scan has ended. [`kick`](Ftl::kick) afterwards.
     pub(crate) fn scan_read_done(&mut self, at: u32, failed: u64, flash: &mut impl FlashBackend) {
-        let first_slot = self.fetches.scan_slot(at * self.geometry.ws_opt);
+        let first_slot = self.mapping.fetches.scan_slot(at * self.env.geometry.ws_opt);
         let look = self.p2l_reader().current.take();
         let mut look = look.unwrap_or_else(|| panic!("no line is being read"));
         let read = look.reads.get_mut(at as usize).and_then(Option::take);
@@ -299,7 +313,7 @@ impl Ftl {
         failed: u64,
         flash: &mut impl FlashBackend,
     ) {
-        let (unit, size) = (self.geometry.ws_opt, self.geometry.sector_bytes as usize);
+        let (unit, size) = (self.env.geometry.ws_opt, self.env.geometry.sector_bytes as usize);
         // All of a unit has one number.
         let mut number = None;
         for i in (0..unit).filter(|i| failed >> i & 1 == 0) {
@@ -315,7 +329,12 @@ impl Ftl {
                     flash.read_slot_oob(psn, slot, &mut bytes);
                     if let Some(oob) = Oob::decode(&bytes) {
                         number = number.or(oob.lba.map(|_| oob.sequence));
-                        self.page_rebuild.add_copy(&self.l2p, &self.geometry, psn, oob);
+                        self.mapping.page_rebuild.add_copy(
+                            &self.mapping.l2p,
+                            &self.env.geometry,
+                            psn,
+                            oob,
+                        );
                     }
                 }
             }
@@ -334,17 +353,23 @@ impl Ftl {
 
     /// Takes what the last metadata of the line says; `false` if it is not whole.
     fn parse_footer(&mut self, look: &LineRead) -> bool {
-        let Some(line) = self.lines.lines.get(self.page_rebuild.reader.line as usize) else {
+        let Some(line) = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)
+        else {
             return true;
         };
-        let owner = self.plan.journal_owner;
-        let last = LineFooter::decode(&self.geometry, owner, &line.chunks, &look.bytes);
+        let owner = self.env.plan.journal_owner;
+        let last = LineFooter::decode(&self.env.geometry, owner, &line.chunks, &look.bytes);
         let Some(last) = last.filter(|_| !look.failed) else { return false };
         for (member, &chunk) in (0..).zip(&line.chunks) {
-            let first = self.geometry.first_sector_of(chunk);
-            for sector in 0..self.geometry.sectors_per_chunk {
+            let first = self.env.geometry.first_sector_of(chunk);
+            for sector in 0..self.env.geometry.sectors_per_chunk {
                 if let Some(oob) = last.p2l.oob(member, sector) {
-                    self.page_rebuild.add_copy(&self.l2p, &self.geometry, first + sector, oob);
+                    self.mapping.page_rebuild.add_copy(
+                        &self.mapping.l2p,
+                        &self.env.geometry,
+                        first + sector,
+                        oob,
+                    );
                 }
             }
         }

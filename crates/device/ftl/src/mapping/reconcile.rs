@@ -133,7 +133,7 @@ impl Ftl {
         low: Option<u64>,
         take: bool,
     ) -> bool {
-        let (c, shape) = (&mut self.reconcile, &self.geometry);
+        let (c, shape) = (&mut self.mapping.reconcile, &self.env.geometry);
         let copy = c.copies.get(lba);
         if take && copy.is_some() {
             c.copies.remove(lba);
@@ -144,7 +144,7 @@ impl Ftl {
             *mapped = PageEntry { psn: None, poison: true };
             if take {
                 self.stats.map_sectors_lost += 1;
-                self.checkpoint.record_loss();
+                self.durability.checkpoint.record_loss();
             }
             return true;
         }
@@ -166,32 +166,38 @@ impl Ftl {
 
     /// A sector is where a page that is being counted says.
     pub(crate) fn count_valid(&mut self, lba: u32, psn: u32, poison: bool) {
-        let line = self.lines.line_of[self.geometry.chunk_of(psn) as usize];
+        let line = self.space.lines.line_of[self.env.geometry.chunk_of(psn) as usize];
         // Of no line is what is in a bad chunk: reads of it fail.
-        if let Some(line) = self.lines.lines.get_mut(line as usize) {
+        if let Some(line) = self.space.lines.lines.get_mut(line as usize) {
             line.valid_sectors += 1;
         }
-        self.p2l.set(psn, Some(lba), poison);
+        self.mapping.p2l.set(psn, Some(lba), poison);
     }
 
     /// Counts pages, as long as nobody else reads any, or as fast as it goes when that is waited for.
     pub(crate) fn step_reconcile(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if !self.lines.reconciling {
+        if !self.space.lines.reconciling {
             return false;
         }
-        let hurries = self.limiter.needs_gc(self.free_sectors()) || self.checkpoint.is_wanted();
+        let hurries =
+            self.gc.limiter.needs_gc(self.free_sectors()) || self.durability.checkpoint.is_wanted();
         let most = if hurries { BACKGROUND_FETCH_MAX } else { 1 };
-        let (mut moved, mut again) = (false, self.reconcile.next > 0);
-        while self.fetches.in_transfer() < most {
-            let Some(page) = self.reconcile.next_page() else {
-                self.reconcile.next = 0;
+        let (mut moved, mut again) = (false, self.mapping.reconcile.next > 0);
+        while self.mapping.fetches.in_transfer() < most {
+            let Some(page) = self.mapping.reconcile.next_page() else {
+                self.mapping.reconcile.next = 0;
                 if std::mem::take(&mut again) {
                     continue;
                 }
                 break;
             };
-            let changed = self.reconcile.frame_needed.contains(&page)
-                || self.l2p.frames.as_ref().is_some_and(|f| self.reconcile.has_copies(page, f));
+            let changed = self.mapping.reconcile.frame_needed.contains(&page)
+                || self
+                    .mapping
+                    .l2p
+                    .frames
+                    .as_ref()
+                    .is_some_and(|f| self.mapping.reconcile.has_copies(page, f));
             let demand =
                 if changed { FetchReason::ReconcileLoad } else { FetchReason::ReconcileView };
             match self.request_page(now, page, demand, flash) {
@@ -200,9 +206,9 @@ impl Ftl {
                 FetchOutcome::Resident => moved = true,
             }
             self.unmap_scratch();
-            self.reconcile.next = page + 1;
+            self.mapping.reconcile.next = page + 1;
         }
-        if !self.reconcile.is_running() {
+        if !self.mapping.reconcile.is_running() {
             self.finish_reconcile();
             return true;
         }
@@ -211,11 +217,11 @@ impl Ftl {
 
     /// Every page is counted: lines are what they are.
     fn finish_reconcile(&mut self) {
-        self.reconcile = Reconcile::default();
-        self.lines.reconciling = false;
-        for line in 0..self.lines.lines.len() as u32 {
-            self.lines.close_if_done(line);
+        self.mapping.reconcile = Reconcile::default();
+        self.space.lines.reconciling = false;
+        for line in 0..self.space.lines.lines.len() as u32 {
+            self.space.lines.close_if_done(line);
         }
-        self.programs.unblock();
+        self.space.programs.unblock();
     }
 }

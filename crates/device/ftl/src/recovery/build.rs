@@ -33,8 +33,8 @@ impl Recovery {
             Some(next) => next,
             None => self.copies.next_seq().max(base).max(oldest.max().unwrap_or(0) + 1),
         };
-        ftl.sequencer = WriteSequencer::starting_at(next);
-        ftl.checkpoint = Checkpoint::new(&self.plan, &self.config, base.min(next));
+        ftl.buffer.sequencer = WriteSequencer::starting_at(next);
+        ftl.durability.checkpoint = Checkpoint::new(&self.plan, &self.config, base.min(next));
         self.fill_map(&mut ftl);
         if self.plan.map_frames > 0 {
             self.defer_map_pages(&mut ftl);
@@ -42,8 +42,8 @@ impl Recovery {
         self.build_lines(&mut ftl);
         self.record_lost(&mut ftl);
         if self.device_l2p.is_some() {
-            let map = DeviceL2p::new(&ftl.geometry, &ftl.plan, next, &self.poison);
-            ftl.device_l2p = Some(Box::new(map));
+            let map = DeviceL2p::new(&ftl.env.geometry, &ftl.env.plan, next, &self.poison);
+            ftl.durability.device_l2p = Some(Box::new(map));
             ftl.request_snapshot();
         } else if self.full_scan {
             // What there is of a journal does not say what was found.
@@ -70,42 +70,47 @@ impl Recovery {
         // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
         let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
         let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
-        ftl.page_rebuild.import_recovery(seen.unreadable.clone(), ftl.sequencer.next_seq(), blind);
+        ftl.mapping.page_rebuild.import_recovery(
+            seen.unreadable.clone(),
+            ftl.buffer.sequencer.next_seq(),
+            blind,
+        );
         let pages = to_count.into_iter();
-        ftl.reconcile = Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
-        ftl.lines.reconciling = ftl.reconcile.is_running();
+        ftl.mapping.reconcile =
+            Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
+        ftl.space.lines.reconciling = ftl.mapping.reconcile.is_running();
     }
 
     fn fill_map(&self, ftl: &mut Ftl) {
         let logical = self.plan.logical;
         for (lba, word) in (0..).zip(&self.l2p_entries) {
             if let Some(psn) = word.checked_sub(1) {
-                ftl.l2p.set(lba, L2pEntry::Flash(psn));
-                ftl.p2l.set(psn, Some(lba), false);
+                ftl.mapping.l2p.set(lba, L2pEntry::Flash(psn));
+                ftl.mapping.p2l.set(psn, Some(lba), false);
             }
         }
         for &lba in &self.poison {
-            match ftl.l2p.get(lba) {
-                L2pEntry::Flash(psn) => ftl.p2l.set(psn, Some(lba), true),
+            match ftl.mapping.l2p.get(lba) {
+                L2pEntry::Flash(psn) => ftl.mapping.p2l.set(psn, Some(lba), true),
                 L2pEntry::Unmapped => {
-                    ftl.l2p.set(lba, L2pEntry::Lost);
+                    ftl.mapping.l2p.set(lba, L2pEntry::Lost);
                 }
                 L2pEntry::Buffer(_) | L2pEntry::Lost => {}
             }
         }
         for &(psn, page) in &self.page_queue {
-            ftl.l2p.set(logical + page, L2pEntry::Flash(psn));
-            ftl.p2l.set(psn, Some(logical + page), false);
+            ftl.mapping.l2p.set(logical + page, L2pEntry::Flash(psn));
+            ftl.mapping.p2l.set(psn, Some(logical + page), false);
         }
         for &page in &self.lost_pages {
-            ftl.l2p.set(logical + page, L2pEntry::Lost);
+            ftl.mapping.l2p.set(logical + page, L2pEntry::Lost);
         }
         if self.plan.map_frames > 0 {
             return;
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
-            ftl.l2p.set(lba, L2pEntry::Flash(copy.psn));
-            ftl.p2l.set(copy.psn, Some(lba), copy.poison);
+            ftl.mapping.l2p.set(lba, L2pEntry::Flash(copy.psn));
+            ftl.mapping.p2l.set(copy.psn, Some(lba), copy.poison);
             ftl.mark_map_page_dirty(lba);
         }
     }

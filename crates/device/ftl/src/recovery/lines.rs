@@ -67,7 +67,7 @@ impl Recovery {
         let counts = self.plan.map_frames > 0;
         let first = if counts { self.plan.logical } else { 0 };
         for lba in first..self.plan.logical + self.plan.map_pages {
-            if let L2pEntry::Flash(psn) = ftl.l2p.get(lba) {
+            if let L2pEntry::Flash(psn) = ftl.mapping.l2p.get(lba) {
                 valid[shape.chunk_of(psn) as usize] += 1;
             }
         }
@@ -83,13 +83,13 @@ impl Recovery {
                     self.observations.chunk_reports[chunk as usize],
                     ChunkReport::Bad | ChunkReport::NotOwned
                 );
-                ftl.lines.chunks[chunk as usize].bad = bad;
+                ftl.space.lines.chunks[chunk as usize].bad = bad;
             }
             let found = |chunk: &u32| self.observations.chunk_reports[*chunk as usize];
             let mut members: Vec<(u32, u32)> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
-                    ChunkReport::Free | ChunkReport::Open(0) => ftl.lines.add_free(*chunk),
+                    ChunkReport::Free | ChunkReport::Open(0) => ftl.space.lines.add_free(*chunk),
                     ChunkReport::Open(next) if next < shape.sectors_per_chunk => {
                         open_chunks.push((*chunk, next))
                     }
@@ -108,13 +108,15 @@ impl Recovery {
             if members.is_empty() {
                 continue;
             }
-            let id = ftl.lines.insert(&members, LineState::Open);
+            let id = ftl.space.lines.insert(&members, LineState::Open);
             let mut sum = 0;
             for &(chunk, written) in &members {
-                ftl.lines.chunks[chunk as usize].write_pointer = written;
+                ftl.space.lines.chunks[chunk as usize].write_pointer = written;
                 sum += valid[chunk as usize];
-                let (c, l) =
-                    (&mut ftl.lines.chunks[chunk as usize], &mut ftl.lines.lines[id as usize]);
+                let (c, l) = (
+                    &mut ftl.space.lines.chunks[chunk as usize],
+                    &mut ftl.space.lines.lines[id as usize],
+                );
                 match found(&chunk) {
                     ChunkReport::ProgramFailed(_) => (c.bad, l.degraded) = (true, true),
                     // What there was to lose is lost: no hurry.
@@ -124,9 +126,9 @@ impl Recovery {
                     ChunkReport::Free | ChunkReport::Open(_) | ChunkReport::Closed(_) => {}
                 }
             }
-            let l = &mut ftl.lines.lines[id as usize];
+            let l = &mut ftl.space.lines.lines[id as usize];
             (l.valid_sectors, l.fully_mapped, l.stream) = (sum, true, line.stream);
-            l.max_seq = line.max_seq.min(ftl.sequencer.next_seq());
+            l.max_seq = line.max_seq.min(ftl.buffer.sequencer.next_seq());
             // Of a map in frames what was in a chunk that has gone is known by it, too.
             let whole = |f: ChunkReport| {
                 f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
@@ -134,52 +136,58 @@ impl Recovery {
             let full = members.len() == self.plan.active_pus as usize
                 && members.iter().all(|(c, _)| whole(found(c)));
             if line.has_footer && full && self.plan.line_metadata_units > 0 {
-                ftl.lines.mark_footer_valid(id);
+                ftl.space.lines.mark_footer_valid(id);
             }
-            ftl.lines.close_if_done(id);
+            ftl.space.lines.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
             match self.observations.chunk_reports[chunk as usize] {
-                ChunkReport::Free | ChunkReport::Open(0) => ftl.lines.add_free(chunk),
+                ChunkReport::Free | ChunkReport::Open(0) => ftl.space.lines.add_free(chunk),
                 ChunkReport::Bad if valid[chunk as usize] > 0 => {
-                    let id = ftl.lines.insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    let c = &mut ftl.lines.chunks[chunk as usize];
+                    let id = ftl
+                        .space
+                        .lines
+                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
+                    let c = &mut ftl.space.lines.chunks[chunk as usize];
                     (c.write_pointer, c.bad, c.offline) = (shape.sectors_per_chunk, true, true);
-                    let l = &mut ftl.lines.lines[id as usize];
+                    let l = &mut ftl.space.lines.lines[id as usize];
                     (l.valid_sectors, l.fully_mapped, l.refresh_requested) =
                         (valid[chunk as usize], true, true);
-                    ftl.lines.close_if_done(id);
+                    ftl.space.lines.close_if_done(id);
                 }
                 ChunkReport::Bad | ChunkReport::NotOwned => {
-                    ftl.lines.chunks[chunk as usize].bad = true
+                    ftl.space.lines.chunks[chunk as usize].bad = true
                 }
                 ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => {
                     // Of no line: its erase was cut short, or it was never used.
-                    let id = ftl.lines.insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    ftl.lines.chunks[chunk as usize].write_pointer = n;
-                    let l = &mut ftl.lines.lines[id as usize];
+                    let id = ftl
+                        .space
+                        .lines
+                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
+                    ftl.space.lines.chunks[chunk as usize].write_pointer = n;
+                    let l = &mut ftl.space.lines.lines[id as usize];
                     (l.valid_sectors, l.fully_mapped) = (valid[chunk as usize], true);
                     if let ChunkReport::ProgramFailed(_) =
                         self.observations.chunk_reports[chunk as usize]
                     {
-                        ftl.lines.chunks[chunk as usize].bad = true;
+                        ftl.space.lines.chunks[chunk as usize].bad = true;
                         l.degraded = true;
                     }
-                    ftl.lines.close_if_done(id);
+                    ftl.space.lines.close_if_done(id);
                 }
             }
         }
         // Chunks that were being written go on being written, as lines of the users' stream.
         for members in open_chunks.chunks(self.plan.active_pus as usize) {
-            let id = ftl.lines.insert(members, LineState::Open);
+            let id = ftl.space.lines.insert(members, LineState::Open);
             for &(chunk, next) in members {
-                ftl.lines.chunks[chunk as usize].write_pointer = next;
-                ftl.lines.lines[id as usize].valid_sectors += valid[chunk as usize];
-                debug_assert_eq!(ftl.lines.chunks[chunk as usize].first, NONE);
+                ftl.space.lines.chunks[chunk as usize].write_pointer = next;
+                ftl.space.lines.lines[id as usize].valid_sectors += valid[chunk as usize];
+                debug_assert_eq!(ftl.space.lines.chunks[chunk as usize].first, NONE);
             }
-            ftl.lines.lines[id as usize].max_seq = ftl.sequencer.next_seq();
+            ftl.space.lines.lines[id as usize].max_seq = ftl.buffer.sequencer.next_seq();
             let open = OpenLine::new(&shape, id, members);
-            ftl.open_lines[HOST].push(open);
+            ftl.space.open_lines[HOST].push(open);
         }
     }
 }

@@ -120,7 +120,7 @@ impl Recovery {
             ftl.mark_map_page_dirty(lba);
         }
         if !self.lost.is_empty() {
-            ftl.checkpoint.record_loss();
+            ftl.durability.checkpoint.record_loss();
         }
     }
 }

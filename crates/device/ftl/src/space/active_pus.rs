@@ -37,29 +37,33 @@ impl Ftl {
     /// # Errors
     /// [`ActivePusError`] for more than that; nothing changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
-        let most = self.plan.active_pus;
+        let most = self.env.plan.active_pus;
         if count > most {
             return Err(ActivePusError { requested: count, max: most });
         }
-        self.active_pus = if count == 0 { most } else { count };
-        self.programs.unblock();
+        self.space.active_pus = if count == 0 { most } else { count };
+        self.space.programs.unblock();
         Ok(())
     }
 
     /// Parallel units that are written at a time.
     pub fn active_pus(&self) -> u32 {
-        self.active_pus
+        self.space.active_pus
     }
 
     /// Lines opened ahead: behind another of their stream that still takes write units.
     pub fn lines_ahead(&self) -> u32 {
-        self.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
+        self.space.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
     }
 
     /// Chunks of a stream's open lines that may be written now, all lines together.
     #[inline]
     pub(crate) fn stripe_width(&self) -> u32 {
-        if self.active_pus == self.plan.active_pus { WIDTH_UNLIMITED } else { self.active_pus }
+        if self.space.active_pus == self.env.plan.active_pus {
+            WIDTH_UNLIMITED
+        } else {
+            self.space.active_pus
+        }
     }
 }
 

@@ -98,24 +98,24 @@ impl LineMetaWriter {
 impl Ftl {
     /// Slots for metadata of lines, to be written and to be read.
     pub(crate) fn metadata_slots(&self) -> u32 {
-        let reads = if self.p2l.is_in_memory() { 0 } else { VICTIM_READS_MAX };
-        let writes = self.line_meta_writer.writes.len();
-        if self.plan.line_metadata_units == 0 {
+        let reads = if self.mapping.p2l.is_in_memory() { 0 } else { VICTIM_READS_MAX };
+        let writes = self.space.line_meta_writer.writes.len();
+        if self.env.plan.line_metadata_units == 0 {
             0
         } else {
-            (writes + reads) as u32 * self.geometry.ws_opt
+            (writes + reads) as u32 * self.env.geometry.ws_opt
         }
     }
 
     fn first_metadata_slot(&self) -> u32 {
-        let rings = self.rings[HOST].capacity() + self.rings[GC].capacity();
-        rings + self.geometry.ws_opt + self.fetches.slots()
+        let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        rings + self.env.geometry.ws_opt + self.mapping.fetches.slots()
     }
 
     /// The slots that a victim's metadata is read into.
     pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
         self.first_metadata_slot()
-            + (self.line_meta_writer.writes.len() + read) as u32 * self.geometry.ws_opt
+            + (self.space.line_meta_writer.writes.len() + read) as u32 * self.env.geometry.ws_opt
     }
 
     fn write_metadata(
@@ -127,16 +127,16 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let MetaWrite { line, chunk, sector } = write;
-        let unit = self.geometry.ws_opt;
+        let unit = self.env.geometry.ws_opt;
         let first_slot = self.first_metadata_slot() + at as u32 * unit;
         let mut sectors =
-            bytes.map_or(&[][..], |(_, b)| b).chunks(self.geometry.sector_bytes as usize);
+            bytes.map_or(&[][..], |(_, b)| b).chunks(self.env.geometry.sector_bytes as usize);
         for slot in first_slot..first_slot + unit {
             flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
-        self.line_meta_writer.writes[at] = Some(write);
-        self.lines.lines[line as usize].programs_in_flight += 1;
-        self.programs.start(self.geometry.pu_of(chunk));
+        self.space.line_meta_writer.writes[at] = Some(write);
+        self.space.lines.lines[line as usize].programs_in_flight += 1;
+        self.space.programs.start(self.env.geometry.pu_of(chunk));
         self.stats.programs += 1;
         match bytes {
             Some(_) => self.stats.metadata += u64::from(unit),
@@ -149,32 +149,32 @@ impl Ftl {
     }
 
     fn identity_of(&self, line: u32) -> LineIdentity {
-        let l = &self.lines.lines[line as usize];
-        LineIdentity { owner: self.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }
+        let l = &self.space.lines.lines[line as usize];
+        LineIdentity { owner: self.env.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }
     }
 
     /// Writes the first metadata of open lines that may take units.
     pub(crate) fn write_headers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.lines.reload_p2l = flash.stores_data();
-        if self.plan.line_metadata_units == 0 {
+        self.space.lines.reload_p2l = flash.stores_data();
+        if self.env.plan.line_metadata_units == 0 {
             return false;
         }
         let mut moved = false;
         for stream in 0..STREAM_COUNT {
-            for i in 0..self.open_lines[stream].len() {
-                let open = &self.open_lines[stream][i];
-                if !open.header_due || open.recorded_lsn > self.journal.durable() {
+            for i in 0..self.space.open_lines[stream].len() {
+                let open = &self.space.open_lines[stream][i];
+                if !open.header_due || open.recorded_lsn > self.durability.journal.durable() {
                     continue;
                 }
                 let (line, chunk, pu) = (open.line, open.members[0].chunk, open.members[0].pu);
-                let Some(at) = self.line_meta_writer.free_slot() else { return moved };
-                if !self.programs.has_slot(pu) {
+                let Some(at) = self.space.line_meta_writer.free_slot() else { return moved };
+                if !self.space.programs.has_slot(pu) {
                     continue;
                 }
                 let name = self.identity_of(line);
                 let members = open.members.iter().map(|m| m.chunk).collect();
                 let first = LineHeader { identity: name, previous: open.previous, members };
-                self.open_lines[stream][i].header_due = false;
+                self.space.open_lines[stream][i].header_due = false;
                 let write = MetaWrite { line, chunk, sector: 0 };
                 let bytes = first.encode();
                 self.write_metadata(now, at, write, Some((name.open_seq, &bytes)), flash);
@@ -187,15 +187,16 @@ impl Ftl {
     /// Writes the last metadata of lines that are full.
     #[inline(always)]
     pub(crate) fn write_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let none = self.lines.footer_due.is_empty() && self.line_meta_writer.footer_jobs.is_empty();
+        let none = self.space.lines.footer_due.is_empty()
+            && self.space.line_meta_writer.footer_jobs.is_empty();
         !none && self.step_footers(now, flash)
     }
 
     #[inline(never)]
     fn step_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        while let Some(line) = self.lines.footer_due.pop_front() {
+        while let Some(line) = self.space.lines.footer_due.pop_front() {
             let name = self.identity_of(line);
-            let l = &self.lines.lines[line as usize];
+            let l = &self.space.lines.lines[line as usize];
             let bytes = match &l.p2l {
                 _ if l.degraded => None,
                 Some(list) if flash.stores_data() => LineFooter::encode(name, &l.chunks, list),
@@ -203,7 +204,7 @@ impl Ftl {
             };
             let whole = bytes.is_some();
             let bytes = bytes.unwrap_or_default();
-            self.line_meta_writer.footer_jobs.push(FooterJob {
+            self.space.line_meta_writer.footer_jobs.push(FooterJob {
                 line,
                 bytes,
                 next: 0,
@@ -213,20 +214,20 @@ impl Ftl {
         }
         let mut moved = false;
         let mut at = 0;
-        while at < self.line_meta_writer.footer_jobs.len() {
-            let mut finish = self.line_meta_writer.footer_jobs.swap_remove(at);
+        while at < self.space.line_meta_writer.footer_jobs.len() {
+            let mut finish = self.space.line_meta_writer.footer_jobs.swap_remove(at);
             moved |= self.step_footer(now, &mut finish, flash);
-            if finish.outstanding > 0 || finish.next < LineFooter::units(&self.plan) {
-                self.line_meta_writer.footer_jobs.push(finish);
-                let last = self.line_meta_writer.footer_jobs.len() - 1;
-                self.line_meta_writer.footer_jobs.swap(at, last);
+            if finish.outstanding > 0 || finish.next < LineFooter::units(&self.env.plan) {
+                self.space.line_meta_writer.footer_jobs.push(finish);
+                let last = self.space.line_meta_writer.footer_jobs.len() - 1;
+                self.space.line_meta_writer.footer_jobs.swap(at, last);
                 at += 1;
                 continue;
             }
-            let l = &mut self.lines.lines[finish.line as usize];
+            let l = &mut self.space.lines.lines[finish.line as usize];
             l.footer = if finish.valid { Footer::Valid } else { Footer::Absent };
             self.stats.lines_without_metadata += u64::from(!finish.valid);
-            self.lines.close_if_done(finish.line);
+            self.space.lines.close_if_done(finish.line);
             moved = true;
         }
         moved
@@ -239,29 +240,30 @@ impl Ftl {
         finish: &mut FooterJob,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let (units, mut moved) = (LineFooter::units(&self.plan), false);
-        let bytes_per_unit = self.geometry.ws_opt as usize * self.geometry.sector_bytes as usize;
+        let (units, mut moved) = (LineFooter::units(&self.env.plan), false);
+        let bytes_per_unit =
+            self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
         while finish.next < units {
             let line = finish.line;
-            let members = &self.lines.lines[line as usize].chunks;
+            let members = &self.space.lines.lines[line as usize].chunks;
             let (place, sector) =
-                footer_unit_location(&self.geometry, members.len() as u32, units, finish.next);
+                footer_unit_location(&self.env.geometry, members.len() as u32, units, finish.next);
             let chunk = members[place as usize];
-            if self.lines.chunks[chunk as usize].bad {
+            if self.space.lines.chunks[chunk as usize].bad {
                 (finish.valid, finish.next) = (false, finish.next + 1);
                 continue;
             }
-            let pu = self.geometry.pu_of(chunk);
-            let Some(at) = self.line_meta_writer.free_slot() else { break };
-            let has_one = self.line_meta_writer.writes.iter().flatten();
-            let has_one = has_one.map(|w| self.geometry.pu_of(w.chunk)).any(|p| p == pu);
-            if has_one || !self.programs.has_slot(pu) {
+            let pu = self.env.geometry.pu_of(chunk);
+            let Some(at) = self.space.line_meta_writer.free_slot() else { break };
+            let has_one = self.space.line_meta_writer.writes.iter().flatten();
+            let has_one = has_one.map(|w| self.env.geometry.pu_of(w.chunk)).any(|p| p == pu);
+            if has_one || !self.space.programs.has_slot(pu) {
                 break;
             }
             let first = finish.next as usize * bytes_per_unit;
             let rest = finish.bytes.get(first..).unwrap_or_default();
             let piece = &rest[..rest.len().min(bytes_per_unit)];
-            let opening = self.lines.lines[line as usize].open_seq;
+            let opening = self.space.lines.lines[line as usize].open_seq;
             let bytes = finish.valid.then_some((opening, piece));
             self.write_metadata(now, at, MetaWrite { line, chunk, sector }, bytes, flash);
             (finish.next, finish.outstanding) = (finish.next + 1, finish.outstanding + 1);
@@ -272,24 +274,26 @@ impl Ftl {
 
     /// A program of metadata has ended.
     pub(crate) fn metadata_program_done(&mut self, at: u32, status: Status) {
-        let write = self.line_meta_writer.writes.get_mut(at as usize).and_then(Option::take);
+        let write = self.space.line_meta_writer.writes.get_mut(at as usize).and_then(Option::take);
         let write = write.unwrap_or_else(|| panic!("no metadata program {at} is in flight"));
         let MetaWrite { line, chunk, sector } = write;
-        self.lines.lines[line as usize].programs_in_flight -= 1;
-        self.programs.complete(self.geometry.pu_of(chunk));
+        self.space.lines.lines[line as usize].programs_in_flight -= 1;
+        self.space.programs.complete(self.env.geometry.pu_of(chunk));
         if status.is_success() {
-            self.lines.chunks[chunk as usize].on_programmed(sector + self.geometry.ws_opt);
+            self.space.lines.chunks[chunk as usize]
+                .on_programmed(sector + self.env.geometry.ws_opt);
         } else {
             self.program_failed(chunk);
         }
-        if let Some(finish) = self.line_meta_writer.footer_jobs.iter_mut().find(|f| f.line == line)
+        if let Some(finish) =
+            self.space.line_meta_writer.footer_jobs.iter_mut().find(|f| f.line == line)
         {
             finish.outstanding -= 1;
             finish.valid &= status.is_success();
         }
         self.release_readable_units(chunk);
-        self.rings[HOST].advance_watermarks();
-        self.rings[GC].advance_watermarks();
-        self.lines.close_if_done(line);
+        self.buffer.rings[HOST].advance_watermarks();
+        self.buffer.rings[GC].advance_watermarks();
+        self.space.lines.close_if_done(line);
     }
 }

@@ -7,3 +7,39 @@ pub(crate) mod line_meta_writer;
 pub(crate) mod lines;
 pub(crate) mod open_line;
 pub(crate) mod programs;
+
+use crate::env::Env;
+use crate::ftl::STREAM_COUNT;
+use crate::health::finish_line::LineFinisher;
+use line_meta_writer::LineMetaWriter;
+use lines::LineTable;
+use open_line::OpenLine;
+use programs::ProgramsInFlight;
+
+/// Chunks, lines, and where write units go.
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pub(crate) lines: LineTable,
+    /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,
+    /// cold data that static wear leveling relocates, translation pages.
+    pub(crate) open_lines: [Vec<OpenLine>; STREAM_COUNT],
+    /// Parallel units that a stream is written to at a time, of those that a line has.
+    pub(crate) active_pus: u32,
+    pub(crate) programs: ProgramsInFlight,
+    pub(crate) line_meta_writer: LineMetaWriter,
+    pub(crate) finisher: LineFinisher,
+}
+
+impl Space {
+    /// Space without any chunk.
+    pub(crate) fn new(env: &Env) -> Space {
+        Space {
+            lines: LineTable::new(env.geometry, &env.plan, &env.config),
+            open_lines: Default::default(),
+            active_pus: env.plan.active_pus,
+            programs: ProgramsInFlight::new(env.geometry.pus),
+            line_meta_writer: LineMetaWriter::new(&env.plan),
+            finisher: LineFinisher::default(),
+        }
+    }
+}

@@ -45,7 +45,7 @@ impl Ftl {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         tracepoint::trace(|| Event::FtlQueued { tag });
-        self.write_queue.push(QueuedWrite {
+        self.requests.write_queue.push(QueuedWrite {
             kind,
             tag,
             lba: lba as u32,
@@ -58,11 +58,11 @@ impl Ftl {
     /// Puts one sector into the user's ring and points the map at it.
     #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let slot = self.rings[HOST].next_slot();
-        let old = self.l2p.set(lba, L2pEntry::Buffer(slot));
+        let slot = self.buffer.rings[HOST].next_slot();
+        let old = self.mapping.l2p.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(psn) = old {
-            self.lines.invalidate(psn, Some(self.rings[HOST].head_pos() + 1));
-            self.p2l.invalidate(psn);
+            self.space.lines.invalidate(psn, Some(self.buffer.rings[HOST].head_pos() + 1));
+            self.mapping.p2l.invalidate(psn);
         }
         let (under, under_sequence) = self.durable_copy_of(old);
         let trim = self.trim_before(lba, old);
@@ -73,8 +73,8 @@ impl Ftl {
             durable_copy_seq: under_sequence,
             trim_dep: trim,
         };
-        let slot = self.rings[HOST].push(entry, false);
-        self.l2p.pin(lba);
+        let slot = self.buffer.rings[HOST].push(entry, false);
+        self.mapping.l2p.pin(lba);
         slot
     }
 
@@ -82,25 +82,25 @@ impl Ftl {
     #[inline]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
-        for p in self.write_queue.next_to_prefetch() {
-            if let Some(psn) = self.l2p.prefetch(p.next_lba().into()) {
-                seen ^= self.lines.line_of[self.geometry.chunk_of(psn) as usize];
+        for p in self.requests.write_queue.next_to_prefetch() {
+            if let Some(psn) = self.mapping.l2p.prefetch(p.next_lba().into()) {
+                seen ^= self.space.lines.line_of[self.env.geometry.chunk_of(psn) as usize];
             }
         }
         std::hint::black_box(seen);
     }
 
     pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.write_queue.is_empty() {
+        if self.requests.write_queue.is_empty() {
             return false;
         }
         let (mut moved, mut written) = (false, 0);
         // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
         // go, which are looked for.
-        let (mut free, mut slots) = (self.free_sectors(), self.rings[HOST].free());
+        let (mut free, mut slots) = (self.free_sectors(), self.buffer.rings[HOST].free());
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
-        while let Some(mut p) = self.write_queue.front() {
+        while let Some(mut p) = self.requests.write_queue.front() {
             self.prefetch_pending();
             let left = p.sectors - p.done_sectors;
             let took = match p.kind {
@@ -114,9 +114,10 @@ impl Ftl {
                     let n = match spare {
                         Some(spare) => room.min(spare),
                         None => self
+                            .gc
                             .limiter
                             .admissible_sectors(room, free, idle)
-                            .max(room.min(self.write_queue.reserve_grant())),
+                            .max(room.min(self.requests.write_queue.reserve_grant())),
                     };
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -127,8 +128,8 @@ impl Ftl {
                         0 => 0,
                         n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
                     };
-                    if self.l2p.frames.is_some() {
-                        (free, slots) = (self.free_sectors(), self.rings[HOST].free());
+                    if self.mapping.l2p.frames.is_some() {
+                        (free, slots) = (self.free_sectors(), self.buffer.rings[HOST].free());
                     }
                     for i in p.done_sectors..p.done_sectors + n {
                         let slot = self.admit(p.lba + i);
@@ -137,9 +138,9 @@ impl Ftl {
                             _ => flash.write_slot(slot, &[]),
                         }
                     }
-                    self.limiter.spend(n, free);
-                    if self.write_queue.reserve_grant() > 0 {
-                        let used = self.write_queue.use_reserve(n);
+                    self.gc.limiter.spend(n, free);
+                    if self.requests.write_queue.reserve_grant() > 0 {
+                        let used = self.requests.write_queue.use_reserve(n);
                         self.stats.host_writes_from_reserve += u64::from(used);
                     }
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
@@ -150,11 +151,11 @@ impl Ftl {
             p.done_sectors += took;
             moved |= took > 0;
             if p.done_sectors < p.sectors {
-                self.write_queue.update_front(p);
+                self.requests.write_queue.update_front(p);
                 // A trim goes on next time round; a write waits for room.
                 break;
             }
-            self.write_queue.pop_front();
+            self.requests.write_queue.pop_front();
             admission = Admission::Open;
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
@@ -168,7 +169,7 @@ impl Ftl {
         if written > 0 {
             self.stats.host_writes += written;
             self.gc.note_host_change();
-            self.checkpoint.note_host_change();
+            self.durability.checkpoint.note_host_change();
         }
         moved
     }
@@ -176,7 +177,7 @@ impl Ftl {
     /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
     /// and the end.
     pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
-        self.write_queue.get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
+        self.requests.write_queue.get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
     }
 
     fn trim_slice(
@@ -186,7 +187,7 @@ impl Ftl {
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
-        let Some(frames) = &self.l2p.frames else { return self.trim_entries(lba, sectors) };
+        let Some(frames) = &self.mapping.l2p.frames else { return self.trim_entries(lba, sectors) };
         // Page by page.
         let run = frames.run_in_page(lba, sectors);
         if !self.is_known_empty(frames.page_of(lba).unwrap_or(0)) {
@@ -199,25 +200,25 @@ impl Ftl {
     fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
         if sectors > 0 {
             self.gc.note_host_change();
-            self.checkpoint.note_host_change();
+            self.durability.checkpoint.note_host_change();
         }
-        let page = TranslationPage::entries_per_page(&self.geometry);
+        let page = TranslationPage::entries_per_page(&self.env.geometry);
         let mut at = lba;
         while at < lba + sectors {
             // Skip what is not mapped without asking for every sector.
-            let rest = self.l2p.raw_range(at, lba + sectors - at);
+            let rest = self.mapping.l2p.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip as u32;
-            if let L2pEntry::Flash(psn) = self.l2p.set(at, L2pEntry::Unmapped) {
-                self.lines.invalidate(psn, None);
-                self.p2l.invalidate(psn);
+            if let L2pEntry::Flash(psn) = self.mapping.l2p.set(at, L2pEntry::Unmapped) {
+                self.space.lines.invalidate(psn, None);
+                self.mapping.p2l.invalidate(psn);
             }
             self.stats.trimmed += 1;
             let p = at / page;
-            self.trims.record(p);
-            match &mut self.device_l2p {
+            self.durability.trims.record(p);
+            match &mut self.durability.device_l2p {
                 Some(map) => map.mark_trimmed(at),
-                None => self.checkpoint.mark_dirty(p),
+                None => self.durability.checkpoint.mark_dirty(p),
             }
             at += 1;
         }
@@ -228,41 +229,41 @@ impl Ftl {
     /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
     /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
-        if self.write_queue.is_empty() && !self.barriers.has_host_requests() {
+        if self.requests.write_queue.is_empty() && !self.durability.barriers.has_host_requests() {
             return false;
         }
-        let under_way = self.lines.erasing > 0
+        let under_way = self.space.lines.erasing > 0
             || self.gc.reads_in_flight() > 0
-            || self.programs.total() > 0
-            || self.fetches.in_flight() > 0
-            || self.page_rebuild.is_scanning()
-            || !self.journal.is_idle()
-            || self.gc_deferral.is_deferring() && self.host_reads_in_flight() > 0
-            || self.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
+            || self.space.programs.total() > 0
+            || self.mapping.fetches.in_flight() > 0
+            || self.mapping.page_rebuild.is_scanning()
+            || !self.durability.journal.is_idle()
+            || self.gc.deferral.is_deferring() && self.host_reads_in_flight() > 0
+            || self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
         if under_way {
             return false;
         }
         let is_write = |p: QueuedWrite| !p.is_trim();
-        let granted = self.write_queue.set_reserve_grant(0);
+        let granted = self.requests.write_queue.set_reserve_grant(0);
         if granted == 0
-            && self.write_queue.front().is_some_and(is_write)
+            && self.requests.write_queue.front().is_some_and(is_write)
             && self.host_can_use_reserve()
         {
-            self.write_queue.set_reserve_grant(self.geometry.ws_opt);
+            self.requests.write_queue.set_reserve_grant(self.env.geometry.ws_opt);
             return true;
         }
         let mut failed = false;
-        while let Some(p) = self.write_queue.front() {
+        while let Some(p) = self.requests.write_queue.front() {
             // One that was first has had its chance, if it needs a page that has no room.
             if p.is_trim() && (failed || self.can_modify_now(p.next_lba())) {
                 return true;
             }
             let tag = p.tag;
             failed = true;
-            self.write_queue.pop_front();
+            self.requests.write_queue.pop_front();
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
-        while let Some(tag) = self.barriers.pop_last_host() {
+        while let Some(tag) = self.durability.barriers.pop_last_host() {
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         self.complete_deferred_with(Status::CAPACITY_EXCEEDED);

@@ -35,9 +35,9 @@ impl Ftl {
         // One per parallel unit at most: users have the other program that it takes.
         moved |= self.write_footers(now, flash);
         let mut at = 0;
-        while let Some(QueuedUnit { ring, unit }) = self.redispatch.get(at) {
+        while let Some(QueuedUnit { ring, unit }) = self.buffer.redispatch.get(at) {
             if self.dispatch_unit(now, ring, unit, flash) {
-                self.redispatch.remove(at);
+                self.buffer.redispatch.remove(at);
                 moved = true;
             } else if ring == GC {
                 // Moved data that finds no place holds nobody up: what it came from is still there, and
@@ -51,15 +51,15 @@ impl Ftl {
         // it to be durable.
         for ring in [HOST, GC] {
             self.update_avoided_pus(ring, flash);
-            while let Some(unit) = self.rings[ring].ready() {
+            while let Some(unit) = self.buffer.rings[ring].ready() {
                 if !self.dispatch_unit(now, ring, unit, flash) {
                     break;
                 }
-                self.rings[ring].advance_dispatched();
+                self.buffer.rings[ring].advance_dispatched();
                 moved = true;
             }
         }
-        self.gc_deferral.clear_avoided();
+        self.gc.deferral.clear_avoided();
         self.write_footers(now, flash) || moved
     }
 
@@ -74,10 +74,10 @@ impl Ftl {
         if ring == GC && !self.gc_can_place_unit() {
             return false;
         }
-        if self.programs.is_blocked(stream) {
+        if self.space.programs.is_blocked(stream) {
             return false;
         }
-        if self.rings[ring].units[unit as usize].state == UnitState::Filling
+        if self.buffer.rings[ring].units[unit as usize].state == UnitState::Filling
             && !self.can_assign_seq(ring)
         {
             return false;
@@ -85,17 +85,18 @@ impl Ftl {
         let Some((line, chunk, sector)) = self.choose_placement(ring, stream) else {
             self.record_unplaced(ring);
             // If nothing is under way, what unblocks it is not foreseen here.
-            let blocked = self.programs.total() > 0 && !self.gc_deferral.is_program_deferred();
-            self.programs.set_blocked(stream, blocked);
+            let blocked =
+                self.space.programs.total() > 0 && !self.gc.deferral.is_program_deferred();
+            self.space.programs.set_blocked(stream, blocked);
             return false;
         };
-        let u = &self.rings[ring].units[unit as usize];
+        let u = &self.buffer.rings[ring].units[unit as usize];
         assert!(
             u.state <= UnitState::Programming,
             "unit {unit} of ring {ring} is dispatched although it is {:?}",
             u.state
         );
-        let write_pointer = self.lines.chunks[chunk as usize].write_pointer;
+        let write_pointer = self.space.lines.chunks[chunk as usize].write_pointer;
         assert!(
             sector >= write_pointer,
             "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
@@ -103,39 +104,39 @@ impl Ftl {
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != NONE) {
             self.drop_superseded(ring, unit);
         }
-        let first_psn = self.geometry.first_sector_of(chunk) + sector;
-        let entries = self.rings[ring].entries(unit).iter();
-        self.p2l.set_run(first_psn, entries.map(BufferEntry::lba_and_poison));
+        let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
+        let entries = self.buffer.rings[ring].entries(unit).iter();
+        self.mapping.p2l.set_run(first_psn, entries.map(BufferEntry::lba_and_poison));
         let name = unit_id(ring, unit);
         // Behind the chunk's other units, so that they are released in order.
-        let last = self.lines.chunks[chunk as usize].last;
+        let last = self.space.lines.chunks[chunk as usize].last;
         match last {
-            NONE => self.lines.chunks[chunk as usize].first = name,
+            NONE => self.space.lines.chunks[chunk as usize].first = name,
             last => self.unit_mut(last).chain_next = name,
         }
-        self.lines.chunks[chunk as usize].last = name;
-        let u = &mut self.rings[ring].units[unit as usize];
+        self.space.lines.chunks[chunk as usize].last = name;
+        let u = &mut self.buffer.rings[ring].units[unit as usize];
         if u.state == UnitState::Filling {
             // One that was under way already keeps its number, and so its age (see `again`).
-            u.sequence = self.sequencer.assign();
+            u.sequence = self.buffer.sequencer.assign();
             if ring == GC {
-                self.checkpoint.record_relocated(self.geometry.ws_opt);
+                self.durability.checkpoint.record_relocated(self.env.geometry.ws_opt);
             }
         }
         (u.state, u.chunk, u.sector, u.chain_next) = (UnitState::Programming, chunk, sector, NONE);
         let sequence = u.sequence;
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.space.lines.lines[line as usize];
         if let Some(list) = &mut l.p2l {
-            let place = self.lines.chunks[chunk as usize].member_index;
-            let entries = self.rings[ring].entries(unit).iter();
+            let place = self.space.lines.chunks[chunk as usize].member_index;
+            let entries = self.buffer.rings[ring].entries(unit).iter();
             list.record(place, sector, sequence, entries.map(BufferEntry::lba_and_poison));
         }
         l.programs_in_flight += 1;
         l.max_seq = l.max_seq.max(sequence);
-        self.programs.start(self.geometry.pu_of(chunk));
+        self.space.programs.start(self.env.geometry.pu_of(chunk));
         self.stats.programs += 1;
         let op = OpToken::new(OpKind::Program, name);
-        let ring = &self.rings[ring];
+        let ring = &self.buffer.rings[ring];
         let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
         flash.program(now, op, unit);
@@ -150,30 +151,32 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         // A chunk that has something under way gets there by itself.
-        let waits = |chunk: &u32| self.lines.chunks[*chunk as usize].first != NONE;
-        let mut stuck = self.rings.iter().filter_map(WriteRing::pair_blocked_chunk).filter(waits);
-        let still =
-            |chunk: &u32| !self.programs.has_pad_on(*chunk) && self.only_waits_for_pairs(*chunk);
+        let waits = |chunk: &u32| self.space.lines.chunks[*chunk as usize].first != NONE;
+        let mut stuck =
+            self.buffer.rings.iter().filter_map(WriteRing::pair_blocked_chunk).filter(waits);
+        let still = |chunk: &u32| {
+            !self.space.programs.has_pad_on(*chunk) && self.only_waits_for_pairs(*chunk)
+        };
         let Some(chunk) = stuck.find(still) else { return false };
         let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
-        let Some(open) = self.open_lines.iter_mut().flatten().find(has) else { return false };
+        let Some(open) = self.space.open_lines.iter_mut().flatten().find(has) else { return false };
         let line = open.line;
         let mut chunk = chunk;
-        if open.is_blocked_on_footer(&self.geometry, chunk) {
+        if open.is_blocked_on_footer(&self.env.geometry, chunk) {
             // What is kept for the last metadata comes when the other chunks are full. With little
             // left in them they are padded, else there will be none.
             if open.free_units <= open.members.len() as u32 {
-                let programs = &self.programs;
+                let programs = &self.space.programs;
                 let is_free = |chunk| !programs.has_pad_on(chunk);
                 let Some(other) = open.other_writable_chunk(is_free) else { return false };
                 chunk = other;
             } else {
-                open.release_footer(&self.geometry, &mut self.lines);
+                open.release_footer(&self.env.geometry, &mut self.space.lines);
                 self.stats.lines_without_metadata += 1;
             }
         }
         let from = PlacementBudget { ring: HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
-        let Some(sector) = open.allocate_on(&self.geometry, from, chunk) else { return false };
+        let Some(sector) = open.allocate_on(&self.env.geometry, from, chunk) else { return false };
         (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
         self.pad_unit(now, line, chunk, sector, flash);
         true
@@ -181,10 +184,10 @@ impl Ftl {
 
     /// Whether every unit of a chunk that holds its slots is on the media.
     fn only_waits_for_pairs(&self, chunk: u32) -> bool {
-        let mut at = self.lines.chunks[chunk as usize].first;
+        let mut at = self.space.lines.chunks[chunk as usize].first;
         while at != NONE {
             let (ring, unit) = split_unit_id(at);
-            let unit = &self.rings[ring].units[unit as usize];
+            let unit = &self.buffer.rings[ring].units[unit as usize];
             if unit.state != UnitState::Persisted {
                 return false;
             }
@@ -202,18 +205,18 @@ impl Ftl {
         sector: u32,
         flash: &mut impl FlashBackend,
     ) {
-        self.programs.add_pad(PadWrite { chunk, sector });
-        let first_psn = self.geometry.first_sector_of(chunk) + sector;
-        for psn in first_psn..first_psn + self.geometry.ws_opt {
-            self.p2l.set(psn, None, false);
+        self.space.programs.add_pad(PadWrite { chunk, sector });
+        let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
+        for psn in first_psn..first_psn + self.env.geometry.ws_opt {
+            self.mapping.p2l.set(psn, None, false);
         }
-        self.lines.lines[line as usize].programs_in_flight += 1;
-        self.programs.start(self.geometry.pu_of(chunk));
+        self.space.lines.lines[line as usize].programs_in_flight += 1;
+        self.space.programs.start(self.env.geometry.pu_of(chunk));
         self.stats.programs += 1;
-        self.stats.padding += u64::from(self.geometry.ws_opt);
+        self.stats.padding += u64::from(self.env.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
-        let slot = self.rings[HOST].capacity() + self.rings[GC].capacity();
-        let entries = &[BufferEntry::PADDING; 64][..self.geometry.ws_opt as usize];
+        let slot = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt as usize];
         let unit =
             WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
         flash.program(now, op, unit);
@@ -222,7 +225,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn unit_mut(&mut self, name: u32) -> &mut crate::buffer::write_ring::BufferUnit {
         let (ring, unit) = split_unit_id(name);
-        &mut self.rings[ring].units[unit as usize]
+        &mut self.buffer.rings[ring].units[unit as usize]
     }
 
     /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
@@ -231,7 +234,7 @@ impl Ftl {
             MAP_PAGES
         } else if ring == GC && self.is_cold(unit) {
             GC_COLD
-        } else if self.config.hot_cold {
+        } else if self.env.config.hot_cold {
             ring
         } else {
             HOST
@@ -246,14 +249,14 @@ impl Ftl {
         let last = if ring == HOST { HOST } else { stream };
         let streams = [stream, GC_COLD, MAP_PAGES, last];
         let (from, holds) = self.placement_budget(ring);
-        if let Some(chunk) = self.rings[ring].oldest_unreadable_chunk() {
-            let free = self.programs.has_slot(self.geometry.pu_of(chunk));
-            let at = self.lines.chunks[chunk as usize].member_index as usize;
+        if let Some(chunk) = self.buffer.rings[ring].oldest_unreadable_chunk() {
+            let free = self.space.programs.has_slot(self.env.geometry.pu_of(chunk));
+            let at = self.space.lines.chunks[chunk as usize].member_index as usize;
             for stream in streams.into_iter().filter(|_| free) {
-                let mut open = self.open_lines[stream].iter_mut();
-                if let Some((line, sector)) = open
-                    .find_map(|o| Some((o.line, o.allocate_at(&self.geometry, from, chunk, at)?)))
-                {
+                let mut open = self.space.open_lines[stream].iter_mut();
+                if let Some((line, sector)) = open.find_map(|o| {
+                    Some((o.line, o.allocate_at(&self.env.geometry, from, chunk, at)?))
+                }) {
                     self.retire_full_open_lines(stream);
                     return Some((line, chunk, sector));
                 }
@@ -268,15 +271,15 @@ impl Ftl {
         // one at a time: as many at a time as are written, so that the write buffer keeps flowing.
         if self.stripe_width() != WIDTH_UNLIMITED {
             let free = |chunk: &u32| {
-                let open = self.open_lines[stream].iter().flat_map(|o| &o.members);
-                self.programs.has_slot(self.geometry.pu_of(*chunk))
+                let open = self.space.open_lines[stream].iter().flat_map(|o| &o.members);
+                self.space.programs.has_slot(self.env.geometry.pu_of(*chunk))
                     && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
             };
-            let laggard = self.rings[ring].unreadable_chunks(self.stripe_width()).find(free);
-            let mut open = self.open_lines[stream].iter_mut();
+            let laggard = self.buffer.rings[ring].unreadable_chunks(self.stripe_width()).find(free);
+            let mut open = self.space.open_lines[stream].iter_mut();
             if let Some(chunk) = laggard
-                && let Some((line, sector)) =
-                    open.find_map(|o| Some((o.line, o.allocate_on(&self.geometry, from, chunk)?)))
+                && let Some((line, sector)) = open
+                    .find_map(|o| Some((o.line, o.allocate_on(&self.env.geometry, from, chunk)?)))
             {
                 self.retire_full_open_lines(stream);
                 return Some((line, chunk, sector));
@@ -290,13 +293,15 @@ impl Ftl {
     fn placement_budget(&self, ring: usize) -> (PlacementBudget, bool) {
         let (mut first, mut room) = (NO_RETAINED_UNIT, 0);
         for open in
-            self.open_lines.iter().flatten().filter(|o| o.retained[ring] != NO_RETAINED_UNIT)
+            self.space.open_lines.iter().flatten().filter(|o| o.retained[ring] != NO_RETAINED_UNIT)
         {
             first = first.min(open.retained[ring]);
             room += i64::from(open.free_units);
         }
-        let (unit, fits) =
-            (self.rings[ring].dispatched(), self.rings[ring].dispatchable_after(first));
+        let (unit, fits) = (
+            self.buffer.rings[ring].dispatched(),
+            self.buffer.rings[ring].dispatchable_after(first),
+        );
         (
             PlacementBudget { ring, unit, units_to_spare: fits as i64 - room },
             first != NO_RETAINED_UNIT,
@@ -305,14 +310,16 @@ impl Ftl {
 
     /// A place in a line that holds units of the ring.
     fn place_on_retained_line(&mut self, from: PlacementBudget) -> Option<(u32, u32, u32)> {
-        let (width, busy) = (self.stripe_width(), &self.programs);
+        let (width, busy) = (self.stripe_width(), &self.space.programs);
         for stream in 0..STREAM_COUNT {
-            for open in self.open_lines[stream]
+            for open in self.space.open_lines[stream]
                 .iter_mut()
                 .filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT)
             {
                 let accepts = |pu: u32| busy.has_slot(pu);
-                if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
+                if let Some((chunk, sector)) =
+                    open.allocate(&self.env.geometry, from, width, accepts)
+                {
                     let line = open.line;
                     self.retire_full_open_lines(stream);
                     return Some((line, chunk, sector));
@@ -332,23 +339,23 @@ impl Ftl {
             }
             // Room that is kept for cold data is everybody's when there is no other.
             if stream != GC_COLD
-                && !self.open_lines[GC_COLD].is_empty()
-                && self.limiter.headroom(self.free_sectors()) <= 0.0
+                && !self.space.open_lines[GC_COLD].is_empty()
+                && self.gc.limiter.headroom(self.free_sectors()) <= 0.0
                 && let (placed @ Some(_), _) = self.place_on_open_line(from, GC_COLD)
             {
                 return placed;
             }
             // A second line is opened when the first one draws to its end: early enough for the
             // journal to say so before it is needed, three programs in a row at worst.
-            let units = self.plan.line_sectors / self.geometry.ws_opt;
-            let end = (4 * self.plan.active_pus).min(units / 2).max(self.plan.active_pus);
+            let units = self.env.plan.line_sectors / self.env.geometry.ws_opt;
+            let end = (4 * self.env.plan.active_pus).min(units / 2).max(self.env.plan.active_pus);
             let one = stream == GC_COLD && room > 0;
-            if one || room >= end || self.open_lines[stream].len() >= 2 && room > 0 {
+            if one || room >= end || self.space.open_lines[stream].len() >= 2 && room > 0 {
                 return None;
             }
             // With no line to spare, room in any open line comes first: what was overwritten in it cannot
             // be won back before it is full.
-            if self.lines.free_chunks() < 2 * self.plan.active_pus {
+            if self.space.lines.free_chunks() < 2 * self.env.plan.active_pus {
                 let mut left = room;
                 for other in (0..STREAM_COUNT).filter(|other| *other != stream) {
                     let (placed, room) = self.place_on_open_line(from, other);
@@ -357,15 +364,17 @@ impl Ftl {
                     }
                     left += room;
                 }
-                if left > 0 && self.programs.total() > 0 {
+                if left > 0 && self.space.programs.total() > 0 {
                     return None;
                 }
             }
             // A line is opened narrower than it should be only when no chunk is on its way back.
-            if self.lines.free_chunks() < self.plan.active_pus && self.lines.erasing > 0 {
+            if self.space.lines.free_chunks() < self.env.plan.active_pus
+                && self.space.lines.erasing > 0
+            {
                 return None;
             }
-            match self.lines.open(stream as u8, self.sequencer.next_seq()) {
+            match self.space.lines.open(stream as u8, self.buffer.sequencer.next_seq()) {
                 Some(open) => {
                     if !self.journal_line_open(stream, open) {
                         return None;
@@ -382,22 +391,22 @@ impl Ftl {
 
     /// Has the journal say that a line was opened. Without room there it is not.
     fn journal_line_open(&mut self, stream: usize, mut open: OpenLine) -> bool {
-        if self.device_l2p.is_some() {
+        if self.durability.device_l2p.is_some() {
             // Its recovery does not ask for lines.
-            self.open_lines[stream].push(open);
+            self.space.open_lines[stream].push(open);
             return true;
         }
         let chunks = open.members.iter().map(|m| m.chunk).collect();
         let record = LineOpened { stream: stream as u8, chunks }.encode();
-        if self.journal.append(&record).is_err() {
-            self.lines.cancel_open(open.line);
+        if self.durability.journal.append(&record).is_err() {
+            self.space.lines.cancel_open(open.line);
             self.request_snapshot();
             return false;
         }
-        open.recorded_lsn = self.journal.flush();
-        let first = (self.lines.lines[open.line as usize].open_seq, open.members[0].chunk);
-        open.previous = self.line_meta_writer.replace_previous(stream, first);
-        self.open_lines[stream].push(open);
+        open.recorded_lsn = self.durability.journal.flush();
+        let first = (self.space.lines.lines[open.line as usize].open_seq, open.members[0].chunk);
+        open.previous = self.space.line_meta_writer.replace_previous(stream, first);
+        self.space.open_lines[stream].push(open);
         true
     }
 
@@ -408,16 +417,16 @@ impl Ftl {
         stream: usize,
     ) -> (Option<(u32, u32, u32)>, u32) {
         let mut room = 0;
-        let recorded = self.journal.durable();
+        let recorded = self.durability.journal.durable();
         let mut width = self.stripe_width();
-        for open in self.open_lines[stream].iter_mut().take(2) {
+        for open in self.space.open_lines[stream].iter_mut().take(2) {
             if open.recorded_lsn > recorded || width == 0 {
                 room += open.free_units;
                 continue;
             }
-            let (busy, yielding) = (&self.programs, &self.gc_deferral);
+            let (busy, yielding) = (&self.space.programs, &self.gc.deferral);
             let accepts = |pu: u32| busy.has_slot(pu) && !yielding.should_avoid(pu);
-            if let Some((chunk, sector)) = open.allocate(&self.geometry, from, width, accepts) {
+            if let Some((chunk, sector)) = open.allocate(&self.env.geometry, from, width, accepts) {
                 let line = open.line;
                 if open.free_units == 0 {
                     self.retire_full_open_lines(stream);
@@ -434,8 +443,8 @@ impl Ftl {
 
     /// Forgets open lines that take no more; they close when their programs are done.
     pub(crate) fn retire_full_open_lines(&mut self, stream: usize) {
-        let lines = &mut self.lines;
-        self.open_lines[stream].retain(|open| {
+        let lines = &mut self.space.lines;
+        self.space.open_lines[stream].retain(|open| {
             if open.free_units == 0 {
                 lines.lines[open.line as usize].fully_mapped = true;
             }
@@ -462,7 +471,7 @@ impl Ftl {
         let padding = name & PAD_BIT != 0;
         let (chunk, sector) = if padding {
             let chunk = name & !PAD_BIT;
-            (chunk, self.programs.take_pad(chunk))
+            (chunk, self.space.programs.take_pad(chunk))
         } else {
             let unit = self.unit_mut(name);
             assert!(
@@ -473,19 +482,21 @@ impl Ftl {
             );
             (unit.chunk, unit.sector)
         };
-        let line = self.lines.line_of[chunk as usize];
-        self.lines.lines[line as usize].programs_in_flight -= 1;
-        self.programs.complete(self.geometry.pu_of(chunk));
-        let gone = self.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
+        let line = self.space.lines.line_of[chunk as usize];
+        self.space.lines.lines[line as usize].programs_in_flight -= 1;
+        self.space.programs.complete(self.env.geometry.pu_of(chunk));
+        let gone =
+            self.space.lines.chunks[chunk as usize].offline || status.is(Status::OFFLINE_CHUNK);
         let mut rescued_from = line;
         if status.is_success() && !gone {
-            self.lines.chunks[chunk as usize].on_programmed(sector + self.geometry.ws_opt);
+            self.space.lines.chunks[chunk as usize]
+                .on_programmed(sector + self.env.geometry.ws_opt);
             if !padding {
                 let unit = self.unit_mut(name);
                 unit.state = UnitState::Persisted;
                 let (sequence, from) =
                     (unit.sequence, std::mem::replace(&mut unit.redispatch_from, NONE));
-                self.sequencer.retire(sequence);
+                self.buffer.sequencer.retire(sequence);
                 self.publish_durable(name);
                 if from != NONE {
                     rescued_from = from;
@@ -506,10 +517,10 @@ impl Ftl {
             }
         }
         self.release_readable_units(chunk);
-        self.rings[HOST].advance_watermarks();
-        self.rings[GC].advance_watermarks();
-        self.lines.close_if_done(line);
-        self.lines.close_if_done(rescued_from);
+        self.buffer.rings[HOST].advance_watermarks();
+        self.buffer.rings[GC].advance_watermarks();
+        self.space.lines.close_if_done(line);
+        self.space.lines.close_if_done(rescued_from);
         self.complete_barriers(now, flash);
         self.complete_deferred();
     }
@@ -517,21 +528,22 @@ impl Ftl {
     /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
     fn publish_durable(&mut self, name: u32) {
         let (ring, unit) = split_unit_id(name);
-        let u = &self.rings[ring].units[unit as usize];
-        let (first_psn, sequence) = (self.geometry.first_sector_of(u.chunk) + u.sector, u.sequence);
-        let first_slot = self.rings[ring].slot_of_unit(unit);
+        let u = &self.buffer.rings[ring].units[unit as usize];
+        let (first_psn, sequence) =
+            (self.env.geometry.first_sector_of(u.chunk) + u.sector, u.sequence);
+        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
         // Those whose pages are to say so.
-        let paged = if self.device_l2p.is_none() { self.plan.logical } else { 0 };
-        let shape = self.geometry;
+        let paged = if self.durability.device_l2p.is_none() { self.env.plan.logical } else { 0 };
+        let shape = self.env.geometry;
         for i in 0..shape.ws_opt {
-            let entry = self.rings[ring].entry(first_slot + i);
+            let entry = self.buffer.rings[ring].entry(first_slot + i);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             let trim = entry.trim_dep;
             if lba < paged {
-                self.checkpoint.mark_dirty(shape.map_page_of(lba));
+                self.durability.checkpoint.mark_dirty(shape.map_page_of(lba));
             }
-            if !self.l2p.is_at(lba, L2pEntry::Buffer(first_slot + i))
-                && let L2pEntry::Buffer(slot) = self.l2p.get(lba)
+            if !self.mapping.l2p.is_at(lba, L2pEntry::Buffer(first_slot + i))
+                && let L2pEntry::Buffer(slot) = self.mapping.l2p.get(lba)
             {
                 let newer = self.entry_mut(slot);
                 if newer.trim_dep == trim {
@@ -547,30 +559,31 @@ impl Ftl {
     /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
     pub(crate) fn program_failed(&mut self, chunk: u32) {
         self.stats.program_failures += 1;
-        self.lines.chunks[chunk as usize].bad = true;
+        self.space.lines.chunks[chunk as usize].bad = true;
         self.close_open_chunk(chunk);
-        self.lines.lines[self.lines.line_of[chunk as usize] as usize].degraded = true;
+        self.space.lines.lines[self.space.lines.line_of[chunk as usize] as usize].degraded = true;
     }
 
     /// A chunk of an open line takes no more.
     pub(crate) fn close_open_chunk(&mut self, chunk: u32) {
-        for open in self.open_lines.iter_mut().flatten().chain(&mut self.line_finisher.open) {
-            open.close_member(&self.geometry, chunk);
+        for open in self.space.open_lines.iter_mut().flatten().chain(&mut self.space.finisher.open)
+        {
+            open.close_member(&self.env.geometry, chunk);
         }
         (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
     }
 
     pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {
-        let (mut at, mut before) = (self.lines.chunks[chunk as usize].first, NONE);
+        let (mut at, mut before) = (self.space.lines.chunks[chunk as usize].first, NONE);
         while at != NONE {
             let next = self.unit_mut(at).chain_next;
             if at == name {
                 match before {
-                    NONE => self.lines.chunks[chunk as usize].first = next,
+                    NONE => self.space.lines.chunks[chunk as usize].first = next,
                     before => self.unit_mut(before).chain_next = next,
                 }
                 if next == NONE {
-                    self.lines.chunks[chunk as usize].last = before;
+                    self.space.lines.chunks[chunk as usize].last = before;
                 }
                 return;
             }
@@ -581,17 +594,18 @@ impl Ftl {
     /// Points the map at the media for every unit of a chunk that can be read there now.
     pub(crate) fn release_readable_units(&mut self, chunk: u32) {
         loop {
-            let c = self.lines.chunks[chunk as usize];
+            let c = self.space.lines.chunks[chunk as usize];
             if c.first == NONE {
                 return;
             }
             let unit = *self.unit_mut(c.first);
-            let readable = unit.sector + self.geometry.ws_opt <= c.readable_end(&self.geometry);
+            let readable =
+                unit.sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry);
             if unit.state != UnitState::Persisted || !readable {
                 return;
             }
             self.release_unit(c.first);
-            let chunk = &mut self.lines.chunks[chunk as usize];
+            let chunk = &mut self.space.lines.chunks[chunk as usize];
             chunk.first = unit.chain_next;
             if unit.chain_next == NONE {
                 chunk.last = NONE;
@@ -601,32 +615,36 @@ impl Ftl {
 
     pub(crate) fn release_unit(&mut self, name: u32) {
         let (ring, unit) = split_unit_id(name);
-        let u = &mut self.rings[ring].units[unit as usize];
+        let u = &mut self.buffer.rings[ring].units[unit as usize];
         assert!(
             u.state == UnitState::Persisted,
             "unit {unit} of ring {ring} is released although it is {:?}",
             u.state
         );
         u.state = UnitState::Released;
-        let first_psn = self.geometry.first_sector_of(u.chunk) + u.sector;
-        let line = self.lines.line_of[u.chunk as usize];
-        let line = &mut self.lines.lines[line as usize];
-        let first_slot = self.rings[ring].slot_of_unit(unit);
-        for (i, entry) in (0..).zip(self.rings[ring].entries(unit)) {
+        let first_psn = self.env.geometry.first_sector_of(u.chunk) + u.sector;
+        let line = self.space.lines.line_of[u.chunk as usize];
+        let line = &mut self.space.lines.lines[line as usize];
+        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
+        for (i, entry) in (0..).zip(self.buffer.rings[ring].entries(unit)) {
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             let (slot, psn) = (first_slot + i, first_psn + i);
-            match self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(psn)) {
+            match self.mapping.l2p.compare_and_set(
+                lba,
+                L2pEntry::Buffer(slot),
+                L2pEntry::Flash(psn),
+            ) {
                 Ok(()) => line.valid_sectors += 1,
                 Err(now) => {
-                    self.p2l.invalidate(psn);
+                    self.mapping.p2l.invalidate(psn);
                     match now {
                         L2pEntry::Unmapped => line.erase_after_trims = true,
                         // Overwritten in the buffer: until the new copy is durable this one counts.
-                        _ => line.erase_after_pos = self.rings[HOST].head_pos(),
+                        _ => line.erase_after_pos = self.buffer.rings[HOST].head_pos(),
                     }
                 }
             }
-            self.l2p.unpin(lba);
+            self.mapping.l2p.unpin(lba);
         }
     }
 }

@@ -29,9 +29,9 @@ impl Ftl {
         }
         self.stats.host_reads += u64::from(sectors);
         if sectors == 1
-            && self.l2p.frames.is_none()
-            && let L2pEntry::Flash(psn) = self.l2p.get(lba as u32)
-            && !self.p2l.is_poisoned(psn)
+            && self.mapping.l2p.frames.is_none()
+            && let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba as u32)
+            && !self.mapping.p2l.is_poisoned(psn)
         {
             let index = self.begin_read(tag, lba as u32, 1);
             let op = OpToken::new(OpKind::HostRead, index);
@@ -44,7 +44,7 @@ impl Ftl {
     #[inline]
     fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
         let status = Status::SUCCESS;
-        self.host_reads.begin(HostRead {
+        self.requests.host_reads.begin(HostRead {
             tag,
             outstanding: 1,
             status,
@@ -64,13 +64,13 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let index = self.begin_read(tag, lba as u32, sectors);
-        let read = HostRead { outstanding: 0, resolved: 0, ..self.host_reads.get(index) };
+        let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.host_reads.get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
             // Room for the page must be made, or it must be waited for.
-            self.pager.add_waiting_read(index);
+            self.mapping.pager.add_waiting_read(index);
         }
-        if !looked_up || self.page_rebuild.has_new_job() {
+        if !looked_up || self.mapping.page_rebuild.has_new_job() {
             self.kick(now, flash);
         }
     }
@@ -88,7 +88,7 @@ impl Ftl {
     ) -> bool {
         let (tag, lba) = (read.tag, read.lba);
         let op = OpToken::new(OpKind::HostRead, index);
-        let mut addresses = self.host_reads.take_addresses();
+        let mut addresses = self.requests.host_reads.take_addresses();
         let mut waits = None;
         while read.resolved < read.sectors {
             let (first, left) = (read.resolved, read.sectors - read.resolved);
@@ -100,7 +100,7 @@ impl Ftl {
                 }
             };
             for i in first..first + run {
-                match self.l2p.get(lba + i) {
+                match self.mapping.l2p.get(lba + i) {
                     L2pEntry::Unmapped => {
                         self.stats.unmapped_reads += 1;
                         flash.zero_to_host(tag, i);
@@ -113,7 +113,7 @@ impl Ftl {
                         flash.copy_to_host(tag, i, slot);
                     }
                     L2pEntry::Flash(psn) => {
-                        if self.p2l.is_poisoned(psn) {
+                        if self.mapping.p2l.is_poisoned(psn) {
                             read.status = Status::UNRECOVERED_READ;
                             continue;
                         }
@@ -134,9 +134,9 @@ impl Ftl {
             read.outstanding += 1;
             addresses.clear();
         }
-        self.host_reads.return_addresses(addresses);
+        self.requests.host_reads.return_addresses(addresses);
         if waits.is_none() && read.outstanding == 0 {
-            self.host_reads.release(index);
+            self.requests.host_reads.release(index);
             self.complete(tag, read.status);
             return true;
         }
@@ -145,9 +145,11 @@ impl Ftl {
         }
         // The page counts as something outstanding.
         read.outstanding += u32::from(waits.is_some());
-        self.host_reads.update(index, read);
+        self.requests.host_reads.update(index, read);
         match waits {
-            Some(Some(fetch)) => self.fetches.add_waiter(fetch, index, &mut self.host_reads),
+            Some(Some(fetch)) => {
+                self.mapping.fetches.add_waiter(fetch, index, &mut self.requests.host_reads)
+            }
             Some(None) => return false,
             None => {}
         }
@@ -163,7 +165,7 @@ impl Ftl {
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let mut read = self.host_reads.get(index);
+        let mut read = self.requests.host_reads.get(index);
         read.outstanding -= 1;
         self.lookup(now, index, read, demand, flash)
     }
@@ -171,7 +173,7 @@ impl Ftl {
     /// Users' reads that wait for the flash.
     #[inline]
     pub(crate) fn host_reads_in_flight(&self) -> usize {
-        self.host_reads.in_flight()
+        self.requests.host_reads.in_flight()
     }
 
     /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
@@ -180,7 +182,7 @@ impl Ftl {
     pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
         let mut seen = 0;
         for lba in lbas {
-            seen ^= self.l2p.prefetch(lba).unwrap_or(0);
+            seen ^= self.mapping.l2p.prefetch(lba).unwrap_or(0);
         }
         std::hint::black_box(seen);
     }
@@ -207,13 +209,13 @@ impl Ftl {
         }
         op.expect_kind(OpKind::HostRead);
         let index = op.index();
-        let read = self.host_reads.complete_one(index, failed == 0);
+        let read = self.requests.host_reads.complete_one(index, failed == 0);
         if read.outstanding == 0 {
             self.complete(read.tag, read.status);
         }
         if failed != 0 {
             self.host_read_failed(read.lba, read.sectors);
         }
-        failed != 0 || self.gc_deferral.is_deferring() || self.page_rebuild.is_busy()
+        failed != 0 || self.gc.deferral.is_deferring() || self.mapping.page_rebuild.is_busy()
     }
 }

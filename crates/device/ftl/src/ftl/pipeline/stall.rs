@@ -145,8 +145,9 @@ impl Ftl {
     /// flash has no operation in flight at that time, no request will ever complete: test harnesses stop
     /// with this explanation then.
     pub fn explain_stall(&self) -> Option<Stall> {
-        let (writes, flushes) = (!self.write_queue.is_empty(), self.barriers.has_host_requests());
-        let reads = self.host_reads.in_flight();
+        let (writes, flushes) =
+            (!self.requests.write_queue.is_empty(), self.durability.barriers.has_host_requests());
+        let reads = self.requests.host_reads.in_flight();
         if !writes && !flushes && reads == 0 {
             return None;
         }
@@ -159,8 +160,8 @@ impl Ftl {
     }
 
     fn push_operations(&self, blockers: &mut Vec<Blocker>) {
-        let (programs, erases) = (self.programs.total(), self.lines.erasing);
-        let reads = self.gc.reads_in_flight() + self.fetches.in_flight();
+        let (programs, erases) = (self.space.programs.total(), self.space.lines.erasing);
+        let reads = self.gc.reads_in_flight() + self.mapping.fetches.in_flight();
         if programs + erases + reads > 0 {
             blockers.push(Blocker::FlashOperations { programs, erases, reads });
         }
@@ -168,19 +169,19 @@ impl Ftl {
 
     /// What the first queued write or trim waits for.
     fn push_admission(&self, blockers: &mut Vec<Blocker>) {
-        let Some(first) = self.write_queue.front() else { return };
+        let Some(first) = self.requests.write_queue.front() else { return };
         if !self.can_modify_now(first.next_lba()) {
-            let page = self.geometry.map_page_of(first.next_lba());
-            let pinned_frames = self.l2p.frames.as_ref().map_or(0, |f| f.pinned());
+            let page = self.env.geometry.map_page_of(first.next_lba());
+            let pinned_frames = self.mapping.l2p.frames.as_ref().map_or(0, |f| f.pinned());
             blockers.push(Blocker::TranslationPage { page, pinned_frames });
         }
         if first.is_trim() {
             return;
         }
-        let (slots, free_sectors) = (self.rings[HOST].free(), self.free_sectors());
+        let (slots, free_sectors) = (self.buffer.rings[HOST].free(), self.free_sectors());
         if slots == 0 {
             blockers.push(Blocker::BufferFull);
-        } else if self.limiter.admissible_sectors(slots, free_sectors, !self.gc.is_relocating())
+        } else if self.gc.limiter.admissible_sectors(slots, free_sectors, !self.gc.is_relocating())
             == 0
         {
             blockers.push(Blocker::RateLimiter { free_sectors });
@@ -190,11 +191,11 @@ impl Ftl {
     /// What full units of the write buffer wait for.
     fn push_dispatch(&self, blockers: &mut Vec<Blocker>) {
         for ring in [HOST, GC] {
-            if let Some(chunk) = self.rings[ring].pair_blocked_chunk() {
+            if let Some(chunk) = self.buffer.rings[ring].pair_blocked_chunk() {
                 blockers.push(Blocker::PairedPages { chunk });
             }
-            let queued = self.redispatch.queued(ring) > 0;
-            if self.rings[ring].ready().is_none() && !queued {
+            let queued = self.buffer.redispatch.queued(ring) > 0;
+            if self.buffer.rings[ring].ready().is_none() && !queued {
                 continue;
             }
             if ring == GC && !self.gc_can_place_unit() {
@@ -202,42 +203,42 @@ impl Ftl {
             } else if !self.can_assign_seq(ring) {
                 blockers.push(Blocker::SequenceNumbers);
             } else {
-                let free_chunks = self.lines.free_chunks();
+                let free_chunks = self.space.lines.free_chunks();
                 blockers.push(Blocker::NoLocation { ring, free_chunks });
             }
         }
         for stream in 0..STREAM_COUNT {
-            let unrecorded = |recorded| recorded > self.journal.durable();
-            let open = self.open_lines[stream].iter().find(|o| unrecorded(o.recorded_lsn));
+            let unrecorded = |recorded| recorded > self.durability.journal.durable();
+            let open = self.space.open_lines[stream].iter().find(|o| unrecorded(o.recorded_lsn));
             blockers.extend(open.map(|open| Blocker::LineRecord { line: open.line }));
         }
-        if self.journal.failed().is_some() {
+        if self.durability.journal.failed().is_some() {
             blockers.push(Blocker::JournalFailed);
         }
     }
 
     /// What flushes wait for.
     fn push_durability(&self, blockers: &mut Vec<Blocker>) {
-        if let Some(barrier) = self.barriers.front() {
-            let durable = self.rings[HOST].durable_pos();
+        if let Some(barrier) = self.durability.barriers.front() {
+            let durable = self.buffer.rings[HOST].durable_pos();
             if barrier.position > durable {
                 blockers.push(Blocker::Position { position: barrier.position, durable });
-            } else if self.trims.has_dirty() || self.trims.has_redirtied() {
+            } else if self.durability.trims.has_dirty() || self.durability.trims.has_redirtied() {
                 blockers.push(Blocker::Trims);
             }
         }
-        if self.barriers.has_deferred() {
-            if self.checkpoint.has_undurable_loss() {
+        if self.durability.barriers.has_deferred() {
+            if self.durability.checkpoint.has_undurable_loss() {
                 blockers.push(Blocker::LossCheckpoint);
             }
-            if self.redispatch.has_in_flight() {
+            if self.buffer.redispatch.has_in_flight() {
                 blockers.push(Blocker::Redispatch);
             }
         }
         let drained = |l: &crate::space::lines::Line| {
             l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0
         };
-        let lines = (0..).zip(&self.lines.lines).filter(|(_, l)| drained(l));
+        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| drained(l));
         blockers.extend(lines.map(|(line, _)| Blocker::DrainedLine { line }));
     }
 }

@@ -292,23 +292,23 @@ impl Ftl {
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> FetchOutcome {
-        let Some(frames) = &mut self.l2p.frames else { return FetchOutcome::Resident };
+        let Some(frames) = &mut self.mapping.l2p.frames else { return FetchOutcome::Resident };
         if frames.touch(page) {
             return FetchOutcome::Resident;
         }
         self.unmap_scratch();
-        if let Some(fetch) = self.fetches.find(page) {
-            let looks = self.fetches.fetches[fetch as usize].frame == NONE;
+        if let Some(fetch) = self.mapping.fetches.find(page) {
+            let looks = self.mapping.fetches.fetches[fetch as usize].frame == NONE;
             if looks && matches!(demand, FetchReason::Modify | FetchReason::ReconcileLoad) {
                 let Some(frame) = self.allocate_frame(page, true, flash) else {
                     return FetchOutcome::NoFrame;
                 };
-                self.fetches.fetches[fetch as usize].frame = frame;
+                self.mapping.fetches.fetches[fetch as usize].frame = frame;
             }
             return FetchOutcome::InFlight(fetch);
         }
         let source = self.source_of(page);
-        let idle = self.fetches.find_idle(demand);
+        let idle = self.mapping.fetches.find_idle(demand);
         let rebuilds = matches!(source, PageSource::Lost) && self.can_rebuild(page, flash);
         if (rebuilds || matches!(source, PageSource::OnFlash(_))) && idle.is_none() {
             return FetchOutcome::NoFrame;
@@ -331,7 +331,7 @@ impl Ftl {
         if let (PageSource::OnFlash(_) | PageSource::Lost, Some(idle)) = (&source, idle)
             && (rebuilds || matches!(source, PageSource::OnFlash(_)))
         {
-            let fetch = &mut self.fetches.fetches[idle as usize];
+            let fetch = &mut self.mapping.fetches.fetches[idle as usize];
             (fetch.page, fetch.frame, fetch.attempts) = (page, frame, 0);
             (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
             match source {
@@ -348,25 +348,25 @@ impl Ftl {
 
     /// A page cannot be read: it is rebuilt.
     fn wait_for_rebuild(&mut self, index: u32, flash: &impl FlashBackend) {
-        let fetch = &mut self.fetches.fetches[index as usize];
+        let fetch = &mut self.mapping.fetches.fetches[index as usize];
         (fetch.state, fetch.attempts) = (State::Rebuilding, READ_ATTEMPTS);
         let page = fetch.page;
-        self.fetches.rebuilding += 1;
+        self.mapping.fetches.rebuilding += 1;
         self.rebuild_page(page, flash);
     }
 
     fn source_of(&self, page: u32) -> PageSource {
         match self.stored_source_of(page) {
-            PageSource::Lost if self.page_rebuild.is_rebuilt(page) => PageSource::Rebuilt,
+            PageSource::Lost if self.mapping.page_rebuild.is_rebuilt(page) => PageSource::Rebuilt,
             source => source,
         }
     }
 
     fn stored_source_of(&self, page: u32) -> PageSource {
-        match self.l2p.get(self.plan.logical + page) {
+        match self.mapping.l2p.get(self.env.plan.logical + page) {
             L2pEntry::Unmapped => PageSource::Unwritten,
             L2pEntry::Buffer(slot) if self.entry(slot).poison => PageSource::Lost,
-            L2pEntry::Flash(psn) if self.p2l.is_poisoned(psn) => PageSource::Lost,
+            L2pEntry::Flash(psn) if self.mapping.p2l.is_poisoned(psn) => PageSource::Lost,
             L2pEntry::Buffer(slot) => PageSource::Buffered(slot),
             L2pEntry::Flash(psn) => PageSource::OnFlash(psn),
             L2pEntry::Lost => PageSource::Lost,
@@ -374,11 +374,11 @@ impl Ftl {
     }
 
     fn read_page(&mut self, now: Nanos, index: u32, psn: u32, flash: &mut impl FlashBackend) {
-        let fetch = &mut self.fetches.fetches[index as usize];
+        let fetch = &mut self.mapping.fetches.fetches[index as usize];
         (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
-        self.fetches.reading += 1;
+        self.mapping.fetches.reading += 1;
         self.stats.map_page_reads += 1;
-        let slot = self.fetches.first_slot + index;
+        let slot = self.mapping.fetches.first_slot + index;
         flash.read(now, OpToken::new(OpKind::MapRead, index), &[(psn, slot)], ReadDest::Buffer);
     }
 
@@ -387,19 +387,19 @@ impl Ftl {
         if let Some(at) = index.checked_sub(FETCH_MAX) {
             return self.scan_read_done(at, failed, flash);
         }
-        let fetch = &mut self.fetches.fetches[index as usize];
+        let fetch = &mut self.mapping.fetches.fetches[index as usize];
         assert!(fetch.state == State::Reading, "no page is being read by fetch {index}");
         if failed == 0 {
-            flash.sync_slot(fetch.psn, self.fetches.first_slot + index);
+            flash.sync_slot(fetch.psn, self.mapping.fetches.first_slot + index);
         }
         fetch.state = State::Complete { failed: failed != 0 };
-        self.fetches.reading -= 1;
-        self.fetches.completed += 1;
+        self.mapping.fetches.reading -= 1;
+        self.mapping.fetches.completed += 1;
     }
 
     /// Puts the pages that have been read into their frames, and goes on with who waits for them.
     pub(crate) fn complete_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.fetches.completed == 0 {
+        if self.mapping.fetches.completed == 0 {
             return false;
         }
         for index in 0..FETCH_MAX {
@@ -409,12 +409,12 @@ impl Ftl {
                 psn: read_at,
                 attempts: tries,
                 ..
-            } = self.fetches.fetches[index as usize]
+            } = self.mapping.fetches.fetches[index as usize]
             else {
                 continue;
             };
-            self.fetches.completed -= 1;
-            let slot = self.fetches.first_slot + index;
+            self.mapping.fetches.completed -= 1;
+            let slot = self.mapping.fetches.first_slot + index;
             let read = if failed { PageSource::Lost } else { PageSource::Buffered(slot) };
             let ended = self.with_contents(page, &read, flash, |ftl, contents| {
                 if matches!(contents, PageContents::Lost) {
@@ -424,7 +424,7 @@ impl Ftl {
                 true
             });
             if !ended {
-                let rebuilt = self.page_rebuild.is_rebuilt(page);
+                let rebuilt = self.mapping.page_rebuild.is_rebuilt(page);
                 self.stats.map_read_errors += u64::from(!rebuilt);
                 // It may be somewhere else by now.
                 let source = match self.source_of(page) {
@@ -464,45 +464,48 @@ impl Ftl {
             PageSource::Unwritten => return then(self, &PageContents::Unwritten),
             PageSource::OnFlash(_) | PageSource::Lost => return then(self, &PageContents::Lost),
             PageSource::Rebuilt => {
-                let mut copies = self.page_rebuild.take_copies(page);
+                let mut copies = self.mapping.page_rebuild.take_copies(page);
                 self.drop_erased_copies(&mut copies);
                 let done = then(self, &PageContents::Rebuilt(&copies));
                 // It is forgotten if it is in a frame.
-                self.page_rebuild.return_copies(page, copies);
+                self.mapping.page_rebuild.return_copies(page, copies);
                 return done;
             }
         };
-        let mut bytes = std::mem::take(&mut self.fetches.read_buf);
+        let mut bytes = std::mem::take(&mut self.mapping.fetches.read_buf);
         flash.read_slot(slot, &mut bytes);
-        let shape = self.geometry;
+        let shape = self.env.geometry;
         let contents = TranslationPage::decode(&shape, page, &bytes);
         let done = then(self, &contents.map_or(PageContents::Lost, PageContents::Page));
-        self.fetches.read_buf = bytes;
+        self.mapping.fetches.read_buf = bytes;
         done
     }
 
     /// A page has arrived: it is held for those who wait to change it.
     fn complete_fetch(&mut self, index: u32, contents: &PageContents<'_>) {
-        let fetch = &mut self.fetches.fetches[index as usize];
+        let fetch = &mut self.mapping.fetches.fetches[index as usize];
         fetch.state = State::Idle;
         let (page, frame) = (fetch.page, fetch.frame);
         self.install_page(page, frame, contents);
-        let Some(frames) = self.l2p.frames.as_mut().filter(|_| frame != NONE) else { return };
-        self.pager.fill_done(page, frames);
+        let Some(frames) = self.mapping.l2p.frames.as_mut().filter(|_| frame != NONE) else {
+            return;
+        };
+        self.mapping.pager.fill_done(page, frames);
     }
 
     /// Goes on with the reads that waited for a page, while it is there.
     fn resume_waiting_reads(&mut self, now: Nanos, index: u32, flash: &mut impl FlashBackend) {
-        let PageFetch { page, first_waiter: mut first, .. } = self.fetches.fetches[index as usize];
-        let view = self.fetches.scratch_page == page;
+        let PageFetch { page, first_waiter: mut first, .. } =
+            self.mapping.fetches.fetches[index as usize];
+        let view = self.mapping.fetches.scratch_page == page;
         while first != NONE {
             let read = first;
-            first = self.host_reads.next_waiter(read);
+            first = self.requests.host_reads.next_waiter(read);
             if view {
                 self.map_scratch(page);
             }
             if !self.step_read(now, read, FetchReason::Prefetch, flash) {
-                self.pager.add_waiting_read(read);
+                self.mapping.pager.add_waiting_read(read);
             }
         }
         self.unmap_scratch();
@@ -510,28 +513,28 @@ impl Ftl {
 
     /// Puts a page into its frame, which nobody holds then; or without one shows it.
     fn install_page(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
-        let Some(frames) = &self.l2p.frames else { return };
+        let Some(frames) = &self.mapping.l2p.frames else { return };
         let (view, first) = (frame == NONE, frames.page_range(page).0);
-        let counted = !self.reconcile.is_pending(page);
+        let counted = !self.mapping.reconcile.is_pending(page);
         self.fill(page, if view { frames.scratch_frame() } else { frame }, contents);
-        let Some(frames) = &mut self.l2p.frames else { return };
+        let Some(frames) = &mut self.mapping.l2p.frames else { return };
         if view {
             self.map_scratch(page);
             return;
         }
         frames.fill_done(frame);
         frames.unpin(page);
-        if self.page_rebuild.remove(page) {
-            self.checkpoint.mark_dirty(page);
+        if self.mapping.page_rebuild.remove(page) {
+            self.durability.checkpoint.mark_dirty(page);
         }
         match contents {
             PageContents::Lost => {
                 self.stats.map_pages_lost += 1;
-                self.checkpoint.mark_dirty(page);
+                self.durability.checkpoint.mark_dirty(page);
             }
             PageContents::Rebuilt(copies) => {
                 self.stats.pages_rebuilt += 1;
-                self.checkpoint.mark_dirty(page);
+                self.durability.checkpoint.mark_dirty(page);
                 if counted {
                     self.count_rebuilt(first, copies);
                 }
@@ -543,16 +546,16 @@ impl Ftl {
     /// Writes the words of a page into a frame. The first time since a recovery that is not just a
     /// look, they are counted.
     fn fill(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
-        let Some(frames) = &self.l2p.frames else { return };
+        let Some(frames) = &self.mapping.l2p.frames else { return };
         let ((first, count), at) = (frames.page_range(page), frames.frame_base(frame));
         let view = frame == frames.scratch_frame();
         let lost = matches!(contents, PageContents::Lost | PageContents::Rebuilt(_));
         // Of what is not known to be valid it is not known either whether it has been counted.
         let again = match contents {
-            PageContents::Rebuilt(_) => !self.p2l.is_in_memory(),
+            PageContents::Rebuilt(_) => !self.mapping.p2l.is_in_memory(),
             _ => lost,
         };
-        let uncounted = self.reconcile.is_pending(page);
+        let uncounted = self.mapping.reconcile.is_pending(page);
         let low = match contents {
             PageContents::Page(page) => Some(page.base_seq),
             PageContents::Unwritten => Some(0),
@@ -572,10 +575,10 @@ impl Ftl {
         if view && uncounted {
             // Only what holds as it is can be counted without a frame.
             counts = !lost
-                && !self.reconcile.has_copies(page, frames)
+                && !self.mapping.reconcile.has_copies(page, frames)
                 && !(0..count).any(|i| self.merge_newer_copy(first + i, &mut says(i), low, false));
             if !counts {
-                self.reconcile.mark_frame_needed(page);
+                self.mapping.reconcile.mark_frame_needed(page);
             }
         }
         let (mut changed, mut nowhere) = (false, false);
@@ -597,33 +600,34 @@ impl Ftl {
                 PageEntry { psn: None, poison: false } => L2pEntry::Unmapped,
             };
             nowhere |= mapped == PageEntry { psn: None, poison: true };
-            self.l2p.mapped += u64::from((counts || again && !view) && to != L2pEntry::Unmapped);
-            self.l2p.set_raw(at, i, encode_l2p_entry(to));
+            self.mapping.l2p.mapped +=
+                u64::from((counts || again && !view) && to != L2pEntry::Unmapped);
+            self.mapping.l2p.set_raw(at, i, encode_l2p_entry(to));
         }
         if nowhere {
-            self.page_rebuild.note_unlocated_loss(page, self.sequencer.next_seq());
+            self.mapping.page_rebuild.note_unlocated_loss(page, self.buffer.sequencer.next_seq());
         }
         if counts {
-            self.reconcile.mark_done(page);
+            self.mapping.reconcile.mark_done(page);
         }
         if changed && counts {
-            self.checkpoint.mark_dirty(page);
+            self.durability.checkpoint.mark_dirty(page);
         }
     }
 
     /// Shows a page that has been put into the frame for look-ups.
     fn map_scratch(&mut self, page: u32) {
-        if let Some(frames) = &mut self.l2p.frames
-            && self.fetches.scratch_page != page
+        if let Some(frames) = &mut self.mapping.l2p.frames
+            && self.mapping.fetches.scratch_page != page
         {
             frames.map_scratch(page);
-            self.fetches.scratch_page = page;
+            self.mapping.fetches.scratch_page = page;
         }
     }
 
     pub(crate) fn unmap_scratch(&mut self) {
-        let shown = std::mem::replace(&mut self.fetches.scratch_page, NONE);
-        if let (true, Some(frames)) = (shown != NONE, &mut self.l2p.frames) {
+        let shown = std::mem::replace(&mut self.mapping.fetches.scratch_page, NONE);
+        if let (true, Some(frames)) = (shown != NONE, &mut self.mapping.l2p.frames) {
             frames.unmap_scratch(shown);
         }
     }

@@ -144,7 +144,7 @@ impl MapPager {
 impl Ftl {
     /// The memory for the map.
     pub fn map_cache(&self) -> MapCacheStats {
-        match &self.l2p.frames {
+        match &self.mapping.l2p.frames {
             Some(f) => MapCacheStats {
                 frames: f.len(),
                 resident: f.resident(),
@@ -153,8 +153,8 @@ impl Ftl {
                 bytes: f.bytes(),
             },
             None => {
-                let pages = self.plan.map_pages;
-                let bytes = 4 * u64::from(self.plan.logical + pages);
+                let pages = self.env.plan.map_pages;
+                let bytes = 4 * u64::from(self.env.plan.logical + pages);
                 MapCacheStats {
                     frames: pages,
                     resident: pages,
@@ -179,8 +179,8 @@ impl Ftl {
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> Result<u32, Option<u32>> {
-        let Some(frames) = &self.l2p.frames else { return Ok(sectors) };
-        let (page, run) = (self.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
+        let Some(frames) = &self.mapping.l2p.frames else { return Ok(sectors) };
+        let (page, run) = (self.env.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
         let resident = frames.is_resident(page);
         if demand == FetchReason::ReadFast {
             self.stats.map_hits += u64::from(resident);
@@ -203,9 +203,9 @@ impl Ftl {
         room: impl Fn(&WriteRing) -> u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
-        let Some(frames) = &self.l2p.frames else { return sectors };
-        let (page, run) = (self.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
-        let waited = self.pager.head_write_page.0 == page;
+        let Some(frames) = &self.mapping.l2p.frames else { return sectors };
+        let (page, run) = (self.env.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
+        let waited = self.mapping.pager.head_write_page.0 == page;
         if !waited {
             let resident = frames.is_resident(page);
             self.stats.map_hits += u64::from(resident);
@@ -220,10 +220,10 @@ impl Ftl {
             return 0;
         }
         // A page that had to go may have taken the last room.
-        let run = run.min(room(&self.rings[HOST]));
-        match &mut self.l2p.frames {
-            Some(frames) if run == 0 && !self.pager.head_write_page.1 => {
-                self.pager.head_write_page.1 = true;
+        let run = run.min(room(&self.buffer.rings[HOST]));
+        match &mut self.mapping.l2p.frames {
+            Some(frames) if run == 0 && !self.mapping.pager.head_write_page.1 => {
+                self.mapping.pager.head_write_page.1 = true;
                 frames.pin(page);
             }
             Some(_) if run == 0 => {}
@@ -234,34 +234,35 @@ impl Ftl {
 
     /// The first write or trim waits for another page, or for none.
     fn set_head_write_page(&mut self, page: u32) {
-        let (before, held) = std::mem::replace(&mut self.pager.head_write_page, (page, false));
-        if let (true, Some(frames)) = (held, &mut self.l2p.frames) {
+        let (before, held) =
+            std::mem::replace(&mut self.mapping.pager.head_write_page, (page, false));
+        if let (true, Some(frames)) = (held, &mut self.mapping.l2p.frames) {
             frames.unpin(before);
         }
     }
 
     /// Whether a sector's word can be changed without a page from the media.
     pub(crate) fn can_modify_now(&self, lba: u32) -> bool {
-        let Some(frames) = &self.l2p.frames else { return true };
-        let page = self.geometry.map_page_of(lba);
+        let Some(frames) = &self.mapping.l2p.frames else { return true };
+        let page = self.env.geometry.map_page_of(lba);
         frames.is_resident(page) || self.is_known_empty(page)
     }
 
     /// Whether a page is known to have no mapped sector, without looking at it.
     pub(crate) fn is_known_empty(&self, page: u32) -> bool {
-        let resident = self.l2p.frames.as_ref().is_none_or(|f| f.is_resident(page));
-        let written = self.l2p.get(self.plan.logical + page) != L2pEntry::Unmapped;
-        !resident && !written && !self.reconcile.is_pending(page)
+        let resident = self.mapping.l2p.frames.as_ref().is_none_or(|f| f.is_resident(page));
+        let written = self.mapping.l2p.get(self.env.plan.logical + page) != L2pEntry::Unmapped;
+        !resident && !written && !self.mapping.reconcile.is_pending(page)
     }
 
     /// [`extent`](Ftl::extent) of a map in frames.
     pub(crate) fn extent_in_frames(&self, lba: u32, sectors: u32) -> (bool, u32) {
-        let Some(frames) = &self.l2p.frames else { return (false, sectors) };
+        let Some(frames) = &self.mapping.l2p.frames else { return (false, sectors) };
         let (mut at, end, mut state) = (lba, lba + sectors, None);
         while at < end {
-            let (page, run) = (self.geometry.map_page_of(at), frames.run_in_page(at, end - at));
+            let (page, run) = (self.env.geometry.map_page_of(at), frames.run_in_page(at, end - at));
             if frames.is_resident(page) {
-                let words = self.l2p.raw_range(at, run);
+                let words = self.mapping.l2p.raw_range(at, run);
                 let state = *state.get_or_insert(words[0] != 0);
                 if let Some(other) = words.iter().position(|w| (*w != 0) != state) {
                     return (state, at - lba + other as u32);
@@ -287,7 +288,7 @@ impl Ftl {
         unit: VictimUnit,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        self.l2p.frames.is_none() || self.pin_gc_pages(now, line, unit, flash)
+        self.mapping.l2p.frames.is_none() || self.pin_gc_pages(now, line, unit, flash)
     }
 
     fn pin_gc_pages(
@@ -297,7 +298,7 @@ impl Ftl {
         unit: VictimUnit,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let mut scan = std::mem::take(&mut self.pager.gc_pages);
+        let mut scan = std::mem::take(&mut self.mapping.pager.gc_pages);
         let first_time = scan.is_empty();
         // Asked for each time: a line that was being written may be another one by now.
         scan.iter_mut().for_each(|wanted| wanted.still_wanted = false);
@@ -314,7 +315,7 @@ impl Ftl {
         {
             if self.request_page(now, *page, FetchReason::Modify, flash) == FetchOutcome::Resident {
                 *held = true;
-                if let Some(frames) = &mut self.l2p.frames {
+                if let Some(frames) = &mut self.mapping.l2p.frames {
                     frames.pin(*page);
                 }
             } else {
@@ -323,12 +324,12 @@ impl Ftl {
         }
         scan.retain(|w| {
             let stays = w.still_wanted && !ready;
-            if let (true, Some(frames)) = (!stays && w.pinned, &mut self.l2p.frames) {
+            if let (true, Some(frames)) = (!stays && w.pinned, &mut self.mapping.l2p.frames) {
                 frames.unpin(w.page);
             }
             stays
         });
-        self.pager.gc_pages = scan;
+        self.mapping.pager.gc_pages = scan;
         if !ready && first_time {
             for ahead in 0..2 {
                 let Some((unit, member)) = self.peek_victim_unit(ahead) else { break };
@@ -344,8 +345,8 @@ impl Ftl {
 
     /// Garbage collection looks at something else: it needs none of the pages that it waited for.
     pub(crate) fn release_gc_pages(&mut self) {
-        for wanted in self.pager.gc_pages.drain(..) {
-            if let (true, Some(frames)) = (wanted.pinned, &mut self.l2p.frames) {
+        for wanted in self.mapping.pager.gc_pages.drain(..) {
+            if let (true, Some(frames)) = (wanted.pinned, &mut self.mapping.l2p.frames) {
                 frames.unpin(wanted.page);
             }
         }
@@ -353,14 +354,14 @@ impl Ftl {
 
     /// The page of the users' sector that was written at a physical one of a victim.
     fn page_of_p2l(&self, line: u32, psn: u32) -> Option<u32> {
-        self.l2p.frames.as_ref()?.page_of(self.p2l_lookup(line, psn)?)
+        self.mapping.l2p.frames.as_ref()?.page_of(self.p2l_lookup(line, psn)?)
     }
 
     /// Fetches a page that will be needed, if a good part of the frames can be had.
     fn prefetch_page(&mut self, now: Nanos, page: u32, flash: &mut impl FlashBackend) {
-        let Some(frames) = &self.l2p.frames else { return };
-        let easy = self.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
-        if easy && !frames.is_resident(page) && self.fetches.find(page).is_none() {
+        let Some(frames) = &self.mapping.l2p.frames else { return };
+        let easy = self.mapping.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
+        if easy && !frames.is_resident(page) && self.mapping.fetches.find(page).is_none() {
             self.request_page(now, page, FetchReason::Prefetch, flash);
         }
     }
@@ -377,9 +378,9 @@ impl Ftl {
         let (mut at, mut end, mut left) = (first, end, PREFETCH_PAGES_MAX);
         for i in 0..PREFETCH_PAGES_MAX as usize {
             while at < end && left > 0 {
-                let Some(frames) = &self.l2p.frames else { return };
+                let Some(frames) = &self.mapping.l2p.frames else { return };
                 let run = frames.run_in_page(at, end - at);
-                self.prefetch_page(now, self.geometry.map_page_of(at), flash);
+                self.prefetch_page(now, self.env.geometry.map_page_of(at), flash);
                 (at, left) = (at + run, left - 1);
             }
             let Some(next) = self.pending_sectors(i) else { return };
@@ -395,23 +396,23 @@ impl Ftl {
         writes: bool,
         flash: &mut impl FlashBackend,
     ) -> Option<u32> {
-        let frames = self.l2p.frames.as_mut()?;
+        let frames = self.mapping.l2p.frames.as_mut()?;
         if let Some(frame) = frames.allocate(page) {
             return Some(frame);
         }
-        let any = writes && self.rings[HOST].free() > 0;
+        let any = writes && self.buffer.rings[HOST].free() > 0;
         let steps = if writes { 2 * frames.len() + 1 } else { CLEAN_STEPS };
-        let (checkpoint, trims) = (&self.checkpoint, &self.trims);
+        let (checkpoint, trims) = (&self.durability.checkpoint, &self.durability.trims);
         let clean = |page: u32| !checkpoint.is_dirty(page) && trims.is_written(page);
         let old = frames.pick_victim(steps, any, clean)?;
         if !clean(old) {
             self.write_map_page(old, flash);
             self.stats.map_page_writes += 1;
         }
-        let frames = self.l2p.frames.as_mut()?;
+        let frames = self.mapping.l2p.frames.as_mut()?;
         frames.evict(old);
         let taken = frames.allocate(page);
-        if self.rings[HOST].free_in_unit() > 0 {
+        if self.buffer.rings[HOST].free_in_unit() > 0 {
             self.write_next_dirty_pages(flash);
         }
         taken
@@ -420,14 +421,14 @@ impl Ftl {
     /// Writes those that would go next, too, when one has begun a write unit: pages are to have units of
     /// their own.
     fn write_next_dirty_pages(&mut self, flash: &mut impl FlashBackend) {
-        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.plan.logical;
-        if !self.rings[HOST].open_entries().iter().all(page) {
+        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
+        if !self.buffer.rings[HOST].open_entries().iter().all(page) {
             return;
         }
-        for _ in 0..self.rings[HOST].free_in_unit() {
-            let Some(frames) = &mut self.l2p.frames else { return };
-            let checkpoint = &self.checkpoint;
-            let steps = 4 * self.geometry.ws_opt;
+        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
+            let Some(frames) = &mut self.mapping.l2p.frames else { return };
+            let checkpoint = &self.durability.checkpoint;
+            let steps = 4 * self.env.geometry.ws_opt;
             let Some(page) = frames.pick_victim_if(steps, |page| checkpoint.is_dirty(page)) else {
                 return;
             };
@@ -439,38 +440,39 @@ impl Ftl {
     /// Whether a unit of the users' ring holds nothing but pages of a map that does not fit its frames.
     #[inline]
     pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
-        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.plan.logical;
-        self.plan.map_write_reserve > 0 && self.rings[HOST].entries(unit).iter().all(page)
+        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
+        self.env.plan.map_write_reserve > 0
+            && self.buffer.rings[HOST].entries(unit).iter().all(page)
     }
 
     /// The number below which everything that was written is in a page that is made now. If nobody
     /// holds it nothing of it is under way, and all trims are in it for good.
     pub(crate) fn base_seq_of_page(&mut self, page: u32) -> u64 {
-        match &self.l2p.frames {
+        match &self.mapping.l2p.frames {
             Some(frames) if !frames.is_pinned(page) => {
-                self.trims.mark_written(page);
-                self.sequencer.next_seq()
+                self.durability.trims.mark_written(page);
+                self.buffer.sequencer.next_seq()
             }
-            _ => self.sequencer.low_watermark(),
+            _ => self.buffer.sequencer.low_watermark(),
         }
     }
 
     /// Asks for the pages that reads wait for, and goes on counting.
     #[inline]
     pub(crate) fn start_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.l2p.frames.is_some() && self.start_fetches_now(now, flash)
+        self.mapping.l2p.frames.is_some() && self.start_fetches_now(now, flash)
     }
 
     fn start_fetches_now(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.pager.head_write_page.0 != NONE && self.pending_sectors(0).is_none() {
+        if self.mapping.pager.head_write_page.0 != NONE && self.pending_sectors(0).is_none() {
             self.set_head_write_page(NONE);
         }
         let mut moved = false;
-        while let Some(&read) = self.pager.waiting_reads.front() {
+        while let Some(&read) = self.mapping.pager.waiting_reads.front() {
             if !self.step_read(now, read, FetchReason::ReadBlocking, flash) {
                 break;
             }
-            self.pager.waiting_reads.pop_front();
+            self.mapping.pager.waiting_reads.pop_front();
             moved = true;
         }
         self.unmap_scratch();

@@ -255,18 +255,18 @@ impl Ftl {
     /// Has a page rebuilt that cannot be read; [`has`](PageRebuild::is_rebuilt) says when it is.
     #[cold]
     pub(crate) fn rebuild_page(&mut self, page: u32, flash: &impl FlashBackend) {
-        if self.page_rebuild.jobs.contains_key(&page) || !self.can_rebuild(page, flash) {
+        if self.mapping.page_rebuild.jobs.contains_key(&page) || !self.can_rebuild(page, flash) {
             return;
         }
         // What was rebuilt for reads that needed no frame is rebuilt again when it is needed again.
-        let waits = |page: &u32| self.fetches.find(*page).is_some();
-        let done = self.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
-        if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX
+        let waits = |page: &u32| self.mapping.fetches.find(*page).is_some();
+        let done = self.mapping.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
+        if self.mapping.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX
             && let Some(page) = done.map(|(page, _)| *page)
         {
-            self.page_rebuild.jobs.remove(&page);
+            self.mapping.page_rebuild.jobs.remove(&page);
         }
-        let first = !self.page_rebuild.is_scanning();
+        let first = !self.mapping.page_rebuild.is_scanning();
         self.add_rebuild_job(page);
         if first {
             self.add_lost_pages();
@@ -276,15 +276,15 @@ impl Ftl {
     /// Whether there is something that a page can be rebuilt of: not without data, and if everything was
     /// looked at by the recovery, it knows all that there is.
     pub(crate) fn can_rebuild(&self, page: u32, flash: &impl FlashBackend) -> bool {
-        flash.stores_data() && !self.reconcile.recovery_is_complete_for(page)
+        flash.stores_data() && !self.mapping.reconcile.recovery_is_complete_for(page)
     }
 
     fn add_rebuild_job(&mut self, page: u32) {
-        let Some(frames) = &self.l2p.frames else { return };
+        let Some(frames) = &self.mapping.l2p.frames else { return };
         let (_, count) = frames.page_range(page);
-        let uncounted = self.reconcile.is_pending(page);
-        let exact = self.p2l.is_in_memory() && !uncounted;
-        let s = &mut self.page_rebuild;
+        let uncounted = self.mapping.reconcile.is_pending(page);
+        let exact = self.mapping.p2l.is_in_memory() && !uncounted;
+        let s = &mut self.mapping.page_rebuild;
         // One that has not been counted has not been in a frame since power came on.
         let until = if uncounted { s.start_seq } else { u64::MAX };
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
@@ -306,22 +306,22 @@ impl Ftl {
     /// The other pages that are known to be lost, or were on chunks that have gone, are rebuilt in the same
     /// scan.
     fn add_lost_pages(&mut self) {
-        for page in 0..self.plan.map_pages {
-            if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
+        for page in 0..self.env.plan.map_pages {
+            if self.mapping.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
                 return;
             }
-            let lost = match self.l2p.get(self.plan.logical + page) {
+            let lost = match self.mapping.l2p.get(self.env.plan.logical + page) {
                 L2pEntry::Lost => true,
                 L2pEntry::Flash(psn) => {
-                    self.p2l.is_poisoned(psn)
-                        || self.lines.chunks[self.geometry.chunk_of(psn) as usize].offline
+                    self.mapping.p2l.is_poisoned(psn)
+                        || self.space.lines.chunks[self.env.geometry.chunk_of(psn) as usize].offline
                 }
                 L2pEntry::Buffer(slot) => self.entry(slot).poison,
                 L2pEntry::Unmapped => false,
             };
-            let resident =
-                self.l2p.is_page_resident(page) || self.reconcile.recovery_is_complete_for(page);
-            if lost && !resident && !self.page_rebuild.jobs.contains_key(&page) {
+            let resident = self.mapping.l2p.is_page_resident(page)
+                || self.mapping.reconcile.recovery_is_complete_for(page);
+            if lost && !resident && !self.mapping.page_rebuild.jobs.contains_key(&page) {
                 self.add_rebuild_job(page);
             }
         }
@@ -330,20 +330,20 @@ impl Ftl {
     /// Goes on with the scan, and puts what nobody waits for into frames. Returns whether a page has been
     /// rebuilt or put there.
     pub(crate) fn step_rebuild(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.page_rebuild.is_busy() && self.step_rebuild_now(now, flash)
+        self.mapping.page_rebuild.is_busy() && self.step_rebuild_now(now, flash)
     }
 
     #[cold]
     fn step_rebuild_now(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.page_rebuild.has_new_job = false;
+        self.mapping.page_rebuild.has_new_job = false;
         let mut moved = self.rebuild_from_p2l();
-        while self.page_rebuild.is_scanning() && self.read_line_p2l(now, flash) {
-            moved |= self.page_rebuild.advance(self.lines.lines.len() as u32);
+        while self.mapping.page_rebuild.is_scanning() && self.read_line_p2l(now, flash) {
+            moved |= self.mapping.page_rebuild.advance(self.space.lines.lines.len() as u32);
         }
-        moved |= self.fetches.complete_rebuilt(&self.page_rebuild);
+        moved |= self.mapping.fetches.complete_rebuilt(&self.mapping.page_rebuild);
         // Whoever waits comes first; what is left needs a frame.
-        let waits = |page: &u32| self.fetches.find(*page).is_some();
-        let left = self.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
+        let waits = |page: &u32| self.mapping.fetches.find(*page).is_some();
+        let left = self.mapping.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
         if let Some(page) = left.map(|(page, _)| *page) {
             moved |= self.request_page(now, page, FetchReason::ReconcileLoad, flash)
                 == FetchOutcome::Resident;
@@ -355,15 +355,16 @@ impl Ftl {
     /// Brings pages that are on chunks that are going into frames, from which they are written elsewhere.
     fn load_at_risk_pages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let (mut moved, mut from) = (false, 0);
-        while let Some(page) = self.page_rebuild.at_risk_pages.range(from..).next().copied() {
-            if self.fetches.in_transfer() >= AT_RISK_FETCH_MAX {
+        while let Some(page) = self.mapping.page_rebuild.at_risk_pages.range(from..).next().copied()
+        {
+            if self.mapping.fetches.in_transfer() >= AT_RISK_FETCH_MAX {
                 break;
             }
             match self.request_page(now, page, FetchReason::ReconcileLoad, flash) {
                 FetchOutcome::Resident => {
                     // There before somebody looked.
-                    if self.page_rebuild.remove(page) {
-                        self.checkpoint.mark_dirty(page);
+                    if self.mapping.page_rebuild.remove(page) {
+                        self.durability.checkpoint.mark_dirty(page);
                     }
                     moved = true;
                 }
@@ -378,37 +379,40 @@ impl Ftl {
 
     /// Finds what is valid in pages of which the reverse map knows.
     fn rebuild_from_p2l(&mut self) -> bool {
-        if !std::mem::take(&mut self.page_rebuild.has_exact_job) {
+        if !std::mem::take(&mut self.mapping.page_rebuild.has_exact_job) {
             return false;
         }
         let mut known: BTreeMap<u32, &mut RebuildJob> = BTreeMap::new();
-        for (page, rebuild) in self.page_rebuild.jobs.iter_mut().filter(|(_, r)| r.exact && !r.done)
+        for (page, rebuild) in
+            self.mapping.page_rebuild.jobs.iter_mut().filter(|(_, r)| r.exact && !r.done)
         {
             known.insert(*page, rebuild);
         }
-        let Some(frames) = &self.l2p.frames else { return false };
-        for chunk in 0..self.geometry.total_chunks() {
-            let c = &self.lines.chunks[chunk as usize];
+        let Some(frames) = &self.mapping.l2p.frames else { return false };
+        for chunk in 0..self.env.geometry.total_chunks() {
+            let c = &self.space.lines.chunks[chunk as usize];
             // Of no line is what is in a bad chunk.
-            let written = match self.lines.line_of[chunk as usize] {
-                NONE if c.bad => self.geometry.sectors_per_chunk,
+            let written = match self.space.lines.line_of[chunk as usize] {
+                NONE if c.bad => self.env.geometry.sectors_per_chunk,
                 NONE => 0,
                 _ => c.write_pointer,
             };
-            let first_psn = self.geometry.first_sector_of(chunk);
+            let first_psn = self.env.geometry.first_sector_of(chunk);
             for psn in first_psn..first_psn + written {
-                let Some(lba) = self.p2l.get(psn) else { continue };
+                let Some(lba) = self.mapping.p2l.get(psn) else { continue };
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
                 let at = (lba - frames.page_range(page).0) as usize;
                 debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
-                let poison = self.p2l.is_poisoned(psn);
+                let poison = self.mapping.p2l.is_poisoned(psn);
                 rebuild.copies[at] = CopyRef { sequence: 1, psn, poison };
             }
         }
         for (page, rebuild) in known {
-            rebuild
-                .complete(0, self.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(0));
+            rebuild.complete(
+                0,
+                self.mapping.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(0),
+            );
         }
         true
     }
@@ -416,16 +420,16 @@ impl Ftl {
     /// What is in a line is about to be erased: nobody wants it.
     #[inline]
     pub(crate) fn drop_line_copies(&mut self, line: u32) {
-        if self.l2p.frames.is_some() {
+        if self.mapping.l2p.frames.is_some() {
             self.drop_line_copies_now(line);
         }
     }
 
     #[cold]
     fn drop_line_copies_now(&mut self, line: u32) {
-        let s = &mut self.page_rebuild;
+        let s = &mut self.mapping.page_rebuild;
         s.reader.invalidate_line(line);
-        let (line_of, shape) = (&self.lines.line_of, &self.geometry);
+        let (line_of, shape) = (&self.space.lines.line_of, &self.env.geometry);
         let there = |psn: u32| psn != NONE && line_of[shape.chunk_of(psn) as usize] == line;
         for copy in s.jobs.values_mut().flat_map(|r| &mut *r.copies).filter(|c| there(c.psn)) {
             copy.psn = NONE;
@@ -436,13 +440,13 @@ impl Ftl {
     /// Takes out what is in lines that are about to be erased, or in none.
     pub(crate) fn drop_erased_copies(&self, copies: &mut [CopyRef]) {
         for copy in copies.iter_mut().filter(|c| c.psn != NONE) {
-            let chunk = self.geometry.chunk_of(copy.psn) as usize;
-            let line = self.lines.lines.get(self.lines.line_of[chunk] as usize);
+            let chunk = self.env.geometry.chunk_of(copy.psn) as usize;
+            let line = self.space.lines.lines.get(self.space.lines.line_of[chunk] as usize);
             let gone = |l: &crate::space::lines::Line| {
                 matches!(l.state, LineState::Free | LineState::Draining)
             };
             // Of no line is what is in a bad chunk: reads of it fail.
-            if line.map_or(!self.lines.chunks[chunk].bad, gone) {
+            if line.map_or(!self.space.lines.chunks[chunk].bad, gone) {
                 copy.psn = NONE;
             }
         }
@@ -451,15 +455,15 @@ impl Ftl {
     /// A page that had been counted was rebuilt, and not of what is known to be valid: its lines count what
     /// it says, perhaps once more, and one that is being collected is gone through again.
     pub(crate) fn count_rebuilt(&mut self, first: u32, copies: &[CopyRef]) {
-        let exact = self.p2l.is_in_memory();
+        let exact = self.mapping.p2l.is_in_memory();
         let mut lines: BTreeMap<u32, u32> = BTreeMap::new();
         for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.psn != NONE) {
-            self.p2l.set(copy.psn, Some(lba), copy.poison);
-            let line = self.lines.line_of[self.geometry.chunk_of(copy.psn) as usize];
+            self.mapping.p2l.set(copy.psn, Some(lba), copy.poison);
+            let line = self.space.lines.line_of[self.env.geometry.chunk_of(copy.psn) as usize];
             *lines.entry(line).or_default() += 1;
         }
         for (line, sectors) in lines.into_iter().filter(|_| !exact) {
-            self.lines.inc_valid(line, sectors);
+            self.space.lines.inc_valid(line, sectors);
             for scan in self.gc.scans.iter_mut().filter(|scan| scan.line == line) {
                 (scan.unit, scan.member) = (0, 0);
             }
