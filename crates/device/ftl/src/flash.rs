@@ -101,7 +101,7 @@ pub struct WriteUnit<'a> {
 impl WriteUnit<'_> {
     /// The first logical sector that is written, if the unit is not all padding.
     pub fn first_lba(&self) -> Option<u64> {
-        self.entries.iter().find_map(|entry| entry.lba_and_poison().0.map(u64::from))
+        self.entries.iter().find_map(|entry| entry.lba().map(u64::from))
     }
 
     /// The out-of-band bytes of each sector.

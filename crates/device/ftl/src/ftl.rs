@@ -8,7 +8,6 @@ use nvme::Status;
 
 use crate::buffer::WriteBuffer;
 use crate::buffer::sequence::WriteSequencer;
-use crate::buffer::write_ring::UnitState;
 use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
@@ -18,10 +17,8 @@ use crate::health::Health;
 use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
-use crate::space::lines::{LOST, NONE};
 use crate::{
-    BufferEntry, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats,
-    L2pEntry,
+    CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
 };
 
 /// A request that has ended.
@@ -177,7 +174,7 @@ impl Ftl {
     /// journal's.
     pub fn slots(&self) -> u32 {
         let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
-        let meta = self.mapping.fetches.slots() + self.metadata_slots();
+        let meta = self.mapping.slots() + self.metadata_slots();
         rings + self.env.geometry.ws_opt + meta + Ftl::journal_slots(&self.env.geometry)
     }
 
@@ -194,7 +191,7 @@ impl Ftl {
     /// Logical sectors that are mapped. With a map in frames at most: after a recovery those of a page
     /// count in full until it has been looked at, and for ever those of a page that was lost.
     pub fn mapped(&self) -> u64 {
-        self.mapping.l2p.mapped + self.mapping.reconcile.pending_sectors_max(&self.env.geometry)
+        self.mapping.mapped_sectors(&self.env.geometry)
     }
 
     /// Where a logical sector is; `None` when its page of the map is not in memory.
@@ -205,10 +202,8 @@ impl Ftl {
     pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
         let lba = lba as u32;
-        self.mapping
-            .l2p
-            .is_page_resident(self.env.geometry.map_page_of(lba))
-            .then(|| self.mapping.l2p.get(lba))
+        let page = self.env.geometry.map_page_of(lba);
+        self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
     }
 
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
@@ -225,9 +220,9 @@ impl Ftl {
             && self.space.line_meta_writer.is_idle()
             && !self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing())
             && !self.is_checkpointing()
-            && self.mapping.fetches.in_flight() == 0
-            && !self.mapping.reconcile.is_running()
-            && !self.mapping.page_rebuild.is_scanning()
+            && self.mapping.fetches_in_flight() == 0
+            && !self.mapping.reconcile().is_running()
+            && !self.mapping.page_rebuild().is_scanning()
     }
 
     /// Takes a request that has ended.
@@ -308,45 +303,6 @@ impl Ftl {
         !self.requests.completions.is_empty()
     }
 
-    #[inline]
-    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
-        self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())].entry(slot)
-    }
-
-    #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
-        let ring = usize::from(slot >= self.buffer.rings[HOST].capacity());
-        self.buffer.rings[ring].entry_mut(slot)
-    }
-
-    /// The write unit of a slot.
-    pub(crate) fn unit_of(&self, slot: u32) -> &crate::buffer::write_ring::BufferUnit {
-        let ring = &self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())];
-        &ring.units[ring.unit_of_slot(slot)]
-    }
-
-    /// The newest copy on the media of a sector that is here, [`NONE`] or [`LOST`]; and the number
-    /// below which no unit holds a newer one.
-    #[inline]
-    pub(crate) fn durable_copy_of(&self, at: L2pEntry) -> (u32, u64) {
-        match at {
-            L2pEntry::Unmapped => (NONE, self.buffer.sequencer.next_seq()),
-            L2pEntry::Lost => (LOST, self.buffer.sequencer.next_seq()),
-            L2pEntry::Flash(psn) => (psn, self.buffer.sequencer.next_seq()),
-            L2pEntry::Buffer(slot) => {
-                let ring =
-                    &self.buffer.rings[usize::from(slot >= self.buffer.rings[HOST].capacity())];
-                let unit = &ring.units[ring.unit_of_slot(slot)];
-                if unit.state >= UnitState::Persisted {
-                    let psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
-                    return (psn + ring.offset_in_unit(slot), unit.sequence);
-                }
-                let entry = ring.entry(slot);
-                (entry.durable_copy, entry.durable_copy_seq)
-            }
-        }
-    }
-
     /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`. Those of a
     /// page of the map that is not in memory count as mapped, unless it was never written: nobody
     /// waits here.
@@ -355,13 +311,7 @@ impl Ftl {
     /// When the range is not within the users' sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
-        if self.mapping.l2p.frames.is_some() {
-            return self.extent_in_frames(lba as u32, sectors);
-        }
-        let words = self.mapping.l2p.raw_range(lba as u32, sectors);
-        let mapped = words[0] != 0;
-        let end = words.iter().position(|w| (*w != 0) != mapped);
-        (mapped, end.map_or(sectors, |e| e as u32))
+        self.mapping.extent(&self.env, lba as u32, sectors)
     }
 }
 
@@ -404,7 +354,7 @@ impl Ftl {
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
-             journal failed {:?}; {:?}, fetches {:?}, {:?}, {:?}; lines: {}",
+             journal failed {:?}; {:?}, {}; lines: {}",
             self.free_sectors(),
             self.gc.limiter.headroom(self.free_sectors()),
             self.space.lines.free_chunks(),
@@ -419,9 +369,7 @@ impl Ftl {
             self.gc,
             self.durability.journal.failed(),
             self.map_cache(),
-            self.mapping.fetches,
-            self.mapping.pager,
-            self.mapping.page_rebuild,
+            self.mapping.debug_state(),
             lines.join(", "),
         )
     }

@@ -123,9 +123,7 @@ impl Ftl {
         let unit = *self.unit_mut(name);
         // Nobody says that it is there. (A rescued one is where it was: its line says so, and is kept.)
         let first_psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
-        for psn in first_psn..first_psn + self.env.geometry.ws_opt {
-            self.mapping.p2l.set(psn, None, false);
-        }
+        self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
         let line = self.space.lines.line_of[unit.chunk as usize];
         if let Some(list) = &mut self.space.lines.lines[line as usize].p2l {
             list.erase_unit(self.space.lines.chunks[unit.chunk as usize].member_index, unit.sector);
@@ -158,7 +156,7 @@ impl Ftl {
                 let entry = self.buffer.rings[ring].entry_mut(first_slot + i);
                 (entry.durable_copy, entry.durable_copy_seq) = (first_psn + i, sequence);
                 // Valid is what is on its way.
-                self.mapping.p2l.invalidate(first_psn + i);
+                self.mapping.invalidate(first_psn + i);
             }
             let unit = self.unit_mut(name);
             (unit.state, unit.redispatch_from) = (UnitState::Filling, line);
@@ -191,7 +189,7 @@ impl Ftl {
         for slot in first_slot..first_slot + self.env.geometry.ws_opt {
             let entry = *self.buffer.rings[ring].entry(slot);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let now = self.mapping.l2p.get(lba);
+            let now = self.mapping.get(lba);
             if now == L2pEntry::Buffer(slot)
                 || self.is_still_newest_sequenced(ring, unit, &entry, now)
             {
@@ -211,7 +209,7 @@ impl Ftl {
             // Where it comes from is still noted: its line has it among its moves.
             let entry = self.buffer.rings[ring].entry_mut(slot);
             (entry.lba_plus_1, entry.poison) = (0, false);
-            self.mapping.l2p.unpin(lba);
+            self.mapping.unpin(lba);
         }
     }
 
@@ -228,8 +226,8 @@ impl Ftl {
         let rescued = &self.buffer.rings[ring].units[unit as usize];
         match now {
             L2pEntry::Buffer(at) if rescued.redispatch_from != NONE => {
-                self.unit_of(at).state == UnitState::Filling
-                    && self.durable_copy_of(now).0 == entry.durable_copy
+                self.buffer.unit_of(at).state == UnitState::Filling
+                    && self.buffer.durable_copy_of(&self.env.geometry, now).0 == entry.durable_copy
                     && !self.buffer.rings[HOST]
                         .is_being_written(entry.lba_plus_1 - 1, rescued.sequence)
             }

@@ -8,6 +8,7 @@
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::mapping::p2l::WrittenSector;
 
 /// One slot's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,10 +37,16 @@ impl BufferEntry {
         trim_dep: 0,
     };
 
-    /// The logical sector, and whether its data was lost.
+    /// The logical sector.
     #[inline]
-    pub(crate) fn lba_and_poison(&self) -> (Option<u32>, bool) {
-        (self.lba_plus_1.checked_sub(1), self.poison)
+    pub(crate) fn lba(&self) -> Option<u32> {
+        self.lba_plus_1.checked_sub(1)
+    }
+
+    /// The contents of the physical sector that the entry is programmed into.
+    #[inline]
+    pub(crate) fn written(&self) -> WrittenSector {
+        WrittenSector { lba: self.lba(), poison: self.poison }
     }
 
     /// Returns the out-of-band bytes of the sector in a write unit with this sequence number.

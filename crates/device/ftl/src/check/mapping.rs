@@ -5,67 +5,19 @@ use std::collections::BTreeMap;
 use super::{Subject, Violation, require, require_eq};
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::{LineState, NONE};
 use crate::{Ftl, L2pEntry};
 
-/// Sums over the map entries that the check has read.
-struct Seen {
-    /// One bit per physical sector: an entry points at it.
-    sectors: Vec<u64>,
-    /// By line, the sectors that entries point at.
-    valid: Vec<u32>,
-    mapped: u64,
-}
-
 impl Ftl {
     pub(super) fn check_mapping(&self) -> Result<(), Violation> {
-        let (logical, map_pages) = (self.env.plan.logical, self.env.plan.map_pages);
-        let shown = self.mapping.fetches.check(&self.mapping.l2p)?;
-        require_eq!(
-            Mapping,
-            "the scratch frame is unmapped between calls",
-            Subject::Part,
-            NONE,
-            shown
-        );
-        let mut seen = Seen {
-            sectors: vec![0; (self.env.geometry.total_sectors() as usize).div_ceil(64)],
-            valid: vec![0; self.space.lines.lines.len()],
-            mapped: 0,
-        };
-        let per_page = TranslationPage::entries_per_page(&self.env.geometry);
-        for page in 0..map_pages {
-            if !self.mapping.l2p.is_page_resident(page) {
-                continue;
-            }
-            let first = page * per_page;
-            for lba in first..(first + per_page).min(logical) {
-                self.check_sector(lba, &mut seen)?;
-            }
+        self.mapping.check_invariants(&self.env)?;
+        let mut valid = vec![0; self.space.lines.lines.len()];
+        for lba in self.mapping.resident_sectors(&self.env) {
+            self.check_sector(lba, &mut valid)?;
         }
-        for lba in logical..logical + map_pages {
-            self.check_sector(lba, &mut seen)?;
-        }
-        let mapped = seen.mapped;
-        let all_in_memory = self.mapping.l2p.frames.is_none();
-        if all_in_memory {
-            require_eq!(Mapping, "mapped sectors", Subject::Part, mapped, self.mapping.l2p.mapped);
-        } else {
-            require!(
-                mapped <= self.mapping.l2p.mapped,
-                Mapping,
-                "mapped sectors",
-                Subject::Part,
-                format_args!("at least {mapped}"),
-                self.mapping.l2p.mapped
-            );
-        }
-        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&seen.valid)) {
+        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&valid)) {
             let subject = Subject::Line(id);
-            if all_in_memory {
-                require_eq!(Space, "valid sectors", subject, expected, line.valid_sectors);
-            } else {
+            if self.mapping.is_cached() {
                 require!(
                     line.valid_sectors >= expected.min(line.sectors),
                     Space,
@@ -74,27 +26,16 @@ impl Ftl {
                     format_args!("at least {expected}"),
                     line.valid_sectors
                 );
+            } else {
+                require_eq!(Space, "valid sectors", subject, expected, line.valid_sectors);
             }
         }
-        self.check_pins()?;
-        for page in self.mapping.page_rebuild.jobs() {
-            require!(
-                !self.mapping.l2p.is_page_resident(page),
-                Mapping,
-                "a page that is rebuilt is in no frame",
-                Subject::Page(page),
-                "no frame",
-                "a frame"
-            );
-        }
-        Ok(())
+        self.check_pins()
     }
 
-    fn check_sector(&self, lba: u32, seen: &mut Seen) -> Result<(), Violation> {
+    fn check_sector(&self, lba: u32, valid: &mut [u32]) -> Result<(), Violation> {
         let subject = Subject::Lba(lba);
-        let at = self.mapping.l2p.get(lba);
-        seen.mapped += u64::from(at != L2pEntry::Unmapped);
-        match at {
+        match self.mapping.get(lba) {
             L2pEntry::Unmapped | L2pEntry::Lost => {}
             L2pEntry::Buffer(slot) => {
                 let slots = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
@@ -111,9 +52,9 @@ impl Ftl {
                     "a slot holds the sector that the map has there",
                     subject,
                     lba + 1,
-                    self.entry(slot).lba_plus_1
+                    self.buffer.entry(slot).lba_plus_1
                 );
-                let state = self.unit_of(slot).state;
+                let state = self.buffer.unit_of(slot).state;
                 require!(
                     state != UnitState::Released,
                     Mapping,
@@ -124,17 +65,6 @@ impl Ftl {
                 );
             }
             L2pEntry::Flash(psn) => {
-                let word = &mut seen.sectors[psn as usize / 64];
-                let bit = 1 << (psn % 64);
-                require!(
-                    *word & bit == 0,
-                    Mapping,
-                    "a physical sector is mapped once",
-                    Subject::Sector(psn),
-                    1,
-                    2
-                );
-                *word |= bit;
                 let chunk = self.env.geometry.chunk_of(psn);
                 let (c, line) = (
                     &self.space.lines.chunks[chunk as usize],
@@ -151,7 +81,7 @@ impl Ftl {
                     );
                     return Ok(());
                 }
-                seen.valid[line as usize] += 1;
+                valid[line as usize] += 1;
                 let l = &self.space.lines.lines[line as usize];
                 require!(
                     l.state != LineState::Free && l.erasing == 0,
@@ -170,17 +100,6 @@ impl Ftl {
                     format_args!("below {readable}"),
                     psn % self.env.geometry.sectors_per_chunk
                 );
-                if self.mapping.p2l.is_in_memory() {
-                    let found = self.mapping.p2l.get(psn);
-                    require!(
-                        found == Some(lba),
-                        Mapping,
-                        "P2L agrees with L2P",
-                        Subject::Sector(psn),
-                        lba,
-                        found.map_or_else(|| "none".to_string(), |lba| lba.to_string())
-                    );
-                }
             }
         }
         Ok(())
@@ -188,8 +107,7 @@ impl Ftl {
 
     /// Pins of frames, against the sectors of the write buffer and those who wait for pages.
     fn check_pins(&self) -> Result<(), Violation> {
-        let Some(frames) = &self.mapping.l2p.frames else { return Ok(()) };
-        frames.check()?;
+        let Some(frames) = self.mapping.frames() else { return Ok(()) };
         let mut pins: BTreeMap<u32, u32> = BTreeMap::new();
         for ring in [HOST, GC] {
             for (unit, filled) in self.buffer.rings[ring].occupied() {
@@ -204,10 +122,11 @@ impl Ftl {
                 }
             }
         }
-        for page in self.mapping.pager.pinned_pages() {
+        let (resident, pinned) = self.mapping.pins();
+        for page in pinned {
             *pins.entry(page).or_default() += 1;
         }
-        for (page, found) in frames.resident_pins() {
+        for (page, found) in resident {
             let expected = pins.remove(&page).unwrap_or(0);
             require_eq!(Mapping, "pins of a resident page", Subject::Page(page), expected, found);
         }

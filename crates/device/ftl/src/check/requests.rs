@@ -6,9 +6,7 @@ use crate::Ftl;
 impl Ftl {
     pub(super) fn check_requests(&self) -> Result<(), Violation> {
         self.requests.write_queue.check(self.env.plan.logical)?;
-        let waiters = self.mapping.pager.waiting_reads();
-        self.requests
-            .host_reads
-            .check(waiters.chain(self.mapping.fetches.waiting_reads(&self.requests.host_reads)))
+        let waiters = self.mapping.waiting_reads(&self.requests.host_reads);
+        self.requests.host_reads.check(waiters)
     }
 }

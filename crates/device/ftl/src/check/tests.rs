@@ -101,7 +101,7 @@ fn busy() -> (Ftl, QueueFlash) {
 
 /// Two logical sectors that are on flash, and where.
 fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
-    let on_flash = (0..ftl.env.plan.logical).filter_map(|lba| match ftl.mapping.l2p.get(lba) {
+    let on_flash = (0..ftl.env.plan.logical).filter_map(|lba| match ftl.mapping.get(lba) {
         L2pEntry::Flash(sector) => Some((lba, sector)),
         _ => None,
     });
@@ -130,18 +130,18 @@ fn a_broken_invariant_is_reported_by_name() {
             f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
             f.requests.host_reads.free_twice(0);
         }),
-        (Part::Mapping, "mapped sectors", |f| f.mapping.l2p.mapped += 1),
+        (Part::Mapping, "mapped sectors", |f| f.mapping.break_mapped()),
         (Part::Mapping, "P2L agrees with L2P", |f| {
             let [(lba, _), (_, sector)] = two_on_flash(f);
-            f.mapping.p2l.set(sector, Some(lba), false);
+            f.mapping.record_found(sector, lba, false);
         }),
         (Part::Mapping, "a physical sector is mapped once", |f| {
             let [(_, sector), (lba, _)] = two_on_flash(f);
-            f.mapping.l2p.set(lba, L2pEntry::Flash(sector));
+            f.mapping.break_entry(lba, L2pEntry::Flash(sector));
         }),
         (Part::Mapping, "a slot holds the sector that the map has there", |f| {
             let [(lba, _), _] = two_on_flash(f);
-            f.mapping.l2p.set(lba, L2pEntry::Buffer(0));
+            f.mapping.break_entry(lba, L2pEntry::Buffer(0));
         }),
         (Part::Buffer, "a unit's state is one of its position", |f| {
             let unit = programming(f, HOST);

@@ -308,11 +308,11 @@ impl Ftl {
                     return false;
                 }
                 // Pages that were not looked at may lack what is in units before the base.
-                if self.mapping.reconcile.is_running() {
+                if self.mapping.reconcile().is_running() {
                     return false;
                 }
                 // Nor would those that are yet to be brought away from chunks that are going.
-                if self.mapping.page_rebuild.has_at_risk() {
+                if self.mapping.page_rebuild().has_at_risk() {
                     return false;
                 }
                 c.unpaced = std::mem::take(&mut c.requested);
@@ -438,7 +438,10 @@ impl Ftl {
 
     fn encode_snapshot(&self, base: u64) -> Vec<u8> {
         let layout = &self.env.plan;
-        let page = |page| match self.durable_copy_of(self.mapping.l2p.get(layout.logical + page)).0
+        let page = |page| match self
+            .buffer
+            .durable_copy_of(&self.env.geometry, self.mapping.get(layout.logical + page))
+            .0
         {
             crate::space::lines::NONE => 0,
             psn => psn + 1,
@@ -470,7 +473,7 @@ impl Ftl {
 
     /// Writes a page of the map: where everything in it is on the media now.
     pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
-        let mut bytes = std::mem::take(&mut self.mapping.pager.page_scratch);
+        let mut bytes = self.mapping.take_page_buffer();
         bytes.clear();
         let low = self.base_seq_of_page(page);
         if flash.stores_data() {
@@ -479,7 +482,7 @@ impl Ftl {
         self.durability.checkpoint.mark_clean(page);
         let slot = self.admit(self.env.plan.logical + page);
         flash.write_slot(slot, &bytes);
-        self.mapping.pager.page_scratch = bytes;
+        self.mapping.return_page_buffer(bytes);
         self.durability.trims.set_pages_pos(self.buffer.rings[HOST].head_pos());
         // Pages bring on no checkpoint: else those of one would bring on the next, while garbage
         // collection changes more of them to make room.

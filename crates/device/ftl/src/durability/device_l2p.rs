@@ -228,7 +228,7 @@ impl Ftl {
 
     /// Whether no copy of an untold sector since its trim is on the media.
     fn needs_trim_sync(&self, lba: u32) -> bool {
-        match self.mapping.l2p.get(lba) {
+        match self.mapping.get(lba) {
             L2pEntry::Unmapped => true,
             L2pEntry::Flash(_) | L2pEntry::Lost => false,
             L2pEntry::Buffer(slot) if slot < self.buffer.rings[HOST].capacity() => {
@@ -375,8 +375,8 @@ impl Ftl {
 
     fn reserve_seqs(&mut self, map: &mut DeviceL2p) -> bool {
         // What is on the media and whole, or trimmed for good, is above suspicion.
-        map.maybe_lost.retain(|&lba| match self.mapping.l2p.get(lba) {
-            L2pEntry::Flash(psn) => self.mapping.p2l.is_poisoned(psn),
+        map.maybe_lost.retain(|&lba| match self.mapping.get(lba) {
+            L2pEntry::Flash(psn) => self.mapping.is_poisoned(psn),
             L2pEntry::Unmapped => map.pending_trims[lba as usize / 64] >> (lba % 64) & 1 != 0,
             L2pEntry::Buffer(_) | L2pEntry::Lost => true,
         });

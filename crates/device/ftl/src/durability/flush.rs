@@ -117,12 +117,13 @@ impl Ftl {
         let count = TranslationPage::entries_per_page(&self.env.geometry);
         let first = page * count;
         let last = (first + count).min(self.env.plan.logical);
-        let mapped =
-            (first..last).map(|lba| match self.durable_copy_of(self.mapping.l2p.get(lba)).0 {
+        let mapped = (first..last).map(|lba| {
+            match self.buffer.durable_copy_of(&self.env.geometry, self.mapping.get(lba)).0 {
                 NONE => PageEntry { psn: None, poison: false },
                 LOST => PageEntry { psn: None, poison: true },
-                psn => PageEntry { psn: Some(psn), poison: self.mapping.p2l.is_poisoned(psn) },
-            });
+                psn => PageEntry { psn: Some(psn), poison: self.mapping.is_poisoned(psn) },
+            }
+        });
         TranslationPage::encode(&self.env.geometry, page, low, mapped, out);
     }
 

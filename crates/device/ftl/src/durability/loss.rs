@@ -46,9 +46,9 @@ impl Ftl {
         let mut any = false;
         for psn in first..first + self.space.lines.chunks[chunk as usize].write_pointer {
             let page =
-                self.mapping.p2l.get(psn).and_then(|lba| lba.checked_sub(self.env.plan.logical));
+                self.mapping.lba_at(psn).and_then(|lba| lba.checked_sub(self.env.plan.logical));
             if let Some(page) = page
-                && self.mapping.l2p.is_mapped_to(self.env.plan.logical + page, psn)
+                && self.mapping.is_mapped_to(self.env.plan.logical + page, psn)
             {
                 self.mark_resident_page_dirty(page);
                 any = true;
@@ -63,13 +63,13 @@ impl Ftl {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
         for page in 0..self.env.plan.map_pages {
-            if self.mapping.l2p.is_page_resident(page) {
+            if self.mapping.is_page_resident(page) {
                 continue;
             }
-            if let L2pEntry::Flash(psn) = self.mapping.l2p.get(self.env.plan.logical + page)
+            if let L2pEntry::Flash(psn) = self.mapping.get(self.env.plan.logical + page)
                 && (first..first + self.env.geometry.sectors_per_chunk).contains(&psn)
             {
-                self.mapping.page_rebuild.mark_at_risk(page);
+                self.mapping.mark_page_at_risk(page);
                 any = true;
             }
         }
@@ -80,7 +80,10 @@ impl Ftl {
     fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
         let mut any = false;
         for page in 0..self.env.plan.map_pages {
-            let (psn, _) = self.durable_copy_of(self.mapping.l2p.get(self.env.plan.logical + page));
+            let (psn, _) = self.buffer.durable_copy_of(
+                &self.env.geometry,
+                self.mapping.get(self.env.plan.logical + page),
+            );
             if psn < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(psn)) == pu {
                 self.mark_resident_page_dirty(page);
                 any = true;
@@ -92,7 +95,7 @@ impl Ftl {
     /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be
     /// now: the checkpoint says where it is, so that it is not the page before that is found.
     fn mark_resident_page_dirty(&mut self, page: u32) {
-        if self.mapping.l2p.is_page_resident(page) {
+        if self.mapping.is_page_resident(page) {
             self.durability.checkpoint.mark_dirty(page);
         }
     }
@@ -108,9 +111,9 @@ impl Ftl {
         let mut unknown = false;
         for lba in lba..lba + sectors {
             let page = self.env.geometry.map_page_of(lba);
-            if !self.mapping.l2p.is_page_resident(page) {
-                unknown |= self.mapping.reconcile.is_pending(page);
-            } else if let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba) {
+            if !self.mapping.is_page_resident(page) {
+                unknown |= self.mapping.reconcile().is_pending(page);
+            } else if let L2pEntry::Flash(psn) = self.mapping.get(lba) {
                 self.note_uncorrectable(self.env.geometry.chunk_of(psn));
             }
         }
@@ -130,14 +133,14 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         let Some(page) = lba.checked_sub(self.env.plan.logical) else { return false };
-        if !self.mapping.l2p.is_page_resident(page) {
+        if !self.mapping.is_page_resident(page) {
             return false;
         }
         if flash.stores_data() {
-            let mut bytes = std::mem::take(&mut self.mapping.pager.page_scratch);
+            let mut bytes = self.mapping.take_page_buffer();
             self.encode_map_page(page, self.buffer.sequencer.low_watermark(), &mut bytes);
             flash.write_slot(slot, &bytes);
-            self.mapping.pager.page_scratch = bytes;
+            self.mapping.return_page_buffer(bytes);
         }
         true
     }

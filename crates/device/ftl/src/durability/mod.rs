@@ -39,4 +39,9 @@ impl Durability {
             trims: TrimLog::new(env.plan.map_pages),
         }
     }
+
+    /// Whether a translation page can go without being written.
+    pub(crate) fn is_page_clean(&self, page: u32) -> bool {
+        !self.checkpoint.is_dirty(page) && self.trims.is_written(page)
+    }
 }

@@ -127,6 +127,13 @@ impl Gc {
         Ok(())
     }
 
+    /// Has a line that is being scanned, whose valid sectors were not all known, scanned from its beginning.
+    pub(crate) fn restart_scans_of(&mut self, line: u32) {
+        for scan in self.scans.iter_mut().filter(|scan| scan.line == line) {
+            (scan.unit, scan.member) = (0, 0);
+        }
+    }
+
     /// Users have written or trimmed: there may be more to be won than before.
     #[inline]
     pub(crate) fn note_host_change(&mut self) {
@@ -302,7 +309,7 @@ impl Ftl {
         }
         self.gc.next_unit = None;
         let VictimUnit { unit, member, last } = chosen;
-        if member.is_multiple_of(PREFETCH_MEMBERS) && self.mapping.l2p.frames.is_none() {
+        if member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
             self.prefetch_p2l(line_id, unit, member);
         }
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
@@ -316,10 +323,11 @@ impl Ftl {
         let mut addresses = std::mem::take(&mut self.gc.addresses);
         let mut first_slot = NONE;
         for &(psn, lba) in &found[..count] {
-            if !self.mapping.l2p.is_mapped_to(lba, psn) {
+            if !self.mapping.is_mapped_to(lba, psn) {
                 continue;
             }
-            let (under, under_sequence) = self.durable_copy_of(L2pEntry::Flash(psn));
+            let (under, under_sequence) =
+                self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(psn));
             let entry = BufferEntry {
                 lba_plus_1: lba + 1,
                 poison: false,
@@ -328,7 +336,7 @@ impl Ftl {
                 trim_dep: 0,
             };
             let slot = self.buffer.rings[GC].push(entry, true);
-            self.mapping.l2p.pin(lba);
+            self.mapping.pin(lba);
             if first_slot == NONE {
                 first_slot = slot;
             }
@@ -373,8 +381,8 @@ impl Ftl {
     /// The logical sector that was written at a physical one of a victim.
     #[inline]
     pub(crate) fn p2l_lookup(&self, line: u32, psn: u32) -> Option<u32> {
-        if self.mapping.p2l.is_in_memory() {
-            return self.mapping.p2l.get(psn);
+        if self.mapping.has_p2l() {
+            return self.mapping.lba_at(psn);
         }
         let list =
             self.space.lines.lines[line as usize].p2l.as_ref().or(self.gc.victim_p2l.as_ref())?;
@@ -403,7 +411,7 @@ impl Ftl {
                 self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
             for psn in first_psn..first_psn + self.env.geometry.ws_opt {
                 if let Some(lba) = self.p2l_lookup(line, psn) {
-                    touched ^= u32::from(self.mapping.l2p.is_mapped_to(lba, psn));
+                    touched ^= u32::from(self.mapping.is_mapped_to(lba, psn));
                 }
             }
         }
@@ -415,7 +423,7 @@ impl Ftl {
         self.gc.scans.pop_front();
         self.gc.deferral.on_scan_complete();
         (self.gc.next_unit, self.gc.victim_p2l) = (None, None);
-        self.release_gc_pages();
+        self.mapping.release_gc_pages();
         if self.space.lines.lines[line as usize].state != LineState::Victim {
             if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
                 self.health.refresh.on_relocated(line);
@@ -445,11 +453,10 @@ impl Ftl {
                 self.note_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
             }
             flash.sync_slot(entry.durable_copy, slot);
-            if self.mapping.l2p.is_mapped_to(lba, entry.durable_copy) {
-                self.mapping.l2p.set(lba, L2pEntry::Buffer(slot));
+            if self.mapping.is_mapped_to(lba, entry.durable_copy) {
+                self.mapping.set(lba, L2pEntry::Buffer(slot));
                 self.space.lines.relocated_one(read.line);
-                self.mapping.p2l.invalidate(entry.durable_copy);
-                let poison = (lost || self.mapping.p2l.is_poisoned(entry.durable_copy))
+                let poison = (lost || self.mapping.is_poisoned(entry.durable_copy))
                     && !self.restore_map_page(lba, slot, flash);
                 self.buffer.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.uncorrectable_sectors += u64::from(lost);
@@ -461,7 +468,7 @@ impl Ftl {
                 // Overwritten or trimmed meanwhile: the slot is written as padding.
                 self.buffer.rings[GC].entry_mut(slot).lba_plus_1 = 0;
                 self.stats.padding += 1;
-                self.mapping.l2p.unpin(lba);
+                self.mapping.unpin(lba);
             }
             self.buffer.rings[GC].units[unit].fills_pending -= 1;
         }
@@ -562,7 +569,7 @@ impl Ftl {
         );
         self.gc.draining -= 1;
         self.stats.lines_reclaimed += 1;
-        self.drop_line_copies(line);
+        self.mapping.drop_line_copies(&self.env, self.space.table(), line);
         let chunks = std::mem::take(&mut self.space.lines.lines[line as usize].chunks);
         for &chunk in &chunks {
             self.space.lines.emit_emptied(chunk);

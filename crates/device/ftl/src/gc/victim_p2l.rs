@@ -68,7 +68,7 @@ impl Ftl {
         // What is being read of it ends before it is erased, even if nothing of it is valid by then.
         let empty = l.valid_sectors == 0 && self.gc.p2l_read.is_none();
         let known = l.p2l.is_some() || self.gc.victim_p2l.is_some();
-        if self.mapping.p2l.is_in_memory() || known || empty {
+        if self.mapping.has_p2l() || known || empty {
             return true;
         }
         if self.gc.p2l_read.is_none() {
@@ -230,7 +230,7 @@ impl Ftl {
         let count = TranslationPage::entries_per_page(&self.env.geometry);
         while reading.pages_searched < meta {
             let page = reading.pages_searched;
-            if !self.is_known_empty(page) {
+            if !self.mapping.is_known_empty(&self.env, page) {
                 if self.request_page(now, page, FetchReason::Modify, flash)
                     != FetchOutcome::Resident
                 {
@@ -247,7 +247,7 @@ impl Ftl {
 
     fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
         for lba in sectors {
-            let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba) else { continue };
+            let L2pEntry::Flash(psn) = self.mapping.get(lba) else { continue };
             let chunk = self.env.geometry.chunk_of(psn);
             if self.space.lines.line_of[chunk as usize] == reading.line {
                 let member = self.space.lines.chunks[chunk as usize].member_index;

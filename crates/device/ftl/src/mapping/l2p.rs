@@ -31,9 +31,9 @@ pub enum L2pEntry {
 pub struct L2p {
     table: HugeArray,
     /// None if all of the map is in memory.
-    pub(crate) frames: Option<Box<Frames>>,
+    frames: Option<Box<Frames>>,
     /// Logical sectors that are mapped.
-    pub(crate) mapped: u64,
+    mapped: u64,
 }
 
 const BUFFER_BIT: u32 = 1 << 31;
@@ -80,6 +80,27 @@ impl L2p {
             frames: Some(Box::new(frames)),
             mapped: 0,
         })
+    }
+
+    /// The frames that hold the pages in memory; none if all of the map is.
+    #[inline]
+    pub(crate) fn frames(&self) -> Option<&Frames> {
+        self.frames.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn frames_mut(&mut self) -> Option<&mut Frames> {
+        self.frames.as_deref_mut()
+    }
+
+    /// Logical sectors that are mapped; of a map in frames, in pages that have been counted.
+    pub(crate) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Counts a sector of a page that was read as mapped.
+    pub(super) fn count_mapped(&mut self) {
+        self.mapped += 1;
     }
 
     #[inline]

@@ -1,34 +1,40 @@
 //! The maps: logical to physical (L2P), physical to logical (P2L), and translation pages on flash.
 
 pub(crate) mod cache;
+mod check;
 pub(crate) mod l2p;
 pub(crate) mod p2l;
 pub(crate) mod p2l_reader;
 pub(crate) mod reconcile;
 pub(crate) mod translation_page;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::env::Env;
+use crate::{FlashGeometry, L2pEntry, MapCacheStats};
 use cache::fetch::PageFetches;
 use cache::frames::Frames;
 use cache::map_cache::MapPager;
 use cache::rebuild::PageRebuild;
 use l2p::L2p;
-use p2l::P2l;
+use p2l::{P2l, WrittenSector};
 use reconcile::Reconcile;
 
 /// The maps, and the cache of translation pages.
+///
+/// Invariants: a physical sector is mapped once; a P2L in memory agrees with the L2P; a translation page is
+/// in a frame, on its way into one, or being rebuilt, and only one of these.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
-    pub(crate) l2p: L2p,
-    pub(crate) p2l: P2l,
+    l2p: L2p,
+    p2l: P2l,
     /// Translation pages on their way from flash.
-    pub(crate) fetches: PageFetches,
-    pub(crate) pager: MapPager,
-    pub(crate) page_rebuild: PageRebuild,
+    fetches: PageFetches,
+    pager: MapPager,
+    page_rebuild: PageRebuild,
     /// Translation pages that have not been reconciled with what a recovery found.
-    pub(crate) reconcile: Reconcile,
+    reconcile: Reconcile,
 }
 
 impl Mapping {
@@ -51,5 +57,194 @@ impl Mapping {
             page_rebuild: PageRebuild::default(),
             reconcile: Reconcile::default(),
         })
+    }
+
+    /// Takes over what a recovery leaves to be reconciled: pages to count, and sectors that it could not
+    /// read. `next_seq` is the sequence number of the next unit; `blind` says that chunks may hold sectors
+    /// that nothing names.
+    pub(crate) fn import_recovery(
+        &mut self,
+        reconcile: Reconcile,
+        unreadable: BTreeSet<u32>,
+        next_seq: u64,
+        blind: bool,
+    ) {
+        self.page_rebuild.import_recovery(unreadable, next_seq, blind);
+        self.reconcile = reconcile;
+    }
+
+    /// Whether only a part of the L2P is in memory, in frames.
+    #[inline]
+    pub(crate) fn is_cached(&self) -> bool {
+        self.l2p.frames().is_some()
+    }
+
+    /// The frames of the map cache, if the L2P is not all in memory.
+    #[inline]
+    pub(crate) fn frames(&self) -> Option<&Frames> {
+        self.l2p.frames()
+    }
+
+    /// The location of a logical sector, whose page must be in memory.
+    #[inline]
+    pub(crate) fn get(&self, lba: u32) -> L2pEntry {
+        self.l2p.get(lba)
+    }
+
+    /// Whether a logical sector is at this location.
+    #[inline]
+    pub(crate) fn is_at(&self, lba: u32, place: L2pEntry) -> bool {
+        self.l2p.is_at(lba, place)
+    }
+
+    /// Whether a logical sector is at this physical sector.
+    #[inline]
+    pub(crate) fn is_mapped_to(&self, lba: u32, psn: u32) -> bool {
+        self.l2p.is_mapped_to(lba, psn)
+    }
+
+    /// Whether the entries of a translation page are in memory.
+    #[inline]
+    pub(crate) fn is_page_resident(&self, page: u32) -> bool {
+        self.l2p.is_page_resident(page)
+    }
+
+    /// Reads an entry ahead of its use; the physical sector, if it has one.
+    #[inline]
+    pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
+        self.l2p.prefetch(lba)
+    }
+
+    /// The raw entries of a run of logical sectors, 0 for unmapped ones; of a cached map, in one page.
+    #[inline]
+    pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
+        self.l2p.raw_range(first, count)
+    }
+
+    /// Mapped sectors; of a cached map, at most.
+    pub(crate) fn mapped_sectors(&self, geometry: &FlashGeometry) -> u64 {
+        self.l2p.mapped() + self.reconcile.pending_sectors_max(geometry)
+    }
+
+    /// Moves a logical sector to another location and returns the one before. A physical sector that it
+    /// leaves is not valid any more.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
+        let old = self.l2p.set(lba, to);
+        if let L2pEntry::Flash(psn) = old {
+            self.p2l.invalidate(psn);
+        }
+        old
+    }
+
+    /// A durable unit has become readable: moves one of its sectors from its slot to flash, unless it has
+    /// been overwritten or trimmed, and unpins its page.
+    ///
+    /// # Errors
+    /// The location of the sector if it is not in that slot any more.
+    #[inline]
+    pub(crate) fn move_to_flash(&mut self, lba: u32, slot: u32, psn: u32) -> Result<(), L2pEntry> {
+        let moved = self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(psn));
+        if moved.is_err() {
+            self.p2l.invalidate(psn);
+        }
+        self.l2p.unpin(lba);
+        moved
+    }
+
+    /// Pins the page of a logical sector that enters the write buffer.
+    #[inline]
+    pub(crate) fn pin(&mut self, lba: u32) {
+        self.l2p.pin(lba);
+    }
+
+    /// Unpins the page of a logical sector that leaves the write buffer.
+    #[inline]
+    pub(crate) fn unpin(&mut self, lba: u32) {
+        self.l2p.unpin(lba);
+    }
+
+    /// Whether the P2L is in memory; else it is on flash.
+    #[inline]
+    pub(crate) fn has_p2l(&self) -> bool {
+        self.p2l.is_in_memory()
+    }
+
+    /// The logical sector that was written at a physical one, if the P2L is in memory.
+    #[inline]
+    pub(crate) fn lba_at(&self, psn: u32) -> Option<u32> {
+        self.p2l.get(psn)
+    }
+
+    /// Whether the data at a physical sector was lost before it came there.
+    #[inline]
+    pub(crate) fn is_poisoned(&self, psn: u32) -> bool {
+        self.p2l.is_poisoned(psn)
+    }
+
+    /// Records a sector that a recovery found at a physical sector.
+    pub(crate) fn record_found(&mut self, psn: u32, lba: u32, poison: bool) {
+        self.p2l.set(psn, Some(lba), poison);
+    }
+
+    /// Records the sectors of a unit that is programmed at `first`.
+    #[inline]
+    pub(crate) fn record_written(
+        &mut self,
+        first: u32,
+        sectors: impl ExactSizeIterator<Item = WrittenSector>,
+    ) {
+        self.p2l.set_run(first, sectors);
+    }
+
+    /// Records that `count` sectors from `first` on hold nothing: padding, or a unit that failed.
+    pub(crate) fn record_nothing(&mut self, first: u32, count: u32) {
+        (first..first + count).for_each(|psn| self.p2l.set(psn, None, false));
+    }
+
+    /// Records that a physical sector is not valid any more.
+    pub(crate) fn invalidate(&mut self, psn: u32) {
+        self.p2l.invalidate(psn);
+    }
+
+    /// Translation pages that are being rebuilt.
+    #[inline]
+    pub(crate) fn page_rebuild(&self) -> &PageRebuild {
+        &self.page_rebuild
+    }
+
+    /// Translation pages that are still to be reconciled.
+    #[inline]
+    pub(crate) fn reconcile(&self) -> &Reconcile {
+        &self.reconcile
+    }
+
+    /// The memory of the map cache, or of the whole map.
+    pub(crate) fn cache_stats(&self, env: &Env) -> MapCacheStats {
+        match self.frames() {
+            Some(f) => MapCacheStats {
+                frames: f.len(),
+                resident: f.resident(),
+                resident_max: f.resident_max(),
+                pinned: f.pinned(),
+                bytes: f.bytes(),
+            },
+            None => {
+                let pages = env.plan.map_pages;
+                let bytes = 4 * u64::from(env.plan.logical + pages);
+                MapCacheStats {
+                    frames: pages,
+                    resident: pages,
+                    resident_max: pages,
+                    pinned: pages,
+                    bytes,
+                }
+            }
+        }
+    }
+
+    /// The state of the translation pages, for a bug report.
+    pub(crate) fn debug_state(&self) -> String {
+        format!("fetches {:?}, {:?}, {:?}", self.fetches, self.pager, self.page_rebuild)
     }
 }

@@ -31,7 +31,16 @@ pub(crate) struct P2l {
 
 const POISON: u32 = 1 << 31;
 
-/// What was written as a word of the reverse map.
+/// The contents of a physical sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenSector {
+    /// The logical sector; none for padding.
+    pub(crate) lba: Option<u32>,
+    /// Its data was lost before it came here.
+    pub(crate) poison: bool,
+}
+
+/// The entry of the P2L for a sector.
 #[inline]
 fn encode_p2l_entry(lba: Option<u32>, poison: bool) -> u32 {
     lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 }
@@ -85,17 +94,17 @@ impl P2l {
     pub(crate) fn set_run(
         &mut self,
         first: u32,
-        written: impl ExactSizeIterator<Item = (Option<u32>, bool)>,
+        written: impl ExactSizeIterator<Item = WrittenSector>,
     ) {
         let Some(words) = &mut self.table else {
-            for (psn, (lba, poison)) in (first..).zip(written) {
+            for (psn, WrittenSector { lba, poison }) in (first..).zip(written) {
                 self.set(psn, lba, poison);
             }
             return;
         };
         let words = &mut words[first as usize..][..written.len()];
         let mut any_poison = self.any_poison;
-        for (at, (lba, poison)) in words.iter_mut().zip(written) {
+        for (at, WrittenSector { lba, poison }) in words.iter_mut().zip(written) {
             any_poison |= poison;
             *at = encode_p2l_entry(lba, poison);
         }
@@ -157,6 +166,7 @@ mod tests {
                 for (psn, (lba, poison)) in (first..).zip(unit) {
                     one.set(psn, lba, poison);
                 }
+                let unit = unit.map(|(lba, poison)| WrittenSector { lba, poison });
                 run.set_run(first, unit.into_iter());
                 for psn in 0..100 {
                     assert_eq!(

@@ -8,12 +8,14 @@
 //! so that it ends whoever waits for it. [`READS`] write units are read at a time if somebody waits, else
 //! one, and that only while no user's read is under way.
 
-use clock::Nanos;
+use std::collections::BTreeSet;
 
-use crate::flash::OpKind;
+use crate::Oob;
+use crate::env::Env;
+use crate::mapping::l2p::L2p;
+use crate::mapping::p2l::P2l;
 use crate::space::line_meta::{LineFooter, footer_unit_location};
-use crate::space::lines::{Footer, LineState};
-use crate::{FlashBackend, Ftl, Oob, OpToken, ReadDest};
+use crate::space::lines::{Footer, LineState, LineTable};
 
 /// Write units that are read at a time.
 const READS_MAX: usize = 4;
@@ -26,6 +28,49 @@ enum P2lSource {
     Footer,
     /// Out-of-band bytes.
     Oob,
+}
+
+/// A step of the scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineScanStep {
+    /// A write unit from this physical sector on is to be read, as read number `at`.
+    Read { at: u32, first_psn: u32 },
+    /// Nothing is to be read before a read has ended.
+    Wait,
+    /// The line has been read, or nothing is to be read of it.
+    Done,
+    /// The line has been read, but for sectors in units with sequence numbers up to `newest` that nothing
+    /// names. It was opened at `opening`.
+    Unreadable { opening: u64, newest: u64 },
+}
+
+/// A read of a write unit that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanRead {
+    /// The bytes of the sectors are wanted, else their out-of-band bytes.
+    pub(crate) is_footer: bool,
+    pub(crate) first_psn: u32,
+    /// The index of the unit in the footer.
+    unit_index: u32,
+}
+
+/// The maps as the scan reads them.
+#[derive(Clone, Copy)]
+pub(super) struct ScanMaps<'a> {
+    pub(super) l2p: &'a L2p,
+    pub(super) p2l: &'a P2l,
+    /// Sectors that the recovery could not read.
+    pub(super) unreadable: &'a BTreeSet<u32>,
+}
+
+impl ScanMaps<'_> {
+    /// Whether something in memory names a sector that cannot be read, or the recovery could not read it.
+    fn accounts_for(&self, env: &Env, psn: u32) -> bool {
+        let pages = env.plan.logical..env.plan.logical + env.plan.map_pages;
+        self.p2l.get(psn).is_some()
+            || self.unreadable.contains(&psn)
+            || pages.into_iter().any(|page| self.l2p.is_mapped_to(page, psn))
+    }
 }
 
 /// A write unit that is being read, or will be again.
@@ -68,96 +113,46 @@ impl P2lReader {
     }
 
     /// The first line of which nothing has been looked at yet.
-    pub(crate) fn next_line(&self) -> u32 {
+    pub(super) fn next_line(&self) -> u32 {
         self.line + u32::from(self.current.is_some())
     }
 
     /// A line is about to be erased.
-    pub(crate) fn invalidate_line(&mut self, line: u32) {
+    pub(super) fn invalidate_line(&mut self, line: u32) {
         if let Some(look) = self.current.as_mut().filter(|_| self.line == line) {
             look.erased = true;
         }
     }
 
     /// A line has been looked at. Returns which is next, and whether that is the first one again.
-    pub(crate) fn advance(&mut self, lines: u32) -> (u32, bool) {
+    pub(super) fn advance(&mut self, lines: u32) -> (u32, bool) {
         self.current = None;
         self.line += 1;
         let wraps = self.line >= lines;
         self.line = if wraps { 0 } else { self.line };
         (self.line, wraps)
     }
-}
 
-impl Ftl {
-    /// Looks at the line whose turn it is. Returns whether that has ended.
-    pub(crate) fn read_line_p2l(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.p2l_reader().current.is_none() && !self.start_line_read() {
-            return true;
+    /// Goes on with the line whose turn it is, and gives what it finds to `add`. With `hurries` several
+    /// units are read at a time; else one, and that only if the host is `idle`.
+    pub(super) fn step(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        maps: ScanMaps<'_>,
+        hurries: bool,
+        idle: bool,
+        add: &mut impl FnMut(u32, Oob),
+    ) -> LineScanStep {
+        if self.current.is_none() && !self.start_line(env, lines, add) {
+            return LineScanStep::Done;
         }
-        self.step_line_read(now, flash)
-    }
-
-    fn p2l_reader(&mut self) -> &mut P2lReader {
-        &mut self.mapping.page_rebuild.reader
-    }
-
-    /// Begins to look at the line; `false` if nothing is to be read of it.
-    fn start_line_read(&mut self) -> bool {
-        let Some(line) = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)
-        else {
-            return false;
-        };
-        if matches!(line.state, LineState::Free | LineState::Draining) {
-            return false;
-        }
-        if let Some(list) = &line.p2l {
-            for (place, &chunk) in (0..).zip(&line.chunks) {
-                let first = self.env.geometry.first_sector_of(chunk);
-                for sector in 0..self.space.lines.chunks[chunk as usize].write_pointer {
-                    if let Some(oob) = list.oob(place, sector) {
-                        self.mapping.page_rebuild.add_copy(
-                            &self.mapping.l2p,
-                            &self.env.geometry,
-                            first + sector,
-                            oob,
-                        );
-                    }
-                }
-            }
-            return false;
-        }
-        let source = if line.footer == Footer::Valid { P2lSource::Footer } else { P2lSource::Oob };
-        let unit_bytes =
-            self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
-        let bytes = match source {
-            P2lSource::Footer => vec![0; LineFooter::units(&self.env.plan) as usize * unit_bytes],
-            P2lSource::Oob => Vec::new(),
-        };
-        let reads = [None; READS_MAX];
-        self.p2l_reader().current = Some(LineRead {
-            source,
-            next: 0,
-            reads,
-            failed: false,
-            unknown_below_seq: 0,
-            erased: false,
-            bytes,
-        });
-        true
-    }
-
-    /// Reads as much of the line as there are slots for. Returns whether all of it has been.
-    fn step_line_read(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(mut look) = self.p2l_reader().current.take() else { return true };
-        let hurries =
-            self.mapping.fetches.has_rebuild_waiters() || self.durability.checkpoint.is_wanted();
-        let idle = self.host_reads_in_flight() == 0;
+        let Some(mut look) = self.current.take() else { return LineScanStep::Done };
         loop {
-            let mut under_way = look.reads.iter().flatten().filter(|r| r.in_flight).count();
+            let under_way = look.reads.iter().flatten().filter(|r| r.in_flight).count();
             let most = if hurries { READS_MAX } else { usize::from(idle || under_way > 0) };
             for at in 0..READS_MAX {
-                // One that failed goes again.
+                // A read that failed is repeated.
                 let read = match look.reads[at] {
                     _ if under_way >= most => break,
                     Some(read) if read.in_flight => continue,
@@ -166,73 +161,86 @@ impl Ftl {
                         continue;
                     }
                     Some(read) => read,
-                    None => match self.next_unit_read(&mut look) {
+                    None => match self.next_unit(env, lines, maps, &mut look) {
                         Some(read) => read,
                         None => continue,
                     },
                 };
-                under_way += 1;
                 look.reads[at] =
                     Some(UnitRead { attempts: read.attempts + 1, in_flight: true, ..read });
-                self.read_for_scan(now, at as u32, read.first_psn, flash);
+                self.current = Some(look);
+                return LineScanStep::Read { at: at as u32, first_psn: read.first_psn };
             }
-            let more = look.reads.iter().any(Option::is_some) || self.has_more(&mut look);
+            let more = look.reads.iter().any(Option::is_some)
+                || self.has_more(env, lines, maps, &mut look);
             if more {
-                self.p2l_reader().current = Some(look);
-                return false;
+                self.current = Some(look);
+                return LineScanStep::Wait;
             }
-            if look.erased || look.source == P2lSource::Footer && self.parse_footer(&look) {
-                return true;
+            if look.erased
+                || look.source == P2lSource::Footer && self.parse_footer(env, lines, &look, add)
+            {
+                return LineScanStep::Done;
             }
             if look.source == P2lSource::Oob {
-                if look.unknown_below_seq > 0 {
-                    let line =
-                        self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize);
-                    let (opening, newest) = line.map_or((0, u64::MAX), |l| (l.open_seq, l.max_seq));
-                    self.mapping
-                        .page_rebuild
-                        .note_unreadable(opening, newest.min(look.unknown_below_seq));
+                if look.unknown_below_seq == 0 {
+                    return LineScanStep::Done;
                 }
-                return true;
+                let line = lines.get(self.line);
+                let (opening, newest) = line.map_or((0, u64::MAX), |l| (l.open_seq, l.max_seq));
+                let newest = newest.min(look.unknown_below_seq);
+                return LineScanStep::Unreadable { opening, newest };
             }
-            // As if it had none.
+            // As if the line had no footer.
             (look.source, look.next) = (P2lSource::Oob, 0);
         }
     }
 
-    /// Whether something in memory says what is in a sector that cannot be read, or recovery had none of it.
-    fn is_accounted(&self, psn: u32) -> bool {
-        let logical = self.env.plan.logical;
-        self.mapping.p2l.get(psn).is_some()
-            || self.mapping.page_rebuild.was_unreadable(psn)
-            || (logical..logical + self.env.plan.map_pages)
-                .any(|page| self.mapping.l2p.is_mapped_to(page, psn))
-    }
-
-    fn read_for_scan(
-        &mut self,
-        now: Nanos,
-        at: u32,
-        first_psn: u32,
-        flash: &mut impl FlashBackend,
-    ) {
-        let (unit, first_slot) = (
-            self.env.geometry.ws_opt,
-            self.mapping.fetches.scan_slot(at * self.env.geometry.ws_opt),
-        );
-        let mut addresses = [(0, 0); 64];
-        for (i, address) in (0..).zip(&mut addresses[..unit as usize]) {
-            *address = (first_psn + i, first_slot + i);
+    /// Begins to read the line; `false` if nothing is to be read of it.
+    fn start_line(&mut self, env: &Env, lines: &LineTable, add: &mut impl FnMut(u32, Oob)) -> bool {
+        let Some(line) = lines.get(self.line) else { return false };
+        if matches!(line.state, LineState::Free | LineState::Draining) {
+            return false;
         }
-        self.stats.rebuild_reads += u64::from(unit);
-        let op = OpToken::new(OpKind::MapRead, self.mapping.fetches.scan_op(at));
-        flash.read(now, op, &addresses[..unit as usize], ReadDest::Buffer);
+        if let Some(list) = &line.p2l {
+            for (place, &chunk) in (0..).zip(&line.chunks) {
+                let first = env.geometry.first_sector_of(chunk);
+                for sector in 0..lines.chunk(chunk).write_pointer {
+                    if let Some(oob) = list.oob(place, sector) {
+                        add(first + sector, oob);
+                    }
+                }
+            }
+            return false;
+        }
+        let source = if line.footer == Footer::Valid { P2lSource::Footer } else { P2lSource::Oob };
+        let unit_bytes = env.geometry.ws_opt as usize * env.geometry.sector_bytes as usize;
+        let bytes = match source {
+            P2lSource::Footer => vec![0; LineFooter::units(&env.plan) as usize * unit_bytes],
+            P2lSource::Oob => Vec::new(),
+        };
+        self.current = Some(LineRead {
+            source,
+            next: 0,
+            reads: [None; READS_MAX],
+            failed: false,
+            unknown_below_seq: 0,
+            erased: false,
+            bytes,
+        });
+        true
     }
 
     /// Whether there is more to be read of a line.
-    fn has_more(&self, look: &mut LineRead) -> bool {
+    fn has_more(
+        &self,
+        env: &Env,
+        lines: &LineTable,
+        maps: ScanMaps<'_>,
+        look: &mut LineRead,
+    ) -> bool {
         let next = look.next;
-        let more = self.next_unit_read(look).is_some();
+        let more = self.next_unit(env, lines, maps, look).is_some();
         if more {
             look.next = next;
         }
@@ -240,33 +248,40 @@ impl Ftl {
     }
 
     /// The next write unit that is to be read, if there is one.
-    fn next_unit_read(&self, look: &mut LineRead) -> Option<UnitRead> {
-        let line = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)?;
+    fn next_unit(
+        &self,
+        env: &Env,
+        lines: &LineTable,
+        maps: ScanMaps<'_>,
+        look: &mut LineRead,
+    ) -> Option<UnitRead> {
+        let geometry = &env.geometry;
+        let line = lines.get(self.line)?;
         let members = line.chunks.len() as u32;
         while !look.erased {
             let piece = look.next;
             let (member, sector) = match look.source {
                 P2lSource::Footer => {
-                    let units = LineFooter::units(&self.env.plan);
+                    let units = LineFooter::units(&env.plan);
                     if piece >= units || members == 0 {
                         return None;
                     }
-                    footer_unit_location(&self.env.geometry, members, units, piece)
+                    footer_unit_location(geometry, members, units, piece)
                 }
                 P2lSource::Oob => {
                     let row = piece.checked_div(members)?;
-                    if row * self.env.geometry.ws_opt >= self.env.geometry.sectors_per_chunk {
+                    if row * geometry.ws_opt >= geometry.sectors_per_chunk {
                         return None;
                     }
-                    (piece % members, row * self.env.geometry.ws_opt)
+                    (piece % members, row * geometry.ws_opt)
                 }
             };
             look.next += 1;
             let chunk = *line.chunks.get(member as usize)?;
-            // What waits for its pair is in the write buffer, and its page of the map in a frame.
-            let c = &self.space.lines.chunks[chunk as usize];
-            let written = sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry);
-            let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
+            // A unit that waits for its pair is in the write buffer, and its translation page in a frame.
+            let c = lines.chunk(chunk);
+            let written = sector + geometry.ws_opt <= c.readable_end(geometry);
+            let first_psn = geometry.first_sector_of(chunk) + sector;
             if written && !c.offline {
                 return Some(UnitRead {
                     unit_index: piece,
@@ -277,99 +292,90 @@ impl Ftl {
             }
             look.failed |= look.source == P2lSource::Footer;
             if written && look.unknown_below_seq < u64::MAX {
-                let mut unit = first_psn..first_psn + self.env.geometry.ws_opt;
-                look.unknown_below_seq = if unit.all(|psn| self.is_accounted(psn)) {
-                    look.unknown_below_seq
-                } else {
-                    u64::MAX
-                };
+                let mut unit = first_psn..first_psn + geometry.ws_opt;
+                if !unit.all(|psn| maps.accounts_for(env, psn)) {
+                    look.unknown_below_seq = u64::MAX;
+                }
             }
         }
         None
     }
 
-    /// A read for the scan has ended. [`kick`](Ftl::kick) afterwards.
-    pub(crate) fn scan_read_done(&mut self, at: u32, failed: u64, flash: &mut impl FlashBackend) {
-        let first_slot = self.mapping.fetches.scan_slot(at * self.env.geometry.ws_opt);
-        let look = self.p2l_reader().current.take();
-        let mut look = look.unwrap_or_else(|| panic!("no line is being read"));
+    /// Records that a read has ended; none if the unit is read again or not wanted any more.
+    ///
+    /// # Panics
+    /// If no such read is in flight.
+    pub(super) fn read_done(&mut self, at: u32, failed: u64) -> Option<ScanRead> {
+        let look = self.current.as_mut().unwrap_or_else(|| panic!("no line is being read"));
         let read = look.reads.get_mut(at as usize).and_then(Option::take);
         let read = read.filter(|read| read.in_flight);
         let read = read.unwrap_or_else(|| panic!("no read {at} of a line is in flight"));
         if failed != 0 && read.attempts < READ_ATTEMPTS {
             look.reads[at as usize] = Some(UnitRead { in_flight: false, ..read });
-        } else if !look.erased {
-            self.parse_unit(&mut look, read, first_slot, failed, flash);
+            return None;
         }
-        self.p2l_reader().current = Some(look);
+        if look.erased {
+            return None;
+        }
+        let is_footer = look.source == P2lSource::Footer;
+        look.failed |= is_footer && failed != 0;
+        let UnitRead { first_psn, unit_index, .. } = read;
+        Some(ScanRead { is_footer, first_psn, unit_index })
     }
 
-    /// Takes what was read of a write unit.
-    fn parse_unit(
+    /// The memory for the `i`-th sector of a unit of the footer.
+    pub(super) fn footer_bytes(&mut self, env: &Env, read: ScanRead, i: u32) -> &mut [u8] {
+        let size = env.geometry.sector_bytes as usize;
+        let at = (read.unit_index * env.geometry.ws_opt + i) as usize * size;
+        let look = self.current.as_mut().expect("the line of the read is being read");
+        &mut look.bytes[at..at + size]
+    }
+
+    /// Takes the out-of-band bytes of a unit, of which the sectors with a bit in `failed` could not be
+    /// read.
+    pub(super) fn import_oobs(
         &mut self,
-        look: &mut LineRead,
-        read: UnitRead,
-        first_slot: u32,
+        env: &Env,
+        maps: ScanMaps<'_>,
+        read: ScanRead,
         failed: u64,
-        flash: &mut impl FlashBackend,
+        oobs: &[Option<Oob>],
+        add: &mut impl FnMut(u32, Oob),
     ) {
-        let (unit, size) = (self.env.geometry.ws_opt, self.env.geometry.sector_bytes as usize);
-        // All of a unit has one number.
+        // All sectors of a unit have one sequence number.
         let mut number = None;
-        for i in (0..unit).filter(|i| failed >> i & 1 == 0) {
-            let (psn, slot) = (read.first_psn + i, first_slot + i);
-            match look.source {
-                P2lSource::Footer => {
-                    flash.sync_slot(psn, slot);
-                    let at = (read.unit_index * unit + i) as usize * size;
-                    flash.read_slot(slot, &mut look.bytes[at..at + size]);
-                }
-                P2lSource::Oob => {
-                    let mut bytes = [0; Oob::BYTES];
-                    flash.read_slot_oob(psn, slot, &mut bytes);
-                    if let Some(oob) = Oob::decode(&bytes) {
-                        number = number.or(oob.lba.map(|_| oob.sequence));
-                        self.mapping.page_rebuild.add_copy(
-                            &self.mapping.l2p,
-                            &self.env.geometry,
-                            psn,
-                            oob,
-                        );
-                    }
-                }
+        for (psn, oob) in (read.first_psn..).zip(oobs) {
+            if let Some(oob) = *oob {
+                number = number.or(oob.lba.map(|_| oob.sequence));
+                add(psn, oob);
             }
         }
-        look.failed |= look.source == P2lSource::Footer && failed != 0;
+        let Some(look) = &mut self.current else { return };
         let number = number.unwrap_or(u64::MAX);
-        for i in (0..unit).filter(|i| failed >> i & 1 != 0) {
-            if look.source == P2lSource::Oob
-                && look.unknown_below_seq < number
-                && !self.is_accounted(read.first_psn + i)
-            {
+        for i in (0..oobs.len() as u32).filter(|i| failed >> i & 1 != 0) {
+            if look.unknown_below_seq < number && !maps.accounts_for(env, read.first_psn + i) {
                 look.unknown_below_seq = number;
             }
         }
     }
 
-    /// Takes what the last metadata of the line says; `false` if it is not whole.
-    fn parse_footer(&mut self, look: &LineRead) -> bool {
-        let Some(line) = self.space.lines.lines.get(self.mapping.page_rebuild.reader.line as usize)
-        else {
-            return true;
-        };
-        let owner = self.env.plan.journal_owner;
-        let last = LineFooter::decode(&self.env.geometry, owner, &line.chunks, &look.bytes);
+    /// Takes the entries of the line's footer; `false` if it is not whole.
+    fn parse_footer(
+        &self,
+        env: &Env,
+        lines: &LineTable,
+        look: &LineRead,
+        add: &mut impl FnMut(u32, Oob),
+    ) -> bool {
+        let Some(line) = lines.get(self.line) else { return true };
+        let owner = env.plan.journal_owner;
+        let last = LineFooter::decode(&env.geometry, owner, &line.chunks, &look.bytes);
         let Some(last) = last.filter(|_| !look.failed) else { return false };
         for (member, &chunk) in (0..).zip(&line.chunks) {
-            let first = self.env.geometry.first_sector_of(chunk);
-            for sector in 0..self.env.geometry.sectors_per_chunk {
+            let first = env.geometry.first_sector_of(chunk);
+            for sector in 0..env.geometry.sectors_per_chunk {
                 if let Some(oob) = last.p2l.oob(member, sector) {
-                    self.mapping.page_rebuild.add_copy(
-                        &self.mapping.l2p,
-                        &self.env.geometry,
-                        first + sector,
-                        oob,
-                    );
+                    add(first + sector, oob);
                 }
             }
         }

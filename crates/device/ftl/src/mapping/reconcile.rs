@@ -15,13 +15,11 @@
 
 use std::collections::BTreeSet;
 
-use clock::Nanos;
-
-use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReason};
+use crate::FlashGeometry;
+use crate::mapping::cache::fetch::{FetchReason, PageInstalled};
 use crate::mapping::cache::frames::Frames;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
-use crate::recovery::{NewestCopies, ScanObservations};
-use crate::{FlashBackend, FlashGeometry, Ftl};
+use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 
 /// Pages that have not been looked at since the recovery, and copies newer than what they say.
 #[derive(Clone, Debug, Default)]
@@ -116,112 +114,131 @@ impl Reconcile {
         }
         Some(word as u32 * 64 + bits.trailing_zeros())
     }
-}
 
-impl Ftl {
-    /// What holds of a sector of a page that is not counted, and whether the page says something else;
-    /// with `take` for good.
+    /// Whether a round over the pages is under way.
+    pub(crate) fn is_in_round(&self) -> bool {
+        self.next > 0
+    }
+
+    /// Begins the next round.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    /// Goes on behind a page.
+    pub(super) fn advance(&mut self, page: u32) {
+        self.next = page + 1;
+    }
+
+    /// The page that is counted next in this round, and how: a page that has changed since it was written
+    /// needs a frame.
+    pub(super) fn peek(&self, frames: Option<&Frames>) -> Option<(u32, FetchReason)> {
+        let page = self.next_page()?;
+        let changed = self.frame_needed.contains(&page)
+            || frames.is_some_and(|frames| self.has_copies(page, frames));
+        let reason = if changed { FetchReason::ReconcileLoad } else { FetchReason::ReconcileView };
+        Some((page, reason))
+    }
+
+    /// The location of a sector of a page that is not counted. `low` is the page's base sequence number;
+    /// none if the page is lost.
     ///
-    /// A page says what holds if no copy was found in a unit numbered from its `low` on; one that was
-    /// lost has none, and says nothing. When everything was read it takes back what was trimmed, and
-    /// knows of what could not be read; what else it says was found. What is not where it says has a
-    /// newer copy that cannot be read: it is lost (see `recover::lost`).
-    pub(crate) fn merge_newer_copy(
-        &mut self,
+    /// A page says what holds if no copy was found in a unit with its base sequence number or a larger one;
+    /// a lost page says nothing. After a scan of everything a page takes back what was trimmed, and knows of
+    /// what could not be read; all else was found. A sector that is not where the page says has a newer copy
+    /// that cannot be read: it is lost (see `recovery::lost`).
+    fn merge(
+        &self,
+        geometry: &FlashGeometry,
         lba: u32,
-        mapped: &mut PageEntry,
+        mapped: PageEntry,
         low: Option<u64>,
-        take: bool,
-    ) -> bool {
-        let (c, shape) = (&mut self.mapping.reconcile, &self.env.geometry);
-        let copy = c.copies.get(lba);
-        if take && copy.is_some() {
-            c.copies.remove(lba);
-        }
+    ) -> Merged {
+        let copy: Option<CopyRef> = self.copies.get(lba);
         let newer = copy.is_some_and(|c| low.is_none_or(|low| c.sequence >= low));
-        let stale = |psn| c.observations.is_stale(shape, lba, psn);
+        let stale = |psn| self.observations.is_stale(geometry, lba, psn);
         if !newer && low.is_some() && mapped.psn.is_some_and(stale) {
-            *mapped = PageEntry { psn: None, poison: true };
-            if take {
-                self.stats.map_sectors_lost += 1;
-                self.durability.checkpoint.record_loss();
-            }
-            return true;
+            return Merged::Lost;
         }
-        let readable = |psn| !c.observations.is_unreadable(shape, psn);
-        let known = !c.full_scan || low.is_some() && !mapped.psn.is_some_and(readable);
+        let readable = |psn| !self.observations.is_unreadable(geometry, psn);
+        let known = !self.full_scan || low.is_some() && !mapped.psn.is_some_and(readable);
         if !newer && known {
-            return false;
+            return Merged::AsWritten;
         }
-        let before = *mapped;
-        *mapped = match copy {
+        let entry = match copy {
             Some(copy) => PageEntry { psn: Some(copy.psn), poison: copy.poison },
             None => PageEntry { psn: None, poison: false },
         };
-        if !newer && low.is_some() && take {
-            self.stats.map_mismatches += u64::from(before.psn != mapped.psn);
-        }
-        *mapped != before
+        Merged::Found { entry, contradicts: !newer && low.is_some() && mapped.psn != entry.psn }
     }
 
-    /// A sector is where a page that is being counted says.
-    pub(crate) fn count_valid(&mut self, lba: u32, psn: u32, poison: bool) {
-        let line = self.space.lines.line_of[self.env.geometry.chunk_of(psn) as usize];
-        // Of no line is what is in a bad chunk: reads of it fail.
-        if let Some(line) = self.space.lines.lines.get_mut(line as usize) {
-            line.valid_sectors += 1;
+    /// Whether the page does not say what holds of a sector.
+    pub(super) fn would_change(
+        &self,
+        geometry: &FlashGeometry,
+        lba: u32,
+        mapped: PageEntry,
+        low: Option<u64>,
+    ) -> bool {
+        match self.merge(geometry, lba, mapped, low) {
+            Merged::AsWritten => false,
+            Merged::Lost => true,
+            Merged::Found { entry, .. } => entry != mapped,
         }
-        self.mapping.p2l.set(psn, Some(lba), poison);
     }
 
-    /// Counts pages, as long as nobody else reads any, or as fast as it goes when that is waited for.
-    pub(crate) fn step_reconcile(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if !self.space.lines.reconciling {
-            return false;
+    /// What holds of a sector, for a look.
+    pub(super) fn merged(
+        &self,
+        geometry: &FlashGeometry,
+        lba: u32,
+        mapped: PageEntry,
+        low: Option<u64>,
+    ) -> PageEntry {
+        match self.merge(geometry, lba, mapped, low) {
+            Merged::AsWritten => mapped,
+            Merged::Lost => LOST_ENTRY,
+            Merged::Found { entry, .. } => entry,
         }
-        let hurries =
-            self.gc.limiter.needs_gc(self.free_sectors()) || self.durability.checkpoint.is_wanted();
-        let most = if hurries { BACKGROUND_FETCH_MAX } else { 1 };
-        let (mut moved, mut again) = (false, self.mapping.reconcile.next > 0);
-        while self.mapping.fetches.in_transfer() < most {
-            let Some(page) = self.mapping.reconcile.next_page() else {
-                self.mapping.reconcile.next = 0;
-                if std::mem::take(&mut again) {
-                    continue;
-                }
-                break;
-            };
-            let changed = self.mapping.reconcile.frame_needed.contains(&page)
-                || self
-                    .mapping
-                    .l2p
-                    .frames
-                    .as_ref()
-                    .is_some_and(|f| self.mapping.reconcile.has_copies(page, f));
-            let demand =
-                if changed { FetchReason::ReconcileLoad } else { FetchReason::ReconcileView };
-            match self.request_page(now, page, demand, flash) {
-                FetchOutcome::NoFrame => break,
-                FetchOutcome::InFlight(_) => {}
-                FetchOutcome::Resident => moved = true,
+    }
+
+    /// What holds of a sector of a page that is being counted, for good. Returns whether the page says
+    /// something else.
+    pub(super) fn take_newer(
+        &mut self,
+        geometry: &FlashGeometry,
+        lba: u32,
+        mapped: &mut PageEntry,
+        low: Option<u64>,
+        installed: &mut PageInstalled,
+    ) -> bool {
+        let merged = self.merge(geometry, lba, *mapped, low);
+        self.copies.remove(lba);
+        match merged {
+            Merged::AsWritten => false,
+            Merged::Lost => {
+                installed.lost_sectors += 1;
+                *mapped = LOST_ENTRY;
+                true
             }
-            self.unmap_scratch();
-            self.mapping.reconcile.next = page + 1;
+            Merged::Found { entry, contradicts } => {
+                installed.mismatches += u64::from(contradicts);
+                std::mem::replace(mapped, entry) != entry
+            }
         }
-        if !self.mapping.reconcile.is_running() {
-            self.finish_reconcile();
-            return true;
-        }
-        moved
     }
+}
 
-    /// Every page is counted: lines are what they are.
-    fn finish_reconcile(&mut self) {
-        self.mapping.reconcile = Reconcile::default();
-        self.space.lines.reconciling = false;
-        for line in 0..self.space.lines.lines.len() as u32 {
-            self.space.lines.close_if_done(line);
-        }
-        self.space.programs.unblock();
-    }
+/// A sector whose newest copy is lost.
+const LOST_ENTRY: PageEntry = PageEntry { psn: None, poison: true };
+
+/// What holds of a sector, compared with what its page says.
+enum Merged {
+    AsWritten,
+    Lost,
+    Found {
+        entry: PageEntry,
+        /// The page, which knows of no newer copy, has the sector elsewhere.
+        contradicts: bool,
+    },
 }

@@ -70,47 +70,43 @@ impl Recovery {
         // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
         let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
         let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
-        ftl.mapping.page_rebuild.import_recovery(
-            seen.unreadable.clone(),
-            ftl.buffer.sequencer.next_seq(),
-            blind,
-        );
+        let (next, unreadable) = (ftl.buffer.sequencer.next_seq(), seen.unreadable.clone());
         let pages = to_count.into_iter();
-        ftl.mapping.reconcile =
-            Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
-        ftl.space.lines.reconciling = ftl.mapping.reconcile.is_running();
+        let reconcile = Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
+        ftl.mapping.import_recovery(reconcile, unreadable, next, blind);
+        ftl.space.lines.reconciling = ftl.mapping.reconcile().is_running();
     }
 
     fn fill_map(&self, ftl: &mut Ftl) {
         let logical = self.plan.logical;
         for (lba, word) in (0..).zip(&self.l2p_entries) {
             if let Some(psn) = word.checked_sub(1) {
-                ftl.mapping.l2p.set(lba, L2pEntry::Flash(psn));
-                ftl.mapping.p2l.set(psn, Some(lba), false);
+                ftl.mapping.set(lba, L2pEntry::Flash(psn));
+                ftl.mapping.record_found(psn, lba, false);
             }
         }
         for &lba in &self.poison {
-            match ftl.mapping.l2p.get(lba) {
-                L2pEntry::Flash(psn) => ftl.mapping.p2l.set(psn, Some(lba), true),
+            match ftl.mapping.get(lba) {
+                L2pEntry::Flash(psn) => ftl.mapping.record_found(psn, lba, true),
                 L2pEntry::Unmapped => {
-                    ftl.mapping.l2p.set(lba, L2pEntry::Lost);
+                    ftl.mapping.set(lba, L2pEntry::Lost);
                 }
                 L2pEntry::Buffer(_) | L2pEntry::Lost => {}
             }
         }
         for &(psn, page) in &self.page_queue {
-            ftl.mapping.l2p.set(logical + page, L2pEntry::Flash(psn));
-            ftl.mapping.p2l.set(psn, Some(logical + page), false);
+            ftl.mapping.set(logical + page, L2pEntry::Flash(psn));
+            ftl.mapping.record_found(psn, logical + page, false);
         }
         for &page in &self.lost_pages {
-            ftl.mapping.l2p.set(logical + page, L2pEntry::Lost);
+            ftl.mapping.set(logical + page, L2pEntry::Lost);
         }
         if self.plan.map_frames > 0 {
             return;
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
-            ftl.mapping.l2p.set(lba, L2pEntry::Flash(copy.psn));
-            ftl.mapping.p2l.set(copy.psn, Some(lba), copy.poison);
+            ftl.mapping.set(lba, L2pEntry::Flash(copy.psn));
+            ftl.mapping.record_found(copy.psn, lba, copy.poison);
             ftl.mark_map_page_dirty(lba);
         }
     }

@@ -67,7 +67,7 @@ impl Recovery {
         let counts = self.plan.map_frames > 0;
         let first = if counts { self.plan.logical } else { 0 };
         for lba in first..self.plan.logical + self.plan.map_pages {
-            if let L2pEntry::Flash(psn) = ftl.mapping.l2p.get(lba) {
+            if let L2pEntry::Flash(psn) = ftl.mapping.get(lba) {
                 valid[shape.chunk_of(psn) as usize] += 1;
             }
         }

@@ -124,9 +124,9 @@ impl HostReads {
         }
     }
 
-    /// Returns the read behind this one in its list, or [`NONE`].
-    pub(crate) fn next_waiter(&self, index: u32) -> u32 {
-        self.slots[index as usize].wait_next
+    /// Returns the read behind this one in its list.
+    pub(crate) fn next_waiter(&self, index: u32) -> Option<u32> {
+        Some(self.slots[index as usize].wait_next).filter(|next| *next != NONE)
     }
 
     /// Checks the invariants; `waiters` are the reads that wait for translation pages.

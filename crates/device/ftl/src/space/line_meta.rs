@@ -6,6 +6,7 @@
 //! all of it, and it names the line's chunks and opening number, so that what is left of an earlier
 //! line is never taken for it. Both fit into one part in [`METADATA_DIVISOR`] of a line, or it has none.
 
+use crate::mapping::p2l::WrittenSector;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, LineMetadata, Oob};
 
 const HEADER_MAGIC: [u8; 8] = *b"SLUICLNF";
@@ -234,13 +235,13 @@ impl P2lTable {
         member: u32,
         sector: u32,
         number: u64,
-        words: impl Iterator<Item = (Option<u32>, bool)>,
+        words: impl Iterator<Item = WrittenSector>,
     ) {
         let at = self.entry_index(member, sector);
         let delta = i32::try_from(number.wrapping_sub(self.open_seq) as i64);
         self.seq_overflow |= delta.is_err() || delta == Ok(NO_UNIT);
         self.seq_deltas[at / self.ws_opt as usize] = delta.unwrap_or(NO_UNIT);
-        for (word, (lba, poison)) in
+        for (word, WrittenSector { lba, poison }) in
             self.entries[at..at + self.ws_opt as usize].iter_mut().zip(words)
         {
             *word = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };

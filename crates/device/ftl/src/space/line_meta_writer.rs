@@ -98,7 +98,7 @@ impl LineMetaWriter {
 impl Ftl {
     /// Slots for metadata of lines, to be written and to be read.
     pub(crate) fn metadata_slots(&self) -> u32 {
-        let reads = if self.mapping.p2l.is_in_memory() { 0 } else { VICTIM_READS_MAX };
+        let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX };
         let writes = self.space.line_meta_writer.writes.len();
         if self.env.plan.line_metadata_units == 0 {
             0
@@ -109,7 +109,7 @@ impl Ftl {
 
     fn first_metadata_slot(&self) -> u32 {
         let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
-        rings + self.env.geometry.ws_opt + self.mapping.fetches.slots()
+        rings + self.env.geometry.ws_opt + self.mapping.slots()
     }
 
     /// The slots that a victim's metadata is read into.

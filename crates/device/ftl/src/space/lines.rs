@@ -179,6 +179,35 @@ impl LineTable {
         }
     }
 
+    /// Lines, used or not.
+    pub(crate) fn len(&self) -> u32 {
+        self.lines.len() as u32
+    }
+
+    /// A line.
+    #[inline]
+    pub(crate) fn line(&self, id: u32) -> &Line {
+        &self.lines[id as usize]
+    }
+
+    /// A line; none for [`NONE`].
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> Option<&Line> {
+        self.lines.get(id as usize)
+    }
+
+    /// The line that a chunk is in, or [`NONE`].
+    #[inline]
+    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+        self.line_of[chunk as usize]
+    }
+
+    /// The state of a chunk.
+    #[inline]
+    pub(crate) fn chunk(&self, chunk: u32) -> &ChunkState {
+        &self.chunks[chunk as usize]
+    }
+
     /// Free chunks.
     pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
         self.free_by_pu.iter().flatten().copied()
@@ -553,6 +582,14 @@ impl LineTable {
             self.empty_lines.push_back(id);
         } else {
             self.policy.on_invalidate(id, line.victim_weight());
+        }
+    }
+
+    /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
+    /// counted.
+    pub(crate) fn count_valid(&mut self, id: u32) {
+        if let Some(line) = self.lines.get_mut(id as usize) {
+            line.valid_sectors += 1;
         }
     }
 

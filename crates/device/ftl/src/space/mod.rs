@@ -42,4 +42,10 @@ impl Space {
             finisher: LineFinisher::default(),
         }
     }
+
+    /// The lines and chunks, for other parts to read.
+    #[inline]
+    pub(crate) fn table(&self) -> &LineTable {
+        &self.lines
+    }
 }

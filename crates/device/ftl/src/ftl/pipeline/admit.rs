@@ -59,12 +59,11 @@ impl Ftl {
     #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
         let slot = self.buffer.rings[HOST].next_slot();
-        let old = self.mapping.l2p.set(lba, L2pEntry::Buffer(slot));
+        let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(psn) = old {
             self.space.lines.invalidate(psn, Some(self.buffer.rings[HOST].head_pos() + 1));
-            self.mapping.p2l.invalidate(psn);
         }
-        let (under, under_sequence) = self.durable_copy_of(old);
+        let (under, under_sequence) = self.buffer.durable_copy_of(&self.env.geometry, old);
         let trim = self.trim_before(lba, old);
         let entry = BufferEntry {
             lba_plus_1: lba + 1,
@@ -74,7 +73,7 @@ impl Ftl {
             trim_dep: trim,
         };
         let slot = self.buffer.rings[HOST].push(entry, false);
-        self.mapping.l2p.pin(lba);
+        self.mapping.pin(lba);
         slot
     }
 
@@ -83,7 +82,7 @@ impl Ftl {
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
         for p in self.requests.write_queue.next_to_prefetch() {
-            if let Some(psn) = self.mapping.l2p.prefetch(p.next_lba().into()) {
+            if let Some(psn) = self.mapping.prefetch(p.next_lba().into()) {
                 seen ^= self.space.lines.line_of[self.env.geometry.chunk_of(psn) as usize];
             }
         }
@@ -128,7 +127,7 @@ impl Ftl {
                         0 => 0,
                         n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
                     };
-                    if self.mapping.l2p.frames.is_some() {
+                    if self.mapping.is_cached() {
                         (free, slots) = (self.free_sectors(), self.buffer.rings[HOST].free());
                     }
                     for i in p.done_sectors..p.done_sectors + n {
@@ -187,10 +186,11 @@ impl Ftl {
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
-        let Some(frames) = &self.mapping.l2p.frames else { return self.trim_entries(lba, sectors) };
-        // Page by page.
-        let run = frames.run_in_page(lba, sectors);
-        if !self.is_known_empty(frames.page_of(lba).unwrap_or(0)) {
+        // Of a cached map page by page.
+        let Some(run) = self.mapping.run_in_page(lba, sectors) else {
+            return self.trim_entries(lba, sectors);
+        };
+        if !self.mapping.is_known_empty(&self.env, self.env.geometry.map_page_of(lba)) {
             let run = self.prepare_modify(now, lba, sectors, |_| u32::MAX, flash);
             return self.trim_entries(lba, run);
         }
@@ -206,12 +206,11 @@ impl Ftl {
         let mut at = lba;
         while at < lba + sectors {
             // Skip what is not mapped without asking for every sector.
-            let rest = self.mapping.l2p.raw_range(at, lba + sectors - at);
+            let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip as u32;
-            if let L2pEntry::Flash(psn) = self.mapping.l2p.set(at, L2pEntry::Unmapped) {
+            if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped) {
                 self.space.lines.invalidate(psn, None);
-                self.mapping.p2l.invalidate(psn);
             }
             self.stats.trimmed += 1;
             let p = at / page;
@@ -235,8 +234,8 @@ impl Ftl {
         let under_way = self.space.lines.erasing > 0
             || self.gc.reads_in_flight() > 0
             || self.space.programs.total() > 0
-            || self.mapping.fetches.in_flight() > 0
-            || self.mapping.page_rebuild.is_scanning()
+            || self.mapping.fetches_in_flight() > 0
+            || self.mapping.page_rebuild().is_scanning()
             || !self.durability.journal.is_idle()
             || self.gc.deferral.is_deferring() && self.host_reads_in_flight() > 0
             || self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
@@ -255,7 +254,7 @@ impl Ftl {
         let mut failed = false;
         while let Some(p) = self.requests.write_queue.front() {
             // One that was first has had its chance, if it needs a page that has no room.
-            if p.is_trim() && (failed || self.can_modify_now(p.next_lba())) {
+            if p.is_trim() && (failed || self.mapping.can_modify_now(&self.env, p.next_lba())) {
                 return true;
             }
             let tag = p.tag;

@@ -106,7 +106,7 @@ impl Ftl {
         }
         let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
         let entries = self.buffer.rings[ring].entries(unit).iter();
-        self.mapping.p2l.set_run(first_psn, entries.map(BufferEntry::lba_and_poison));
+        self.mapping.record_written(first_psn, entries.map(BufferEntry::written));
         let name = unit_id(ring, unit);
         // Behind the chunk's other units, so that they are released in order.
         let last = self.space.lines.chunks[chunk as usize].last;
@@ -129,7 +129,7 @@ impl Ftl {
         if let Some(list) = &mut l.p2l {
             let place = self.space.lines.chunks[chunk as usize].member_index;
             let entries = self.buffer.rings[ring].entries(unit).iter();
-            list.record(place, sector, sequence, entries.map(BufferEntry::lba_and_poison));
+            list.record(place, sector, sequence, entries.map(BufferEntry::written));
         }
         l.programs_in_flight += 1;
         l.max_seq = l.max_seq.max(sequence);
@@ -207,9 +207,7 @@ impl Ftl {
     ) {
         self.space.programs.add_pad(PadWrite { chunk, sector });
         let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
-        for psn in first_psn..first_psn + self.env.geometry.ws_opt {
-            self.mapping.p2l.set(psn, None, false);
-        }
+        self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
         self.space.lines.lines[line as usize].programs_in_flight += 1;
         self.space.programs.start(self.env.geometry.pu_of(chunk));
         self.stats.programs += 1;
@@ -542,10 +540,10 @@ impl Ftl {
             if lba < paged {
                 self.durability.checkpoint.mark_dirty(shape.map_page_of(lba));
             }
-            if !self.mapping.l2p.is_at(lba, L2pEntry::Buffer(first_slot + i))
-                && let L2pEntry::Buffer(slot) = self.mapping.l2p.get(lba)
+            if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
+                && let L2pEntry::Buffer(slot) = self.mapping.get(lba)
             {
-                let newer = self.entry_mut(slot);
+                let newer = self.buffer.entry_mut(slot);
                 if newer.trim_dep == trim {
                     newer.trim_dep = 0;
                 }
@@ -629,22 +627,12 @@ impl Ftl {
         for (i, entry) in (0..).zip(self.buffer.rings[ring].entries(unit)) {
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             let (slot, psn) = (first_slot + i, first_psn + i);
-            match self.mapping.l2p.compare_and_set(
-                lba,
-                L2pEntry::Buffer(slot),
-                L2pEntry::Flash(psn),
-            ) {
+            match self.mapping.move_to_flash(lba, slot, psn) {
                 Ok(()) => line.valid_sectors += 1,
-                Err(now) => {
-                    self.mapping.p2l.invalidate(psn);
-                    match now {
-                        L2pEntry::Unmapped => line.erase_after_trims = true,
-                        // Overwritten in the buffer: until the new copy is durable this one counts.
-                        _ => line.erase_after_pos = self.buffer.rings[HOST].head_pos(),
-                    }
-                }
+                Err(L2pEntry::Unmapped) => line.erase_after_trims = true,
+                // Overwritten in the buffer: until the new copy is durable this one counts.
+                Err(_) => line.erase_after_pos = self.buffer.rings[HOST].head_pos(),
             }
-            self.mapping.l2p.unpin(lba);
         }
     }
 }

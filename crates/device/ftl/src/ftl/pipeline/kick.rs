@@ -47,6 +47,6 @@ impl Ftl {
 
     /// Collects garbage, but not before the valid sectors of all lines are known.
     fn collect_garbage(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        !self.mapping.reconcile.is_running() && self.step_gc(now, flash)
+        !self.mapping.reconcile().is_running() && self.step_gc(now, flash)
     }
 }

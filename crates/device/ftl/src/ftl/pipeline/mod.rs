@@ -3,5 +3,6 @@
 pub(crate) mod admit;
 pub(crate) mod dispatch;
 pub(crate) mod kick;
+mod map;
 pub(crate) mod read;
 pub(crate) mod stall;

@@ -29,9 +29,9 @@ impl Ftl {
         }
         self.stats.host_reads += u64::from(sectors);
         if sectors == 1
-            && self.mapping.l2p.frames.is_none()
-            && let L2pEntry::Flash(psn) = self.mapping.l2p.get(lba as u32)
-            && !self.mapping.p2l.is_poisoned(psn)
+            && !self.mapping.is_cached()
+            && let L2pEntry::Flash(psn) = self.mapping.get(lba as u32)
+            && !self.mapping.is_poisoned(psn)
         {
             let index = self.begin_read(tag, lba as u32, 1);
             let op = OpToken::new(OpKind::HostRead, index);
@@ -68,9 +68,9 @@ impl Ftl {
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
             // Room for the page must be made, or it must be waited for.
-            self.mapping.pager.add_waiting_read(index);
+            self.mapping.add_waiting_read(index);
         }
-        if !looked_up || self.mapping.page_rebuild.has_new_job() {
+        if !looked_up || self.mapping.page_rebuild().has_new_job() {
             self.kick(now, flash);
         }
     }
@@ -100,20 +100,20 @@ impl Ftl {
                 }
             };
             for i in first..first + run {
-                match self.mapping.l2p.get(lba + i) {
+                match self.mapping.get(lba + i) {
                     L2pEntry::Unmapped => {
                         self.stats.unmapped_reads += 1;
                         flash.zero_to_host(tag, i);
                     }
                     L2pEntry::Buffer(slot) => {
                         self.stats.buffer_hits += 1;
-                        if self.entry(slot).poison {
+                        if self.buffer.entry(slot).poison {
                             read.status = Status::UNRECOVERED_READ;
                         }
                         flash.copy_to_host(tag, i, slot);
                     }
                     L2pEntry::Flash(psn) => {
-                        if self.mapping.p2l.is_poisoned(psn) {
+                        if self.mapping.is_poisoned(psn) {
                             read.status = Status::UNRECOVERED_READ;
                             continue;
                         }
@@ -148,7 +148,8 @@ impl Ftl {
         self.requests.host_reads.update(index, read);
         match waits {
             Some(Some(fetch)) => {
-                self.mapping.fetches.add_waiter(fetch, index, &mut self.requests.host_reads)
+                let last = self.mapping.add_fetch_waiter(fetch, index);
+                self.requests.host_reads.append_waiter(last, index);
             }
             Some(None) => return false,
             None => {}
@@ -182,7 +183,7 @@ impl Ftl {
     pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
         let mut seen = 0;
         for lba in lbas {
-            seen ^= self.mapping.l2p.prefetch(lba).unwrap_or(0);
+            seen ^= self.mapping.prefetch(lba).unwrap_or(0);
         }
         std::hint::black_box(seen);
     }
@@ -216,6 +217,6 @@ impl Ftl {
         if failed != 0 {
             self.host_read_failed(read.lba, read.sectors);
         }
-        failed != 0 || self.gc.deferral.is_deferring() || self.mapping.page_rebuild.is_busy()
+        failed != 0 || self.gc.deferral.is_deferring() || self.mapping.page_rebuild().is_busy()
     }
 }

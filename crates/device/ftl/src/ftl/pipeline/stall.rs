@@ -161,7 +161,7 @@ impl Ftl {
 
     fn push_operations(&self, blockers: &mut Vec<Blocker>) {
         let (programs, erases) = (self.space.programs.total(), self.space.lines.erasing);
-        let reads = self.gc.reads_in_flight() + self.mapping.fetches.in_flight();
+        let reads = self.gc.reads_in_flight() + self.mapping.fetches_in_flight();
         if programs + erases + reads > 0 {
             blockers.push(Blocker::FlashOperations { programs, erases, reads });
         }
@@ -170,9 +170,9 @@ impl Ftl {
     /// What the first queued write or trim waits for.
     fn push_admission(&self, blockers: &mut Vec<Blocker>) {
         let Some(first) = self.requests.write_queue.front() else { return };
-        if !self.can_modify_now(first.next_lba()) {
+        if !self.mapping.can_modify_now(&self.env, first.next_lba()) {
             let page = self.env.geometry.map_page_of(first.next_lba());
-            let pinned_frames = self.mapping.l2p.frames.as_ref().map_or(0, |f| f.pinned());
+            let pinned_frames = self.mapping.frames().map_or(0, |f| f.pinned());
             blockers.push(Blocker::TranslationPage { page, pinned_frames });
         }
         if first.is_trim() {

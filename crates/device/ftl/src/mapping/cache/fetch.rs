@@ -11,28 +11,29 @@
 //! that it can be rebuilt of, it is given up: its sectors are [`L2pEntry::Lost`], reads of them fail, writes
 //! heal them; and that is written, so that what garbage collection does not find is not found later.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use clock::Nanos;
-
+use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::flash::OpKind;
-use crate::mapping::cache::rebuild::PageRebuild;
+use crate::env::Env;
+use crate::mapping::Mapping;
+use crate::mapping::cache::rebuild::{PageRebuild, drop_erased_copies};
 use crate::mapping::l2p::{L2p, encode_l2p_entry};
 use crate::mapping::p2l_reader::P2lReader;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::CopyRef;
 use crate::requests::host_reads::HostReads;
-use crate::space::lines::NONE;
-use crate::{CapacityPlan, FlashBackend, FlashGeometry, Ftl, L2pEntry, OpToken, ReadDest};
+use crate::space::lines::{LineTable, NONE};
+use crate::{CapacityPlan, FlashGeometry, L2pEntry};
 
 /// Pages that are read from the media at the same time at most, and how many of those for others than
 /// requests.
-const FETCH_MAX: u32 = 32;
+pub(crate) const FETCH_MAX: u32 = 32;
 pub(crate) const BACKGROUND_FETCH_MAX: u32 = 24;
 
 /// How often a page is read before it is given up.
-const READ_ATTEMPTS: u32 = 3;
+pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// Who asks for a page, and what may be done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,14 +99,58 @@ enum PageContents<'a> {
     Lost,
 }
 
-/// Where a page is, that is not in a frame.
-enum PageSource {
+/// The newest copy of a translation page that is in no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageSource {
+    /// The page was never written: all of its sectors are unmapped.
     Unwritten,
+    /// A slot of the write buffer, or one that the page was read into.
     Buffered(u32),
+    /// A physical sector.
     OnFlash(u32),
+    /// The page cannot be read.
     Lost,
-    /// It has been rebuilt.
+    /// The page has been rebuilt.
     Rebuilt,
+}
+
+/// A read of a translation page that has ended, and has not been taken over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompletedFetch {
+    pub(crate) page: u32,
+    pub(crate) failed: bool,
+    /// The physical sector that was read.
+    pub(crate) psn: u32,
+    /// How often the page has been read.
+    pub(crate) attempts: u32,
+    /// The slot with its bytes.
+    pub(crate) slot: u32,
+}
+
+/// A flash read of a translation page: the physical sector and the slot that it goes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRead {
+    pub(crate) psn: u32,
+    pub(crate) slot: u32,
+}
+
+/// What other parts must learn of a page that was put into a frame, or shown in the scratch frame.
+#[derive(Debug, Default)]
+pub(crate) struct PageInstalled {
+    /// The page differs from its copy on flash.
+    pub(crate) is_dirty: bool,
+    /// The page was given up.
+    pub(crate) is_lost: bool,
+    /// The page was rebuilt.
+    pub(crate) is_rebuilt: bool,
+    /// Sectors whose newest copy turned out to be lost.
+    pub(crate) lost_sectors: u64,
+    /// Sectors that the page has elsewhere than they were found.
+    pub(crate) mismatches: u64,
+    /// Physical sectors that turned out to be valid.
+    pub(crate) valid: Vec<u32>,
+    /// By line, sectors of a rebuilt page that are valid and may have been counted before.
+    pub(crate) recounted: BTreeMap<u32, u32>,
 }
 
 /// What is under way between the media and the frames.
@@ -203,14 +248,15 @@ impl PageFetches {
         before > self.rebuilding
     }
 
-    /// A read waits for a fetch.
-    pub(crate) fn add_waiter(&mut self, fetch: u32, index: u32, reads: &mut HostReads) {
+    /// Appends a read to those that wait for a fetch, and returns the one in front of it.
+    fn add_waiter(&mut self, fetch: u32, index: u32) -> Option<u32> {
         let fetch = &mut self.fetches[fetch as usize];
-        reads.append_waiter(Some(fetch.last_waiter).filter(|last| *last != NONE), index);
-        if fetch.last_waiter == NONE {
+        let last = Some(fetch.last_waiter).filter(|last| *last != NONE);
+        if last.is_none() {
             fetch.first_waiter = index;
         }
         fetch.last_waiter = index;
+        last
     }
 
     /// The fetch that brings a page.
@@ -222,7 +268,7 @@ impl PageFetches {
     /// Reads that wait for a fetch.
     pub(crate) fn waiting_reads(&self, reads: &HostReads) -> impl Iterator<Item = u32> {
         let chains = self.fetches.iter().filter(|f| f.state != State::Idle).map(|f| f.first_waiter);
-        let next = |at: &u32| Some(reads.next_waiter(*at)).filter(|next| *next != NONE);
+        let next = |at: &u32| reads.next_waiter(*at);
         chains
             .filter(|first| *first != NONE)
             .flat_map(move |first| std::iter::successors(Some(first), next))
@@ -283,279 +329,291 @@ impl PageFetches {
     }
 }
 
-impl Ftl {
-    /// Sees to it that a page comes.
-    pub(crate) fn request_page(
-        &mut self,
-        now: Nanos,
-        page: u32,
-        demand: FetchReason,
-        flash: &mut impl FlashBackend,
-    ) -> FetchOutcome {
-        let Some(frames) = &mut self.mapping.l2p.frames else { return FetchOutcome::Resident };
-        if frames.touch(page) {
-            return FetchOutcome::Resident;
-        }
-        self.unmap_scratch();
-        if let Some(fetch) = self.mapping.fetches.find(page) {
-            let looks = self.mapping.fetches.fetches[fetch as usize].frame == NONE;
-            if looks && matches!(demand, FetchReason::Modify | FetchReason::ReconcileLoad) {
-                let Some(frame) = self.allocate_frame(page, true, flash) else {
-                    return FetchOutcome::NoFrame;
-                };
-                self.mapping.fetches.fetches[fetch as usize].frame = frame;
-            }
-            return FetchOutcome::InFlight(fetch);
-        }
-        let source = self.source_of(page);
-        let idle = self.mapping.fetches.find_idle(demand);
-        let rebuilds = matches!(source, PageSource::Lost) && self.can_rebuild(page, flash);
-        if (rebuilds || matches!(source, PageSource::OnFlash(_))) && idle.is_none() {
-            return FetchOutcome::NoFrame;
-        }
-        let frame = match demand {
-            FetchReason::ReadFast | FetchReason::Prefetch => {
-                self.allocate_frame(page, false, flash)
-            }
-            FetchReason::ReadBlocking | FetchReason::Modify | FetchReason::ReconcileLoad => {
-                self.allocate_frame(page, true, flash)
-            }
-            FetchReason::ReconcileView => None,
-        };
-        if frame.is_none()
-            && !matches!(demand, FetchReason::ReadBlocking | FetchReason::ReconcileView)
-        {
-            return FetchOutcome::NoFrame;
-        }
-        let frame = frame.unwrap_or(NONE);
-        if let (PageSource::OnFlash(_) | PageSource::Lost, Some(idle)) = (&source, idle)
-            && (rebuilds || matches!(source, PageSource::OnFlash(_)))
-        {
-            let fetch = &mut self.mapping.fetches.fetches[idle as usize];
-            (fetch.page, fetch.frame, fetch.attempts) = (page, frame, 0);
-            (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
-            match source {
-                PageSource::OnFlash(psn) => self.read_page(now, idle, psn, flash),
-                _ => self.wait_for_rebuild(idle, flash),
-            }
-            return FetchOutcome::InFlight(idle);
-        }
-        self.with_contents(page, &source, flash, |ftl, contents| {
-            ftl.install_page(page, frame, contents)
-        });
-        FetchOutcome::Resident
+impl Mapping {
+    /// Slots that pages, and lines to rebuild them of, are read into.
+    pub(crate) fn slots(&self) -> u32 {
+        self.fetches.slots()
     }
 
-    /// A page cannot be read: it is rebuilt.
-    fn wait_for_rebuild(&mut self, index: u32, flash: &impl FlashBackend) {
-        let fetch = &mut self.mapping.fetches.fetches[index as usize];
+    /// Translation pages on their way into frames.
+    #[inline]
+    pub(crate) fn fetches_in_flight(&self) -> u32 {
+        self.fetches.in_flight()
+    }
+
+    /// Translation pages on their way into frames that are not being rebuilt.
+    pub(crate) fn fetches_in_transfer(&self) -> u32 {
+        self.fetches.in_transfer()
+    }
+
+    /// Whether reads of translation pages have ended.
+    #[inline]
+    pub(crate) fn has_completed_fetches(&self) -> bool {
+        self.fetches.completed > 0
+    }
+
+    /// Whether a request waits for a page that is being rebuilt.
+    pub(crate) fn has_rebuild_waiters(&self) -> bool {
+        self.fetches.has_rebuild_waiters()
+    }
+
+    /// Whether a page is in memory, which counts as a use of its frame.
+    pub(crate) fn touch_page(&mut self, page: u32) -> bool {
+        self.l2p.frames_mut().is_none_or(|frames| frames.touch(page))
+    }
+
+    /// The fetch that brings a page.
+    pub(crate) fn fetch_of(&self, page: u32) -> Option<u32> {
+        self.fetches.find(page)
+    }
+
+    /// Whether a fetch has no frame for its page, which is only to be shown.
+    pub(crate) fn is_view(&self, fetch: u32) -> bool {
+        self.fetches.fetches[fetch as usize].frame == NONE
+    }
+
+    /// Gives a fetch a frame for its page.
+    pub(crate) fn set_fetch_frame(&mut self, fetch: u32, frame: u32) {
+        self.fetches.fetches[fetch as usize].frame = frame;
+    }
+
+    /// A fetch that is not in use, if one is left for this reason.
+    pub(crate) fn idle_fetch(&self, reason: FetchReason) -> Option<u32> {
+        self.fetches.find_idle(reason)
+    }
+
+    /// The newest copy of a page that is in no frame.
+    pub(crate) fn source_of(&self, env: &Env, buffer: &WriteBuffer, page: u32) -> PageSource {
+        match self.l2p.get(env.plan.logical + page) {
+            L2pEntry::Unmapped => PageSource::Unwritten,
+            L2pEntry::Buffer(slot) if !buffer.entry(slot).poison => PageSource::Buffered(slot),
+            L2pEntry::Flash(psn) if !self.p2l.is_poisoned(psn) => PageSource::OnFlash(psn),
+            L2pEntry::Buffer(_) | L2pEntry::Flash(_) | L2pEntry::Lost => {
+                if self.page_rebuild.is_rebuilt(page) {
+                    PageSource::Rebuilt
+                } else {
+                    PageSource::Lost
+                }
+            }
+        }
+    }
+
+    /// Begins to fetch a page into a frame, or into none.
+    pub(crate) fn begin_fetch(&mut self, fetch: u32, page: u32, frame: Option<u32>) {
+        let fetch = &mut self.fetches.fetches[fetch as usize];
+        (fetch.page, fetch.frame, fetch.attempts) = (page, frame.unwrap_or(NONE), 0);
+        (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
+    }
+
+    /// Records that the page of a fetch is read from a physical sector, and returns the read.
+    pub(crate) fn begin_page_read(&mut self, fetch: u32, psn: u32) -> PageRead {
+        let slot = self.fetches.first_slot + fetch;
+        let fetch = &mut self.fetches.fetches[fetch as usize];
+        (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
+        self.fetches.reading += 1;
+        PageRead { psn, slot }
+    }
+
+    /// Has the page of a fetch rebuilt, which cannot be read.
+    pub(crate) fn wait_for_rebuild(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        buffer: &WriteBuffer,
+        fetch: u32,
+        stores_data: bool,
+    ) {
+        let fetch = &mut self.fetches.fetches[fetch as usize];
         (fetch.state, fetch.attempts) = (State::Rebuilding, READ_ATTEMPTS);
         let page = fetch.page;
-        self.mapping.fetches.rebuilding += 1;
-        self.rebuild_page(page, flash);
+        self.fetches.rebuilding += 1;
+        self.rebuild_page(env, lines, buffer, page, stores_data);
     }
 
-    fn source_of(&self, page: u32) -> PageSource {
-        match self.stored_source_of(page) {
-            PageSource::Lost if self.mapping.page_rebuild.is_rebuilt(page) => PageSource::Rebuilt,
-            source => source,
-        }
-    }
-
-    fn stored_source_of(&self, page: u32) -> PageSource {
-        match self.mapping.l2p.get(self.env.plan.logical + page) {
-            L2pEntry::Unmapped => PageSource::Unwritten,
-            L2pEntry::Buffer(slot) if self.entry(slot).poison => PageSource::Lost,
-            L2pEntry::Flash(psn) if self.mapping.p2l.is_poisoned(psn) => PageSource::Lost,
-            L2pEntry::Buffer(slot) => PageSource::Buffered(slot),
-            L2pEntry::Flash(psn) => PageSource::OnFlash(psn),
-            L2pEntry::Lost => PageSource::Lost,
-        }
-    }
-
-    fn read_page(&mut self, now: Nanos, index: u32, psn: u32, flash: &mut impl FlashBackend) {
-        let fetch = &mut self.mapping.fetches.fetches[index as usize];
-        (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
-        self.mapping.fetches.reading += 1;
-        self.stats.map_page_reads += 1;
-        let slot = self.mapping.fetches.first_slot + index;
-        flash.read(now, OpToken::new(OpKind::MapRead, index), &[(psn, slot)], ReadDest::Buffer);
-    }
-
-    /// A page has been read. [`kick`](Ftl::kick) afterwards.
-    pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
-        if let Some(at) = index.checked_sub(FETCH_MAX) {
-            return self.scan_read_done(at, failed, flash);
-        }
-        let fetch = &mut self.mapping.fetches.fetches[index as usize];
+    /// Records that the read of a fetch has ended, and returns it.
+    ///
+    /// # Panics
+    /// If no page is being read by this fetch.
+    pub(crate) fn page_read_done(&mut self, index: u32, failed: bool) -> PageRead {
+        let fetch = &mut self.fetches.fetches[index as usize];
         assert!(fetch.state == State::Reading, "no page is being read by fetch {index}");
-        if failed == 0 {
-            flash.sync_slot(fetch.psn, self.mapping.fetches.first_slot + index);
-        }
-        fetch.state = State::Complete { failed: failed != 0 };
-        self.mapping.fetches.reading -= 1;
-        self.mapping.fetches.completed += 1;
+        fetch.state = State::Complete { failed };
+        self.fetches.reading -= 1;
+        self.fetches.completed += 1;
+        PageRead { psn: fetch.psn, slot: self.fetches.first_slot + index }
     }
 
-    /// Puts the pages that have been read into their frames, and goes on with who waits for them.
-    pub(crate) fn complete_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.mapping.fetches.completed == 0 {
-            return false;
-        }
-        for index in 0..FETCH_MAX {
-            let PageFetch {
-                state: State::Complete { failed },
-                page,
-                psn: read_at,
-                attempts: tries,
-                ..
-            } = self.mapping.fetches.fetches[index as usize]
-            else {
-                continue;
-            };
-            self.mapping.fetches.completed -= 1;
-            let slot = self.mapping.fetches.first_slot + index;
-            let read = if failed { PageSource::Lost } else { PageSource::Buffered(slot) };
-            let ended = self.with_contents(page, &read, flash, |ftl, contents| {
-                if matches!(contents, PageContents::Lost) {
-                    return false;
-                }
-                ftl.complete_fetch(index, contents);
-                true
-            });
-            if !ended {
-                let rebuilt = self.mapping.page_rebuild.is_rebuilt(page);
-                self.stats.map_read_errors += u64::from(!rebuilt);
-                // It may be somewhere else by now.
-                let source = match self.source_of(page) {
-                    PageSource::OnFlash(psn)
-                        if !rebuilt && (tries < READ_ATTEMPTS || psn != read_at) =>
-                    {
-                        self.read_page(now, index, psn, flash);
-                        continue;
-                    }
-                    PageSource::OnFlash(_) if rebuilt => PageSource::Rebuilt,
-                    PageSource::OnFlash(_) | PageSource::Lost if self.can_rebuild(page, flash) => {
-                        self.wait_for_rebuild(index, flash);
-                        continue;
-                    }
-                    PageSource::OnFlash(_) => PageSource::Lost,
-                    source => source,
-                };
-                self.with_contents(page, &source, flash, |ftl, contents| {
-                    ftl.complete_fetch(index, contents);
-                });
-            }
-            self.resume_waiting_reads(now, index, flash);
-        }
-        true
+    /// Takes a read of a page that has ended: to be followed by
+    /// [`complete_fetch`](Mapping::complete_fetch), another read, or a rebuild.
+    pub(crate) fn take_completed(&mut self, index: u32) -> Option<CompletedFetch> {
+        let fetch = &self.fetches.fetches[index as usize];
+        let State::Complete { failed } = fetch.state else { return None };
+        self.fetches.completed -= 1;
+        Some(CompletedFetch {
+            page: fetch.page,
+            failed,
+            psn: fetch.psn,
+            attempts: fetch.attempts,
+            slot: self.fetches.first_slot + index,
+        })
     }
 
-    /// Hands over what is at a place where a page is.
-    fn with_contents<T>(
+    /// The first read that waits for a fetch; none if there is none.
+    pub(crate) fn first_waiter(&self, fetch: u32) -> Option<u32> {
+        Some(self.fetches.fetches[fetch as usize].first_waiter).filter(|first| *first != NONE)
+    }
+
+    /// Appends a read to those that wait for a fetch, and returns the one in front of it.
+    pub(crate) fn add_fetch_waiter(&mut self, fetch: u32, read: u32) -> Option<u32> {
+        self.fetches.add_waiter(fetch, read)
+    }
+
+    /// Reads that wait for translation pages.
+    pub(crate) fn waiting_reads(&self, reads: &HostReads) -> impl Iterator<Item = u32> {
+        self.pager.waiting_reads().chain(self.fetches.waiting_reads(reads))
+    }
+
+    /// Takes the memory for the bytes of a page, to be [given back](Mapping::return_read_buffer).
+    pub(crate) fn take_read_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.fetches.read_buf)
+    }
+
+    pub(crate) fn return_read_buffer(&mut self, bytes: Vec<u8>) {
+        self.fetches.read_buf = bytes;
+    }
+
+    /// Ends a fetch: puts its page into its frame, pinned for the requests that wait to change it, or
+    /// shows it. `bytes` are those of a [buffered](PageSource::Buffered) page. Without `gives_up` nothing
+    /// changes if the page is lost.
+    pub(crate) fn complete_fetch(
         &mut self,
+        env: &Env,
+        view: InstallView<'_>,
+        index: u32,
+        source: PageSource,
+        gives_up: bool,
+    ) -> Option<PageInstalled> {
+        let PageFetch { page, frame, .. } = self.fetches.fetches[index as usize];
+        let fetch = Some(index);
+        let installed = self.install(env, view, page, frame, source, fetch, gives_up)?;
+        if let Some(frames) = self.l2p.frames_mut().filter(|_| frame != NONE) {
+            self.pager.fill_done(page, frames);
+        }
+        Some(installed)
+    }
+
+    /// Puts a page that needs no fetch into a frame, or shows it.
+    pub(crate) fn install_page(
+        &mut self,
+        env: &Env,
+        view: InstallView<'_>,
         page: u32,
-        source: &PageSource,
-        flash: &mut impl FlashBackend,
-        then: impl FnOnce(&mut Ftl, &PageContents<'_>) -> T,
-    ) -> T {
-        let slot = match source {
-            PageSource::Buffered(slot) => *slot,
-            PageSource::Unwritten => return then(self, &PageContents::Unwritten),
-            PageSource::OnFlash(_) | PageSource::Lost => return then(self, &PageContents::Lost),
+        frame: Option<u32>,
+        source: PageSource,
+    ) -> PageInstalled {
+        let frame = frame.unwrap_or(NONE);
+        self.install(env, view, page, frame, source, None, true).unwrap_or_default()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the two callers above name them")]
+    fn install(
+        &mut self,
+        env: &Env,
+        view: InstallView<'_>,
+        page: u32,
+        frame: u32,
+        source: PageSource,
+        fetch: Option<u32>,
+        gives_up: bool,
+    ) -> Option<PageInstalled> {
+        let mut copies = None;
+        let contents = match source {
+            PageSource::Unwritten => PageContents::Unwritten,
+            PageSource::OnFlash(_) | PageSource::Lost => PageContents::Lost,
             PageSource::Rebuilt => {
-                let mut copies = self.mapping.page_rebuild.take_copies(page);
-                self.drop_erased_copies(&mut copies);
-                let done = then(self, &PageContents::Rebuilt(&copies));
-                // It is forgotten if it is in a frame.
-                self.mapping.page_rebuild.return_copies(page, copies);
-                return done;
+                let found = copies.insert(self.page_rebuild.take_copies(page));
+                drop_erased_copies(env, view.lines, found);
+                PageContents::Rebuilt(found)
             }
+            PageSource::Buffered(_) => TranslationPage::decode(&env.geometry, page, view.bytes)
+                .map_or(PageContents::Lost, PageContents::Page),
         };
-        let mut bytes = std::mem::take(&mut self.mapping.fetches.read_buf);
-        flash.read_slot(slot, &mut bytes);
-        let shape = self.env.geometry;
-        let contents = TranslationPage::decode(&shape, page, &bytes);
-        let done = then(self, &contents.map_or(PageContents::Lost, PageContents::Page));
-        self.mapping.fetches.read_buf = bytes;
-        done
-    }
-
-    /// A page has arrived: it is held for those who wait to change it.
-    fn complete_fetch(&mut self, index: u32, contents: &PageContents<'_>) {
-        let fetch = &mut self.mapping.fetches.fetches[index as usize];
-        fetch.state = State::Idle;
-        let (page, frame) = (fetch.page, fetch.frame);
-        self.install_page(page, frame, contents);
-        let Some(frames) = self.mapping.l2p.frames.as_mut().filter(|_| frame != NONE) else {
-            return;
-        };
-        self.mapping.pager.fill_done(page, frames);
-    }
-
-    /// Goes on with the reads that waited for a page, while it is there.
-    fn resume_waiting_reads(&mut self, now: Nanos, index: u32, flash: &mut impl FlashBackend) {
-        let PageFetch { page, first_waiter: mut first, .. } =
-            self.mapping.fetches.fetches[index as usize];
-        let view = self.mapping.fetches.scratch_page == page;
-        while first != NONE {
-            let read = first;
-            first = self.requests.host_reads.next_waiter(read);
-            if view {
-                self.map_scratch(page);
-            }
-            if !self.step_read(now, read, FetchReason::Prefetch, flash) {
-                self.mapping.pager.add_waiting_read(read);
-            }
+        if !gives_up && matches!(contents, PageContents::Lost) {
+            return None;
         }
-        self.unmap_scratch();
+        if let Some(fetch) = fetch {
+            self.fetches.fetches[fetch as usize].state = State::Idle;
+        }
+        let installed = self.install_contents(env, &view, page, frame, &contents);
+        if let Some(copies) = copies {
+            // They are forgotten if the page is in a frame.
+            self.page_rebuild.return_copies(page, copies);
+        }
+        Some(installed)
     }
 
-    /// Puts a page into its frame, which nobody holds then; or without one shows it.
-    fn install_page(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
-        let Some(frames) = &self.mapping.l2p.frames else { return };
-        let (view, first) = (frame == NONE, frames.page_range(page).0);
-        let counted = !self.mapping.reconcile.is_pending(page);
-        self.fill(page, if view { frames.scratch_frame() } else { frame }, contents);
-        let Some(frames) = &mut self.mapping.l2p.frames else { return };
-        if view {
+    /// Puts a page into its frame, which is not pinned then; or without one shows it.
+    fn install_contents(
+        &mut self,
+        env: &Env,
+        view: &InstallView<'_>,
+        page: u32,
+        frame: u32,
+        contents: &PageContents<'_>,
+    ) -> PageInstalled {
+        let mut installed = PageInstalled::default();
+        let Some(frames) = self.l2p.frames() else { return installed };
+        let (is_view, first) = (frame == NONE, frames.page_range(page).0);
+        let counted = !self.reconcile.is_pending(page);
+        let scratch = frames.scratch_frame();
+        self.fill(
+            page,
+            if is_view { scratch } else { frame },
+            contents,
+            view.next_seq,
+            &mut installed,
+        );
+        if is_view {
             self.map_scratch(page);
-            return;
+            return installed;
         }
+        let Some(frames) = self.l2p.frames_mut() else { return installed };
         frames.fill_done(frame);
         frames.unpin(page);
-        if self.mapping.page_rebuild.remove(page) {
-            self.durability.checkpoint.mark_dirty(page);
-        }
+        installed.is_dirty |= self.page_rebuild.remove(page);
         match contents {
-            PageContents::Lost => {
-                self.stats.map_pages_lost += 1;
-                self.durability.checkpoint.mark_dirty(page);
-            }
+            PageContents::Lost => (installed.is_lost, installed.is_dirty) = (true, true),
             PageContents::Rebuilt(copies) => {
-                self.stats.pages_rebuilt += 1;
-                self.durability.checkpoint.mark_dirty(page);
+                (installed.is_rebuilt, installed.is_dirty) = (true, true);
                 if counted {
-                    self.count_rebuilt(first, copies);
+                    installed.recounted = self.count_rebuilt(env, view.lines, first, copies);
                 }
             }
             PageContents::Unwritten | PageContents::Page(_) => {}
         }
+        installed
     }
 
-    /// Writes the words of a page into a frame. The first time since a recovery that is not just a
-    /// look, they are counted.
-    fn fill(&mut self, page: u32, frame: u32, contents: &PageContents<'_>) {
-        let Some(frames) = &self.mapping.l2p.frames else { return };
+    /// Writes the entries of a page into a frame. The first time since a recovery, unless the page is only
+    /// shown, they are counted.
+    fn fill(
+        &mut self,
+        page: u32,
+        frame: u32,
+        contents: &PageContents<'_>,
+        next_seq: u64,
+        installed: &mut PageInstalled,
+    ) {
+        let Some(frames) = self.l2p.frames() else { return };
         let ((first, count), at) = (frames.page_range(page), frames.frame_base(frame));
         let view = frame == frames.scratch_frame();
         let lost = matches!(contents, PageContents::Lost | PageContents::Rebuilt(_));
-        // Of what is not known to be valid it is not known either whether it has been counted.
+        // For entries that are not known to be valid it is not known either whether they were counted.
         let again = match contents {
-            PageContents::Rebuilt(_) => !self.mapping.p2l.is_in_memory(),
+            PageContents::Rebuilt(_) => !self.p2l.is_in_memory(),
             _ => lost,
         };
-        let uncounted = self.mapping.reconcile.is_pending(page);
+        let uncounted = self.reconcile.is_pending(page);
         let low = match contents {
             PageContents::Page(page) => Some(page.base_seq),
             PageContents::Unwritten => Some(0),
@@ -573,26 +631,33 @@ impl Ftl {
         };
         let mut counts = uncounted;
         if view && uncounted {
-            // Only what holds as it is can be counted without a frame.
+            // Without a frame only a page that holds as it is can be counted.
+            let geometry = frames.geometry();
             counts = !lost
-                && !self.mapping.reconcile.has_copies(page, frames)
-                && !(0..count).any(|i| self.merge_newer_copy(first + i, &mut says(i), low, false));
+                && !self.reconcile.has_copies(page, frames)
+                && !(0..count)
+                    .any(|i| self.reconcile.would_change(geometry, first + i, says(i), low));
             if !counts {
-                self.mapping.reconcile.mark_frame_needed(page);
+                self.reconcile.mark_frame_needed(page);
             }
         }
+        let geometry = *frames.geometry();
         let (mut changed, mut nowhere) = (false, false);
         for i in 0..count {
             let mut mapped = says(i);
-            if uncounted {
-                changed |= self.merge_newer_copy(first + i, &mut mapped, low, counts);
+            if uncounted && counts {
+                changed |=
+                    self.reconcile.take_newer(&geometry, first + i, &mut mapped, low, installed);
+            } else if uncounted {
+                mapped = self.reconcile.merged(&geometry, first + i, mapped, low);
             }
             let to = match mapped {
                 PageEntry { psn: Some(psn), poison } => {
                     if counts {
-                        self.count_valid(first + i, psn, poison);
+                        self.p2l.set(psn, Some(first + i), poison);
+                        installed.valid.push(psn);
                     }
-                    // What was lost is noted where it is when that is counted.
+                    // A lost sector is recorded at its physical sector when that is counted.
                     let known = !poison || counts || !uncounted;
                     if known { L2pEntry::Flash(psn) } else { L2pEntry::Lost }
                 }
@@ -600,35 +665,50 @@ impl Ftl {
                 PageEntry { psn: None, poison: false } => L2pEntry::Unmapped,
             };
             nowhere |= mapped == PageEntry { psn: None, poison: true };
-            self.mapping.l2p.mapped +=
-                u64::from((counts || again && !view) && to != L2pEntry::Unmapped);
-            self.mapping.l2p.set_raw(at, i, encode_l2p_entry(to));
+            if (counts || again && !view) && to != L2pEntry::Unmapped {
+                self.l2p.count_mapped();
+            }
+            self.l2p.set_raw(at, i, encode_l2p_entry(to));
         }
         if nowhere {
-            self.mapping.page_rebuild.note_unlocated_loss(page, self.buffer.sequencer.next_seq());
+            self.page_rebuild.note_unlocated_loss(page, next_seq);
         }
         if counts {
-            self.mapping.reconcile.mark_done(page);
+            self.reconcile.mark_done(page);
         }
-        if changed && counts {
-            self.durability.checkpoint.mark_dirty(page);
-        }
+        installed.is_dirty |= changed && counts;
     }
 
-    /// Shows a page that has been put into the frame for look-ups.
-    fn map_scratch(&mut self, page: u32) {
-        if let Some(frames) = &mut self.mapping.l2p.frames
-            && self.mapping.fetches.scratch_page != page
+    /// Whether the scratch frame shows a page.
+    pub(crate) fn shows(&self, page: u32) -> bool {
+        self.fetches.scratch_page == page
+    }
+
+    /// Shows a page that has been put into the scratch frame.
+    pub(crate) fn map_scratch(&mut self, page: u32) {
+        if let Some(frames) = self.l2p.frames_mut()
+            && self.fetches.scratch_page != page
         {
             frames.map_scratch(page);
-            self.mapping.fetches.scratch_page = page;
+            self.fetches.scratch_page = page;
         }
     }
 
+    /// Has the scratch frame show no page.
     pub(crate) fn unmap_scratch(&mut self) {
-        let shown = std::mem::replace(&mut self.mapping.fetches.scratch_page, NONE);
-        if let (true, Some(frames)) = (shown != NONE, &mut self.mapping.l2p.frames) {
+        let shown = std::mem::replace(&mut self.fetches.scratch_page, NONE);
+        if let (true, Some(frames)) = (shown != NONE, self.l2p.frames_mut()) {
             frames.unmap_scratch(shown);
         }
     }
+}
+
+/// What a page is installed from, beside the maps.
+#[derive(Clone, Copy)]
+pub(crate) struct InstallView<'a> {
+    pub(crate) lines: &'a LineTable,
+    /// The bytes of a page that was read.
+    pub(crate) bytes: &'a [u8],
+    /// The sequence number of the next unit.
+    pub(crate) next_seq: u64,
 }

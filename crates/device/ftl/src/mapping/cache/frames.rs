@@ -58,6 +58,10 @@ impl Frames {
         }
     }
 
+    pub(super) fn geometry(&self) -> &FlashGeometry {
+        &self.geometry
+    }
+
     /// Words of the map: of all frames and of the pages' own places.
     pub(crate) fn entry_count(&self) -> usize {
         self.gtd_base + self.frame_of.len()

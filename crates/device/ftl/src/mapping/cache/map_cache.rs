@@ -39,18 +39,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use clock::Nanos;
-
-use crate::buffer::write_ring::WriteRing;
-use crate::ftl::HOST;
-use crate::gc::defer::VictimUnit;
-use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
+use crate::env::Env;
+use crate::mapping::Mapping;
+use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
 use crate::space::lines::NONE;
-use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, L2pEntry};
-
-/// Pages that are fetched ahead for requests that wait behind others.
-const PREFETCH_PAGES_MAX: u32 = 8;
+use crate::{FlashGeometry, L2pEntry};
 
 /// Frames that are looked at for a clean page when nothing may be written.
 const CLEAN_STEPS: u32 = 64;
@@ -89,7 +83,7 @@ pub(crate) struct MapPager {
     /// Those of what garbage collection looks at next.
     gc_pages: Vec<PinRequest>,
     /// Bytes of a page that is made.
-    pub(crate) page_scratch: Vec<u8>,
+    page_scratch: Vec<u8>,
 }
 
 impl fmt::Debug for MapPager {
@@ -113,7 +107,7 @@ impl MapPager {
     }
 
     /// Reads that wait for a free fetch slot.
-    pub(crate) fn waiting_reads(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn waiting_reads(&self) -> impl Iterator<Item = u32> {
         self.waiting_reads.iter().copied()
     }
 
@@ -121,11 +115,6 @@ impl MapPager {
     pub(crate) fn pinned_pages(&self) -> impl Iterator<Item = u32> {
         let scan = self.gc_pages.iter().filter(|w| w.pinned).map(|w| w.page);
         scan.chain(self.head_write_page.1.then_some(self.head_write_page.0))
-    }
-
-    /// A read waits until a fetch is free.
-    pub(crate) fn add_waiting_read(&mut self, index: u32) {
-        self.waiting_reads.push_back(index);
     }
 
     /// A page has arrived in its frame: it is held for those who wait to change what is in it.
@@ -141,134 +130,104 @@ impl MapPager {
     }
 }
 
-impl Ftl {
-    /// The memory for the map.
-    pub fn map_cache(&self) -> MapCacheStats {
-        match &self.mapping.l2p.frames {
-            Some(f) => MapCacheStats {
-                frames: f.len(),
-                resident: f.resident(),
-                resident_max: f.resident_max(),
-                pinned: f.pinned(),
-                bytes: f.bytes(),
-            },
-            None => {
-                let pages = self.env.plan.map_pages;
-                let bytes = 4 * u64::from(self.env.plan.logical + pages);
-                MapCacheStats {
-                    frames: pages,
-                    resident: pages,
-                    resident_max: pages,
-                    pinned: pages,
-                    bytes,
-                }
-            }
-        }
+impl Mapping {
+    /// Has a read wait until a fetch is free.
+    pub(crate) fn add_waiting_read(&mut self, index: u32) {
+        self.pager.waiting_reads.push_back(index);
     }
 
-    /// How many of a read's sectors from `lba` on can be looked up now, at least one.
-    ///
-    /// # Errors
-    /// The fetch that brings the page of the first one, if there is room for it.
+    /// The read that has waited longest for a free fetch.
+    pub(crate) fn first_waiting_read(&self) -> Option<u32> {
+        self.pager.waiting_reads.front().copied()
+    }
+
+    /// Removes the read that has waited longest.
+    pub(crate) fn pop_waiting_read(&mut self) {
+        self.pager.waiting_reads.pop_front();
+    }
+
+    /// Takes the memory for the bytes of a page, to be [given back](Mapping::return_page_buffer).
+    pub(crate) fn take_page_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pager.page_scratch)
+    }
+
+    pub(crate) fn return_page_buffer(&mut self, bytes: Vec<u8>) {
+        self.pager.page_scratch = bytes;
+    }
+
+    /// How many of the sectors from `lba` on are in the page of the first one; none if all of the map is
+    /// in memory.
     #[inline]
-    pub(crate) fn resident_run(
-        &mut self,
-        now: Nanos,
-        lba: u32,
-        sectors: u32,
-        demand: FetchReason,
-        flash: &mut impl FlashBackend,
-    ) -> Result<u32, Option<u32>> {
-        let Some(frames) = &self.mapping.l2p.frames else { return Ok(sectors) };
-        let (page, run) = (self.env.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
-        let resident = frames.is_resident(page);
-        if demand == FetchReason::ReadFast {
-            self.stats.map_hits += u64::from(resident);
-            self.stats.map_misses += u64::from(!resident);
-        }
-        match self.request_page(now, page, demand, flash) {
-            FetchOutcome::Resident => Ok(run),
-            FetchOutcome::InFlight(fetch) => Err(Some(fetch)),
-            FetchOutcome::NoFrame => Err(None),
-        }
+    pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> Option<u32> {
+        Some(self.l2p.frames()?.run_in_page(lba, sectors))
     }
 
-    /// How many sectors from `lba` on can be written or trimmed now, for which the users' ring has
-    /// `room`; if none, their page is on its way, or will be, or waits for room.
-    pub(crate) fn prepare_modify(
-        &mut self,
-        now: Nanos,
-        lba: u32,
-        sectors: u32,
-        room: impl Fn(&WriteRing) -> u32,
-        flash: &mut impl FlashBackend,
-    ) -> u32 {
-        let Some(frames) = &self.mapping.l2p.frames else { return sectors };
-        let (page, run) = (self.env.geometry.map_page_of(lba), frames.run_in_page(lba, sectors));
-        let waited = self.mapping.pager.head_write_page.0 == page;
-        if !waited {
-            let resident = frames.is_resident(page);
-            self.stats.map_hits += u64::from(resident);
-            self.stats.map_misses += u64::from(!resident);
-            self.set_head_write_page(page);
-        }
-        if self.request_page(now, page, FetchReason::Modify, flash) != FetchOutcome::Resident {
-            // Once for each that is waited for: what was fetched ahead may have to go again.
-            if !waited {
-                self.prefetch_queued_pages(now, lba + run, lba + sectors, flash);
-            }
-            return 0;
-        }
-        // A page that had to go may have taken the last room.
-        let run = run.min(room(&self.buffer.rings[HOST]));
-        match &mut self.mapping.l2p.frames {
-            Some(frames) if run == 0 && !self.mapping.pager.head_write_page.1 => {
-                self.mapping.pager.head_write_page.1 = true;
-                frames.pin(page);
-            }
-            Some(_) if run == 0 => {}
-            _ => self.set_head_write_page(NONE),
-        }
-        run
+    /// The translation page of a host sector of a cached map.
+    pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
+        self.l2p.frames()?.page_of(lba)
     }
 
-    /// The first write or trim waits for another page, or for none.
-    fn set_head_write_page(&mut self, page: u32) {
-        let (before, held) =
-            std::mem::replace(&mut self.mapping.pager.head_write_page, (page, false));
-        if let (true, Some(frames)) = (held, &mut self.mapping.l2p.frames) {
+    /// Whether a page is pinned in its frame; not if all of the map is in memory.
+    pub(crate) fn is_unpinned(&self, page: u32) -> bool {
+        self.l2p.frames().is_some_and(|frames| !frames.is_pinned(page))
+    }
+
+    /// The page that the first write or trim waits for.
+    pub(crate) fn head_write_page(&self) -> Option<u32> {
+        Some(self.pager.head_write_page.0).filter(|page| *page != NONE)
+    }
+
+    /// Replaces the page that the first write or trim waits for.
+    pub(crate) fn set_head_write_page(&mut self, page: Option<u32>) {
+        let page = (page.unwrap_or(NONE), false);
+        let (before, held) = std::mem::replace(&mut self.pager.head_write_page, page);
+        if let (true, Some(frames)) = (held, self.l2p.frames_mut()) {
             frames.unpin(before);
         }
     }
 
-    /// Whether a sector's word can be changed without a page from the media.
-    pub(crate) fn can_modify_now(&self, lba: u32) -> bool {
-        let Some(frames) = &self.mapping.l2p.frames else { return true };
-        let page = self.env.geometry.map_page_of(lba);
-        frames.is_resident(page) || self.is_known_empty(page)
+    /// Keeps the resident page that the first write or trim waits for in its frame.
+    pub(crate) fn pin_head_write_page(&mut self) {
+        let (page, held) = &mut self.pager.head_write_page;
+        if let (false, Some(frames)) = (std::mem::replace(held, true), self.l2p.frames_mut()) {
+            frames.pin(*page);
+        }
     }
 
-    /// Whether a page is known to have no mapped sector, without looking at it.
-    pub(crate) fn is_known_empty(&self, page: u32) -> bool {
-        let resident = self.mapping.l2p.frames.as_ref().is_none_or(|f| f.is_resident(page));
-        let written = self.mapping.l2p.get(self.env.plan.logical + page) != L2pEntry::Unmapped;
-        !resident && !written && !self.mapping.reconcile.is_pending(page)
+    /// Whether a sector's entry can be changed without a read of its page.
+    pub(crate) fn can_modify_now(&self, env: &Env, lba: u32) -> bool {
+        let Some(frames) = self.l2p.frames() else { return true };
+        let page = env.geometry.map_page_of(lba);
+        frames.is_resident(page) || self.is_known_empty(env, page)
     }
 
-    /// [`extent`](Ftl::extent) of a map in frames.
-    pub(crate) fn extent_in_frames(&self, lba: u32, sectors: u32) -> (bool, u32) {
-        let Some(frames) = &self.mapping.l2p.frames else { return (false, sectors) };
+    /// Whether a page that is in no frame is known to have no mapped sector.
+    pub(crate) fn is_known_empty(&self, env: &Env, page: u32) -> bool {
+        let resident = self.l2p.is_page_resident(page);
+        let written = self.l2p.get(env.plan.logical + page) != L2pEntry::Unmapped;
+        !resident && !written && !self.reconcile.is_pending(page)
+    }
+
+    /// Whether the sectors from `lba` on are mapped, and for how many of `sectors` this holds. Sectors of a
+    /// page that is not in memory count as mapped, unless it was never written.
+    pub(crate) fn extent(&self, env: &Env, lba: u32, sectors: u32) -> (bool, u32) {
+        let Some(frames) = self.l2p.frames() else {
+            let words = self.l2p.raw_range(lba, sectors);
+            let mapped = words[0] != 0;
+            let end = words.iter().position(|w| (*w != 0) != mapped);
+            return (mapped, end.map_or(sectors, |e| e as u32));
+        };
         let (mut at, end, mut state) = (lba, lba + sectors, None);
         while at < end {
-            let (page, run) = (self.env.geometry.map_page_of(at), frames.run_in_page(at, end - at));
+            let (page, run) = (env.geometry.map_page_of(at), frames.run_in_page(at, end - at));
             if frames.is_resident(page) {
-                let words = self.mapping.l2p.raw_range(at, run);
+                let words = self.l2p.raw_range(at, run);
                 let state = *state.get_or_insert(words[0] != 0);
                 if let Some(other) = words.iter().position(|w| (*w != 0) != state) {
                     return (state, at - lba + other as u32);
                 }
             } else {
-                let mapped = !self.is_known_empty(page);
+                let mapped = !self.is_known_empty(env, page);
                 if *state.get_or_insert(mapped) != mapped {
                     break;
                 }
@@ -278,205 +237,118 @@ impl Ftl {
         (state.unwrap_or(false), at - lba)
     }
 
-    /// Whether garbage collection can look at a write unit of a line now: the pages of what was written
-    /// there are in frames. If not, they are on their way, and held when they come.
-    #[inline]
-    pub(crate) fn prepare_gc_unit(
-        &mut self,
-        now: Nanos,
-        line: u32,
-        unit: VictimUnit,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        self.mapping.l2p.frames.is_none() || self.pin_gc_pages(now, line, unit, flash)
+    /// Replaces the pages that garbage collection waits for by those of the unit that it scans next.
+    /// Pages that it waits for already stay pinned. Returns whether it waited for none.
+    pub(crate) fn want_gc_pages(&mut self, pages: impl Iterator<Item = u32>) -> bool {
+        let wanted = &mut self.pager.gc_pages;
+        let first_time = wanted.is_empty();
+        wanted.iter_mut().for_each(|wanted| wanted.still_wanted = false);
+        for page in pages {
+            match wanted.iter_mut().find(|wanted| wanted.page == page) {
+                Some(wanted) => wanted.still_wanted = true,
+                None => wanted.push(PinRequest { page, pinned: false, still_wanted: true }),
+            }
+        }
+        first_time
     }
 
-    fn pin_gc_pages(
-        &mut self,
-        now: Nanos,
-        line: u32,
-        unit: VictimUnit,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        let mut scan = std::mem::take(&mut self.mapping.pager.gc_pages);
-        let first_time = scan.is_empty();
-        // Asked for each time: a line that was being written may be another one by now.
-        scan.iter_mut().for_each(|wanted| wanted.still_wanted = false);
-        for psn in self.sectors_of_unit(line, unit.unit, unit.member) {
-            let Some(page) = self.page_of_p2l(line, psn) else { continue };
-            match scan.iter_mut().find(|wanted| wanted.page == page) {
-                Some(wanted) => wanted.still_wanted = true,
-                None => scan.push(PinRequest { page, pinned: false, still_wanted: true }),
-            }
+    /// The index, from `from` on, and the page of a page that garbage collection wants and that is not
+    /// pinned for it.
+    pub(crate) fn unpinned_gc_page(&self, from: usize) -> Option<(usize, u32)> {
+        let mut wanted = self.pager.gc_pages.iter().enumerate().skip(from);
+        wanted.find(|(_, w)| w.still_wanted && !w.pinned).map(|(index, w)| (index, w.page))
+    }
+
+    /// Pins a resident page for garbage collection.
+    pub(crate) fn pin_gc_page(&mut self, index: usize) {
+        let wanted = &mut self.pager.gc_pages[index];
+        wanted.pinned = true;
+        if let Some(frames) = self.l2p.frames_mut() {
+            frames.pin(wanted.page);
         }
-        let mut ready = true;
-        for PinRequest { page, pinned: held, .. } in
-            scan.iter_mut().filter(|w| w.still_wanted && !w.pinned)
-        {
-            if self.request_page(now, *page, FetchReason::Modify, flash) == FetchOutcome::Resident {
-                *held = true;
-                if let Some(frames) = &mut self.mapping.l2p.frames {
-                    frames.pin(*page);
-                }
-            } else {
-                ready = false;
-            }
-        }
-        scan.retain(|w| {
+    }
+
+    /// Unpins the pages that garbage collection does not want any more; all if it has what it wanted.
+    pub(crate) fn settle_gc_pages(&mut self, ready: bool) {
+        let mut frames = self.l2p.frames_mut();
+        self.pager.gc_pages.retain(|w| {
             let stays = w.still_wanted && !ready;
-            if let (true, Some(frames)) = (!stays && w.pinned, &mut self.mapping.l2p.frames) {
+            if let (true, Some(frames)) = (!stays && w.pinned, &mut frames) {
                 frames.unpin(w.page);
             }
             stays
         });
-        self.mapping.pager.gc_pages = scan;
-        if !ready && first_time {
-            for ahead in 0..2 {
-                let Some((unit, member)) = self.peek_victim_unit(ahead) else { break };
-                for psn in self.sectors_of_unit(line, unit, member) {
-                    if let Some(page) = self.page_of_p2l(line, psn) {
-                        self.prefetch_page(now, page, flash);
-                    }
-                }
-            }
-        }
-        ready
     }
 
-    /// Garbage collection looks at something else: it needs none of the pages that it waited for.
+    /// Unpins all pages that garbage collection waited for.
     pub(crate) fn release_gc_pages(&mut self) {
-        for wanted in self.mapping.pager.gc_pages.drain(..) {
-            if let (true, Some(frames)) = (wanted.pinned, &mut self.mapping.l2p.frames) {
+        let mut frames = self.l2p.frames_mut();
+        for wanted in self.pager.gc_pages.drain(..) {
+            if let (true, Some(frames)) = (wanted.pinned, &mut frames) {
                 frames.unpin(wanted.page);
             }
         }
     }
 
-    /// The page of the users' sector that was written at a physical one of a victim.
-    fn page_of_p2l(&self, line: u32, psn: u32) -> Option<u32> {
-        self.mapping.l2p.frames.as_ref()?.page_of(self.p2l_lookup(line, psn)?)
+    /// Whether a page may be fetched ahead: a good part of the frames can be had.
+    pub(crate) fn can_prefetch(&self, page: u32) -> bool {
+        let Some(frames) = self.l2p.frames() else { return false };
+        let easy = self.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
+        easy && !frames.is_resident(page) && self.fetches.find(page).is_none()
     }
 
-    /// Fetches a page that will be needed, if a good part of the frames can be had.
-    fn prefetch_page(&mut self, now: Nanos, page: u32, flash: &mut impl FlashBackend) {
-        let Some(frames) = &self.mapping.l2p.frames else { return };
-        let easy = self.mapping.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
-        if easy && !frames.is_resident(page) && self.mapping.fetches.find(page).is_none() {
-            self.request_page(now, page, FetchReason::Prefetch, flash);
-        }
+    /// Takes a free frame for a page, which is pinned until the page is there.
+    pub(crate) fn take_free_frame(&mut self, page: u32) -> Option<u32> {
+        self.l2p.frames_mut()?.allocate(page)
     }
 
-    /// Fetches what the first request will need next, which goes on from one sector to another, and
-    /// those behind it.
-    fn prefetch_queued_pages(
+    /// Chooses the page to evict. Without `waits` only a few frames are looked at; without `any` the page
+    /// must be clean.
+    pub(crate) fn choose_eviction(
         &mut self,
-        now: Nanos,
-        first: u32,
-        end: u32,
-        flash: &mut impl FlashBackend,
-    ) {
-        let (mut at, mut end, mut left) = (first, end, PREFETCH_PAGES_MAX);
-        for i in 0..PREFETCH_PAGES_MAX as usize {
-            while at < end && left > 0 {
-                let Some(frames) = &self.mapping.l2p.frames else { return };
-                let run = frames.run_in_page(at, end - at);
-                self.prefetch_page(now, self.env.geometry.map_page_of(at), flash);
-                (at, left) = (at + run, left - 1);
-            }
-            let Some(next) = self.pending_sectors(i) else { return };
-            (at, end) = next;
-        }
-    }
-
-    /// A frame for a page, which holds it; without `writes` only one that is free or whose page is
-    /// clean.
-    pub(crate) fn allocate_frame(
-        &mut self,
-        page: u32,
-        writes: bool,
-        flash: &mut impl FlashBackend,
+        waits: bool,
+        any: bool,
+        is_clean: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        let frames = self.mapping.l2p.frames.as_mut()?;
-        if let Some(frame) = frames.allocate(page) {
-            return Some(frame);
-        }
-        let any = writes && self.buffer.rings[HOST].free() > 0;
-        let steps = if writes { 2 * frames.len() + 1 } else { CLEAN_STEPS };
-        let (checkpoint, trims) = (&self.durability.checkpoint, &self.durability.trims);
-        let clean = |page: u32| !checkpoint.is_dirty(page) && trims.is_written(page);
-        let old = frames.pick_victim(steps, any, clean)?;
-        if !clean(old) {
-            self.write_map_page(old, flash);
-            self.stats.map_page_writes += 1;
-        }
-        let frames = self.mapping.l2p.frames.as_mut()?;
+        let frames = self.l2p.frames_mut()?;
+        let steps = if waits { 2 * frames.len() + 1 } else { CLEAN_STEPS };
+        frames.pick_victim(steps, any, is_clean)
+    }
+
+    /// Chooses another page to write that is dirty and may be evicted soon.
+    pub(crate) fn choose_dirty(
+        &mut self,
+        steps: u32,
+        is_dirty: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        self.l2p.frames_mut()?.pick_victim_if(steps, is_dirty)
+    }
+
+    /// Evicts a page, and takes its frame for another one.
+    pub(crate) fn replace_page(&mut self, old: u32, new: u32) -> Option<u32> {
+        let frames = self.l2p.frames_mut()?;
         frames.evict(old);
-        let taken = frames.allocate(page);
-        if self.buffer.rings[HOST].free_in_unit() > 0 {
-            self.write_next_dirty_pages(flash);
-        }
-        taken
+        frames.allocate(new)
     }
 
-    /// Writes those that would go next, too, when one has begun a write unit: pages are to have units of
-    /// their own.
-    fn write_next_dirty_pages(&mut self, flash: &mut impl FlashBackend) {
-        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
-        if !self.buffer.rings[HOST].open_entries().iter().all(page) {
-            return;
-        }
-        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
-            let Some(frames) = &mut self.mapping.l2p.frames else { return };
-            let checkpoint = &self.durability.checkpoint;
-            let steps = 4 * self.env.geometry.ws_opt;
-            let Some(page) = frames.pick_victim_if(steps, |page| checkpoint.is_dirty(page)) else {
-                return;
-            };
-            self.write_map_page(page, flash);
-            self.stats.map_page_writes += 1;
-        }
+    /// The page that is counted next in this round, and how it is read.
+    pub(crate) fn peek_reconcile(&self) -> Option<(u32, FetchReason)> {
+        self.reconcile.peek(self.l2p.frames())
     }
 
-    /// Whether a unit of the users' ring holds nothing but pages of a map that does not fit its frames.
-    #[inline]
-    pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
-        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
-        self.env.plan.map_write_reserve > 0
-            && self.buffer.rings[HOST].entries(unit).iter().all(page)
+    /// Begins the next round of counting.
+    pub(crate) fn restart_reconcile(&mut self) {
+        self.reconcile.restart();
     }
 
-    /// The number below which everything that was written is in a page that is made now. If nobody
-    /// holds it nothing of it is under way, and all trims are in it for good.
-    pub(crate) fn base_seq_of_page(&mut self, page: u32) -> u64 {
-        match &self.mapping.l2p.frames {
-            Some(frames) if !frames.is_pinned(page) => {
-                self.durability.trims.mark_written(page);
-                self.buffer.sequencer.next_seq()
-            }
-            _ => self.buffer.sequencer.low_watermark(),
-        }
-    }
-
-    /// Asks for the pages that reads wait for, and goes on counting.
-    #[inline]
-    pub(crate) fn start_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.mapping.l2p.frames.is_some() && self.start_fetches_now(now, flash)
-    }
-
-    fn start_fetches_now(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.mapping.pager.head_write_page.0 != NONE && self.pending_sectors(0).is_none() {
-            self.set_head_write_page(NONE);
-        }
-        let mut moved = false;
-        while let Some(&read) = self.mapping.pager.waiting_reads.front() {
-            if !self.step_read(now, read, FetchReason::ReadBlocking, flash) {
-                break;
-            }
-            self.mapping.pager.waiting_reads.pop_front();
-            moved = true;
-        }
+    /// Goes on with counting behind a page.
+    pub(crate) fn advance_reconcile(&mut self, page: u32) {
         self.unmap_scratch();
-        moved |= self.step_reconcile(now, flash);
-        self.step_rebuild(now, flash) | moved
+        self.reconcile.advance(page);
+    }
+
+    /// Every page is counted.
+    pub(crate) fn finish_reconcile(&mut self) {
+        self.reconcile = Default::default();
     }
 }

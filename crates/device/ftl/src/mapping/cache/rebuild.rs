@@ -53,21 +53,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use clock::Nanos;
-
-use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
+use crate::buffer::WriteBuffer;
+use crate::env::Env;
+use crate::mapping::Mapping;
 use crate::mapping::l2p::L2p;
-use crate::mapping::p2l_reader::P2lReader;
+use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
 use crate::recovery::CopyRef;
-use crate::space::lines::{LineState, NONE};
-use crate::{FlashBackend, FlashGeometry, Ftl, L2pEntry, Oob};
+use crate::space::lines::{LineState, LineTable, NONE};
+use crate::{FlashGeometry, L2pEntry, Oob};
 
 /// Pages that are being rebuilt, or have been and are in no frame yet, at most, besides those that are
 /// fetched.
 const REBUILD_PAGES_MAX: usize = 64;
-
-/// Pages on chunks that are going that are fetched at a time.
-const AT_RISK_FETCH_MAX: u32 = 4;
 
 /// A sector of which no copy was found.
 const NO_COPY: CopyRef = CopyRef { sequence: 0, psn: NONE, poison: false };
@@ -108,7 +105,7 @@ impl RebuildJob {
 #[derive(Clone, Default)]
 pub(crate) struct PageRebuild {
     jobs: BTreeMap<u32, RebuildJob>,
-    pub(crate) reader: P2lReader,
+    reader: P2lReader,
     /// A page that the reverse map knows all of has joined, and has not been looked for.
     has_exact_job: bool,
     /// A page has joined since the scan went on.
@@ -140,7 +137,12 @@ impl fmt::Debug for PageRebuild {
 impl PageRebuild {
     /// Learns what a recovery could not read, which number comes next, and whether there may be chunks with
     /// something in them that are in no line.
-    pub(crate) fn import_recovery(&mut self, unreadable: BTreeSet<u32>, next: u64, blind: bool) {
+    pub(in crate::mapping) fn import_recovery(
+        &mut self,
+        unreadable: BTreeSet<u32>,
+        next: u64,
+        blind: bool,
+    ) {
         (self.unreadable, self.start_seq) = (unreadable, next);
         self.unknown_below_seq = if blind { next } else { 0 };
     }
@@ -162,24 +164,24 @@ impl PageRebuild {
     }
 
     /// The copies of a page that has been rebuilt; to be given back if it goes into no frame.
-    pub(crate) fn take_copies(&mut self, page: u32) -> Box<[CopyRef]> {
+    pub(super) fn take_copies(&mut self, page: u32) -> Box<[CopyRef]> {
         self.jobs.get_mut(&page).map_or_else(Box::default, |r| std::mem::take(&mut r.copies))
     }
 
-    pub(crate) fn return_copies(&mut self, page: u32, copies: Box<[CopyRef]>) {
+    pub(super) fn return_copies(&mut self, page: u32, copies: Box<[CopyRef]>) {
         if let Some(rebuild) = self.jobs.get_mut(&page) {
             rebuild.copies = copies;
         }
     }
 
     /// A page is in a frame. Returns whether it is to be written elsewhere.
-    pub(crate) fn remove(&mut self, page: u32) -> bool {
+    pub(super) fn remove(&mut self, page: u32) -> bool {
         self.jobs.remove(&page);
         self.at_risk_pages.remove(&page)
     }
 
     /// A page that is in no frame is on a chunk that is going.
-    pub(crate) fn mark_at_risk(&mut self, page: u32) {
+    pub(super) fn mark_at_risk(&mut self, page: u32) {
         self.at_risk_pages.insert(page);
     }
 
@@ -190,7 +192,7 @@ impl PageRebuild {
 
     /// A page says of some sector that it was lost, and not where: nothing else does.
     #[cold]
-    pub(crate) fn note_unlocated_loss(&mut self, page: u32, next: u64) {
+    pub(super) fn note_unlocated_loss(&mut self, page: u32, next: u64) {
         self.unlocated_losses.insert(page, next);
     }
 
@@ -205,31 +207,10 @@ impl PageRebuild {
         self.jobs.values().any(|r| !r.done)
     }
 
-    /// Whether a sector could not be read when power came on.
-    pub(crate) fn was_unreadable(&self, psn: u32) -> bool {
-        self.unreadable.contains(&psn)
-    }
-
     /// What could not be read of a line, and nothing names, is in units with numbers up to `newest`.
-    pub(crate) fn note_unreadable(&mut self, opening: u64, newest: u64) {
+    pub(super) fn note_unreadable(&mut self, opening: u64, newest: u64) {
         for rebuild in self.jobs.values_mut().filter(|r| !r.done && opening < r.until_seq) {
             rebuild.unknown_below_seq = rebuild.unknown_below_seq.max(newest);
-        }
-    }
-
-    /// A copy was found.
-    pub(crate) fn add_copy(&mut self, map: &L2p, shape: &FlashGeometry, psn: u32, oob: Oob) {
-        let Some((lba, frames)) = oob.lba.zip(map.frames.as_ref()) else { return };
-        let Some(page) = frames.page_of(lba) else { return };
-        let Some(rebuild) = self.jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else {
-            return;
-        };
-        let at = lba - frames.page_range(shape.map_page_of(lba)).0;
-        let Some(newest) = rebuild.copies.get_mut(at as usize) else { return };
-        // Within a unit the later one is newer.
-        let first = newest.psn == NONE && newest.sequence == 0;
-        if first || (oob.sequence, psn) > (newest.sequence, newest.psn) {
-            *newest = CopyRef { sequence: oob.sequence, psn, poison: oob.poison };
         }
     }
 
@@ -251,44 +232,65 @@ impl PageRebuild {
     }
 }
 
-impl Ftl {
-    /// Has a page rebuilt that cannot be read; [`has`](PageRebuild::is_rebuilt) says when it is.
-    #[cold]
-    pub(crate) fn rebuild_page(&mut self, page: u32, flash: &impl FlashBackend) {
-        if self.mapping.page_rebuild.jobs.contains_key(&page) || !self.can_rebuild(page, flash) {
-            return;
-        }
-        // What was rebuilt for reads that needed no frame is rebuilt again when it is needed again.
-        let waits = |page: &u32| self.mapping.fetches.find(*page).is_some();
-        let done = self.mapping.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
-        if self.mapping.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX
-            && let Some(page) = done.map(|(page, _)| *page)
-        {
-            self.mapping.page_rebuild.jobs.remove(&page);
-        }
-        let first = !self.mapping.page_rebuild.is_scanning();
-        self.add_rebuild_job(page);
-        if first {
-            self.add_lost_pages();
-        }
+impl Mapping {
+    /// Records that a page, which is in no frame, is on a chunk that is going.
+    pub(crate) fn mark_page_at_risk(&mut self, page: u32) {
+        self.page_rebuild.mark_at_risk(page);
     }
 
-    /// Whether there is something that a page can be rebuilt of: not without data, and if everything was
-    /// looked at by the recovery, it knows all that there is.
-    pub(crate) fn can_rebuild(&self, page: u32, flash: &impl FlashBackend) -> bool {
-        flash.stores_data() && !self.mapping.reconcile.recovery_is_complete_for(page)
+    /// A page that is on a chunk that is going, from this one on.
+    pub(crate) fn next_page_at_risk(&self, from: u32) -> Option<u32> {
+        self.page_rebuild.at_risk_pages.range(from..).next().copied()
+    }
+
+    /// Records that a page was in a frame before it could be rebuilt. Returns whether it is to be written
+    /// elsewhere.
+    pub(crate) fn drop_rebuild(&mut self, page: u32) -> bool {
+        self.page_rebuild.remove(page)
+    }
+
+    /// Whether there is something that a page can be rebuilt of: not without data, and a recovery that
+    /// scanned everything knows all that there is.
+    pub(crate) fn can_rebuild(&self, page: u32, stores_data: bool) -> bool {
+        stores_data && !self.reconcile.recovery_is_complete_for(page)
+    }
+
+    /// Has a page rebuilt that cannot be read; [`is_rebuilt`](PageRebuild::is_rebuilt) says when it is.
+    #[cold]
+    pub(super) fn rebuild_page(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        buffer: &WriteBuffer,
+        page: u32,
+        stores_data: bool,
+    ) {
+        if self.page_rebuild.jobs.contains_key(&page) || !self.can_rebuild(page, stores_data) {
+            return;
+        }
+        // A page that was rebuilt for reads without a frame is rebuilt again when it is needed again.
+        if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX
+            && let Some(page) = self.unclaimed_rebuilt_page()
+        {
+            self.page_rebuild.jobs.remove(&page);
+        }
+        let first = !self.page_rebuild.is_scanning();
+        self.add_rebuild_job(page);
+        if first {
+            self.add_lost_pages(env, lines, buffer);
+        }
     }
 
     fn add_rebuild_job(&mut self, page: u32) {
-        let Some(frames) = &self.mapping.l2p.frames else { return };
+        let Some(frames) = self.l2p.frames() else { return };
         let (_, count) = frames.page_range(page);
-        let uncounted = self.mapping.reconcile.is_pending(page);
-        let exact = self.mapping.p2l.is_in_memory() && !uncounted;
-        let s = &mut self.mapping.page_rebuild;
-        // One that has not been counted has not been in a frame since power came on.
+        let uncounted = self.reconcile.is_pending(page);
+        let exact = self.p2l.is_in_memory() && !uncounted;
+        let s = &mut self.page_rebuild;
+        // A page that has not been counted has not been in a frame since power came on.
         let until = if uncounted { s.start_seq } else { u64::MAX };
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
-        // Of the line that is being looked at some has been missed.
+        // A part of the line that is being read has been missed.
         let stop = s.reader.next_line();
         let copies = vec![NO_COPY; count as usize].into();
         let rebuild = RebuildJob {
@@ -303,170 +305,214 @@ impl Ftl {
         s.jobs.insert(page, rebuild);
     }
 
-    /// The other pages that are known to be lost, or were on chunks that have gone, are rebuilt in the same
+    /// Has the other pages that are known to be lost, or were on chunks that have gone, rebuilt in the same
     /// scan.
-    fn add_lost_pages(&mut self) {
-        for page in 0..self.env.plan.map_pages {
-            if self.mapping.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
+    fn add_lost_pages(&mut self, env: &Env, lines: &LineTable, buffer: &WriteBuffer) {
+        for page in 0..env.plan.map_pages {
+            if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
                 return;
             }
-            let lost = match self.mapping.l2p.get(self.env.plan.logical + page) {
+            let lost = match self.l2p.get(env.plan.logical + page) {
                 L2pEntry::Lost => true,
                 L2pEntry::Flash(psn) => {
-                    self.mapping.p2l.is_poisoned(psn)
-                        || self.space.lines.chunks[self.env.geometry.chunk_of(psn) as usize].offline
+                    self.p2l.is_poisoned(psn) || lines.chunk(env.geometry.chunk_of(psn)).offline
                 }
-                L2pEntry::Buffer(slot) => self.entry(slot).poison,
+                L2pEntry::Buffer(slot) => buffer.entry(slot).poison,
                 L2pEntry::Unmapped => false,
             };
-            let resident = self.mapping.l2p.is_page_resident(page)
-                || self.mapping.reconcile.recovery_is_complete_for(page);
-            if lost && !resident && !self.mapping.page_rebuild.jobs.contains_key(&page) {
+            let resident =
+                self.l2p.is_page_resident(page) || self.reconcile.recovery_is_complete_for(page);
+            if lost && !resident && !self.page_rebuild.jobs.contains_key(&page) {
                 self.add_rebuild_job(page);
             }
         }
     }
 
-    /// Goes on with the scan, and puts what nobody waits for into frames. Returns whether a page has been
-    /// rebuilt or put there.
-    pub(crate) fn step_rebuild(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.mapping.page_rebuild.is_busy() && self.step_rebuild_now(now, flash)
+    /// A page that has been rebuilt and that no fetch waits for.
+    pub(crate) fn unclaimed_rebuilt_page(&self) -> Option<u32> {
+        let waits = |page: &u32| self.fetches.find(*page).is_some();
+        let mut jobs = self.page_rebuild.jobs.iter();
+        jobs.find(|(page, r)| r.done && !waits(page)).map(|(page, _)| *page)
     }
 
-    #[cold]
-    fn step_rebuild_now(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.mapping.page_rebuild.has_new_job = false;
-        let mut moved = self.rebuild_from_p2l();
-        while self.mapping.page_rebuild.is_scanning() && self.read_line_p2l(now, flash) {
-            moved |= self.mapping.page_rebuild.advance(self.space.lines.lines.len() as u32);
-        }
-        moved |= self.mapping.fetches.complete_rebuilt(&self.mapping.page_rebuild);
-        // Whoever waits comes first; what is left needs a frame.
-        let waits = |page: &u32| self.mapping.fetches.find(*page).is_some();
-        let left = self.mapping.page_rebuild.jobs.iter().find(|(page, r)| r.done && !waits(page));
-        if let Some(page) = left.map(|(page, _)| *page) {
-            moved |= self.request_page(now, page, FetchReason::ReconcileLoad, flash)
-                == FetchOutcome::Resident;
-            self.unmap_scratch();
-        }
-        self.load_at_risk_pages(now, flash) | moved
-    }
-
-    /// Brings pages that are on chunks that are going into frames, from which they are written elsewhere.
-    fn load_at_risk_pages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let (mut moved, mut from) = (false, 0);
-        while let Some(page) = self.mapping.page_rebuild.at_risk_pages.range(from..).next().copied()
-        {
-            if self.mapping.fetches.in_transfer() >= AT_RISK_FETCH_MAX {
-                break;
-            }
-            match self.request_page(now, page, FetchReason::ReconcileLoad, flash) {
-                FetchOutcome::Resident => {
-                    // There before somebody looked.
-                    if self.mapping.page_rebuild.remove(page) {
-                        self.durability.checkpoint.mark_dirty(page);
-                    }
-                    moved = true;
-                }
-                FetchOutcome::InFlight(_) => {}
-                FetchOutcome::NoFrame => break,
-            }
-            self.unmap_scratch();
-            from = page + 1;
-        }
-        moved
-    }
-
-    /// Finds what is valid in pages of which the reverse map knows.
-    fn rebuild_from_p2l(&mut self) -> bool {
-        if !std::mem::take(&mut self.mapping.page_rebuild.has_exact_job) {
+    /// Begins a step of the rebuilds: takes the valid sectors of pages that the P2L knows all of. Returns
+    /// whether a page has been rebuilt.
+    pub(crate) fn rebuild_from_p2l(&mut self, env: &Env, lines: &LineTable) -> bool {
+        self.page_rebuild.has_new_job = false;
+        if !std::mem::take(&mut self.page_rebuild.has_exact_job) {
             return false;
         }
         let mut known: BTreeMap<u32, &mut RebuildJob> = BTreeMap::new();
-        for (page, rebuild) in
-            self.mapping.page_rebuild.jobs.iter_mut().filter(|(_, r)| r.exact && !r.done)
+        for (page, rebuild) in self.page_rebuild.jobs.iter_mut().filter(|(_, r)| r.exact && !r.done)
         {
             known.insert(*page, rebuild);
         }
-        let Some(frames) = &self.mapping.l2p.frames else { return false };
-        for chunk in 0..self.env.geometry.total_chunks() {
-            let c = &self.space.lines.chunks[chunk as usize];
-            // Of no line is what is in a bad chunk.
-            let written = match self.space.lines.line_of[chunk as usize] {
-                NONE if c.bad => self.env.geometry.sectors_per_chunk,
+        let Some(frames) = self.l2p.frames() else { return false };
+        for chunk in 0..env.geometry.total_chunks() {
+            let c = lines.chunk(chunk);
+            // Sectors of a bad chunk may be in no line.
+            let written = match lines.line_of(chunk) {
+                NONE if c.bad => env.geometry.sectors_per_chunk,
                 NONE => 0,
                 _ => c.write_pointer,
             };
-            let first_psn = self.env.geometry.first_sector_of(chunk);
+            let first_psn = env.geometry.first_sector_of(chunk);
             for psn in first_psn..first_psn + written {
-                let Some(lba) = self.mapping.p2l.get(psn) else { continue };
+                let Some(lba) = self.p2l.get(psn) else { continue };
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
                 let at = (lba - frames.page_range(page).0) as usize;
                 debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
-                let poison = self.mapping.p2l.is_poisoned(psn);
+                let poison = self.p2l.is_poisoned(psn);
                 rebuild.copies[at] = CopyRef { sequence: 1, psn, poison };
             }
         }
         for (page, rebuild) in known {
-            rebuild.complete(
-                0,
-                self.mapping.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(0),
-            );
+            let lost = self.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(0);
+            rebuild.complete(0, lost);
         }
         true
     }
 
-    /// What is in a line is about to be erased: nobody wants it.
+    /// Ends the fetches of pages that have been rebuilt. Returns whether there are any.
+    pub(crate) fn complete_rebuilt(&mut self) -> bool {
+        self.fetches.complete_rebuilt(&self.page_rebuild)
+    }
+
+    /// Goes on reading the line whose turn it is. With `hurries` several units are read at a time; else
+    /// one, and that only if the host is `idle`.
+    pub(crate) fn step_line_scan(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        hurries: bool,
+        idle: bool,
+    ) -> LineScanStep {
+        let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
+        let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
+        let mut add = |psn, oob| add_copy(jobs, &self.l2p, &env.geometry, psn, oob);
+        let step = reader.step(env, lines, maps, hurries, idle, &mut add);
+        if let LineScanStep::Unreadable { opening, newest } = step {
+            self.page_rebuild.note_unreadable(opening, newest);
+            return LineScanStep::Done;
+        }
+        step
+    }
+
+    /// Ends the line that has been read. Returns whether a page has been rebuilt.
+    pub(crate) fn advance_rebuild(&mut self, lines: &LineTable) -> bool {
+        self.page_rebuild.advance(lines.len())
+    }
+
+    /// The first slot of a read of a line, and the index of its flash operation.
+    pub(crate) fn scan_slot(&self, env: &Env, at: u32) -> u32 {
+        self.fetches.scan_slot(at * env.geometry.ws_opt)
+    }
+
+    pub(crate) fn scan_op(&self, at: u32) -> u32 {
+        self.fetches.scan_op(at)
+    }
+
+    /// Records that a read of a line has ended; none if the unit is read again or not wanted any more.
+    ///
+    /// # Panics
+    /// If no such read is in flight.
+    pub(crate) fn scan_read_done(&mut self, at: u32, failed: u64) -> Option<ScanRead> {
+        self.page_rebuild.reader.read_done(at, failed)
+    }
+
+    /// The memory for the `i`-th sector of a unit of a line's footer.
+    pub(crate) fn scan_footer_bytes(&mut self, env: &Env, read: ScanRead, i: u32) -> &mut [u8] {
+        self.page_rebuild.reader.footer_bytes(env, read, i)
+    }
+
+    /// Takes the out-of-band bytes of a unit, of which the sectors with a bit in `failed` could not be
+    /// read.
+    pub(crate) fn import_scanned_oobs(
+        &mut self,
+        env: &Env,
+        read: ScanRead,
+        failed: u64,
+        oobs: &[Option<Oob>],
+    ) {
+        let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
+        let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
+        let mut add = |psn, oob| add_copy(jobs, &self.l2p, &env.geometry, psn, oob);
+        reader.import_oobs(env, maps, read, failed, oobs, &mut add);
+    }
+
+    /// Drops the copies that were found in a line that is about to be erased.
     #[inline]
-    pub(crate) fn drop_line_copies(&mut self, line: u32) {
-        if self.mapping.l2p.frames.is_some() {
-            self.drop_line_copies_now(line);
+    pub(crate) fn drop_line_copies(&mut self, env: &Env, lines: &LineTable, line: u32) {
+        if self.l2p.frames().is_some() {
+            self.drop_line_copies_now(env, lines, line);
         }
     }
 
     #[cold]
-    fn drop_line_copies_now(&mut self, line: u32) {
-        let s = &mut self.mapping.page_rebuild;
+    fn drop_line_copies_now(&mut self, env: &Env, lines: &LineTable, line: u32) {
+        let s = &mut self.page_rebuild;
         s.reader.invalidate_line(line);
-        let (line_of, shape) = (&self.space.lines.line_of, &self.env.geometry);
-        let there = |psn: u32| psn != NONE && line_of[shape.chunk_of(psn) as usize] == line;
+        let there = |psn: u32| psn != NONE && lines.line_of(env.geometry.chunk_of(psn)) == line;
         for copy in s.jobs.values_mut().flat_map(|r| &mut *r.copies).filter(|c| there(c.psn)) {
             copy.psn = NONE;
         }
         s.unreadable.retain(|psn| !there(*psn));
     }
 
-    /// Takes out what is in lines that are about to be erased, or in none.
-    pub(crate) fn drop_erased_copies(&self, copies: &mut [CopyRef]) {
-        for copy in copies.iter_mut().filter(|c| c.psn != NONE) {
-            let chunk = self.env.geometry.chunk_of(copy.psn) as usize;
-            let line = self.space.lines.lines.get(self.space.lines.line_of[chunk] as usize);
-            let gone = |l: &crate::space::lines::Line| {
-                matches!(l.state, LineState::Free | LineState::Draining)
-            };
-            // Of no line is what is in a bad chunk: reads of it fail.
-            if line.map_or(!self.space.lines.chunks[chunk].bad, gone) {
-                copy.psn = NONE;
+    /// Records the sectors of a counted page that was rebuilt. Returns how many of them are in each line,
+    /// if those lines may have counted them before: not if the P2L knew them.
+    pub(super) fn count_rebuilt(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        first: u32,
+        copies: &[CopyRef],
+    ) -> BTreeMap<u32, u32> {
+        let exact = self.p2l.is_in_memory();
+        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+        for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.psn != NONE) {
+            self.p2l.set(copy.psn, Some(lba), copy.poison);
+            let line = lines.line_of(env.geometry.chunk_of(copy.psn));
+            if !exact {
+                *counts.entry(line).or_default() += 1;
             }
+        }
+        counts
+    }
+}
+
+/// Takes out the copies in lines that are about to be erased, or in none.
+pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [CopyRef]) {
+    for copy in copies.iter_mut().filter(|c| c.psn != NONE) {
+        let chunk = env.geometry.chunk_of(copy.psn);
+        let gone = match lines.get(lines.line_of(chunk)) {
+            Some(line) => matches!(line.state, LineState::Free | LineState::Draining),
+            // Sectors of a bad chunk may be in no line: reads of them fail.
+            None => !lines.chunk(chunk).bad,
+        };
+        if gone {
+            copy.psn = NONE;
         }
     }
+}
 
-    /// A page that had been counted was rebuilt, and not of what is known to be valid: its lines count what
-    /// it says, perhaps once more, and one that is being collected is gone through again.
-    pub(crate) fn count_rebuilt(&mut self, first: u32, copies: &[CopyRef]) {
-        let exact = self.mapping.p2l.is_in_memory();
-        let mut lines: BTreeMap<u32, u32> = BTreeMap::new();
-        for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.psn != NONE) {
-            self.mapping.p2l.set(copy.psn, Some(lba), copy.poison);
-            let line = self.space.lines.line_of[self.env.geometry.chunk_of(copy.psn) as usize];
-            *lines.entry(line).or_default() += 1;
-        }
-        for (line, sectors) in lines.into_iter().filter(|_| !exact) {
-            self.space.lines.inc_valid(line, sectors);
-            for scan in self.gc.scans.iter_mut().filter(|scan| scan.line == line) {
-                (scan.unit, scan.member) = (0, 0);
-            }
-        }
+/// Adds a copy that was found to the page that it belongs to, if that is being rebuilt.
+fn add_copy(
+    jobs: &mut BTreeMap<u32, RebuildJob>,
+    map: &L2p,
+    geometry: &FlashGeometry,
+    psn: u32,
+    oob: Oob,
+) {
+    let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
+    let Some(page) = frames.page_of(lba) else { return };
+    let Some(rebuild) = jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else { return };
+    let at = lba - frames.page_range(geometry.map_page_of(lba)).0;
+    let Some(newest) = rebuild.copies.get_mut(at as usize) else { return };
+    // Within a unit the later one is newer.
+    let first = newest.psn == NONE && newest.sequence == 0;
+    if first || (oob.sequence, psn) > (newest.sequence, newest.psn) {
+        *newest = CopyRef { sequence: oob.sequence, psn, poison: oob.poison };
     }
 }

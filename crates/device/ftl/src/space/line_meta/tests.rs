@@ -18,6 +18,10 @@ fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> FlashGeomet
 
 const IDENTITY: LineIdentity = LineIdentity { owner: 0x006c_7466, stream: 1, open_seq: 1000 };
 
+fn written(sectors: [(Option<u32>, bool); 2]) -> impl Iterator<Item = WrittenSector> {
+    sectors.into_iter().map(|(lba, poison)| WrittenSector { lba, poison })
+}
+
 #[test]
 fn the_header_has_these_bytes() {
     let first = LineHeader { identity: IDENTITY, previous: Some((900, 7)), members: vec![3, 9] };
@@ -55,9 +59,9 @@ fn the_header_has_these_bytes() {
 fn the_footer_has_these_bytes() {
     let shape = shape(4, 4, 2, 512);
     let mut list = P2lTable::new(&shape, 2, IDENTITY.open_seq);
-    list.record(0, 2, 1003, [(Some(5), false), (Some(6), true)].into_iter());
-    list.record(1, 0, 998, [(None, false), (Some(0), false)].into_iter());
-    list.record(1, 2, 1004, [(Some(8), false), (Some(9), false)].into_iter());
+    list.record(0, 2, 1003, written([(Some(5), false), (Some(6), true)]));
+    list.record(1, 0, 998, written([(None, false), (Some(0), false)]));
+    list.record(1, 2, 1004, written([(Some(8), false), (Some(9), false)]));
     list.erase_unit(1, 2);
     let bytes = LineFooter::encode(IDENTITY, &[3, 9], &list).unwrap();
     let mut expected = Vec::new();
@@ -102,7 +106,7 @@ fn a_sequence_number_too_far_from_the_lines_makes_no_footer() {
         [(IDENTITY.open_seq + 0x7fff_ffff, true), (IDENTITY.open_seq + 0x8000_0000, false)]
     {
         let mut list = P2lTable::new(&shape, 1, IDENTITY.open_seq);
-        list.record(0, 0, number, [(Some(1), false); 2].into_iter());
+        list.record(0, 0, number, written([(Some(1), false); 2]));
         assert_eq!(LineFooter::encode(IDENTITY, &[0], &list).is_some(), fits);
     }
 }

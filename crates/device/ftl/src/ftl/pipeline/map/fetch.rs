@@ -1,0 +1,213 @@
+//! Translation pages come from flash, or from the write buffer, into their frames.
+
+use clock::Nanos;
+
+use crate::flash::OpKind;
+use crate::mapping::cache::fetch::{
+    CompletedFetch, FETCH_MAX, FetchOutcome, FetchReason, InstallView, PageInstalled, PageSource,
+    READ_ATTEMPTS,
+};
+use crate::{FlashBackend, Ftl, OpToken, ReadDest};
+
+impl Ftl {
+    /// Has a translation page brought into memory.
+    pub(crate) fn request_page(
+        &mut self,
+        now: Nanos,
+        page: u32,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
+    ) -> FetchOutcome {
+        if self.mapping.touch_page(page) {
+            return FetchOutcome::Resident;
+        }
+        self.mapping.unmap_scratch();
+        if let Some(fetch) = self.mapping.fetch_of(page) {
+            let needs_frame = matches!(demand, FetchReason::Modify | FetchReason::ReconcileLoad);
+            if needs_frame && self.mapping.is_view(fetch) {
+                let Some(frame) = self.allocate_frame(page, true, flash) else {
+                    return FetchOutcome::NoFrame;
+                };
+                self.mapping.set_fetch_frame(fetch, frame);
+            }
+            return FetchOutcome::InFlight(fetch);
+        }
+        let source = self.mapping.source_of(&self.env, &self.buffer, page);
+        let idle = self.mapping.idle_fetch(demand);
+        let needs_fetch = match source {
+            PageSource::OnFlash(_) => true,
+            PageSource::Lost => self.mapping.can_rebuild(page, flash.stores_data()),
+            PageSource::Unwritten | PageSource::Buffered(_) | PageSource::Rebuilt => false,
+        };
+        if needs_fetch && idle.is_none() {
+            return FetchOutcome::NoFrame;
+        }
+        let frame = match demand {
+            FetchReason::ReadFast | FetchReason::Prefetch => {
+                self.allocate_frame(page, false, flash)
+            }
+            FetchReason::ReadBlocking | FetchReason::Modify | FetchReason::ReconcileLoad => {
+                self.allocate_frame(page, true, flash)
+            }
+            FetchReason::ReconcileView => None,
+        };
+        if frame.is_none()
+            && !matches!(demand, FetchReason::ReadBlocking | FetchReason::ReconcileView)
+        {
+            return FetchOutcome::NoFrame;
+        }
+        if let (true, Some(fetch)) = (needs_fetch, idle) {
+            self.mapping.begin_fetch(fetch, page, frame);
+            match source {
+                PageSource::OnFlash(psn) => self.read_page(now, fetch, psn, flash),
+                _ => self.wait_for_rebuild(fetch, flash),
+            }
+            return FetchOutcome::InFlight(fetch);
+        }
+        let bytes = self.page_bytes(source, flash);
+        let view = InstallView {
+            lines: self.space.table(),
+            bytes: &bytes,
+            next_seq: self.buffer.sequencer.next_seq(),
+        };
+        let installed = self.mapping.install_page(&self.env, view, page, frame, source);
+        self.mapping.return_read_buffer(bytes);
+        self.page_installed(page, &installed);
+        FetchOutcome::Resident
+    }
+
+    /// The bytes of a page that is in a slot; to be given back to the map.
+    fn page_bytes(&mut self, source: PageSource, flash: &mut impl FlashBackend) -> Vec<u8> {
+        let mut bytes = self.mapping.take_read_buffer();
+        if let PageSource::Buffered(slot) = source {
+            flash.read_slot(slot, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Tells the other parts what a page that was put into a frame, or shown, brings with it.
+    fn page_installed(&mut self, page: u32, installed: &PageInstalled) {
+        for &psn in &installed.valid {
+            let line = self.space.lines.line_of(self.env.geometry.chunk_of(psn));
+            self.space.lines.count_valid(line);
+        }
+        self.stats.map_sectors_lost += installed.lost_sectors;
+        self.stats.map_mismatches += installed.mismatches;
+        (0..installed.lost_sectors).for_each(|_| self.durability.checkpoint.record_loss());
+        if installed.is_dirty {
+            self.durability.checkpoint.mark_dirty(page);
+        }
+        self.stats.map_pages_lost += u64::from(installed.is_lost);
+        self.stats.pages_rebuilt += u64::from(installed.is_rebuilt);
+        for (&line, &sectors) in &installed.recounted {
+            self.space.lines.inc_valid(line, sectors);
+            self.gc.restart_scans_of(line);
+        }
+    }
+
+    /// Has the page of a fetch rebuilt, which cannot be read.
+    fn wait_for_rebuild(&mut self, fetch: u32, flash: &impl FlashBackend) {
+        let (env, lines, buffer) = (&self.env, self.space.table(), &self.buffer);
+        self.mapping.wait_for_rebuild(env, lines, buffer, fetch, flash.stores_data());
+    }
+
+    fn read_page(&mut self, now: Nanos, fetch: u32, psn: u32, flash: &mut impl FlashBackend) {
+        let read = self.mapping.begin_page_read(fetch, psn);
+        self.stats.map_page_reads += 1;
+        let op = OpToken::new(OpKind::MapRead, fetch);
+        flash.read(now, op, &[(read.psn, read.slot)], ReadDest::Buffer);
+    }
+
+    /// A read of a translation page has ended. [`kick`](Ftl::kick) afterwards.
+    pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
+        if let Some(at) = index.checked_sub(FETCH_MAX) {
+            return self.scan_read_done(at, failed, flash);
+        }
+        let read = self.mapping.page_read_done(index, failed != 0);
+        if failed == 0 {
+            flash.sync_slot(read.psn, read.slot);
+        }
+    }
+
+    /// Puts the pages that have been read into their frames, and resumes the reads that wait for them.
+    pub(crate) fn complete_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if !self.mapping.has_completed_fetches() {
+            return false;
+        }
+        for index in 0..FETCH_MAX {
+            let Some(fetch) = self.mapping.take_completed(index) else { continue };
+            let CompletedFetch { page, failed, psn: read_at, attempts, slot } = fetch;
+            let read = if failed { PageSource::Lost } else { PageSource::Buffered(slot) };
+            if !self.complete_fetch(index, page, read, false, flash) {
+                let rebuilt = self.mapping.page_rebuild().is_rebuilt(page);
+                self.stats.map_read_errors += u64::from(!rebuilt);
+                // The page may be somewhere else by now.
+                let source = match self.mapping.source_of(&self.env, &self.buffer, page) {
+                    PageSource::OnFlash(psn)
+                        if !rebuilt && (attempts < READ_ATTEMPTS || psn != read_at) =>
+                    {
+                        self.read_page(now, index, psn, flash);
+                        continue;
+                    }
+                    PageSource::OnFlash(_) if rebuilt => PageSource::Rebuilt,
+                    PageSource::OnFlash(_) | PageSource::Lost
+                        if self.mapping.can_rebuild(page, flash.stores_data()) =>
+                    {
+                        self.wait_for_rebuild(index, flash);
+                        continue;
+                    }
+                    PageSource::OnFlash(_) => PageSource::Lost,
+                    source => source,
+                };
+                self.complete_fetch(index, page, source, true, flash);
+            }
+            self.resume_waiting_reads(now, index, page, flash);
+        }
+        true
+    }
+
+    /// Ends a fetch with what is at `source`; `false` if the page is lost and is not to be given up.
+    fn complete_fetch(
+        &mut self,
+        index: u32,
+        page: u32,
+        source: PageSource,
+        gives_up: bool,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let bytes = self.page_bytes(source, flash);
+        let view = InstallView {
+            lines: self.space.table(),
+            bytes: &bytes,
+            next_seq: self.buffer.sequencer.next_seq(),
+        };
+        let installed = self.mapping.complete_fetch(&self.env, view, index, source, gives_up);
+        self.mapping.return_read_buffer(bytes);
+        if let Some(installed) = &installed {
+            self.page_installed(page, installed);
+        }
+        installed.is_some()
+    }
+
+    /// Resumes the reads that waited for a page, while it is there.
+    fn resume_waiting_reads(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        page: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        let is_shown = self.mapping.shows(page);
+        let mut next = self.mapping.first_waiter(index);
+        while let Some(read) = next {
+            next = self.requests.host_reads.next_waiter(read);
+            if is_shown {
+                self.mapping.map_scratch(page);
+            }
+            if !self.step_read(now, read, FetchReason::Prefetch, flash) {
+                self.mapping.add_waiting_read(read);
+            }
+        }
+        self.mapping.unmap_scratch();
+    }
+}

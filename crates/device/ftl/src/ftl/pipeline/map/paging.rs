@@ -1,0 +1,227 @@
+//! Who needs which translation pages, and which of them go. The rules are in
+//! [`map_cache`](crate::mapping::cache::map_cache).
+
+use clock::Nanos;
+
+use crate::buffer::write_ring::WriteRing;
+use crate::ftl::HOST;
+use crate::gc::defer::VictimUnit;
+use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
+use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
+
+/// Pages that are fetched ahead for requests that wait behind others.
+const PREFETCH_PAGES_MAX: u32 = 8;
+
+impl Ftl {
+    /// The memory for the map.
+    pub fn map_cache(&self) -> MapCacheStats {
+        self.mapping.cache_stats(&self.env)
+    }
+
+    /// How many of a read's sectors from `lba` on can be looked up now, at least one.
+    ///
+    /// # Errors
+    /// The fetch that brings the page of the first one, if there is room for it.
+    #[inline]
+    pub(crate) fn resident_run(
+        &mut self,
+        now: Nanos,
+        lba: u32,
+        sectors: u32,
+        demand: FetchReason,
+        flash: &mut impl FlashBackend,
+    ) -> Result<u32, Option<u32>> {
+        let Some(run) = self.mapping.run_in_page(lba, sectors) else { return Ok(sectors) };
+        let page = self.env.geometry.map_page_of(lba);
+        if demand == FetchReason::ReadFast {
+            self.count_page_use(page);
+        }
+        match self.request_page(now, page, demand, flash) {
+            FetchOutcome::Resident => Ok(run),
+            FetchOutcome::InFlight(fetch) => Err(Some(fetch)),
+            FetchOutcome::NoFrame => Err(None),
+        }
+    }
+
+    /// Counts that a request needs a page.
+    fn count_page_use(&mut self, page: u32) {
+        let resident = self.mapping.is_page_resident(page);
+        self.stats.map_hits += u64::from(resident);
+        self.stats.map_misses += u64::from(!resident);
+    }
+
+    /// How many sectors from `lba` on can be written or trimmed now, for which the host ring has `room`; if
+    /// none, their page is on its way, or will be, or waits for room.
+    pub(crate) fn prepare_modify(
+        &mut self,
+        now: Nanos,
+        lba: u32,
+        sectors: u32,
+        room: impl Fn(&WriteRing) -> u32,
+        flash: &mut impl FlashBackend,
+    ) -> u32 {
+        let Some(run) = self.mapping.run_in_page(lba, sectors) else { return sectors };
+        let page = self.env.geometry.map_page_of(lba);
+        let waited = self.mapping.head_write_page() == Some(page);
+        if !waited {
+            self.count_page_use(page);
+            self.mapping.set_head_write_page(Some(page));
+        }
+        if self.request_page(now, page, FetchReason::Modify, flash) != FetchOutcome::Resident {
+            // Once for each page that is waited for: what was fetched ahead may have to go again.
+            if !waited {
+                self.prefetch_queued_pages(now, lba + run, lba + sectors, flash);
+            }
+            return 0;
+        }
+        // A page that was evicted may have taken the last room.
+        let run = run.min(room(&self.buffer.rings[HOST]));
+        if run == 0 {
+            self.mapping.pin_head_write_page();
+        } else {
+            self.mapping.set_head_write_page(None);
+        }
+        run
+    }
+
+    /// Whether garbage collection can look at a write unit of a line now: the pages of what was written
+    /// there are in frames. If not, they are on their way, and pinned when they come.
+    #[inline]
+    pub(crate) fn prepare_gc_unit(
+        &mut self,
+        now: Nanos,
+        line: u32,
+        unit: VictimUnit,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        !self.mapping.is_cached() || self.pin_gc_pages(now, line, unit, flash)
+    }
+
+    fn pin_gc_pages(
+        &mut self,
+        now: Nanos,
+        line: u32,
+        unit: VictimUnit,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        // Looked up each time: a line that was being written may be another one by now.
+        let sectors = self.sectors_of_unit(line, unit.unit, unit.member);
+        let pages: Vec<u32> = sectors.filter_map(|psn| self.page_of_p2l(line, psn)).collect();
+        let first_time = self.mapping.want_gc_pages(pages.into_iter());
+        let (mut ready, mut from) = (true, 0);
+        while let Some((index, page)) = self.mapping.unpinned_gc_page(from) {
+            if self.request_page(now, page, FetchReason::Modify, flash) == FetchOutcome::Resident {
+                self.mapping.pin_gc_page(index);
+            } else {
+                ready = false;
+            }
+            from = index + 1;
+        }
+        self.mapping.settle_gc_pages(ready);
+        if !ready && first_time {
+            for ahead in 0..2 {
+                let Some((unit, member)) = self.peek_victim_unit(ahead) else { break };
+                for psn in self.sectors_of_unit(line, unit, member) {
+                    if let Some(page) = self.page_of_p2l(line, psn) {
+                        self.prefetch_page(now, page, flash);
+                    }
+                }
+            }
+        }
+        ready
+    }
+
+    /// The page of the host sector that was written at a physical one of a victim.
+    fn page_of_p2l(&self, line: u32, psn: u32) -> Option<u32> {
+        self.mapping.page_of(self.p2l_lookup(line, psn)?)
+    }
+
+    /// Fetches a page that will be needed, if a good part of the frames can be had.
+    fn prefetch_page(&mut self, now: Nanos, page: u32, flash: &mut impl FlashBackend) {
+        if self.mapping.can_prefetch(page) {
+            self.request_page(now, page, FetchReason::Prefetch, flash);
+        }
+    }
+
+    /// Fetches the pages that the first request will need next, up to `end`, and those of the requests
+    /// behind it.
+    fn prefetch_queued_pages(
+        &mut self,
+        now: Nanos,
+        first: u32,
+        end: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        let (mut at, mut end, mut left) = (first, end, PREFETCH_PAGES_MAX);
+        for i in 0..PREFETCH_PAGES_MAX as usize {
+            while at < end && left > 0 {
+                let Some(run) = self.mapping.run_in_page(at, end - at) else { return };
+                self.prefetch_page(now, self.env.geometry.map_page_of(at), flash);
+                (at, left) = (at + run, left - 1);
+            }
+            let Some(next) = self.pending_sectors(i) else { return };
+            (at, end) = next;
+        }
+    }
+
+    /// A frame for a page, pinned for it; without `writes` only one that is free or whose page is clean.
+    pub(crate) fn allocate_frame(
+        &mut self,
+        page: u32,
+        writes: bool,
+        flash: &mut impl FlashBackend,
+    ) -> Option<u32> {
+        if let Some(frame) = self.mapping.take_free_frame(page) {
+            return Some(frame);
+        }
+        let any = writes && self.buffer.rings[HOST].free() > 0;
+        let durability = &self.durability;
+        let clean = |page: u32| durability.is_page_clean(page);
+        let old = self.mapping.choose_eviction(writes, any, clean)?;
+        if !clean(old) {
+            self.write_map_page(old, flash);
+            self.stats.map_page_writes += 1;
+        }
+        let taken = self.mapping.replace_page(old, page);
+        if self.buffer.rings[HOST].free_in_unit() > 0 {
+            self.write_next_dirty_pages(flash);
+        }
+        taken
+    }
+
+    /// Fills a unit that a dirty page has begun with the dirty pages that would be evicted next: pages are
+    /// to have units of their own.
+    fn write_next_dirty_pages(&mut self, flash: &mut impl FlashBackend) {
+        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
+        if !self.buffer.rings[HOST].open_entries().iter().all(page) {
+            return;
+        }
+        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
+            let checkpoint = &self.durability.checkpoint;
+            let steps = 4 * self.env.geometry.ws_opt;
+            let dirty = |page| checkpoint.is_dirty(page);
+            let Some(page) = self.mapping.choose_dirty(steps, dirty) else { return };
+            self.write_map_page(page, flash);
+            self.stats.map_page_writes += 1;
+        }
+    }
+
+    /// Whether a unit of the host ring holds nothing but pages of a cached map.
+    #[inline]
+    pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
+        let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
+        self.env.plan.map_write_reserve > 0
+            && self.buffer.rings[HOST].entries(unit).iter().all(page)
+    }
+
+    /// The base sequence number of a page that is made now: all units with smaller ones are in it. An
+    /// unpinned page has no sector in the write buffer, and all of its trims are in it.
+    pub(crate) fn base_seq_of_page(&mut self, page: u32) -> u64 {
+        if self.mapping.is_unpinned(page) {
+            self.durability.trims.mark_written(page);
+            self.buffer.sequencer.next_seq()
+        } else {
+            self.buffer.sequencer.low_watermark()
+        }
+    }
+}
