@@ -56,7 +56,6 @@ pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
 pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
 pub use geometry::{CapacityError, CapacityPlan, FlashGeometry};
-pub use health::refresh::ChunkEvent;
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
 pub use oob::Oob;
@@ -65,4 +64,5 @@ pub use recovery::{
     RecoveryStats,
 };
 pub use space::active_pus::ActivePusError;
+pub use space::line_refresh::ChunkEvent;
 pub use stats::FtlStats;

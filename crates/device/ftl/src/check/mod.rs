@@ -10,7 +10,6 @@
 mod buffer;
 mod durability;
 mod gc;
-mod health;
 mod mapping;
 mod requests;
 mod space;
@@ -167,6 +166,6 @@ impl Ftl {
         self.check_mapping()?;
         self.check_gc()?;
         self.check_durability()?;
-        self.check_health()
+        self.health.check_invariants(&self.env, self.space.table())
     }
 }

@@ -41,7 +41,7 @@ impl Ftl {
 
     fn check_open_lines(&self) -> Result<(), Violation> {
         let mut seen = Vec::new();
-        for open in self.space.open_lines.iter().flatten().chain(&self.space.finisher.open) {
+        for open in self.space.open_lines.iter().flatten().chain(&self.space.finishing) {
             let subject = Subject::Line(open.line);
             require!(!seen.contains(&open.line), Space, "a line is open once", subject, 1, 2);
             seen.push(open.line);

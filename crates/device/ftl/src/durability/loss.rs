@@ -26,10 +26,10 @@ impl Ftl {
         let suspect =
             std::mem::replace(&mut self.space.lines.chunks[chunk as usize].had_read_error, true);
         let mut pages = !suspect && self.mark_pages_on_chunk_dirty(chunk);
-        let pu = self.env.geometry.pu_of(chunk) as usize;
-        if !std::mem::replace(&mut self.health.pus_with_read_errors[pu], true) {
+        let pu = self.env.geometry.pu_of(chunk);
+        if self.health.note_read_error(pu) {
             // Perhaps the first that is seen of a die's end.
-            pages |= self.mark_pages_on_pu_dirty(pu as u32);
+            pages |= self.mark_pages_on_pu_dirty(pu);
         }
         let l = &self.space.lines.lines[line as usize];
         let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };

@@ -167,7 +167,7 @@ impl Ftl {
         let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.buffer.rings[GC].free() >= self.env.geometry.ws_opt
-            && self.gc.reads_in_flight() < self.gc_queue_depth(&self.gc)
+            && self.gc.reads_in_flight() < self.gc_queue_depth()
         {
             if self.gc.scans.is_empty() && !self.select_victim() {
                 break;
@@ -250,7 +250,7 @@ impl Ftl {
         };
         let Some(line) = line else { return false };
         self.gc.futile_victims += 1;
-        self.count_victim();
+        self.health.count_victim();
         self.begin_victim_scan(line);
         true
     }
@@ -426,7 +426,7 @@ impl Ftl {
         self.mapping.release_gc_pages();
         if self.space.lines.lines[line as usize].state != LineState::Victim {
             if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
-                self.health.refresh.on_relocated(line);
+                self.health.on_relocated(line);
             }
             return self.space.lines.emit_swept(line);
         }
@@ -473,7 +473,7 @@ impl Ftl {
             self.buffer.rings[GC].units[unit].fills_pending -= 1;
         }
         self.stats.gc_relocations += moved;
-        if self.health.refresh.is_refreshing(read.line) {
+        if self.health.is_refreshing(read.line) {
             self.stats.refresh_relocations += moved;
         }
         let free = self.free_sectors();
@@ -494,10 +494,11 @@ impl Ftl {
     /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
     /// get done.
     fn pad_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
-        if self.gc.draining == 0 && !self.health.refresh.is_busy()
+        if self.gc.draining == 0 && !self.health.is_refreshing_any()
             || !self.gc.scans.is_empty()
             || self.gc.reads_in_flight() > 0
-            || !self.health.refresh.is_busy() && self.gc.limiter.headroom(self.free_sectors()) > 0.5
+            || !self.health.is_refreshing_any()
+                && self.gc.limiter.headroom(self.free_sectors()) > 0.5
         {
             return false;
         }
@@ -540,7 +541,7 @@ impl Ftl {
         if l.state != LineState::Draining || l.relocations_in_flight > 0 {
             return;
         }
-        self.health.refresh.on_relocated(line);
+        self.health.on_relocated(line);
         // What a lost page of the map said of it is not known.
         let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
         debug_assert!(

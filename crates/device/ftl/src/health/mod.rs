@@ -1,25 +1,154 @@
-//! The health of the flash: refresh of lines, chunks that go offline, static wear leveling.
+//! Refresh: lines whose data is moved although nobody needs their space: because it is hard to read
+//! where it is, because a chunk has gone offline, or so that a little worn chunk takes its share of the
+//! erases (LightNVM paper section 4.1 leaves the health of the flash to the host; section 4.2.3).
+//!
+//! Guarantees:
+//! - One line at a time, after those with a failed program, and only with room for all of it above
+//!   what is the users' and garbage collection's: a refresh never makes anybody wait for space.
+//! - While no space is wanted, one write unit is on its way at a time: at most one parallel unit's
+//!   worth of programs. While space is wanted, one victim in [`VICTIMS_PER_REFRESH`] at most.
+//! - A line that is being written is closed first (see `ftl::pipeline::health::finish_line`).
+//! - A chunk that has [gone offline](crate::Ftl::chunk_offline) is never used again. What of it is in the write
+//!   buffer is redispatched elsewhere, and no flush ends before; what can be read is
+//!   moved; the rest becomes poison, sector by sector.
+//! - Static wear levelling moves a line that was closed for as many closings as there are lines, one in
+//!   [`LINES_PER_WL_CHECK`] reclaimed ones at most, to the most worn of the free chunks. It does not mix with
+//!   other data there, which would have it moved again and again.
 
-pub(crate) mod finish_line;
-pub(crate) mod refresh;
-
+use crate::check::{Subject, Violation, require};
 use crate::env::Env;
-use refresh::RefreshState;
+use crate::space::lines::{LineState, LineTable};
 
-/// Refresh of lines, and parallel units with read errors.
+/// Victims from one refresh to the next while space is wanted.
+const VICTIMS_PER_REFRESH: u32 = 4;
+
+/// Lines reclaimed from one look for cold lines on little worn chunks to the next.
+const LINES_PER_WL_CHECK: u64 = 8;
+
+/// The line that is being refreshed, and parallel units with read errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
-    pub(crate) refresh: RefreshState,
+    /// The line being refreshed, until all of it is durable elsewhere.
+    line: Option<u32>,
+    /// The line is moved for static wear leveling.
+    is_static_wl: bool,
+    /// Other victims since the last refresh.
+    victims_since: u32,
+    /// Lines reclaimed at which cold lines are looked for.
+    wl_check_at: u64,
     /// By parallel unit, whether something on it could not be read.
-    pub(crate) pus_with_read_errors: Vec<bool>,
+    pus_with_read_errors: Vec<bool>,
 }
 
 impl Health {
     /// Healthy flash.
     pub(crate) fn new(env: &Env) -> Health {
         Health {
-            refresh: RefreshState::default(),
+            line: None,
+            is_static_wl: false,
+            victims_since: 0,
+            wl_check_at: 0,
             pus_with_read_errors: vec![false; env.geometry.pus as usize],
         }
+    }
+
+    /// Whether a line is being refreshed.
+    pub(crate) fn is_refreshing_any(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// Whether this line is being refreshed.
+    pub(crate) fn is_refreshing(&self, line: u32) -> bool {
+        self.line == Some(line)
+    }
+
+    /// The line that is moved for static wear leveling.
+    pub(crate) fn static_wl_line(&self) -> Option<u32> {
+        self.line.filter(|_| self.is_static_wl)
+    }
+
+    /// Begins to refresh a line.
+    pub(crate) fn begin_refresh(&mut self, line: u32, is_static_wl: bool) {
+        (self.line, self.is_static_wl, self.victims_since) = (Some(line), is_static_wl, 0);
+    }
+
+    /// Records that all of a line is durable elsewhere.
+    pub(crate) fn on_relocated(&mut self, line: u32) {
+        self.line = self.line.filter(|l| *l != line);
+    }
+
+    /// Whether a refresh may begin, as far as other victims go: `collects` says whether space is wanted.
+    pub(crate) fn is_turn(&self, collects: bool) -> bool {
+        self.line.is_none() && (!collects || self.victims_since >= VICTIMS_PER_REFRESH)
+    }
+
+    /// Counts a victim that is reclaimed for its space.
+    pub(crate) fn count_victim(&mut self) {
+        self.victims_since = self.victims_since.saturating_add(1);
+    }
+
+    /// Whether it is time to look for cold lines on little worn chunks, after so many reclaimed lines.
+    #[inline]
+    pub(crate) fn is_wl_check_due(&self, env: &Env, reclaimed: u64) -> bool {
+        env.config.static_wear_leveling > 0 && reclaimed >= self.wl_check_at
+    }
+
+    /// Puts off the next look for cold lines.
+    pub(crate) fn defer_wl_check(&mut self, reclaimed: u64) {
+        self.wl_check_at = reclaimed + LINES_PER_WL_CHECK;
+    }
+
+    /// Records a read error on a parallel unit. Returns whether it is the first one there.
+    pub(crate) fn note_read_error(&mut self, pu: u32) -> bool {
+        !std::mem::replace(&mut self.pus_with_read_errors[pu as usize], true)
+    }
+
+    /// Checks bad chunks and the line being refreshed, against the lines.
+    pub(crate) fn check_invariants(&self, env: &Env, lines: &LineTable) -> Result<(), Violation> {
+        for chunk in 0..env.geometry.total_chunks() {
+            let (subject, c) = (Subject::Chunk(chunk), lines.chunk(chunk));
+            require!(
+                c.bad || !c.offline,
+                Health,
+                "an offline chunk is bad",
+                subject,
+                "bad",
+                "good"
+            );
+            let pu = env.geometry.pu_of(chunk) as usize;
+            require!(
+                !c.had_read_error || self.pus_with_read_errors[pu],
+                Health,
+                "a chunk with read errors is on a parallel unit with read errors",
+                subject,
+                true,
+                false
+            );
+        }
+        if let Some(line) = self.line {
+            let state = lines.line(line).state;
+            require!(
+                state != LineState::Free,
+                Health,
+                "the line being refreshed is in use",
+                Subject::Line(line),
+                "in use",
+                format_args!("{state:?}")
+            );
+        }
+        for id in 0..lines.len() {
+            let line = lines.line(id);
+            require!(
+                !line.refresh_requested
+                    || line.state != LineState::Closed
+                    || lines.is_refresh_queued(id),
+                Health,
+                "a closed line to be refreshed is queued",
+                Subject::Line(id),
+                "queued",
+                "not queued"
+            );
+        }
+        Ok(())
     }
 }

@@ -208,6 +208,11 @@ impl LineTable {
         &self.chunks[chunk as usize]
     }
 
+    /// Whether a line is queued to be refreshed.
+    pub(crate) fn is_refresh_queued(&self, id: u32) -> bool {
+        self.refresh_queue.contains(&id)
+    }
+
     /// Free chunks.
     pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
         self.free_by_pu.iter().flatten().copied()

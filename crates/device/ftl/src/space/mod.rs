@@ -4,13 +4,13 @@ pub(crate) mod active_pus;
 pub(crate) mod chunk;
 pub(crate) mod line_meta;
 pub(crate) mod line_meta_writer;
+pub(crate) mod line_refresh;
 pub(crate) mod lines;
 pub(crate) mod open_line;
 pub(crate) mod programs;
 
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::health::finish_line::LineFinisher;
 use line_meta_writer::LineMetaWriter;
 use lines::LineTable;
 use open_line::OpenLine;
@@ -27,7 +27,8 @@ pub(crate) struct Space {
     pub(crate) active_pus: u32,
     pub(crate) programs: ProgramsInFlight,
     pub(crate) line_meta_writer: LineMetaWriter,
-    pub(crate) finisher: LineFinisher,
+    /// The line that is padded until it is full, so that it can be relocated.
+    pub(crate) finishing: Option<OpenLine>,
 }
 
 impl Space {
@@ -39,7 +40,7 @@ impl Space {
             active_pus: env.plan.active_pus,
             programs: ProgramsInFlight::new(env.geometry.pus),
             line_meta_writer: LineMetaWriter::new(&env.plan),
-            finisher: LineFinisher::default(),
+            finishing: None,
         }
     }
 

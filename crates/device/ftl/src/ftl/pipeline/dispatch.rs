@@ -564,8 +564,7 @@ impl Ftl {
 
     /// A chunk of an open line takes no more.
     pub(crate) fn close_open_chunk(&mut self, chunk: u32) {
-        for open in self.space.open_lines.iter_mut().flatten().chain(&mut self.space.finisher.open)
-        {
+        for open in self.space.open_lines.iter_mut().flatten().chain(&mut self.space.finishing) {
             open.close_member(&self.env.geometry, chunk);
         }
         (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));

@@ -7,7 +7,7 @@
 //! paired pages of what is in them must be programmed.)
 //!
 //! Guarantees:
-//! - What waits in the write buffer for its pair there is [written again](crate::again) elsewhere first, so
+//! - What waits in the write buffer for its pair there is redispatched elsewhere first, so
 //!   that it never depends on the old chunk; the line is closed, and so erased, only when all of that is on the
 //!   media.
 //! - Only with room for a line besides what is given up of this one, and with no chunk of it gone; else
@@ -15,24 +15,10 @@
 //! - One write unit of padding is under way at a time, and one line is ended at a time. Until it is full
 //!   the line is an open one to whoever recovers it.
 
-use clock::Nanos;
-
 use crate::ftl::{HOST, STREAM_COUNT};
 use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::{FlashBackend, Ftl};
-
-/// The line that is being ended, if there is one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LineFinisher {
-    pub(crate) open: Option<OpenLine>,
-}
-
-impl LineFinisher {
-    /// Whether a line is being ended.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.open.is_some()
-    }
-}
+use clock::Nanos;
 
 impl Ftl {
     /// Ends an open line that is to be refreshed, if that can be afforded. It will ask for that again when
@@ -41,7 +27,7 @@ impl Ftl {
         let is_it = |open: &OpenLine| open.line == line;
         let found = (0..STREAM_COUNT)
             .find_map(|s| Some((s, self.space.open_lines[s].iter().position(is_it)?)));
-        let Some((stream, at)) = found.filter(|_| !self.space.finisher.is_busy()) else {
+        let Some((stream, at)) = found.filter(|_| !self.space.finishing.is_some()) else {
             return false;
         };
         let open = &self.space.open_lines[stream][at];
@@ -75,14 +61,14 @@ impl Ftl {
             }
         }
         self.stats.finished_lines += 1;
-        self.space.finisher = LineFinisher { open: Some(open) };
+        self.space.finishing = Some(open);
         true
     }
 
     /// Pads the line that is being ended, one write unit at a time, the chunk that is least written first.
     /// Returns whether there was something to do.
     pub(crate) fn step_finish_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(open) = &mut self.space.finisher.open else { return false };
+        let Some(open) = &mut self.space.finishing else { return false };
         let line = open.line;
         if open.free_units == 0 {
             if self.buffer.redispatch.has_in_flight() {
@@ -91,7 +77,7 @@ impl Ftl {
             let l = &mut self.space.lines.lines[line as usize];
             l.fully_mapped = true;
             l.refresh_requested |= !l.degraded;
-            self.space.finisher = LineFinisher::default();
+            self.space.finishing = None;
             self.space.lines.close_if_done(line);
             return true;
         }

@@ -1,0 +1,161 @@
+//! Lines that are moved for the health of the flash, and chunks that go offline. The rules are in
+//! [`health`](crate::health).
+
+use crate::ftl::GC;
+use crate::space::line_refresh::ChunkEvent;
+use crate::space::lines::{LineState, NONE};
+use crate::{BufferEntry, Ftl};
+
+impl Ftl {
+    /// Asks for the data of the line that a chunk is in to be moved soon, and its chunks to be erased
+    /// and used again: what is in the chunk is hard to read where it is. [`kick`](Ftl::kick)
+    /// afterwards. Returns whether anything will be moved for it: not for a chunk that is in no line,
+    /// is the journal's (which is mirrored), or is on its way already. A line that is being written is
+    /// filled up with padding first, if there is room for that; else what is there is moved, and the line
+    /// goes on being written.
+    pub fn refresh(&mut self, chunk: u32) -> bool {
+        match self.space.lines.line_of.get(chunk as usize) {
+            Some(&line) if line != NONE => self.space.lines.request_refresh(line),
+            _ => false,
+        }
+    }
+
+    /// Learns that a chunk has gone offline: it cannot be programmed or erased any more, and perhaps
+    /// not be read. What is written to it goes elsewhere from now on, what is still in the write buffer
+    /// is written again, and its line is [refreshed](Ftl::refresh). [`kick`](Ftl::kick) afterwards.
+    /// Returns whether that was news. Chunks of the journal are the journal's business, which finds out
+    /// by itself.
+    pub fn chunk_offline(&mut self, chunk: u32) -> bool {
+        let Some(&c) = self.space.lines.chunks.get(chunk as usize) else { return false };
+        let line = self.space.lines.line_of[chunk as usize];
+        if c.offline || line == NONE && !self.space.lines.remove_free(chunk) {
+            return false;
+        }
+        let c = &mut self.space.lines.chunks[chunk as usize];
+        (c.bad, c.offline) = (true, true);
+        self.stats.offline_chunks += 1;
+        if line == NONE {
+            self.stats.retired_chunks += 1;
+            return true;
+        }
+        self.close_open_chunk(chunk);
+        self.redispatch_unreadable(chunk);
+        self.space.lines.close_if_done(line);
+        self.space.lines.request_refresh(line);
+        self.space.lines.emit_emptied(chunk);
+        self.note_uncorrectable(chunk);
+        true
+    }
+
+    /// All that was found in a line is durable elsewhere: if it was swept while it was being written, that
+    /// was it.
+    pub(crate) fn sweep_done_if_open(&mut self, line: u32) {
+        let scanned = self.gc.current_victim() != Some(line);
+        let state = self.space.lines.lines[line as usize].state;
+        if scanned && matches!(state, LineState::Open | LineState::Closed) {
+            self.health.on_relocated(line);
+        }
+    }
+
+    /// Whether [`take_refresh`](Ftl::pop_refresh_victim) has anything to look at.
+    #[inline]
+    pub(crate) fn can_refresh(&self) -> bool {
+        !self.space.lines.refresh_queue.is_empty()
+            || self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed)
+    }
+
+    /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
+    /// space is wanted, `room` how many sectors can be written.
+    pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<u32> {
+        let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
+        let spare = self.gc.limiter.headroom(self.free_sectors()) > 0.0 && room >= line;
+        if !self.health.is_turn(collects) || self.space.finishing.is_some() || !spare {
+            return None;
+        }
+        let (line, levels) = match self.space.lines.pop_refresh() {
+            Some(line) if self.finish_line(line) => return None,
+            Some(line) => {
+                self.durability.checkpoint.note_host_change();
+                (line, false)
+            }
+            // It may want a line of its own.
+            None if room >= 2 * line => (self.pick_static_wl_line()?, true),
+            None => return None,
+        };
+        *(if levels {
+            &mut self.stats.wear_leveled_lines
+        } else {
+            &mut self.stats.refreshed_lines
+        }) += 1;
+        self.health.begin_refresh(line, levels);
+        Some(line)
+    }
+
+    /// Reads of garbage collection that may be under way: while a line is refreshed that nobody is in
+    /// a hurry for, one, and nothing else of its ring.
+    pub(crate) fn gc_queue_depth(&self) -> u32 {
+        let victim = self.gc.current_victim();
+        let refreshes = victim.is_some_and(|line| self.health.is_refreshing(line));
+        if refreshes && !self.gc.limiter.needs_gc(self.free_sectors()) {
+            u32::from(!self.buffer.rings[GC].is_programming())
+        } else {
+            self.gc.queue_depth()
+        }
+    }
+
+    /// Static wear levelling: of the lines that are cold and much less worn than the most worn chunk,
+    /// the least worn, and of those the one that was closed first.
+    fn pick_static_wl_line(&mut self) -> Option<u32> {
+        if !self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed) {
+            return None;
+        }
+        self.health.defer_wl_check(self.stats.lines_reclaimed);
+        self.space
+            .lines
+            .pop_cold_line(self.env.config.static_wear_leveling, u64::from(self.env.plan.lines))
+    }
+
+    /// Whether all that is in a unit of garbage collection's ring comes from a line that is moved for
+    /// the sake of wear.
+    pub(crate) fn is_cold(&self, unit: u32) -> bool {
+        let Some(line) = self.health.static_wl_line() else { return false };
+        let comes_from = |entry: &BufferEntry| {
+            entry.durable_copy != NONE
+                && self.space.lines.line_of[self.env.geometry.chunk_of(entry.durable_copy) as usize]
+                    == line
+        };
+        self.buffer.rings[GC].entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
+    }
+
+    /// From here on [`pop_chunk_event`](Ftl::pop_chunk_event) tells of chunks that are closed and emptied;
+    /// those that are closed already come first.
+    pub fn subscribe_chunk_events(&mut self) {
+        self.space.lines.subscribe_chunk_events();
+    }
+
+    /// Writes what is on a chunk but not yet readable there, and so still in the write buffer, once more
+    /// behind everything else: it cannot be looked after where it is. [`kick`](Ftl::kick) afterwards.
+    pub fn rewrite_buffered(&mut self, chunk: u32) {
+        let known = self.space.lines.line_of.get(chunk as usize).is_some_and(|line| *line != NONE);
+        if known && !self.space.lines.chunks[chunk as usize].offline {
+            self.redispatch_unreadable(chunk);
+        }
+    }
+
+    /// Chunks that are being written, how many sectors of each can be read from there, and how many are
+    /// written.
+    pub fn open_chunks(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        let members = self.space.open_lines.iter().flatten().flat_map(|open| &open.members);
+        members.map(|member| {
+            let c = &self.space.lines.chunks[member.chunk as usize];
+            let readable = c.readable_end(&self.env.geometry);
+            (member.chunk, readable - readable % self.env.geometry.ws_opt, c.write_pointer)
+        })
+    }
+
+    /// What has become of a chunk, in order.
+    #[inline]
+    pub fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
+        self.space.lines.chunk_events.as_mut()?.pop_front()
+    }
+}

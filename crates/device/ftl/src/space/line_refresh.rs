@@ -1,0 +1,129 @@
+//! Lines whose data is to be moved although their space is not needed, and what becomes of chunks.
+
+use crate::space::lines::{LineState, LineTable};
+
+/// What has become of a chunk, for who looks after chunks that nobody writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkEvent {
+    /// It takes no more writes; so many of its sectors are written.
+    Closed {
+        /// The chunk.
+        chunk: u32,
+        /// Sectors from its first one on.
+        sectors: u32,
+    },
+    /// There is nothing in it any more that anybody wants, or it is gone.
+    Emptied {
+        /// The chunk.
+        chunk: u32,
+    },
+}
+
+impl LineTable {
+    /// A line is to be refreshed. Returns whether that was news.
+    pub(crate) fn request_refresh(&mut self, id: u32) -> bool {
+        let line = &mut self.lines[id as usize];
+        if line.degraded || line.refresh_requested {
+            return false;
+        }
+        match line.state {
+            LineState::Open | LineState::Closed => {
+                line.refresh_requested = true;
+                self.refresh_queue.push_back(id);
+            }
+            LineState::Free | LineState::Victim | LineState::Draining => return false,
+        }
+        true
+    }
+
+    /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
+    pub(crate) fn pop_refresh(&mut self) -> Option<u32> {
+        // Some have been reclaimed meanwhile.
+        while let Some(id) = self.refresh_queue.pop_front() {
+            let line = &mut self.lines[id as usize];
+            if !std::mem::take(&mut line.refresh_requested) {
+                continue;
+            }
+            match line.state {
+                // It will close by itself, and come again.
+                LineState::Open if line.fully_mapped => line.refresh_requested = true,
+                LineState::Open => return Some(id),
+                LineState::Closed => {
+                    self.remove_from_candidates(id);
+                    return Some(id);
+                }
+                LineState::Free | LineState::Victim | LineState::Draining => {}
+            }
+        }
+        None
+    }
+
+    /// Takes a closed line that is cold, `age` closings old, and whose chunks have been erased more
+    /// than `spread` times less than the most worn one.
+    pub(crate) fn pop_cold_line(&mut self, spread: u32, age: u64) -> Option<u32> {
+        let cold = |l: &&(u32, &crate::space::lines::Line)| {
+            l.1.state == LineState::Closed
+                && l.1.valid_sectors > 0
+                && !l.1.degraded
+                && !l.1.refresh_requested
+                && self.closed_total - l.1.close_index >= age
+        };
+        let closed = (0..).zip(&self.lines);
+        let closed: Option<(u32, u64, u32)> = closed
+            .filter(|l| cold(&l))
+            .map(|(id, l)| (self.mean_wear(id), l.close_index, id))
+            .min();
+        let (wear, _, id) = closed?;
+        if self.wear_max.saturating_sub(wear) <= spread {
+            return None;
+        }
+        self.remove_from_candidates(id);
+        Some(id)
+    }
+
+    pub(crate) fn subscribe_chunk_events(&mut self) {
+        self.chunk_events.get_or_insert_default();
+        for id in 0..self.lines.len() {
+            if self.lines[id].state == LineState::Closed {
+                self.emit_closed(id as u32);
+            }
+        }
+    }
+
+    /// Tells that the chunks of a line take no more.
+    pub(crate) fn emit_closed(&mut self, id: u32) {
+        let Some(changes) = &mut self.chunk_events else { return };
+        for &chunk in &self.lines[id as usize].chunks {
+            let c = &self.chunks[chunk as usize];
+            if c.write_pointer > 0 && !c.offline {
+                changes.push_back(ChunkEvent::Closed { chunk, sectors: c.write_pointer });
+            }
+        }
+    }
+
+    /// What was in a line when it was scanned has been moved, although it was being written.
+    pub(crate) fn emit_swept(&mut self, id: u32) {
+        for i in 0..self.lines[id as usize].chunks.len() {
+            self.emit_emptied(self.lines[id as usize].chunks[i]);
+        }
+        if self.lines[id as usize].state == LineState::Closed {
+            self.emit_closed(id);
+        }
+    }
+
+    /// A sector of a line has been moved elsewhere.
+    pub(crate) fn relocated_one(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.valid_sectors -= 1;
+        if line.state == LineState::Closed {
+            self.dec_valid(id);
+        }
+    }
+
+    /// Tells that there is nothing in a chunk any more.
+    pub(crate) fn emit_emptied(&mut self, chunk: u32) {
+        if let Some(changes) = &mut self.chunk_events {
+            changes.push_back(ChunkEvent::Emptied { chunk });
+        }
+    }
+}
