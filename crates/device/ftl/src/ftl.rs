@@ -19,6 +19,7 @@ use crate::requests::Requests;
 use crate::space::Space;
 use crate::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
+    LimiterSample, RateLimiter,
 };
 
 /// A request that has ended.
@@ -142,6 +143,7 @@ impl Ftl {
     /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
     pub fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
         self.space.lines.import_wear(erases);
+        self.gc.import_wear(self.space.table());
     }
 
     /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
@@ -167,6 +169,23 @@ impl Ftl {
     /// Counters.
     pub fn stats(&self) -> &FtlStats {
         &self.stats
+    }
+
+    /// What the rate limiter has done since the layer was started or the curve was
+    /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
+    /// written apart.
+    pub fn limiter_history(&self) -> &[LimiterSample] {
+        self.gc.limiter().history()
+    }
+
+    /// Begins a new curve, as close as the first.
+    pub fn reset_limiter_history(&mut self) {
+        self.gc.reset_limiter_history();
+    }
+
+    /// The rate limiter.
+    pub fn limiter(&self) -> &RateLimiter {
+        self.gc.limiter()
     }
 
     /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
@@ -356,7 +375,7 @@ impl Ftl {
              user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
              journal failed {:?}; {:?}, {}; lines: {}",
             self.free_sectors(),
-            self.gc.limiter.headroom(self.free_sectors()),
+            self.gc.limiter().headroom(self.free_sectors()),
             self.space.lines.free_chunks(),
             self.space.lines.erasing,
             self.requests.write_queue.front(),

@@ -39,25 +39,14 @@ impl Ftl {
             draining += u32::from(line.state == LineState::Draining && line.erasing == 0);
             erasing += line.erasing;
             if line.state == LineState::Victim {
-                let scanned = self.gc.scans.iter().any(|v| v.line == id);
+                let scanned = self.gc.is_scanned(id);
                 require!(scanned, Gc, "a victim is being scanned", subject, "a scan", "none");
             }
         }
         require_eq!(Gc, "draining lines", Subject::Part, draining, self.gc.draining());
         require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.space.lines.erasing);
-        for (at, scan) in (1..).zip(&self.gc.scans) {
-            let again = self.gc.scans.iter().skip(at);
-            require!(
-                again.filter(|v| v.line == scan.line).count() == 0,
-                Gc,
-                "a line is scanned once at a time",
-                Subject::Line(scan.line),
-                1,
-                2
-            );
-        }
-        self.gc.check()?;
-        for chunk in self.gc.deferral.deferred_erases() {
+        self.gc.check_invariants(self.space.table())?;
+        for chunk in self.gc.deferred_erases() {
             let line = self.space.lines.line_of[chunk as usize];
             let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
             require!(

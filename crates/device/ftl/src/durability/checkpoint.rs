@@ -400,7 +400,7 @@ impl Ftl {
                 return true;
             };
             let room = self.buffer.rings[HOST].free() > 0
-                && (fast || self.gc.limiter.headroom(self.free_sectors()) > 0.0);
+                && (fast || self.gc.limiter().headroom(self.free_sectors()) > 0.0);
             if !room {
                 break;
             }

@@ -93,7 +93,7 @@ impl Ftl {
         self.durability.barriers.has_host_barriers()
             || self.has_urgent_pages()
             || !self.durability.barriers.is_empty()
-                && self.gc.limiter.headroom(self.free_sectors()) < 0.5
+                && self.gc.limiter().headroom(self.free_sectors()) < 0.5
     }
 
     /// Writes the map pages of the first `trimmed` sectors that were trimmed, as far as the ring has

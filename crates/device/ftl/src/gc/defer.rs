@@ -14,12 +14,9 @@
 //! being moved, so that they wait for garbage collection no longer than without this. Something that is
 //! kept back is looked at again whenever a user's read has ended, and no read waits for it.
 
-use clock::Nanos;
-
-use crate::flash::OpKind;
-use crate::ftl::GC;
-use crate::gc::VictimScan;
-use crate::{FlashBackend, FlashGeometry, Ftl, GcReadPriority, OpToken};
+use crate::gc::{Gc, VictimScan};
+use crate::space::lines::LineTable;
+use crate::{FlashGeometry, GcReadPriority};
 
 /// Units of a victim that are passed over for others at most.
 const SKIPPED_UNITS_MAX: usize = 64;
@@ -68,28 +65,6 @@ impl GcDeferral {
         self.deferred_erases.iter().copied()
     }
 
-    /// Whether something is kept back.
-    #[inline]
-    pub(crate) fn is_deferring(&self) -> bool {
-        self.scan_deferred || self.program_deferred || !self.deferred_erases.is_empty()
-    }
-
-    /// Whether a program is kept back.
-    #[inline]
-    pub(crate) fn is_program_deferred(&self) -> bool {
-        self.program_deferred
-    }
-
-    /// Whether what is being placed keeps away from a parallel unit.
-    #[inline]
-    pub(crate) fn should_avoid(&self, pu: u32) -> bool {
-        self.avoiding && self.avoided_pus[pu as usize]
-    }
-
-    pub(crate) fn clear_avoided(&mut self) {
-        self.avoiding = false;
-    }
-
     /// Whether units of the victim were passed over that are still to be looked at.
     #[inline]
     pub(crate) fn has_skipped_units(&self) -> bool {
@@ -103,85 +78,88 @@ impl GcDeferral {
     }
 }
 
-impl Ftl {
-    /// Sectors that users may write without having earned them, because garbage collection moves on
-    /// more slowly than it could: as long as that goes on, from one on.
+impl Gc {
+    /// Whether something is deferred for host reads.
     #[inline]
-    pub(crate) fn credit_while_gc_deferred(&self, free: u64) -> Option<u32> {
-        if !self.gc.deferral.scan_deferred && !self.gc.deferral.program_deferred {
+    pub(crate) fn is_deferring(&self) -> bool {
+        let y = &self.deferral;
+        y.scan_deferred || y.program_deferred || !y.deferred_erases.is_empty()
+    }
+
+    /// Whether a program is deferred.
+    #[inline]
+    pub(crate) fn is_program_deferred(&self) -> bool {
+        self.deferral.program_deferred
+    }
+
+    /// Which host reads garbage collection yields to.
+    #[inline]
+    pub(crate) fn read_priority(&self) -> GcReadPriority {
+        self.deferral.priority
+    }
+
+    /// Sectors that the host may write without having earned them, because garbage collection relocates
+    /// more slowly than it could.
+    #[inline]
+    pub(crate) fn credit_while_deferred(&self, free: u64) -> Option<u32> {
+        if !self.deferral.scan_deferred && !self.deferral.program_deferred {
             return None;
         }
-        let spare = self.gc.limiter.budget_until_critical(free).filter(|spare| *spare > 0)?;
+        let spare = self.limiter.budget_until_critical(free).filter(|spare| *spare > 0)?;
         Some(spare.min(u32::MAX.into()) as u32)
     }
 
+    /// Begins to place programs of garbage collection; no parallel unit is avoided.
+    pub(crate) fn begin_placement(&mut self) {
+        self.deferral.avoiding = false;
+        self.deferral.program_deferred = false;
+    }
+
+    /// Sets whether programs that are being placed avoid a parallel unit.
+    pub(crate) fn set_avoided(&mut self, pu: u32, avoided: bool) {
+        self.deferral.avoided_pus[pu as usize] = avoided;
+        self.deferral.avoiding |= avoided;
+    }
+
+    /// Whether programs that are being placed avoid a parallel unit.
     #[inline]
-    fn can_defer_gc(&self) -> bool {
-        self.gc.deferral.priority != GcReadPriority::Off
-            && !self.gc.limiter.is_below_critical(self.free_sectors())
+    pub(crate) fn should_avoid(&self, pu: u32) -> bool {
+        self.deferral.avoiding && self.deferral.avoided_pus[pu as usize]
     }
 
-    /// Whether garbage collection keeps away from a parallel unit, if it yields.
+    /// Ends the placement of programs.
     #[inline]
-    fn is_pu_avoided(&self, pu: u32, flash: &impl FlashBackend) -> bool {
-        match self.gc.deferral.priority {
-            GcReadPriority::Off => false,
-            GcReadPriority::PerPu => flash.host_reads_in_flight(pu) > 0,
-            GcReadPriority::Global => self.host_reads_in_flight() > 0,
-        }
+    pub(crate) fn end_placement(&mut self) {
+        self.deferral.avoiding = false;
     }
 
-    /// Before programs of a ring are placed: garbage collection's keep away from parallel units with
-    /// reads waiting.
-    pub(crate) fn update_avoided_pus(&mut self, ring: usize, flash: &impl FlashBackend) {
-        if ring != GC || self.gc.deferral.priority == GcReadPriority::Off {
-            return;
-        }
-        self.gc.deferral.avoiding = false;
-        self.gc.deferral.program_deferred = false;
-        if self.buffer.rings[GC].ready().is_none() || !self.can_defer_gc() {
-            return;
-        }
-        for pu in 0..self.env.geometry.pus {
-            let avoided = self.is_pu_avoided(pu, flash);
-            self.gc.deferral.avoided_pus[pu as usize] = avoided;
-            self.gc.deferral.avoiding |= avoided;
-        }
+    /// Records that a program of garbage collection found no location, perhaps because of host reads.
+    pub(crate) fn record_unplaced(&mut self) {
+        self.deferral.program_deferred |= self.deferral.avoiding;
     }
 
-    /// A ring's program found no place: whether because of reads that wait.
-    pub(crate) fn record_unplaced(&mut self, ring: usize) {
-        self.gc.deferral.program_deferred |= ring == GC && self.gc.deferral.avoiding;
+    /// Sets whether the scan is deferred.
+    pub(crate) fn set_scan_deferred(&mut self, deferred: bool) {
+        self.deferral.scan_deferred = deferred;
     }
 
-    /// The next write unit of the oldest victim to be looked at: of those on quiet parallel units the
-    /// first; `None` if there is none, or no victim.
-    pub(crate) fn next_victim_unit(&mut self, flash: &impl FlashBackend) -> Option<VictimUnit> {
-        self.gc.deferral.scan_deferred = false;
-        let yields = self.can_defer_gc();
-        if yields
-            && self.gc.deferral.priority == GcReadPriority::Global
-            && self.host_reads_in_flight() > 0
-        {
-            self.gc.deferral.scan_deferred = true;
-            return None;
-        }
-        let yields = yields && self.gc.deferral.priority == GcReadPriority::PerPu;
-        let (shape, y) = (&self.env.geometry, &mut self.gc.deferral);
-        let VictimScan { line, unit, member, units } = self.gc.scans.front_mut()?;
+    /// The next write unit of the oldest victim to be scanned, of those on parallel units that are `quiet`;
+    /// none if there is none, or no victim.
+    pub(crate) fn next_victim_unit(
+        &mut self,
+        lines: &LineTable,
+        quiet: impl Fn(u32) -> bool,
+    ) -> Option<VictimUnit> {
+        let y = &mut self.deferral;
+        let VictimScan { line, unit, member, units } = self.scans.front_mut()?;
         let units = *units;
-        let chunks = &self.space.lines.lines[*line as usize].chunks;
-        let quiet = |member: u32| {
-            !yields || flash.host_reads_in_flight(shape.pu_of(chunks[member as usize])) == 0
-        };
+        let chunks = &lines.line(*line).chunks;
+        let quiet = |member: u32| quiet(chunks[member as usize]);
         let at_end = |unit: u32| unit >= units;
         if let Some(i) = y.skipped_units.iter().position(|(_, member)| quiet(*member)) {
             let (of, by) = y.skipped_units.swap_remove(i);
-            return Some(VictimUnit {
-                unit: of,
-                member: by,
-                last: at_end(*unit) && y.skipped_units.is_empty(),
-            });
+            let last = at_end(*unit) && y.skipped_units.is_empty();
+            return Some(VictimUnit { unit: of, member: by, last });
         }
         while !at_end(*unit) && y.skipped_units.len() < SKIPPED_UNITS_MAX {
             let (of, by) = (*unit, *member);
@@ -199,39 +177,23 @@ impl Ftl {
         None
     }
 
-    /// Whether the erase of a chunk is kept back: not if the chunk may be wanted before long.
-    fn should_defer_erase(&self, chunk: u32, flash: &impl FlashBackend) -> bool {
-        self.can_defer_gc()
-            && self.space.lines.free_chunks() >= 2 * self.env.plan.active_pus
-            && self.is_pu_avoided(self.env.geometry.pu_of(chunk), flash)
+    /// Defers the erase of a chunk.
+    pub(crate) fn defer_erase(&mut self, chunk: u32) {
+        self.deferral.deferred_erases.push(chunk);
     }
 
-    /// Erases a chunk that counts as being erased, now or as soon as its parallel unit is quiet.
-    pub(crate) fn erase_or_defer(&mut self, now: Nanos, chunk: u32, flash: &mut impl FlashBackend) {
-        if self.should_defer_erase(chunk, flash) {
-            self.gc.deferral.deferred_erases.push(chunk);
-        } else {
-            flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
-        }
+    /// The number of deferred erases.
+    pub(crate) fn deferred_erase_count(&self) -> usize {
+        self.deferral.deferred_erases.len()
     }
 
-    /// Begins a round of garbage collection: erases what was kept back and need not be any more.
-    /// Returns whether there was something.
-    pub(crate) fn run_deferred_erases(
-        &mut self,
-        now: Nanos,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        self.gc.deferral.scan_deferred = false;
-        let mut moved = false;
-        for i in (0..self.gc.deferral.deferred_erases.len()).rev() {
-            let chunk = self.gc.deferral.deferred_erases[i];
-            if !self.should_defer_erase(chunk, flash) {
-                self.gc.deferral.deferred_erases.swap_remove(i);
-                flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
-                moved = true;
-            }
-        }
-        moved
+    /// The chunk of a deferred erase.
+    pub(crate) fn deferred_erase(&self, index: usize) -> u32 {
+        self.deferral.deferred_erases[index]
+    }
+
+    /// Removes a deferred erase, which is started.
+    pub(crate) fn remove_deferred_erase(&mut self, index: usize) {
+        self.deferral.deferred_erases.swap_remove(index);
     }
 }

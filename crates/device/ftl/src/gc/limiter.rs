@@ -9,9 +9,9 @@
 
 use clock::Nanos;
 
+use crate::RateLimiterKind;
 use crate::gc::limiter_history::{LimiterHistory, LimiterSample};
 use crate::gc::pid::Pid;
-use crate::{Ftl, RateLimiterKind};
 
 /// Shares the write bandwidth between users and garbage collection by the free space, between two
 /// levels of it, `low` and `high` sectors.
@@ -162,25 +162,6 @@ impl RateLimiter {
     /// Forgets the curve and begins a new one.
     pub(crate) fn reset_history(&mut self) {
         self.history = LimiterHistory::new(self.high - self.low);
-    }
-}
-
-impl Ftl {
-    /// What the rate limiter has done since the layer was started or the curve was
-    /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
-    /// written apart.
-    pub fn limiter_history(&self) -> &[LimiterSample] {
-        self.gc.limiter.history()
-    }
-
-    /// Begins a new curve, as close as the first.
-    pub fn reset_limiter_history(&mut self) {
-        self.gc.limiter.reset_history();
-    }
-
-    /// The rate limiter.
-    pub fn limiter(&self) -> &RateLimiter {
-        &self.gc.limiter
     }
 }
 

@@ -5,6 +5,7 @@
 //! The reverse map is what was written, not what is valid: a sector is valid if its logical sector
 //! still points at it, looked up for a whole write unit at a time so that the cache misses overlap.
 
+mod candidates;
 pub(crate) mod defer;
 pub(crate) mod limiter;
 pub(crate) mod limiter_history;
@@ -13,67 +14,64 @@ pub(crate) mod victim;
 pub(crate) mod victim_p2l;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use clock::Nanos;
-use nvme::Status;
-use tracepoint::Event;
 
+use crate::RateLimiter;
 use crate::check::{Subject, Violation, require};
-use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::env::Env;
-use crate::flash::OpKind;
-use crate::ftl::pipeline::dispatch::split_unit_id;
-use crate::ftl::{GC, HOST};
-use crate::gc::defer::{GcDeferral, VictimUnit};
-use crate::gc::victim_p2l::VictimP2lRead;
 use crate::space::line_meta::P2lTable;
-use crate::space::lines::{LineState, NONE};
-use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, RateLimiter, ReadDest};
+use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
+use candidates::VictimCandidates;
+use defer::{GcDeferral, VictimUnit};
+use victim_p2l::VictimP2lRead;
 
-/// Members of a line whose write units are looked up together.
-const PREFETCH_MEMBERS: u32 = 16;
-
+/// Garbage collection: which lines are reclaimed, and how far that is.
+///
+/// Invariants: a victim is being scanned, or drains; the state of a scan exists only during a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Gc {
+    candidates: VictimCandidates,
     /// Lines being scanned, oldest first.
-    pub(crate) scans: VecDeque<VictimScan>,
+    scans: VecDeque<VictimScan>,
     reads: Vec<Relocation>,
     free_reads: Vec<u32>,
-    /// Sectors that may be on their way at once.
+    /// Reads that may be in flight.
     queue_depth: u32,
+    /// Scratch memory for the addresses of one flash read.
     addresses: Vec<(u32, u32)>,
     /// Lines whose sectors are all read but not all durable elsewhere.
     draining: u32,
-    /// Victims taken since users last changed something or space was won, and the most free sectors
-    /// that there were since.
+    /// Victims since the host changed something or space was won, and the most free sectors since then.
     futile_victims: u32,
     free_high_water: u64,
-    /// What was written in the oldest victim, being read.
-    pub(crate) p2l_read: Option<Box<VictimP2lRead>>,
-    /// The same, read. The scan's and not the line's, which may be written further meanwhile.
-    pub(crate) victim_p2l: Option<Box<P2lTable>>,
-    /// Its write unit that is looked at next, while its pages of the map are on their way.
+    /// The P2L of the oldest victim, while it is read from flash.
+    p2l_read: Option<Box<VictimP2lRead>>,
+    /// The P2L that was read. It belongs to the scan: the line may be written further meanwhile.
+    victim_p2l: Option<Box<P2lTable>>,
+    /// The unit that is scanned next, while its translation pages are on their way.
     next_unit: Option<VictimUnit>,
-    pub(crate) deferral: GcDeferral,
-    pub(crate) limiter: RateLimiter,
+    deferral: GcDeferral,
+    limiter: RateLimiter,
 }
 
+/// A line that is scanned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VictimScan {
     pub(crate) line: u32,
     /// Next write unit: all members' first units, then all members' second, and so on.
     pub(crate) unit: u32,
     pub(crate) member: u32,
-    /// Write units of a chunk that are looked at.
+    /// Write units of a chunk that are scanned.
     pub(crate) units: u32,
 }
 
+/// A read of sectors that are relocated: consecutive slots of the ring, around its end.
 #[derive(Clone, Copy, Debug)]
-struct Relocation {
-    line: u32,
-    first_slot: u32,
-    count: u32,
+pub(crate) struct Relocation {
+    pub(crate) line: u32,
+    pub(crate) first_slot: u32,
+    pub(crate) count: u32,
 }
 
 impl Gc {
@@ -82,8 +80,7 @@ impl Gc {
         let (low, high) = plan.limiter_watermarks(config);
         let burst = plan.host_buffer_units * geometry.ws_opt;
         Gc {
-            deferral: GcDeferral::new(geometry, config.gc_read_priority),
-            limiter: RateLimiter::new(low, high, burst, config.rate_limiter),
+            candidates: VictimCandidates::new(env),
             scans: VecDeque::new(),
             reads: Vec::new(),
             free_reads: Vec::new(),
@@ -95,12 +92,247 @@ impl Gc {
             p2l_read: None,
             victim_p2l: None,
             next_unit: None,
+            deferral: GcDeferral::new(geometry, config.gc_read_priority),
+            limiter: RateLimiter::new(low, high, burst, config.rate_limiter),
         }
+    }
+
+    /// Adds a line that was closed to the candidates.
+    pub(crate) fn add_candidate(&mut self, closed: ClosedLine) {
+        self.candidates.add(closed);
+    }
+
+    /// Records that a closed line has fewer valid sectors.
+    #[inline]
+    pub(crate) fn on_candidate(&mut self, change: CandidateChange) {
+        self.candidates.on_change(change);
+    }
+
+    /// Records that a closed line, which had `before` valid sectors, has more of them.
+    pub(crate) fn on_more_valid(&mut self, closed: ClosedLine, before: u32) {
+        self.candidates.on_more_valid(closed, before);
+    }
+
+    /// Learns the wear of the closed lines.
+    pub(crate) fn import_wear(&mut self, lines: &LineTable) {
+        for id in lines.closed() {
+            self.candidates.on_wear(id, lines.mean_wear(id));
+        }
+    }
+
+    /// Whether closed lines have a failed chunk: they are reclaimed first.
+    pub(crate) fn has_degraded(&self) -> bool {
+        self.candidates.has_degraded()
+    }
+
+    /// Whether closed lines have no valid sector.
+    pub(crate) fn has_empty(&self) -> bool {
+        self.candidates.has_empty()
+    }
+
+    /// Takes a closed line without a valid sector.
+    pub(crate) fn pop_empty(&mut self) -> Option<u32> {
+        let scanned = self.current_victim();
+        self.candidates.pop_empty(scanned)
+    }
+
+    /// Takes a closed line that has become a victim out of turn.
+    pub(crate) fn remove_candidate(&mut self, lines: &LineTable, line: u32) {
+        self.candidates.remove(line, lines.line(line));
+    }
+
+    /// Takes the next victim, for which relocated data may take `room` sectors of the `free` ones. With less
+    /// than a line left only what fits into it can be relocated: the emptiest line, whatever the policy.
+    pub(crate) fn pick_victim(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        free: u64,
+        room: u64,
+    ) -> Option<u32> {
+        self.candidates.set_critical(self.limiter.headroom(free) <= 0.0);
+        if room >= u64::from(env.plan.line_sectors) {
+            return self.candidates.pop_victim(lines.closed_total());
+        }
+        let line = lines.fewest_valid(room)?;
+        self.candidates.remove(line, lines.line(line));
+        Some(line)
+    }
+
+    /// Counts a victim that is reclaimed for its space.
+    pub(crate) fn count_victim(&mut self) {
+        self.futile_victims += 1;
+    }
+
+    /// Whether reclaiming wins nothing: every line has been a victim, twice, and there is no write unit
+    /// more than before. On flash that has lost nearly all of its spare space, padding takes what victims
+    /// give. Without an end to it the flash would be worn out, and requests that wait for space would not
+    /// fail (see [`Ftl::fail_if_full`](crate::Ftl)).
+    pub(crate) fn is_futile(&mut self, env: &Env, lines: &LineTable, free: u64) -> bool {
+        if free >= self.free_high_water + u64::from(env.geometry.ws_opt) {
+            (self.futile_victims, self.free_high_water) = (0, free);
+        }
+        self.futile_victims > 2 * lines.len()
+    }
+
+    /// Records that the host has written or trimmed: there may be more to be won than before.
+    #[inline]
+    pub(crate) fn note_host_change(&mut self) {
+        (self.futile_victims, self.free_high_water) = (0, 0);
+    }
+
+    /// Begins to scan a line, of whose chunks so many write units are written.
+    pub(crate) fn begin_scan(&mut self, line: u32, units: u32) {
+        self.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
+    }
+
+    /// The line that is scanned.
+    #[inline]
+    pub(crate) fn current_scan(&self) -> Option<VictimScan> {
+        self.scans.front().copied()
+    }
+
+    /// The line that is scanned.
+    pub(crate) fn current_victim(&self) -> Option<u32> {
+        self.scans.front().map(|v| v.line)
+    }
+
+    /// Whether a line is scanned, or will be.
+    pub(crate) fn is_scanned(&self, line: u32) -> bool {
+        self.scans.iter().any(|scan| scan.line == line)
+    }
+
+    /// Has a line that is being scanned, whose valid sectors were not all known, scanned from its beginning.
+    pub(crate) fn restart_scans_of(&mut self, line: u32) {
+        for scan in self.scans.iter_mut().filter(|scan| scan.line == line) {
+            (scan.unit, scan.member) = (0, 0);
+        }
+    }
+
+    /// Ends the oldest scan.
+    pub(crate) fn complete_scan(&mut self) {
+        self.scans.pop_front();
+        self.deferral.on_scan_complete();
+        (self.next_unit, self.victim_p2l) = (None, None);
+    }
+
+    /// The unit that was chosen, and whose translation pages are on their way.
+    pub(crate) fn chosen_unit(&self) -> Option<VictimUnit> {
+        self.next_unit
+    }
+
+    /// Keeps a unit until its translation pages are there, or none.
+    pub(crate) fn set_chosen_unit(&mut self, unit: Option<VictimUnit>) {
+        self.next_unit = unit;
+    }
+
+    /// Whether units of the victim were passed over that are still to be scanned.
+    pub(crate) fn has_skipped_units(&self) -> bool {
+        self.deferral.has_skipped_units()
+    }
+
+    /// The write unit and the member that come `ahead` of what is scanned next.
+    pub(crate) fn peek_unit(&self, lines: &LineTable, ahead: u32) -> Option<(u32, u32)> {
+        let scan = self.scans.front()?;
+        let members = lines.line(scan.line).chunks.len() as u32;
+        let at = scan.unit * members + scan.member + ahead;
+        (at < scan.units * members).then(|| (at / members, at % members))
+    }
+
+    /// Begins to read sectors that are relocated; the index is in the token of the flash read.
+    pub(crate) fn begin_relocation(&mut self, read: Relocation) -> u32 {
+        match self.free_reads.pop() {
+            Some(index) => {
+                self.reads[index as usize] = read;
+                index
+            }
+            None => {
+                self.reads.push(read);
+                (self.reads.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Ends a read of sectors that are relocated.
+    ///
+    /// # Panics
+    /// If it is not in flight.
+    pub(crate) fn end_relocation(&mut self, index: u32) -> Relocation {
+        let read = &mut self.reads[index as usize];
+        let read = Relocation { count: std::mem::take(&mut read.count), ..*read };
+        assert!(read.count > 0, "no relocation {index} is in flight");
+        self.free_reads.push(index);
+        read
+    }
+
+    /// Takes the scratch memory for addresses, which is empty, to be given back.
+    pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.addresses)
+    }
+
+    pub(crate) fn return_addresses(&mut self, addresses: Vec<(u32, u32)>) {
+        self.addresses = addresses;
+    }
+
+    /// Reads that may be in flight.
+    pub(crate) fn queue_depth(&self) -> u32 {
+        self.queue_depth
+    }
+
+    /// Whether sectors are being found or read, so that the host will earn credits.
+    #[inline]
+    pub(crate) fn is_relocating(&self) -> bool {
+        !self.scans.is_empty() || self.reads_in_flight() > 0
+    }
+
+    /// Flash reads in flight.
+    #[inline]
+    pub(crate) fn reads_in_flight(&self) -> u32 {
+        let list = self.p2l_read.as_ref().map_or(0, |r| r.outstanding());
+        (self.reads.len() - self.free_reads.len()) as u32 + list
     }
 
     /// Lines whose sectors have all been read but are not all durable elsewhere.
     pub(crate) fn draining(&self) -> u32 {
         self.draining
+    }
+
+    /// Counts a line whose sectors have all been read.
+    pub(crate) fn begin_drain(&mut self) {
+        self.draining += 1;
+    }
+
+    /// Counts a drained line that is erased.
+    pub(crate) fn end_drain(&mut self) {
+        self.draining -= 1;
+    }
+
+    /// The rate limiter.
+    #[inline]
+    pub(crate) fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+
+    /// Counts sectors that the host wrote with so many free ones.
+    #[inline]
+    pub(crate) fn host_wrote(&mut self, sectors: u32, free: u64) {
+        self.limiter.spend(sectors, free);
+    }
+
+    /// Counts relocated sectors.
+    pub(crate) fn relocated(&mut self, sectors: u32, free: u64) {
+        self.limiter.on_relocated(sectors, free);
+    }
+
+    /// Records where the rate limiter is, if it is time to.
+    #[inline]
+    pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
+        self.limiter.observe(now, free);
+    }
+
+    /// Begins a new history of the rate limiter.
+    pub(crate) fn reset_limiter_history(&mut self) {
+        self.limiter.reset_history();
     }
 
     /// Sectors of victims that are being read.
@@ -109,8 +341,13 @@ impl Gc {
         busy.map(|(_, read): (u32, &Relocation)| read.count).sum()
     }
 
-    /// Checks the table of relocations, and that scan state exists only during a scan.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
+    /// Chunks whose erase is deferred.
+    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = u32> {
+        self.deferral.deferred_erases()
+    }
+
+    /// Checks the candidates, the scans and the table of relocations, against the lines.
+    pub(crate) fn check_invariants(&self, lines: &LineTable) -> Result<(), Violation> {
         let mut free = vec![false; self.reads.len()];
         for &index in &self.free_reads {
             let twice = std::mem::replace(&mut free[index as usize], true);
@@ -124,498 +361,17 @@ impl Gc {
             "nothing",
             "something"
         );
-        Ok(())
-    }
-
-    /// Has a line that is being scanned, whose valid sectors were not all known, scanned from its beginning.
-    pub(crate) fn restart_scans_of(&mut self, line: u32) {
-        for scan in self.scans.iter_mut().filter(|scan| scan.line == line) {
-            (scan.unit, scan.member) = (0, 0);
+        for (at, scan) in (1..).zip(&self.scans) {
+            let again = self.scans.iter().skip(at);
+            require!(
+                again.filter(|v| v.line == scan.line).count() == 0,
+                Gc,
+                "a line is scanned once at a time",
+                Subject::Line(scan.line),
+                1,
+                2
+            );
         }
-    }
-
-    /// Users have written or trimmed: there may be more to be won than before.
-    #[inline]
-    pub(crate) fn note_host_change(&mut self) {
-        (self.futile_victims, self.free_high_water) = (0, 0);
-    }
-
-    /// The line being scanned.
-    pub(crate) fn current_victim(&self) -> Option<u32> {
-        self.scans.front().map(|v| v.line)
-    }
-
-    /// Reads that may be under way.
-    pub(crate) fn queue_depth(&self) -> u32 {
-        self.queue_depth
-    }
-
-    /// Whether sectors are being found or read, so that users will earn quota.
-    pub(crate) fn is_relocating(&self) -> bool {
-        !self.scans.is_empty() || self.reads_in_flight() > 0
-    }
-
-    pub(crate) fn reads_in_flight(&self) -> u32 {
-        let list = self.p2l_read.as_ref().map_or(0, |r| r.outstanding());
-        (self.reads.len() - self.free_reads.len()) as u32 + list
-    }
-}
-
-impl Ftl {
-    /// Starts reads of victims as far as the window and the ring allow.
-    pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
-        // A full write unit must always fit: reads are never split.
-        while self.buffer.rings[GC].free() >= self.env.geometry.ws_opt
-            && self.gc.reads_in_flight() < self.gc_queue_depth()
-        {
-            if self.gc.scans.is_empty() && !self.select_victim() {
-                break;
-            }
-            let Some(&VictimScan { line, .. }) = self.gc.scans.front() else { break };
-            if !self.victim_p2l_ready(now, line, flash) || !self.scan_unit(now, flash) {
-                break;
-            }
-            moved = true;
-        }
-        self.pad_open_gc_unit(flash) || moved
-    }
-
-    /// Reclaims lines that have nothing to be moved, as long as space is wanted.
-    fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = false;
-        while self.space.lines.has_empty()
-            && self.gc.limiter.needs_gc(self.free_sectors() + self.reclaimable_soon())
-        {
-            let Some(line) = self.space.lines.pop_empty(self.gc.current_victim()) else { break };
-            self.gc.draining += 1;
-            self.space.lines.lines[line as usize].state = LineState::Draining;
-            self.reclaim_if_relocated(now, line, flash);
-            moved = true;
-        }
-        moved
-    }
-
-    /// Space that victims already drained will give back.
-    fn reclaimable_soon(&self) -> u64 {
-        u64::from(self.gc.draining) * u64::from(self.env.plan.line_sectors)
-    }
-
-    fn select_victim(&mut self) -> bool {
-        let hurt = !self.space.lines.degraded_lines.is_empty();
-        let (free, coming) = (self.free_sectors(), self.reclaimable_soon());
-        // When users wait, what is still to be written counts as gone: else one victim at a time would
-        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
-        let waiting =
-            if free <= self.gc.limiter.watermarks().0 { self.undispatched_sectors(GC) } else { 0 };
-        let collects = self.gc.limiter.needs_gc((free + coming).saturating_sub(waiting));
-        // As good as always: nobody wants a victim.
-        if !hurt && !collects && self.gc.draining == 0 && !self.can_refresh() {
-            return false;
-        }
-        // When nothing is under way and no space left, the drained ones wait for users' data that
-        // finds no place: a victim without valid sectors may not have to wait, and makes some.
-        let stuck = self.gc.draining > 0
-            && self.space.programs.total() == 0
-            && self.space.lines.erasing == 0
-            && self.gc.reads_in_flight() == 0
-            && !self.gc_can_place_unit();
-        let room = self.relocation_budget();
-        if !hurt
-            && !stuck
-            && let Some(line) = self.pop_refresh_victim(collects, room)
-        {
-            self.begin_victim_scan(line);
-            return true;
-        }
-        if !hurt && !stuck && !collects {
-            return false;
-        }
-        if !hurt && self.is_futile(free) {
-            return false;
-        }
-        // A further victim only if its data fits beside what is on its way: else the space would be
-        // spread over victims none of which gets done.
-        let on_its_way = self.undispatched_sectors(GC) + u64::from(self.env.plan.line_sectors);
-        if self.gc.draining > 0 && free < on_its_way && !stuck {
-            return false;
-        }
-        // With less than a line left, only what fits into it can be moved to its end: the emptiest
-        // line, whatever the policy says.
-        self.space.lines.policy.set_critical(self.gc.limiter.headroom(free) <= 0.0);
-        let line = if room < u64::from(self.env.plan.line_sectors) {
-            self.space.lines.take_fewest_valid(room)
-        } else {
-            self.space.lines.pop_victim()
-        };
-        let Some(line) = line else { return false };
-        self.gc.futile_victims += 1;
-        self.health.count_victim();
-        self.begin_victim_scan(line);
-        true
-    }
-
-    /// Sectors that moved data may take, besides what has been promised and what is on its way already.
-    pub(crate) fn relocation_budget(&self) -> u64 {
-        let unit = u64::from(self.env.geometry.ws_opt);
-        let promised =
-            self.committed_sectors() + self.undispatched_sectors(GC).next_multiple_of(unit) + unit;
-        self.writable_sectors(self.space.lines.free_chunks()).saturating_sub(promised)
-    }
-
-    /// Everything that is in a line now is looked at.
-    fn begin_victim_scan(&mut self, line: u32) {
-        let written = |c: &u32| self.space.lines.chunks[*c as usize].write_pointer;
-        let most =
-            self.space.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
-        let units = most.div_ceil(self.env.geometry.ws_opt);
-        let valid = self.space.lines.lines[line as usize].valid_sectors;
-        tracepoint::trace(|| Event::GcBegins { line, valid });
-        self.gc.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
-    }
-
-    /// Whether collecting wins nothing: every line has been through it, twice, and there is no write
-    /// unit more than before. On flash that has lost nearly all of its spare space, padding takes what
-    /// victims give; without an end to it the flash would be worn out in vain, and whoever waits for
-    /// space would wait for ever in place of being told that there is none ([`Ftl::fail_if_full`]).
-    fn is_futile(&mut self, free: u64) -> bool {
-        let c = &mut self.gc;
-        if free >= c.free_high_water + u64::from(self.env.geometry.ws_opt) {
-            (c.futile_victims, c.free_high_water) = (0, free);
-        }
-        c.futile_victims as usize > 2 * self.space.lines.lines.len()
-    }
-
-    /// Looks at one write unit of the oldest victim and reads what is valid in it. Returns whether it
-    /// did: not if all that is left is kept back for users' reads.
-    fn scan_unit(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(&VictimScan { line: line_id, unit, member, units }) = self.gc.scans.front() else {
-            return false;
-        };
-        let line = &self.space.lines.lines[line_id as usize];
-        let chosen = self.gc.next_unit;
-        let whole = unit >= units && !self.gc.deferral.has_skipped_units() && chosen.is_none();
-        let member = chosen.map_or(member, |u| u.member);
-        // One that was being written may have been reclaimed meanwhile, and be another one.
-        if line.valid_sectors == 0 || whole || member as usize >= line.chunks.len() {
-            // What is still being read has been overwritten.
-            self.complete_scan(now, line_id, flash);
-            return true;
-        }
-        let Some(chosen) = chosen.or_else(|| self.next_victim_unit(flash)) else { return false };
-        if !self.prepare_gc_unit(now, line_id, chosen, flash) {
-            self.gc.next_unit = Some(chosen);
-            return false;
-        }
-        self.gc.next_unit = None;
-        let VictimUnit { unit, member, last } = chosen;
-        if member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
-            self.prefetch_p2l(line_id, unit, member);
-        }
-        let mut found: [(u32, u32); 64] = [(0, 0); 64];
-        let mut count = 0;
-        for psn in self.sectors_of_unit(line_id, unit, member) {
-            if let Some(lba) = self.p2l_lookup(line_id, psn) {
-                found[count] = (psn, lba);
-                count += 1;
-            }
-        }
-        let mut addresses = std::mem::take(&mut self.gc.addresses);
-        let mut first_slot = NONE;
-        for &(psn, lba) in &found[..count] {
-            if !self.mapping.is_mapped_to(lba, psn) {
-                continue;
-            }
-            let (under, under_sequence) =
-                self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(psn));
-            let entry = BufferEntry {
-                lba_plus_1: lba + 1,
-                poison: false,
-                durable_copy: under,
-                durable_copy_seq: under_sequence,
-                trim_dep: 0,
-            };
-            let slot = self.buffer.rings[GC].push(entry, true);
-            self.mapping.pin(lba);
-            if first_slot == NONE {
-                first_slot = slot;
-            }
-            addresses.push((psn, slot));
-        }
-        if !addresses.is_empty() {
-            let count = addresses.len() as u32;
-            let read = Relocation { line: line_id, first_slot, count };
-            let index = match self.gc.free_reads.pop() {
-                Some(index) => {
-                    self.gc.reads[index as usize] = read;
-                    index
-                }
-                None => {
-                    self.gc.reads.push(read);
-                    (self.gc.reads.len() - 1) as u32
-                }
-            };
-            self.space.lines.lines[line_id as usize].relocations_in_flight += count;
-            flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
-            addresses.clear();
-        }
-        self.gc.addresses = addresses;
-        if last {
-            self.complete_scan(now, line_id, flash);
-        }
-        true
-    }
-
-    /// The sectors of a write unit of a victim; none if it was not written.
-    pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
-        let sector = unit * self.env.geometry.ws_opt;
-        match self.space.lines.lines[line as usize].chunks.get(member as usize) {
-            Some(chunk) if sector < self.space.lines.chunks[*chunk as usize].write_pointer => {
-                let first = self.env.geometry.first_sector_of(*chunk) + sector;
-                first..first + self.env.geometry.ws_opt
-            }
-            _ => 0..0,
-        }
-    }
-
-    /// The logical sector that was written at a physical one of a victim.
-    #[inline]
-    pub(crate) fn p2l_lookup(&self, line: u32, psn: u32) -> Option<u32> {
-        if self.mapping.has_p2l() {
-            return self.mapping.lba_at(psn);
-        }
-        let list =
-            self.space.lines.lines[line as usize].p2l.as_ref().or(self.gc.victim_p2l.as_ref())?;
-        let chunk = self.env.geometry.chunk_of(psn);
-        let place = self.space.lines.chunks[chunk as usize].member_index;
-        // Whatever the media says: there is no sector beyond these.
-        let sectors = self.env.plan.logical + self.env.plan.map_pages;
-        list.lba(place, psn - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
-    }
-
-    /// The write unit, and which chunk it is of, that comes `ahead` of what is looked at next.
-    pub(crate) fn peek_victim_unit(&self, ahead: u32) -> Option<(u32, u32)> {
-        let scan = self.gc.scans.front()?;
-        let members = self.space.lines.lines[scan.line as usize].chunks.len() as u32;
-        let at = scan.unit * members + scan.member + ahead;
-        (at < scan.units * members).then(|| (at / members, at % members))
-    }
-
-    /// Touches what the scan of the next members will look up, so that those cache misses overlap
-    /// instead of following each other.
-    fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
-        let members = self.space.lines.lines[line as usize].chunks.iter().skip(member as usize);
-        let mut touched = 0u32;
-        for &chunk in members.take(PREFETCH_MEMBERS as usize) {
-            let first_psn =
-                self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
-            for psn in first_psn..first_psn + self.env.geometry.ws_opt {
-                if let Some(lba) = self.p2l_lookup(line, psn) {
-                    touched ^= u32::from(self.mapping.is_mapped_to(lba, psn));
-                }
-            }
-        }
-        std::hint::black_box(touched);
-    }
-
-    /// The oldest victim has nothing left to be read.
-    fn complete_scan(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        self.gc.scans.pop_front();
-        self.gc.deferral.on_scan_complete();
-        (self.gc.next_unit, self.gc.victim_p2l) = (None, None);
-        self.mapping.release_gc_pages();
-        if self.space.lines.lines[line as usize].state != LineState::Victim {
-            if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
-                self.health.on_relocated(line);
-            }
-            return self.space.lines.emit_swept(line);
-        }
-        self.gc.draining += 1;
-        self.space.lines.lines[line as usize].state = LineState::Draining;
-        self.space.lines.lines[line as usize].p2l = None;
-        self.reclaim_if_relocated(now, line, flash);
-    }
-
-    /// Sectors of a victim have been read.
-    pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
-        let read = &mut self.gc.reads[index as usize];
-        let read = Relocation { count: std::mem::take(&mut read.count), ..*read };
-        assert!(read.count > 0, "no relocation {index} is in flight");
-        self.gc.free_reads.push(index);
-        let mut moved = 0;
-        for i in 0..read.count {
-            let slot = self.relocation_slot(read.first_slot, i);
-            let unit = self.buffer.rings[GC].unit_of_slot(slot);
-            let entry = *self.buffer.rings[GC].entry_mut(slot);
-            let lba = entry.lba_plus_1 - 1;
-            let lost = failed >> i & 1 != 0;
-            if lost {
-                self.note_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
-            }
-            flash.sync_slot(entry.durable_copy, slot);
-            if self.mapping.is_mapped_to(lba, entry.durable_copy) {
-                self.mapping.set(lba, L2pEntry::Buffer(slot));
-                self.space.lines.relocated_one(read.line);
-                let poison = (lost || self.mapping.is_poisoned(entry.durable_copy))
-                    && !self.restore_map_page(lba, slot, flash);
-                self.buffer.rings[GC].entry_mut(slot).poison = poison;
-                self.stats.uncorrectable_sectors += u64::from(lost);
-                if poison {
-                    self.note_maybe_lost(lba);
-                }
-                moved += 1;
-            } else {
-                // Overwritten or trimmed meanwhile: the slot is written as padding.
-                self.buffer.rings[GC].entry_mut(slot).lba_plus_1 = 0;
-                self.stats.padding += 1;
-                self.mapping.unpin(lba);
-            }
-            self.buffer.rings[GC].units[unit].fills_pending -= 1;
-        }
-        self.stats.gc_relocations += moved;
-        if self.health.is_refreshing(read.line) {
-            self.stats.refresh_relocations += moved;
-        }
-        let free = self.free_sectors();
-        self.gc.limiter.on_relocated(moved as u32, free);
-    }
-
-    /// The `i`-th slot after `first`, around the end of the ring.
-    fn relocation_slot(&self, first: u32, i: u32) -> u32 {
-        let base = self.buffer.rings[HOST].capacity();
-        let slot = first + i;
-        if slot >= base + self.buffer.rings[GC].capacity() {
-            slot - self.buffer.rings[GC].capacity()
-        } else {
-            slot
-        }
-    }
-
-    /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
-    /// get done.
-    fn pad_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
-        if self.gc.draining == 0 && !self.health.is_refreshing_any()
-            || !self.gc.scans.is_empty()
-            || self.gc.reads_in_flight() > 0
-            || !self.health.is_refreshing_any()
-                && self.gc.limiter.headroom(self.free_sectors()) > 0.5
-        {
-            return false;
-        }
-        let missing = self.buffer.rings[GC].free_in_unit();
-        for _ in 0..missing {
-            let slot = self.buffer.rings[GC].push(BufferEntry::PADDING, false);
-            flash.write_slot(slot, &[]);
-            self.stats.padding += 1;
-        }
-        missing > 0
-    }
-
-    /// A unit is durable: the victims that its sectors came from are nearer to their end.
-    pub(crate) fn record_durable_relocations(
-        &mut self,
-        name: u32,
-        flash: &mut impl FlashBackend,
-        now: Nanos,
-    ) {
-        let (ring, unit) = split_unit_id(name);
-        if ring != GC {
-            return;
-        }
-        for i in 0..self.env.geometry.ws_opt as usize {
-            let source = self.buffer.rings[GC].entries(unit)[i].durable_copy;
-            if source != NONE {
-                let line = self.space.lines.line_of[self.env.geometry.chunk_of(source) as usize];
-                self.space.lines.lines[line as usize].relocations_in_flight -= 1;
-                if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
-                    self.sweep_done_if_open(line);
-                    self.reclaim_if_relocated(now, line, flash);
-                }
-            }
-        }
-    }
-
-    /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
-    fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        let l = &mut self.space.lines.lines[line as usize];
-        if l.state != LineState::Draining || l.relocations_in_flight > 0 {
-            return;
-        }
-        self.health.on_relocated(line);
-        // What a lost page of the map said of it is not known.
-        let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
-        debug_assert!(
-            l.valid_sectors == 0 || !exact,
-            "line {line} is reclaimed with valid sectors"
-        );
-        // A drive that keeps the map forgets with the chunk what was in it.
-        let trimmed = l.erase_after_trims && self.durability.device_l2p.is_none();
-        if trimmed || l.erase_after_pos > self.buffer.rings[HOST].durable_pos() {
-            let trims = if trimmed { TrimDep::All } else { TrimDep::None };
-            self.add_barrier(BarrierOwner::Erase(line), trims);
-        } else {
-            self.erase_line(now, line, flash);
-        }
-    }
-
-    /// Erases the chunks of a line that nothing depends on any more.
-    pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        tracepoint::trace_at(now, || Event::GcEnds { line });
-        let l = &self.space.lines.lines[line as usize];
-        assert!(
-            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
-            "line {line} is erased although it is {:?}, with {} relocations in flight",
-            l.state,
-            l.relocations_in_flight
-        );
-        self.gc.draining -= 1;
-        self.stats.lines_reclaimed += 1;
-        self.mapping.drop_line_copies(&self.env, self.space.table(), line);
-        let chunks = std::mem::take(&mut self.space.lines.lines[line as usize].chunks);
-        for &chunk in &chunks {
-            self.space.lines.emit_emptied(chunk);
-            if self.space.lines.chunks[chunk as usize].bad {
-                self.stats.retired_chunks += 1;
-                self.space.lines.line_of[chunk as usize] = NONE;
-            } else {
-                self.space.lines.lines[line as usize].erasing += 1;
-                self.space.lines.erasing += 1;
-                self.erase_or_defer(now, chunk, flash);
-            }
-        }
-        let l = &mut self.space.lines.lines[line as usize];
-        l.chunks = chunks;
-        if l.erasing == 0 {
-            self.space.lines.release(line);
-        }
-    }
-
-    /// An erase has ended. [`kick`](Ftl::kick) afterwards.
-    pub fn erase_done(&mut self, op: OpToken, status: Status) {
-        if op.kind() == OpKind::Journal {
-            return self.durability.journal.erase_done(op.index(), status);
-        }
-        op.expect_kind(OpKind::Erase);
-        let chunk = op.index();
-        let line = self.space.lines.line_of[chunk as usize];
-        let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
-        assert!(erasing > 0, "chunk {chunk} is not being erased");
-        self.space.lines.erasing -= 1;
-        self.space.programs.unblock();
-        self.stats.erases += 1;
-        self.space.lines.record_erase(chunk);
-        if status.is_success() && !self.space.lines.chunks[chunk as usize].offline {
-            self.space.lines.add_free(chunk);
-        } else {
-            self.stats.erase_failures += 1;
-            self.stats.retired_chunks += 1;
-            self.space.lines.line_of[chunk as usize] = NONE;
-            self.space.lines.chunks[chunk as usize].bad = true;
-        }
-        let l = &mut self.space.lines.lines[line as usize];
-        l.erasing -= 1;
-        if l.erasing == 0 {
-            self.space.lines.release(line);
-        }
+        self.candidates.check(lines)
     }
 }

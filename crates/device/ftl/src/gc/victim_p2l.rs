@@ -6,17 +6,12 @@
 //! sectors. If those cannot be read either, the map says which logical sectors are in the line: then
 //! what is lost is known to be lost, instead of the line being erased below its readers.
 
-use std::ops::Range;
-
-use clock::Nanos;
-
-use crate::flash::OpKind;
-use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
-use crate::mapping::translation_page::TranslationPage;
+use crate::Oob;
+use crate::env::Env;
+use crate::gc::Gc;
 use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
-use crate::space::lines::Footer;
-use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
+use crate::space::lines::{Footer, Line, LineTable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VictimP2lSource {
@@ -24,6 +19,32 @@ enum VictimP2lSource {
     Footer,
     /// Out-of-band bytes.
     Oob,
+}
+
+/// A step of reading a victim's P2L.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VictimP2lStep {
+    /// A write unit from this physical sector on is to be read, as read number `at`.
+    Read { at: usize, first_psn: u32 },
+    /// Nothing is to be done before a read has ended.
+    Wait,
+    /// The line's footer is not valid: the out-of-band bytes are read instead.
+    NoFooter,
+    /// Some out-of-band bytes could not be read: what the L2P has in the line is to be
+    /// [recorded](VictimP2lRead::record_lba).
+    SearchL2p,
+    /// Everything has been read, from the footer or from out-of-band bytes.
+    Complete { by_footer: bool },
+}
+
+/// A read of a write unit that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VictimReadDone {
+    /// The bytes of the sectors are wanted, else their out-of-band bytes.
+    pub(crate) is_footer: bool,
+    pub(crate) first_psn: u32,
+    unit_index: u32,
+    member: u32,
 }
 
 /// A read of one write unit under way.
@@ -51,208 +72,184 @@ pub(crate) struct VictimP2lRead {
 }
 
 impl VictimP2lRead {
+    /// Begins to read the P2L of a victim.
+    pub(crate) fn new(env: &Env, id: u32, line: &Line) -> VictimP2lRead {
+        let is_footer = line.footer == Footer::Valid;
+        let bytes = env.geometry.ws_opt as usize * env.geometry.sector_bytes as usize;
+        let units = LineFooter::units(&env.plan) as usize;
+        VictimP2lRead {
+            line: id,
+            source: if is_footer { VictimP2lSource::Footer } else { VictimP2lSource::Oob },
+            next: 0,
+            reads: [None; VICTIM_READS_MAX],
+            failed: false,
+            pages_searched: 0,
+            bytes: vec![0; if is_footer { units * bytes } else { 0 }],
+            p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len() as u32, 0)),
+        }
+    }
+
+    /// The victim.
+    pub(crate) fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// Reads in flight.
     pub(crate) fn outstanding(&self) -> u32 {
         self.reads.iter().flatten().count() as u32
     }
-}
 
-impl Ftl {
-    /// Whether it is known what was written in a victim; begins to read it if not.
-    pub(crate) fn victim_p2l_ready(
-        &mut self,
-        now: Nanos,
-        line: u32,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        let l = &self.space.lines.lines[line as usize];
-        // What is being read of it ends before it is erased, even if nothing of it is valid by then.
-        let empty = l.valid_sectors == 0 && self.gc.p2l_read.is_none();
-        let known = l.p2l.is_some() || self.gc.victim_p2l.is_some();
-        if self.mapping.has_p2l() || known || empty {
-            return true;
+    /// Goes on reading.
+    pub(crate) fn step(&mut self, env: &Env, lines: &LineTable) -> VictimP2lStep {
+        if let Some(at) = self.reads.iter().position(Option::is_none)
+            && let Some(read) = self.next_read(env, lines)
+        {
+            self.reads[at] = Some(read);
+            return VictimP2lStep::Read { at, first_psn: read.first_psn };
         }
-        if self.gc.p2l_read.is_none() {
-            let members = l.chunks.len() as u32;
-            let source = if l.footer == Footer::Valid {
-                VictimP2lSource::Footer
+        if self.outstanding() > 0 {
+            return VictimP2lStep::Wait;
+        }
+        if self.source == VictimP2lSource::Oob {
+            return if self.failed {
+                VictimP2lStep::SearchL2p
             } else {
-                VictimP2lSource::Oob
+                VictimP2lStep::Complete { by_footer: false }
             };
-            let bytes = self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
-            let pieces = LineFooter::units(&self.env.plan) as usize;
-            self.gc.p2l_read = Some(Box::new(VictimP2lRead {
-                line,
-                source,
-                next: 0,
-                reads: [None; VICTIM_READS_MAX],
-                failed: false,
-                pages_searched: 0,
-                bytes: vec![0; if source == VictimP2lSource::Footer { pieces * bytes } else { 0 }],
-                p2l: Box::new(P2lTable::new(&self.env.geometry, members, 0)),
-            }));
         }
-        self.step_victim_p2l(now, flash);
-        self.gc.victim_p2l.is_some()
-    }
-
-    /// Starts as many reads as there are slots for, and ends with the list when all have ended.
-    fn step_victim_p2l(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        let Some(mut reading) = self.gc.p2l_read.take() else { return };
-        loop {
-            while let Some(at) = reading.reads.iter().position(Option::is_none) {
-                let Some(read) = self.next_victim_read(&mut reading) else { break };
-                reading.reads[at] = Some(read);
-                let first_slot = self.metadata_read_slot(at);
-                let mut addresses = [(0, 0); 64];
-                let unit = self.env.geometry.ws_opt as usize;
-                for (i, address) in (0..).zip(&mut addresses[..unit]) {
-                    *address = (read.first_psn + i, first_slot + i);
-                }
-                let op = OpToken::new(OpKind::Meta, at as u32);
-                flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
-            }
-            if reading.outstanding() > 0 {
-                self.gc.p2l_read = Some(reading);
-                return;
-            }
-            if reading.source == VictimP2lSource::Oob {
-                break;
-            }
-            let chunks = &self.space.lines.lines[reading.line as usize].chunks;
-            let last = LineFooter::decode(
-                &self.env.geometry,
-                self.env.plan.journal_owner,
-                chunks,
-                &reading.bytes,
-            );
-            if let (Some(last), false) = (last, reading.failed) {
-                *reading.p2l = last.p2l;
-                self.stats.victims_read_by_metadata += 1;
-                self.gc.victim_p2l = Some(reading.p2l);
-                return;
-            }
-            self.space.lines.lines[reading.line as usize].footer = Footer::Absent;
-            (reading.source, reading.next, reading.failed) = (VictimP2lSource::Oob, 0, false);
-            reading.bytes = Vec::new();
+        let chunks = &lines.line(self.line).chunks;
+        let footer = LineFooter::decode(&env.geometry, env.plan.journal_owner, chunks, &self.bytes);
+        if let (Some(footer), false) = (footer, self.failed) {
+            *self.p2l = footer.p2l;
+            return VictimP2lStep::Complete { by_footer: true };
         }
-        if reading.failed && !self.recover_p2l_from_l2p(now, &mut reading, flash) {
-            self.gc.p2l_read = Some(reading);
-            return;
-        }
-        self.stats.victims_read_by_oob += 1;
-        self.gc.victim_p2l = Some(reading.p2l);
+        (self.source, self.next, self.failed) = (VictimP2lSource::Oob, 0, false);
+        self.bytes = Vec::new();
+        VictimP2lStep::NoFooter
     }
 
     /// The next write unit that is to be read, if there is one.
-    fn next_victim_read(&self, reading: &mut VictimP2lRead) -> Option<VictimUnitRead> {
-        let chunks = &self.space.lines.lines[reading.line as usize].chunks;
+    fn next_read(&mut self, env: &Env, lines: &LineTable) -> Option<VictimUnitRead> {
+        let geometry = &env.geometry;
+        let chunks = &lines.line(self.line).chunks;
         let members = chunks.len() as u32;
         loop {
-            let piece = reading.next;
-            let (member, sector) = match reading.source {
+            let piece = self.next;
+            let (member, sector) = match self.source {
                 VictimP2lSource::Footer => {
-                    let units = LineFooter::units(&self.env.plan);
+                    let units = LineFooter::units(&env.plan);
                     if piece == units {
                         return None;
                     }
-                    footer_unit_location(&self.env.geometry, members, units, piece)
+                    footer_unit_location(geometry, members, units, piece)
                 }
                 VictimP2lSource::Oob => {
                     let (member, row) = (piece % members, piece / members);
-                    if row * self.env.geometry.ws_opt >= self.env.geometry.sectors_per_chunk {
+                    if row * geometry.ws_opt >= geometry.sectors_per_chunk {
                         return None;
                     }
-                    (member, row * self.env.geometry.ws_opt)
+                    (member, row * geometry.ws_opt)
                 }
             };
-            reading.next += 1;
+            self.next += 1;
             let chunk = chunks[member as usize];
-            // Of a line that is being written, what waits for its pair is in the write buffer still.
-            let c = &self.space.lines.chunks[chunk as usize];
-            if sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry) {
-                let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
+            // In a line that is being written, a unit that waits for its pair is in the write buffer.
+            let c = lines.chunk(chunk);
+            if sector + geometry.ws_opt <= c.readable_end(geometry) {
+                let first_psn = geometry.first_sector_of(chunk) + sector;
                 return Some(VictimUnitRead { unit_index: piece, member, first_psn });
             }
-            // Last metadata is whole, or there is none.
-            reading.failed |= reading.source == VictimP2lSource::Footer;
+            // A footer is whole, or there is none.
+            self.failed |= self.source == VictimP2lSource::Footer;
         }
     }
 
-    /// A read of a victim's metadata has ended. [`kick`](Ftl::kick) afterwards.
-    pub(crate) fn metadata_read_done(
-        &mut self,
-        at: u32,
-        failed: u64,
-        flash: &mut impl FlashBackend,
-    ) {
-        let first_slot = self.metadata_read_slot(at as usize);
-        let reading = self.gc.p2l_read.as_mut();
+    /// The translation page that is to be searched next.
+    pub(crate) fn next_page(&self, env: &Env) -> Option<u32> {
+        Some(self.pages_searched).filter(|page| *page < env.plan.map_pages)
+    }
+
+    /// Records that a translation page has been searched.
+    pub(crate) fn page_searched(&mut self) {
+        self.pages_searched += 1;
+    }
+
+    /// Records a logical sector at a sector of a member.
+    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: u32) {
+        self.p2l.record_lba(member, sector, lba);
+    }
+}
+
+impl Gc {
+    /// Whether the P2L of the victim is known, or being read.
+    pub(crate) fn has_victim_p2l(&self) -> bool {
+        self.victim_p2l.is_some()
+    }
+
+    /// Whether the P2L of the victim is being read.
+    pub(crate) fn is_reading_p2l(&self) -> bool {
+        self.p2l_read.is_some()
+    }
+
+    /// The P2L of the victim, if it was read.
+    #[inline]
+    pub(crate) fn victim_p2l(&self) -> Option<&P2lTable> {
+        self.victim_p2l.as_deref()
+    }
+
+    /// Takes the read of the victim's P2L, to be given back or completed.
+    pub(crate) fn take_p2l_read(&mut self) -> Option<Box<VictimP2lRead>> {
+        self.p2l_read.take()
+    }
+
+    pub(crate) fn return_p2l_read(&mut self, read: Box<VictimP2lRead>) {
+        self.p2l_read = Some(read);
+    }
+
+    /// The P2L of the victim has been read.
+    pub(crate) fn complete_p2l_read(&mut self, read: VictimP2lRead) {
+        self.victim_p2l = Some(read.p2l);
+    }
+
+    /// Records that a read of the victim's P2L has ended, with some sectors that could not be read.
+    ///
+    /// # Panics
+    /// If it is not in flight.
+    pub(crate) fn victim_read_done(&mut self, at: u32, failed: bool) -> VictimReadDone {
+        let reading = self.p2l_read.as_mut();
         let reading = reading.unwrap_or_else(|| panic!("no victim's metadata is being read"));
         let read = reading.reads.get_mut(at as usize).and_then(Option::take);
         let read =
             read.unwrap_or_else(|| panic!("no read {at} of a victim's metadata is in flight"));
-        let VictimUnitRead { unit_index: piece, member, first_psn } = read;
-        let (unit, size) = (self.env.geometry.ws_opt, self.env.geometry.sector_bytes as usize);
-        for i in 0..unit {
-            let (psn, slot) = (first_psn + i, first_slot + i);
-            if failed >> i & 1 != 0 {
-                reading.failed = true;
-                continue;
-            }
-            match reading.source {
-                VictimP2lSource::Footer => {
-                    flash.sync_slot(psn, slot);
-                    let at = (piece * unit + i) as usize * size;
-                    flash.read_slot(slot, &mut reading.bytes[at..at + size]);
-                }
-                VictimP2lSource::Oob => {
-                    let mut bytes = [0; Oob::BYTES];
-                    flash.read_slot_oob(psn, slot, &mut bytes);
-                    let sector = psn % self.env.geometry.sectors_per_chunk;
-                    if let Some(lba) = Oob::decode(&bytes).and_then(|oob| oob.lba) {
-                        reading.p2l.record_lba(member, sector, lba);
-                    }
-                }
-            }
-        }
+        reading.failed |= failed;
+        let VictimUnitRead { unit_index, member, first_psn } = read;
+        let is_footer = reading.source == VictimP2lSource::Footer;
+        VictimReadDone { is_footer, first_psn, unit_index, member }
     }
 
-    /// Finds what points into a line of which something cannot be read. Pages of the map that are not in
-    /// frames are brought there, one after the other; returns whether all have been asked.
-    #[cold]
-    fn recover_p2l_from_l2p(
+    /// The memory for the `i`-th sector of a unit of the victim's footer.
+    pub(crate) fn victim_footer_bytes(
         &mut self,
-        now: Nanos,
-        reading: &mut VictimP2lRead,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        let CapacityPlan { logical, map_pages: meta, .. } = self.env.plan;
-        let count = TranslationPage::entries_per_page(&self.env.geometry);
-        while reading.pages_searched < meta {
-            let page = reading.pages_searched;
-            if !self.mapping.is_known_empty(&self.env, page) {
-                if self.request_page(now, page, FetchReason::Modify, flash)
-                    != FetchOutcome::Resident
-                {
-                    return false;
-                }
-                let first = page * count;
-                self.search_l2p(first..logical.min(first + count), reading);
-            }
-            reading.pages_searched += 1;
-        }
-        self.search_l2p(logical..logical + meta, reading);
-        true
+        env: &Env,
+        read: VictimReadDone,
+        i: u32,
+    ) -> &mut [u8] {
+        let size = env.geometry.sector_bytes as usize;
+        let at = (read.unit_index * env.geometry.ws_opt + i) as usize * size;
+        let reading = self.p2l_read.as_mut().expect("the victim of the read is being read");
+        &mut reading.bytes[at..at + size]
     }
 
-    fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
-        for lba in sectors {
-            let L2pEntry::Flash(psn) = self.mapping.get(lba) else { continue };
-            let chunk = self.env.geometry.chunk_of(psn);
-            if self.space.lines.line_of[chunk as usize] == reading.line {
-                let member = self.space.lines.chunks[chunk as usize].member_index;
-                reading.p2l.record_lba(member, psn % self.env.geometry.sectors_per_chunk, lba);
-            }
+    /// Takes the out-of-band bytes of a sector of a victim.
+    pub(crate) fn import_victim_oob(
+        &mut self,
+        env: &Env,
+        read: VictimReadDone,
+        psn: u32,
+        oob: Option<Oob>,
+    ) {
+        if let (Some(lba), Some(reading)) = (oob.and_then(|oob| oob.lba), &mut self.p2l_read) {
+            reading.record_lba(read.member, psn % env.geometry.sectors_per_chunk, lba);
         }
     }
 }

@@ -138,7 +138,7 @@ impl Recovery {
             if line.has_footer && full && self.plan.line_metadata_units > 0 {
                 ftl.space.lines.mark_footer_valid(id);
             }
-            ftl.space.lines.close_if_done(id);
+            ftl.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
             match self.observations.chunk_reports[chunk as usize] {
@@ -153,7 +153,7 @@ impl Recovery {
                     let l = &mut ftl.space.lines.lines[id as usize];
                     (l.valid_sectors, l.fully_mapped, l.refresh_requested) =
                         (valid[chunk as usize], true, true);
-                    ftl.space.lines.close_if_done(id);
+                    ftl.close_if_done(id);
                 }
                 ChunkReport::Bad | ChunkReport::NotOwned => {
                     ftl.space.lines.chunks[chunk as usize].bad = true
@@ -173,7 +173,7 @@ impl Recovery {
                         ftl.space.lines.chunks[chunk as usize].bad = true;
                         l.degraded = true;
                     }
-                    ftl.space.lines.close_if_done(id);
+                    ftl.close_if_done(id);
                 }
             }
         }

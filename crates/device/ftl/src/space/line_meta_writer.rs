@@ -227,7 +227,7 @@ impl Ftl {
             let l = &mut self.space.lines.lines[finish.line as usize];
             l.footer = if finish.valid { Footer::Valid } else { Footer::Absent };
             self.stats.lines_without_metadata += u64::from(!finish.valid);
-            self.space.lines.close_if_done(finish.line);
+            self.close_if_done(finish.line);
             moved = true;
         }
         moved
@@ -294,6 +294,6 @@ impl Ftl {
         self.release_readable_units(chunk);
         self.buffer.rings[HOST].advance_watermarks();
         self.buffer.rings[GC].advance_watermarks();
-        self.space.lines.close_if_done(line);
+        self.close_if_done(line);
     }
 }

@@ -48,19 +48,16 @@ impl LineTable {
                 // It will close by itself, and come again.
                 LineState::Open if line.fully_mapped => line.refresh_requested = true,
                 LineState::Open => return Some(id),
-                LineState::Closed => {
-                    self.remove_from_candidates(id);
-                    return Some(id);
-                }
+                LineState::Closed => return Some(id),
                 LineState::Free | LineState::Victim | LineState::Draining => {}
             }
         }
         None
     }
 
-    /// Takes a closed line that is cold, `age` closings old, and whose chunks have been erased more
+    /// The closed line that is cold, `age` closings old, and whose chunks have been erased more
     /// than `spread` times less than the most worn one.
-    pub(crate) fn pop_cold_line(&mut self, spread: u32, age: u64) -> Option<u32> {
+    pub(crate) fn cold_line(&mut self, spread: u32, age: u64) -> Option<u32> {
         let cold = |l: &&(u32, &crate::space::lines::Line)| {
             l.1.state == LineState::Closed
                 && l.1.valid_sectors > 0
@@ -74,11 +71,7 @@ impl LineTable {
             .map(|(id, l)| (self.mean_wear(id), l.close_index, id))
             .min();
         let (wear, _, id) = closed?;
-        if self.wear_max.saturating_sub(wear) <= spread {
-            return None;
-        }
-        self.remove_from_candidates(id);
-        Some(id)
+        (self.wear_max.saturating_sub(wear) > spread).then_some(id)
     }
 
     pub(crate) fn subscribe_chunk_events(&mut self) {
@@ -108,15 +101,6 @@ impl LineTable {
         }
         if self.lines[id as usize].state == LineState::Closed {
             self.emit_closed(id);
-        }
-    }
-
-    /// A sector of a line has been moved elsewhere.
-    pub(crate) fn relocated_one(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
-        line.valid_sectors -= 1;
-        if line.state == LineState::Closed {
-            self.dec_valid(id);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::ftl::{GC_COLD, MAP_PAGES};
 use crate::space::chunk::ChunkState;
 use crate::space::line_meta::P2lTable;
 use crate::space::open_line::OpenLine;
-use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation, VictimPolicy};
+use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
 
 /// No line, no chunk, no unit.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -93,6 +93,18 @@ impl Line {
         }
     }
 
+    /// A sector is not valid any more. Returns what garbage collection must know.
+    #[inline]
+    fn remove_valid(&mut self, id: u32) -> Option<CandidateChange> {
+        self.valid_sectors -= 1;
+        let is_candidate = self.state == LineState::Closed && !self.degraded;
+        is_candidate.then(|| CandidateChange {
+            line: id,
+            is_empty: self.valid_sectors == 0,
+            weight: self.victim_weight(),
+        })
+    }
+
     /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
     /// written again, weigh four times as much: to wait for that is cheaper than to move them.
     fn victim_weight(&self) -> u32 {
@@ -104,6 +116,32 @@ impl Line {
             .min(self.sectors.saturating_sub(1))
             .max(self.valid_sectors)
     }
+}
+
+/// A line that was closed, as garbage collection sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClosedLine {
+    pub(crate) line: u32,
+    /// A chunk of it failed.
+    pub(crate) degraded: bool,
+    pub(crate) valid_sectors: u32,
+    /// The valid sectors that the victim policy is told.
+    pub(crate) weight: u32,
+    pub(crate) sectors: u32,
+    /// Erases of its chunks, on average.
+    pub(crate) wear: u32,
+    /// Lines closed until then.
+    pub(crate) at: u64,
+}
+
+/// A closed line has fewer valid sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CandidateChange {
+    pub(crate) line: u32,
+    /// No valid sector is left.
+    pub(crate) is_empty: bool,
+    /// The valid sectors that the victim policy is told.
+    pub(crate) weight: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -123,11 +161,6 @@ pub(crate) struct LineTable {
     /// How many sectors of a line are valid is not known of all: no line is closed before.
     pub(crate) reconciling: bool,
     pu_cursor: u32,
-    pub(crate) policy: Box<dyn VictimPolicy>,
-    /// Closed lines with a failed chunk, taken before the policy's.
-    pub(crate) degraded_lines: VecDeque<u32>,
-    /// Closed lines without a valid sector: they cost an erase and nothing else, whatever the policy.
-    empty_lines: VecDeque<u32>,
     /// Write units of metadata in a full line; 0 if lines have none.
     pub(crate) metadata_units: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
@@ -165,9 +198,6 @@ impl LineTable {
             erasing: 0,
             reconciling: false,
             pu_cursor: 0,
-            policy: config.victim_policy.build(),
-            degraded_lines: VecDeque::new(),
-            empty_lines: VecDeque::new(),
             closed_total: 0,
             metadata_units: layout.line_metadata_units,
             keep_p2l: config.p2l_location == P2lLocation::Media,
@@ -211,6 +241,11 @@ impl LineTable {
     /// Whether a line is queued to be refreshed.
     pub(crate) fn is_refresh_queued(&self, id: u32) -> bool {
         self.refresh_queue.contains(&id)
+    }
+
+    /// Closed lines.
+    pub(crate) fn closed(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).filter(|id| self.line(*id).state == LineState::Closed)
     }
 
     /// Free chunks.
@@ -266,7 +301,6 @@ impl LineTable {
         require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, self.wear_max);
         let mut free = vec![0; self.lines.len()];
         self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
-        let (mut hurt, mut empty) = (0, 0);
         for (id, line) in (0..).zip(&self.lines) {
             let subject = Subject::Line(id);
             let is_free = line.state == LineState::Free;
@@ -293,9 +327,6 @@ impl LineTable {
                 format_args!("at most {}", line.sectors),
                 line.valid_sectors
             );
-            let closed = line.state == LineState::Closed;
-            hurt += usize::from(closed && line.degraded);
-            empty += usize::from(closed && !line.degraded && line.valid_sectors == 0);
             // Chunks whose erase has completed may be in another line.
             let mut erased = 0;
             for (place, &chunk) in (0..).zip(&line.chunks) {
@@ -330,8 +361,6 @@ impl LineTable {
                 );
             }
         }
-        require_eq!(Space, "degraded lines", Subject::Part, hurt, self.degraded_lines.len());
-        require_eq!(Space, "empty lines", Subject::Part, empty, self.empty_lines.len());
         for (chunk, &line) in (0..).zip(&self.line_of) {
             let has = line == NONE
                 || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
@@ -384,11 +413,6 @@ impl LineTable {
             for free in &mut self.free_by_pu {
                 let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
                 free.make_contiguous().sort_by_key(by_wear);
-            }
-        }
-        for id in 0..self.lines.len() as u32 {
-            if self.lines[id as usize].state == LineState::Closed {
-                self.policy.on_wear(id, self.mean_wear(id));
             }
         }
     }
@@ -512,6 +536,11 @@ impl LineTable {
         line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
     }
 
+    /// Records that a line has no footer that can be read.
+    pub(crate) fn drop_footer(&mut self, id: u32) {
+        self.lines[id as usize].footer = Footer::Absent;
+    }
+
     /// Drops what is in memory of a closed line and can be read back, or is never asked for.
     fn drop_p2l(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
@@ -521,27 +550,28 @@ impl LineTable {
         }
     }
 
-    /// Closes a line if nothing more will be mapped and nothing is outstanding.
-    pub(crate) fn close_if_done(&mut self, id: u32) {
+    /// Closes a line if nothing more will be mapped and nothing is outstanding, and returns what garbage
+    /// collection must know of it.
+    pub(crate) fn close_if_done(&mut self, id: u32) -> Option<ClosedLine> {
         let line = &mut self.lines[id as usize];
         if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
-            return;
+            return None;
         }
         match line.footer {
             Footer::Reserved => {
                 line.footer = Footer::Writing;
                 self.footer_due.push_back(id);
-                return;
+                return None;
             }
-            Footer::Writing => return,
+            Footer::Writing => return None,
             Footer::Absent | Footer::Valid => {}
         }
         if self.reconciling {
-            return;
+            return None;
         }
         line.state = LineState::Closed;
         line.close_index = self.closed_total;
-        // Some may have been counted twice (see `revive`).
+        // Some may have been counted twice (see `inc_valid`).
         line.valid_sectors = line.valid_sectors.min(line.sectors);
         if line.refresh_requested {
             self.refresh_queue.push_back(id);
@@ -549,45 +579,45 @@ impl LineTable {
         self.emit_closed(id);
         self.drop_p2l(id);
         let line = &self.lines[id as usize];
-        if line.degraded {
-            self.degraded_lines.push_back(id);
-        } else if line.valid_sectors == 0 {
-            self.empty_lines.push_back(id);
-        } else {
-            self.closed_total += 1;
-            let (valid, sectors) = (line.victim_weight(), line.sectors);
-            self.policy.on_wear(id, self.mean_wear(id));
-            self.policy.on_closed(id, valid, sectors, self.closed_total);
-        }
+        self.closed_total += u64::from(!line.degraded && line.valid_sectors > 0);
+        Some(self.closed_line(id, self.closed_total))
     }
 
-    /// A sector of the line lost its logical sector: to a copy that ends at position `after` of the
-    /// user's ring, or to a trim.
-    #[inline]
-    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) {
-        let id = self.line_of[self.geometry.chunk_of(psn) as usize];
-        // Of no line is what is in a bad chunk.
-        let Some(line) = self.lines.get_mut(id as usize) else { return };
-        line.valid_sectors -= 1;
-        line.erase_must_wait_for(after);
-        if line.state == LineState::Closed {
-            self.dec_valid(id);
-        }
-    }
-
-    /// A closed line has one valid sector less.
-    #[inline]
-    pub(crate) fn dec_valid(&mut self, id: u32) {
+    /// What garbage collection must know of a closed line.
+    fn closed_line(&self, id: u32, at: u64) -> ClosedLine {
         let line = &self.lines[id as usize];
-        if line.degraded {
-            return;
+        ClosedLine {
+            line: id,
+            degraded: line.degraded,
+            valid_sectors: line.valid_sectors,
+            weight: line.victim_weight(),
+            sectors: line.sectors,
+            wear: self.mean_wear(id),
+            at,
         }
-        if line.valid_sectors == 0 {
-            self.policy.remove(id);
-            self.empty_lines.push_back(id);
-        } else {
-            self.policy.on_invalidate(id, line.victim_weight());
-        }
+    }
+
+    /// Lines that were closed with valid sectors.
+    pub(crate) fn closed_total(&self) -> u64 {
+        self.closed_total
+    }
+
+    /// A sector of the line lost its logical sector: to a copy that ends at position `after` of the host
+    /// ring, or to a trim.
+    #[inline]
+    #[must_use]
+    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
+        let id = self.line_of[self.geometry.chunk_of(psn) as usize];
+        // Sectors of a bad chunk may be in no line.
+        let line = self.lines.get_mut(id as usize)?;
+        line.erase_must_wait_for(after);
+        line.remove_valid(id)
+    }
+
+    /// A sector of a line has been moved elsewhere.
+    #[must_use]
+    pub(crate) fn relocated_one(&mut self, id: u32) -> Option<CandidateChange> {
+        self.lines[id as usize].remove_valid(id)
     }
 
     /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
@@ -598,71 +628,29 @@ impl LineTable {
         }
     }
 
-    /// So many sectors of a line turn out to be valid; some of them may have been counted.
-    pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) {
-        let Some(line) = self.lines.get_mut(id as usize) else { return };
+    /// So many sectors of a line turn out to be valid; some of them may have been counted. Returns how many
+    /// there were, and the line, if it is closed.
+    pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) -> Option<(ClosedLine, u32)> {
+        let line = self.lines.get_mut(id as usize)?;
         let before = line.valid_sectors;
         line.valid_sectors = before.saturating_add(sectors).min(line.sectors.max(before));
         if line.state != LineState::Closed || line.degraded {
-            return;
-        }
-        let (valid, all, closed_at) = (line.victim_weight(), line.sectors, line.close_index);
-        if before == 0 {
-            self.empty_lines.retain(|e| *e != id);
-        } else {
-            self.policy.remove(id);
-        }
-        self.policy.on_wear(id, self.mean_wear(id));
-        self.policy.on_closed(id, valid, all, closed_at);
-    }
-
-    /// Whether there are closed lines without a valid sector.
-    #[inline]
-    pub(crate) fn has_empty(&self) -> bool {
-        !self.empty_lines.is_empty()
-    }
-
-    /// Takes a closed line without a valid sector that is not being looked through: what is read of it
-    /// would be taken for what is in the next line of its name.
-    pub(crate) fn pop_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
-        let at = self.empty_lines.iter().position(|id| Some(*id) != scanned)?;
-        let id = self.empty_lines.remove(at)?;
-        self.lines[id as usize].state = LineState::Victim;
-        Some(id)
-    }
-
-    /// Takes the closed line with the fewest valid sectors, if those are no more than `room`.
-    pub(crate) fn take_fewest_valid(&mut self, room: u64) -> Option<u32> {
-        let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
-        let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
-        if u64::from(line.valid_sectors) > room {
             return None;
         }
-        self.remove_from_candidates(id);
-        Some(id)
+        let at = line.close_index;
+        Some((self.closed_line(id, at), before))
     }
 
-    /// Makes a closed line a victim, wherever it waits.
-    pub(crate) fn remove_from_candidates(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
-        line.state = LineState::Victim;
-        if line.degraded {
-            self.degraded_lines.retain(|h| *h != id);
-        } else if line.valid_sectors == 0 {
-            self.empty_lines.retain(|e| *e != id);
-        } else {
-            self.policy.remove(id);
-        }
+    /// The closed line with the fewest valid sectors, if those are no more than `room`.
+    pub(crate) fn fewest_valid(&self, room: u64) -> Option<u32> {
+        let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
+        let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
+        (u64::from(line.valid_sectors) <= room).then_some(id)
     }
 
-    /// Takes the next victim that has valid sectors, or is to be retired.
-    pub(crate) fn pop_victim(&mut self) -> Option<u32> {
-        let id = match self.degraded_lines.pop_front() {
-            Some(id) => id,
-            None => self.policy.take(self.closed_total)?,
-        };
+    /// Makes a closed line a victim.
+    pub(crate) fn begin_victim(&mut self, id: u32) {
         self.lines[id as usize].state = LineState::Victim;
-        Some(id)
     }
 
     /// A line that was opened just now is not used: its chunks are free again.

@@ -61,7 +61,10 @@ impl Ftl {
         let slot = self.buffer.rings[HOST].next_slot();
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(psn) = old {
-            self.space.lines.invalidate(psn, Some(self.buffer.rings[HOST].head_pos() + 1));
+            let until = self.buffer.rings[HOST].head_pos() + 1;
+            if let Some(change) = self.space.lines.invalidate(psn, Some(until)) {
+                self.gc.on_candidate(change);
+            }
         }
         let (under, under_sequence) = self.buffer.durable_copy_of(&self.env.geometry, old);
         let trim = self.trim_before(lba, old);
@@ -109,12 +112,12 @@ impl Ftl {
                 }
                 QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
                     let room = left.min(slots);
-                    let spare = if idle { None } else { self.credit_while_gc_deferred(free) };
+                    let spare = if idle { None } else { self.gc.credit_while_deferred(free) };
                     let n = match spare {
                         Some(spare) => room.min(spare),
                         None => self
                             .gc
-                            .limiter
+                            .limiter()
                             .admissible_sectors(room, free, idle)
                             .max(room.min(self.requests.write_queue.reserve_grant())),
                     };
@@ -137,7 +140,7 @@ impl Ftl {
                             _ => flash.write_slot(slot, &[]),
                         }
                     }
-                    self.gc.limiter.spend(n, free);
+                    self.gc.host_wrote(n, free);
                     if self.requests.write_queue.reserve_grant() > 0 {
                         let used = self.requests.write_queue.use_reserve(n);
                         self.stats.host_writes_from_reserve += u64::from(used);
@@ -209,8 +212,10 @@ impl Ftl {
             let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip as u32;
-            if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped) {
-                self.space.lines.invalidate(psn, None);
+            if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped)
+                && let Some(change) = self.space.lines.invalidate(psn, None)
+            {
+                self.gc.on_candidate(change);
             }
             self.stats.trimmed += 1;
             let p = at / page;
@@ -237,7 +242,7 @@ impl Ftl {
             || self.mapping.fetches_in_flight() > 0
             || self.mapping.page_rebuild().is_scanning()
             || !self.durability.journal.is_idle()
-            || self.gc.deferral.is_deferring() && self.host_reads_in_flight() > 0
+            || self.gc.is_deferring() && self.host_reads_in_flight() > 0
             || self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
         if under_way {
             return false;

@@ -59,7 +59,7 @@ impl Ftl {
                 moved = true;
             }
         }
-        self.gc.deferral.clear_avoided();
+        self.gc.end_placement();
         self.write_footers(now, flash) || moved
     }
 
@@ -83,10 +83,11 @@ impl Ftl {
             return false;
         }
         let Some((line, chunk, sector)) = self.choose_placement(ring, stream) else {
-            self.record_unplaced(ring);
+            if ring == GC {
+                self.gc.record_unplaced();
+            }
             // If nothing is under way, what unblocks it is not foreseen here.
-            let blocked =
-                self.space.programs.total() > 0 && !self.gc.deferral.is_program_deferred();
+            let blocked = self.space.programs.total() > 0 && !self.gc.is_program_deferred();
             self.space.programs.set_blocked(stream, blocked);
             return false;
         };
@@ -338,7 +339,7 @@ impl Ftl {
             // Room that is kept for cold data is everybody's when there is no other.
             if stream != GC_COLD
                 && !self.space.open_lines[GC_COLD].is_empty()
-                && self.gc.limiter.headroom(self.free_sectors()) <= 0.0
+                && self.gc.limiter().headroom(self.free_sectors()) <= 0.0
                 && let (placed @ Some(_), _) = self.place_on_open_line(from, GC_COLD)
             {
                 return placed;
@@ -422,8 +423,8 @@ impl Ftl {
                 room += open.free_units;
                 continue;
             }
-            let (busy, yielding) = (&self.space.programs, &self.gc.deferral);
-            let accepts = |pu: u32| busy.has_slot(pu) && !yielding.should_avoid(pu);
+            let (busy, gc) = (&self.space.programs, &self.gc);
+            let accepts = |pu: u32| busy.has_slot(pu) && !gc.should_avoid(pu);
             if let Some((chunk, sector)) = open.allocate(&self.env.geometry, from, width, accepts) {
                 let line = open.line;
                 if open.free_units == 0 {
@@ -517,8 +518,8 @@ impl Ftl {
         self.release_readable_units(chunk);
         self.buffer.rings[HOST].advance_watermarks();
         self.buffer.rings[GC].advance_watermarks();
-        self.space.lines.close_if_done(line);
-        self.space.lines.close_if_done(rescued_from);
+        self.close_if_done(line);
+        self.close_if_done(rescued_from);
         self.complete_barriers(now, flash);
         self.complete_deferred();
     }
@@ -568,6 +569,13 @@ impl Ftl {
             open.close_member(&self.env.geometry, chunk);
         }
         (0..STREAM_COUNT).for_each(|stream| self.retire_full_open_lines(stream));
+    }
+
+    /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
+    pub(crate) fn close_if_done(&mut self, line: u32) {
+        if let Some(closed) = self.space.lines.close_if_done(line) {
+            self.gc.add_candidate(closed);
+        }
     }
 
     pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {

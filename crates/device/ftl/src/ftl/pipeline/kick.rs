@@ -15,7 +15,7 @@ impl Ftl {
     pub fn kick(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         while self.run_stages(now, flash) || self.break_pair_deadlock(now, flash) {}
         let free = self.free_sectors();
-        self.gc.limiter.observe(now, free);
+        self.gc.observe(now, free);
         if self.fail_if_full() {
             self.kick(now, flash);
         }
@@ -23,7 +23,7 @@ impl Ftl {
 
     /// Runs every stage once. Returns whether one of them made progress, so that others may.
     fn run_stages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let was_deferring = self.gc.deferral.is_deferring();
+        let was_deferring = self.gc.is_deferring();
         let mut moved = self.complete_fetches(now, flash);
         moved |= self.write_due_pages(flash);
         moved |= self.admit_pending(now, flash);
@@ -34,7 +34,7 @@ impl Ftl {
         moved |= self.step_checkpoint(now, flash);
         moved |= self.start_fetches(now, flash);
         // While garbage collection defers work, the host need not earn credits for what it writes.
-        moved || self.gc.deferral.is_deferring() && !was_deferring
+        moved || self.gc.is_deferring() && !was_deferring
     }
 
     /// Completes barriers and pads the open unit, if host requests or a line wait for that.

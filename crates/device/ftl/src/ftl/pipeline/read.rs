@@ -217,6 +217,6 @@ impl Ftl {
         if failed != 0 {
             self.host_read_failed(read.lba, read.sectors);
         }
-        failed != 0 || self.gc.deferral.is_deferring() || self.mapping.page_rebuild().is_busy()
+        failed != 0 || self.gc.is_deferring() || self.mapping.page_rebuild().is_busy()
     }
 }

@@ -181,8 +181,11 @@ impl Ftl {
         let (slots, free_sectors) = (self.buffer.rings[HOST].free(), self.free_sectors());
         if slots == 0 {
             blockers.push(Blocker::BufferFull);
-        } else if self.gc.limiter.admissible_sectors(slots, free_sectors, !self.gc.is_relocating())
-            == 0
+        } else if self.gc.limiter().admissible_sectors(
+            slots,
+            free_sectors,
+            !self.gc.is_relocating(),
+        ) == 0
         {
             blockers.push(Blocker::RateLimiter { free_sectors });
         }

@@ -33,7 +33,7 @@ impl Ftl {
         let open = &self.space.open_lines[stream][at];
         let unit = u64::from(self.env.geometry.ws_opt);
         let given_up = u64::from(open.free_units) * unit;
-        let spare = self.gc.limiter.headroom(self.free_sectors().saturating_sub(given_up)) > 0.0;
+        let spare = self.gc.limiter().headroom(self.free_sectors().saturating_sub(given_up)) > 0.0;
         let enough =
             self.relocation_budget() >= given_up + u64::from(self.env.plan.line_sectors) + unit;
         // If a die has gone every line that is opened has a chunk there: they are not all given up for that.
@@ -43,7 +43,7 @@ impl Ftl {
         }
         // What is being moved out of it is moved before it can be a victim.
         let l = &self.space.lines.lines[line as usize];
-        if l.relocations_in_flight > 0 || self.gc.scans.iter().any(|v| v.line == line) {
+        if l.relocations_in_flight > 0 || self.gc.is_scanned(line) {
             return false;
         }
         // One that was opened just now has nothing in it.
@@ -78,7 +78,7 @@ impl Ftl {
             l.fully_mapped = true;
             l.refresh_requested |= !l.degraded;
             self.space.finishing = None;
-            self.space.lines.close_if_done(line);
+            self.close_if_done(line);
             return true;
         }
         if !self.space.programs.pads().is_empty() {

@@ -40,7 +40,7 @@ impl Ftl {
         }
         self.close_open_chunk(chunk);
         self.redispatch_unreadable(chunk);
-        self.space.lines.close_if_done(line);
+        self.close_if_done(line);
         self.space.lines.request_refresh(line);
         self.space.lines.emit_emptied(chunk);
         self.note_uncorrectable(chunk);
@@ -64,15 +64,30 @@ impl Ftl {
             || self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed)
     }
 
+    /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
+    fn pop_refresh(&mut self) -> Option<u32> {
+        let line = self.space.lines.pop_refresh()?;
+        if self.space.table().line(line).state == LineState::Closed {
+            self.take_candidate(line);
+        }
+        Some(line)
+    }
+
+    /// Makes a closed line a victim, out of turn.
+    fn take_candidate(&mut self, line: u32) {
+        self.gc.remove_candidate(self.space.table(), line);
+        self.space.lines.begin_victim(line);
+    }
+
     /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
     /// space is wanted, `room` how many sectors can be written.
     pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<u32> {
         let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
-        let spare = self.gc.limiter.headroom(self.free_sectors()) > 0.0 && room >= line;
+        let spare = self.gc.limiter().headroom(self.free_sectors()) > 0.0 && room >= line;
         if !self.health.is_turn(collects) || self.space.finishing.is_some() || !spare {
             return None;
         }
-        let (line, levels) = match self.space.lines.pop_refresh() {
+        let (line, levels) = match self.pop_refresh() {
             Some(line) if self.finish_line(line) => return None,
             Some(line) => {
                 self.durability.checkpoint.note_host_change();
@@ -96,7 +111,7 @@ impl Ftl {
     pub(crate) fn gc_queue_depth(&self) -> u32 {
         let victim = self.gc.current_victim();
         let refreshes = victim.is_some_and(|line| self.health.is_refreshing(line));
-        if refreshes && !self.gc.limiter.needs_gc(self.free_sectors()) {
+        if refreshes && !self.gc.limiter().needs_gc(self.free_sectors()) {
             u32::from(!self.buffer.rings[GC].is_programming())
         } else {
             self.gc.queue_depth()
@@ -110,9 +125,12 @@ impl Ftl {
             return None;
         }
         self.health.defer_wl_check(self.stats.lines_reclaimed);
-        self.space
+        let line = self
+            .space
             .lines
-            .pop_cold_line(self.env.config.static_wear_leveling, u64::from(self.env.plan.lines))
+            .cold_line(self.env.config.static_wear_leveling, u64::from(self.env.plan.lines))?;
+        self.take_candidate(line);
+        Some(line)
     }
 
     /// Whether all that is in a unit of garbage collection's ring comes from a line that is moved for

@@ -39,8 +39,8 @@ impl Ftl {
         if !self.space.lines.reconciling {
             return false;
         }
-        let hurries =
-            self.gc.limiter.needs_gc(self.free_sectors()) || self.durability.checkpoint.is_wanted();
+        let hurries = self.gc.limiter().needs_gc(self.free_sectors())
+            || self.durability.checkpoint.is_wanted();
         let most = if hurries { BACKGROUND_FETCH_MAX } else { 1 };
         let (mut moved, mut again) = (false, self.mapping.reconcile().is_in_round());
         while self.mapping.fetches_in_transfer() < most {
@@ -70,7 +70,7 @@ impl Ftl {
         self.mapping.finish_reconcile();
         self.space.lines.reconciling = false;
         for line in 0..self.space.lines.len() {
-            self.space.lines.close_if_done(line);
+            self.close_if_done(line);
         }
         self.space.programs.unblock();
     }

@@ -100,7 +100,9 @@ impl Ftl {
         self.stats.map_pages_lost += u64::from(installed.is_lost);
         self.stats.pages_rebuilt += u64::from(installed.is_rebuilt);
         for (&line, &sectors) in &installed.recounted {
-            self.space.lines.inc_valid(line, sectors);
+            if let Some((closed, before)) = self.space.lines.inc_valid(line, sectors) {
+                self.gc.on_more_valid(closed, before);
+            }
             self.gc.restart_scans_of(line);
         }
     }

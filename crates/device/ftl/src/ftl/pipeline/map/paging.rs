@@ -120,7 +120,9 @@ impl Ftl {
         self.mapping.settle_gc_pages(ready);
         if !ready && first_time {
             for ahead in 0..2 {
-                let Some((unit, member)) = self.peek_victim_unit(ahead) else { break };
+                let Some((unit, member)) = self.gc.peek_unit(self.space.table(), ahead) else {
+                    break;
+                };
                 for psn in self.sectors_of_unit(line, unit, member) {
                     if let Some(page) = self.page_of_p2l(line, psn) {
                         self.prefetch_page(now, page, flash);

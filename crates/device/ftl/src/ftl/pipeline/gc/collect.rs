@@ -1,0 +1,443 @@
+//! Victims are chosen, their valid sectors relocated, and their chunks erased. The rules are in
+//! [`gc`](crate::gc).
+
+use std::ops::Range;
+
+use clock::Nanos;
+use nvme::Status;
+use tracepoint::Event;
+
+use crate::durability::barriers::{BarrierOwner, TrimDep};
+use crate::flash::OpKind;
+use crate::ftl::pipeline::dispatch::split_unit_id;
+use crate::ftl::{GC, HOST};
+use crate::gc::defer::VictimUnit;
+use crate::gc::{Relocation, VictimScan};
+use crate::space::lines::{LineState, NONE};
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
+
+/// Members of a line whose write units are looked up together.
+const PREFETCH_MEMBERS: u32 = 16;
+
+impl Ftl {
+    /// Starts reads of victims as far as the window and the ring allow.
+    pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
+        // A full write unit must always fit: reads are never split.
+        while self.buffer.rings[GC].free() >= self.env.geometry.ws_opt
+            && self.gc.reads_in_flight() < self.gc_queue_depth()
+        {
+            if self.gc.current_scan().is_none() && !self.select_victim() {
+                break;
+            }
+            let Some(VictimScan { line, .. }) = self.gc.current_scan() else { break };
+            if !self.victim_p2l_ready(now, line, flash) || !self.scan_unit(now, flash) {
+                break;
+            }
+            moved = true;
+        }
+        self.pad_open_gc_unit(flash) || moved
+    }
+
+    /// Reclaims lines that have nothing to be moved, as long as space is wanted.
+    fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = false;
+        while self.gc.has_empty()
+            && self.gc.limiter().needs_gc(self.free_sectors() + self.reclaimable_soon())
+        {
+            let Some(line) = self.gc.pop_empty() else { break };
+            self.gc.begin_drain();
+            self.space.lines.lines[line as usize].state = LineState::Draining;
+            self.reclaim_if_relocated(now, line, flash);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Space that victims already drained will give back.
+    fn reclaimable_soon(&self) -> u64 {
+        u64::from(self.gc.draining()) * u64::from(self.env.plan.line_sectors)
+    }
+
+    fn select_victim(&mut self) -> bool {
+        let hurt = self.gc.has_degraded();
+        let (free, coming) = (self.free_sectors(), self.reclaimable_soon());
+        // When users wait, what is still to be written counts as gone: else one victim at a time would
+        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
+        let waiting = if free <= self.gc.limiter().watermarks().0 {
+            self.undispatched_sectors(GC)
+        } else {
+            0
+        };
+        let collects = self.gc.limiter().needs_gc((free + coming).saturating_sub(waiting));
+        // As good as always: nobody wants a victim.
+        if !hurt && !collects && self.gc.draining() == 0 && !self.can_refresh() {
+            return false;
+        }
+        // When nothing is under way and no space left, the drained ones wait for users' data that
+        // finds no place: a victim without valid sectors may not have to wait, and makes some.
+        let stuck = self.gc.draining() > 0
+            && self.space.programs.total() == 0
+            && self.space.lines.erasing == 0
+            && self.gc.reads_in_flight() == 0
+            && !self.gc_can_place_unit();
+        let room = self.relocation_budget();
+        if !hurt
+            && !stuck
+            && let Some(line) = self.pop_refresh_victim(collects, room)
+        {
+            self.begin_victim_scan(line);
+            return true;
+        }
+        if !hurt && !stuck && !collects {
+            return false;
+        }
+        if !hurt && self.gc.is_futile(&self.env, self.space.table(), free) {
+            return false;
+        }
+        // A further victim only if its data fits beside what is on its way: else the space would be
+        // spread over victims none of which gets done.
+        let on_its_way = self.undispatched_sectors(GC) + u64::from(self.env.plan.line_sectors);
+        if self.gc.draining() > 0 && free < on_its_way && !stuck {
+            return false;
+        }
+        let line = self.gc.pick_victim(&self.env, self.space.table(), free, room);
+        let Some(line) = line else { return false };
+        self.space.lines.begin_victim(line);
+        self.gc.count_victim();
+        self.health.count_victim();
+        self.begin_victim_scan(line);
+        true
+    }
+
+    /// Sectors that moved data may take, besides what has been promised and what is on its way already.
+    pub(crate) fn relocation_budget(&self) -> u64 {
+        let unit = u64::from(self.env.geometry.ws_opt);
+        let promised =
+            self.committed_sectors() + self.undispatched_sectors(GC).next_multiple_of(unit) + unit;
+        self.writable_sectors(self.space.lines.free_chunks()).saturating_sub(promised)
+    }
+
+    /// Everything that is in a line now is looked at.
+    fn begin_victim_scan(&mut self, line: u32) {
+        let written = |c: &u32| self.space.lines.chunks[*c as usize].write_pointer;
+        let most =
+            self.space.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
+        let units = most.div_ceil(self.env.geometry.ws_opt);
+        let valid = self.space.lines.lines[line as usize].valid_sectors;
+        tracepoint::trace(|| Event::GcBegins { line, valid });
+        self.gc.begin_scan(line, units);
+    }
+
+    /// Looks at one write unit of the oldest victim and reads what is valid in it. Returns whether it
+    /// did: not if all that is left is kept back for users' reads.
+    fn scan_unit(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let Some(VictimScan { line: line_id, unit, member, units }) = self.gc.current_scan() else {
+            return false;
+        };
+        let line = &self.space.lines.lines[line_id as usize];
+        let chosen = self.gc.chosen_unit();
+        let whole = unit >= units && !self.gc.has_skipped_units() && chosen.is_none();
+        let member = chosen.map_or(member, |u| u.member);
+        // One that was being written may have been reclaimed meanwhile, and be another one.
+        if line.valid_sectors == 0 || whole || member as usize >= line.chunks.len() {
+            // What is still being read has been overwritten.
+            self.complete_scan(now, line_id, flash);
+            return true;
+        }
+        let Some(chosen) = chosen.or_else(|| self.next_victim_unit(flash)) else { return false };
+        if !self.prepare_gc_unit(now, line_id, chosen, flash) {
+            self.gc.set_chosen_unit(Some(chosen));
+            return false;
+        }
+        self.gc.set_chosen_unit(None);
+        let VictimUnit { unit, member, last } = chosen;
+        if member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
+            self.prefetch_p2l(line_id, unit, member);
+        }
+        let mut found: [(u32, u32); 64] = [(0, 0); 64];
+        let mut count = 0;
+        for psn in self.sectors_of_unit(line_id, unit, member) {
+            if let Some(lba) = self.p2l_lookup(line_id, psn) {
+                found[count] = (psn, lba);
+                count += 1;
+            }
+        }
+        let mut addresses = self.gc.take_addresses();
+        let mut first_slot = NONE;
+        for &(psn, lba) in &found[..count] {
+            if !self.mapping.is_mapped_to(lba, psn) {
+                continue;
+            }
+            let (under, under_sequence) =
+                self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(psn));
+            let entry = BufferEntry {
+                lba_plus_1: lba + 1,
+                poison: false,
+                durable_copy: under,
+                durable_copy_seq: under_sequence,
+                trim_dep: 0,
+            };
+            let slot = self.buffer.rings[GC].push(entry, true);
+            self.mapping.pin(lba);
+            if first_slot == NONE {
+                first_slot = slot;
+            }
+            addresses.push((psn, slot));
+        }
+        if !addresses.is_empty() {
+            let count = addresses.len() as u32;
+            let read = Relocation { line: line_id, first_slot, count };
+            let index = self.gc.begin_relocation(read);
+            self.space.lines.lines[line_id as usize].relocations_in_flight += count;
+            flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
+            addresses.clear();
+        }
+        self.gc.return_addresses(addresses);
+        if last {
+            self.complete_scan(now, line_id, flash);
+        }
+        true
+    }
+
+    /// The sectors of a write unit of a victim; none if it was not written.
+    pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
+        let sector = unit * self.env.geometry.ws_opt;
+        match self.space.lines.lines[line as usize].chunks.get(member as usize) {
+            Some(chunk) if sector < self.space.lines.chunks[*chunk as usize].write_pointer => {
+                let first = self.env.geometry.first_sector_of(*chunk) + sector;
+                first..first + self.env.geometry.ws_opt
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// The logical sector that was written at a physical one of a victim.
+    #[inline]
+    pub(crate) fn p2l_lookup(&self, line: u32, psn: u32) -> Option<u32> {
+        if self.mapping.has_p2l() {
+            return self.mapping.lba_at(psn);
+        }
+        let list = self.space.lines.lines[line as usize].p2l.as_deref().or(self.gc.victim_p2l())?;
+        let chunk = self.env.geometry.chunk_of(psn);
+        let place = self.space.lines.chunks[chunk as usize].member_index;
+        // Whatever the media says: there is no sector beyond these.
+        let sectors = self.env.plan.logical + self.env.plan.map_pages;
+        list.lba(place, psn - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
+    }
+
+    /// Touches what the scan of the next members will look up, so that those cache misses overlap
+    /// instead of following each other.
+    fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
+        let members = self.space.lines.lines[line as usize].chunks.iter().skip(member as usize);
+        let mut touched = 0u32;
+        for &chunk in members.take(PREFETCH_MEMBERS as usize) {
+            let first_psn =
+                self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
+            for psn in first_psn..first_psn + self.env.geometry.ws_opt {
+                if let Some(lba) = self.p2l_lookup(line, psn) {
+                    touched ^= u32::from(self.mapping.is_mapped_to(lba, psn));
+                }
+            }
+        }
+        std::hint::black_box(touched);
+    }
+
+    /// The oldest victim has nothing left to be read.
+    fn complete_scan(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
+        self.gc.complete_scan();
+        self.mapping.release_gc_pages();
+        if self.space.lines.lines[line as usize].state != LineState::Victim {
+            if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
+                self.health.on_relocated(line);
+            }
+            return self.space.lines.emit_swept(line);
+        }
+        self.gc.begin_drain();
+        self.space.lines.lines[line as usize].state = LineState::Draining;
+        self.space.lines.lines[line as usize].p2l = None;
+        self.reclaim_if_relocated(now, line, flash);
+    }
+
+    /// Sectors of a victim have been read.
+    pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
+        let read = self.gc.end_relocation(index);
+        let mut moved = 0;
+        for i in 0..read.count {
+            let slot = self.relocation_slot(read.first_slot, i);
+            let unit = self.buffer.rings[GC].unit_of_slot(slot);
+            let entry = *self.buffer.rings[GC].entry_mut(slot);
+            let lba = entry.lba_plus_1 - 1;
+            let lost = failed >> i & 1 != 0;
+            if lost {
+                self.note_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
+            }
+            flash.sync_slot(entry.durable_copy, slot);
+            if self.mapping.is_mapped_to(lba, entry.durable_copy) {
+                self.mapping.set(lba, L2pEntry::Buffer(slot));
+                if let Some(change) = self.space.lines.relocated_one(read.line) {
+                    self.gc.on_candidate(change);
+                }
+                let poison = (lost || self.mapping.is_poisoned(entry.durable_copy))
+                    && !self.restore_map_page(lba, slot, flash);
+                self.buffer.rings[GC].entry_mut(slot).poison = poison;
+                self.stats.uncorrectable_sectors += u64::from(lost);
+                if poison {
+                    self.note_maybe_lost(lba);
+                }
+                moved += 1;
+            } else {
+                // Overwritten or trimmed meanwhile: the slot is written as padding.
+                self.buffer.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+                self.stats.padding += 1;
+                self.mapping.unpin(lba);
+            }
+            self.buffer.rings[GC].units[unit].fills_pending -= 1;
+        }
+        self.stats.gc_relocations += moved;
+        if self.health.is_refreshing(read.line) {
+            self.stats.refresh_relocations += moved;
+        }
+        let free = self.free_sectors();
+        self.gc.relocated(moved as u32, free);
+    }
+
+    /// The `i`-th slot after `first`, around the end of the ring.
+    fn relocation_slot(&self, first: u32, i: u32) -> u32 {
+        let base = self.buffer.rings[HOST].capacity();
+        let slot = first + i;
+        if slot >= base + self.buffer.rings[GC].capacity() {
+            slot - self.buffer.rings[GC].capacity()
+        } else {
+            slot
+        }
+    }
+
+    /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
+    /// get done.
+    fn pad_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
+        if self.gc.draining() == 0 && !self.health.is_refreshing_any()
+            || self.gc.current_scan().is_some()
+            || self.gc.reads_in_flight() > 0
+            || !self.health.is_refreshing_any()
+                && self.gc.limiter().headroom(self.free_sectors()) > 0.5
+        {
+            return false;
+        }
+        let missing = self.buffer.rings[GC].free_in_unit();
+        for _ in 0..missing {
+            let slot = self.buffer.rings[GC].push(BufferEntry::PADDING, false);
+            flash.write_slot(slot, &[]);
+            self.stats.padding += 1;
+        }
+        missing > 0
+    }
+
+    /// A unit is durable: the victims that its sectors came from are nearer to their end.
+    pub(crate) fn record_durable_relocations(
+        &mut self,
+        name: u32,
+        flash: &mut impl FlashBackend,
+        now: Nanos,
+    ) {
+        let (ring, unit) = split_unit_id(name);
+        if ring != GC {
+            return;
+        }
+        for i in 0..self.env.geometry.ws_opt as usize {
+            let source = self.buffer.rings[GC].entries(unit)[i].durable_copy;
+            if source != NONE {
+                let line = self.space.lines.line_of[self.env.geometry.chunk_of(source) as usize];
+                self.space.lines.lines[line as usize].relocations_in_flight -= 1;
+                if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
+                    self.sweep_done_if_open(line);
+                    self.reclaim_if_relocated(now, line, flash);
+                }
+            }
+        }
+    }
+
+    /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
+    fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
+        let l = &mut self.space.lines.lines[line as usize];
+        if l.state != LineState::Draining || l.relocations_in_flight > 0 {
+            return;
+        }
+        self.health.on_relocated(line);
+        // What a lost page of the map said of it is not known.
+        let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
+        debug_assert!(
+            l.valid_sectors == 0 || !exact,
+            "line {line} is reclaimed with valid sectors"
+        );
+        // A drive that keeps the map forgets with the chunk what was in it.
+        let trimmed = l.erase_after_trims && self.durability.device_l2p.is_none();
+        if trimmed || l.erase_after_pos > self.buffer.rings[HOST].durable_pos() {
+            let trims = if trimmed { TrimDep::All } else { TrimDep::None };
+            self.add_barrier(BarrierOwner::Erase(line), trims);
+        } else {
+            self.erase_line(now, line, flash);
+        }
+    }
+
+    /// Erases the chunks of a line that nothing depends on any more.
+    pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
+        tracepoint::trace_at(now, || Event::GcEnds { line });
+        let l = &self.space.lines.lines[line as usize];
+        assert!(
+            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
+            "line {line} is erased although it is {:?}, with {} relocations in flight",
+            l.state,
+            l.relocations_in_flight
+        );
+        self.gc.end_drain();
+        self.stats.lines_reclaimed += 1;
+        self.mapping.drop_line_copies(&self.env, self.space.table(), line);
+        let chunks = std::mem::take(&mut self.space.lines.lines[line as usize].chunks);
+        for &chunk in &chunks {
+            self.space.lines.emit_emptied(chunk);
+            if self.space.lines.chunks[chunk as usize].bad {
+                self.stats.retired_chunks += 1;
+                self.space.lines.line_of[chunk as usize] = NONE;
+            } else {
+                self.space.lines.lines[line as usize].erasing += 1;
+                self.space.lines.erasing += 1;
+                self.erase_or_defer(now, chunk, flash);
+            }
+        }
+        let l = &mut self.space.lines.lines[line as usize];
+        l.chunks = chunks;
+        if l.erasing == 0 {
+            self.space.lines.release(line);
+        }
+    }
+
+    /// An erase has ended. [`kick`](Ftl::kick) afterwards.
+    pub fn erase_done(&mut self, op: OpToken, status: Status) {
+        if op.kind() == OpKind::Journal {
+            return self.durability.journal.erase_done(op.index(), status);
+        }
+        op.expect_kind(OpKind::Erase);
+        let chunk = op.index();
+        let line = self.space.lines.line_of[chunk as usize];
+        let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+        assert!(erasing > 0, "chunk {chunk} is not being erased");
+        self.space.lines.erasing -= 1;
+        self.space.programs.unblock();
+        self.stats.erases += 1;
+        self.space.lines.record_erase(chunk);
+        if status.is_success() && !self.space.lines.chunks[chunk as usize].offline {
+            self.space.lines.add_free(chunk);
+        } else {
+            self.stats.erase_failures += 1;
+            self.stats.retired_chunks += 1;
+            self.space.lines.line_of[chunk as usize] = NONE;
+            self.space.lines.chunks[chunk as usize].bad = true;
+        }
+        let l = &mut self.space.lines.lines[line as usize];
+        l.erasing -= 1;
+        if l.erasing == 0 {
+            self.space.lines.release(line);
+        }
+    }
+}

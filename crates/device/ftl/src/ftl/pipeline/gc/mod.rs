@@ -1,0 +1,5 @@
+//! Transactions of garbage collection.
+
+mod collect;
+mod defer;
+mod victim_p2l;

@@ -1,0 +1,137 @@
+//! The P2L of a victim comes from flash. The rules are in [`victim_p2l`](crate::gc::victim_p2l).
+
+use std::ops::Range;
+
+use clock::Nanos;
+
+use crate::flash::OpKind;
+use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};
+use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
+use crate::mapping::translation_page::TranslationPage;
+use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
+
+impl Ftl {
+    /// Whether it is known what was written in a victim; begins to read it if not.
+    pub(super) fn victim_p2l_ready(
+        &mut self,
+        now: Nanos,
+        line: u32,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let l = self.space.table().line(line);
+        // Reads of the victim end before it is erased, even if nothing in it is valid by then.
+        let empty = l.valid_sectors == 0 && !self.gc.is_reading_p2l();
+        let known = l.p2l.is_some() || self.gc.has_victim_p2l();
+        if self.mapping.has_p2l() || known || empty {
+            return true;
+        }
+        if !self.gc.is_reading_p2l() {
+            self.gc.return_p2l_read(Box::new(VictimP2lRead::new(&self.env, line, l)));
+        }
+        self.step_victim_p2l(now, flash);
+        self.gc.has_victim_p2l()
+    }
+
+    /// Starts as many reads as there are slots for, and takes the P2L when all have ended.
+    fn step_victim_p2l(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
+        let Some(mut reading) = self.gc.take_p2l_read() else { return };
+        let by_footer = loop {
+            match reading.step(&self.env, self.space.table()) {
+                VictimP2lStep::Read { at, first_psn } => {
+                    self.read_victim_unit(now, at, first_psn, flash);
+                }
+                VictimP2lStep::Wait => return self.gc.return_p2l_read(reading),
+                VictimP2lStep::NoFooter => self.space.lines.drop_footer(reading.line()),
+                VictimP2lStep::SearchL2p => {
+                    if !self.recover_p2l_from_l2p(now, &mut reading, flash) {
+                        return self.gc.return_p2l_read(reading);
+                    }
+                    break false;
+                }
+                VictimP2lStep::Complete { by_footer } => break by_footer,
+            }
+        };
+        self.stats.victims_read_by_metadata += u64::from(by_footer);
+        self.stats.victims_read_by_oob += u64::from(!by_footer);
+        self.gc.complete_p2l_read(*reading);
+    }
+
+    fn read_victim_unit(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        first_psn: u32,
+        flash: &mut impl FlashBackend,
+    ) {
+        let (first_slot, unit) = (self.metadata_read_slot(at), self.env.geometry.ws_opt as usize);
+        let mut addresses = [(0, 0); 64];
+        for (i, address) in (0..).zip(&mut addresses[..unit]) {
+            *address = (first_psn + i, first_slot + i);
+        }
+        let op = OpToken::new(OpKind::Meta, at as u32);
+        flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
+    }
+
+    /// A read of a victim's metadata has ended. [`kick`](Ftl::kick) afterwards.
+    pub(crate) fn metadata_read_done(
+        &mut self,
+        at: u32,
+        failed: u64,
+        flash: &mut impl FlashBackend,
+    ) {
+        let first_slot = self.metadata_read_slot(at as usize);
+        let unit = self.env.geometry.ws_opt;
+        let any_failed = (0..unit).any(|i| failed >> i & 1 != 0);
+        let read = self.gc.victim_read_done(at, any_failed);
+        for i in (0..unit).filter(|i| failed >> i & 1 == 0) {
+            let (psn, slot) = (read.first_psn + i, first_slot + i);
+            if read.is_footer {
+                flash.sync_slot(psn, slot);
+                flash.read_slot(slot, self.gc.victim_footer_bytes(&self.env, read, i));
+            } else {
+                let mut bytes = [0; Oob::BYTES];
+                flash.read_slot_oob(psn, slot, &mut bytes);
+                self.gc.import_victim_oob(&self.env, read, psn, Oob::decode(&bytes));
+            }
+        }
+    }
+
+    /// Records what the L2P has in a line of which something cannot be read. Translation pages that are not
+    /// in frames are brought there, one after the other. Returns whether all have been searched.
+    #[cold]
+    fn recover_p2l_from_l2p(
+        &mut self,
+        now: Nanos,
+        reading: &mut VictimP2lRead,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let CapacityPlan { logical, map_pages, .. } = self.env.plan;
+        let count = TranslationPage::entries_per_page(&self.env.geometry);
+        while let Some(page) = reading.next_page(&self.env) {
+            if !self.mapping.is_known_empty(&self.env, page) {
+                if self.request_page(now, page, FetchReason::Modify, flash)
+                    != FetchOutcome::Resident
+                {
+                    return false;
+                }
+                let first = page * count;
+                self.search_l2p(first..logical.min(first + count), reading);
+            }
+            reading.page_searched();
+        }
+        self.search_l2p(logical..logical + map_pages, reading);
+        true
+    }
+
+    fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
+        let lines = self.space.table();
+        for lba in sectors {
+            let L2pEntry::Flash(psn) = self.mapping.get(lba) else { continue };
+            let chunk = self.env.geometry.chunk_of(psn);
+            if lines.line_of(chunk) == reading.line() {
+                let member = lines.chunk(chunk).member_index;
+                reading.record_lba(member, psn % self.env.geometry.sectors_per_chunk, lba);
+            }
+        }
+    }
+}

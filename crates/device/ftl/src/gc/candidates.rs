@@ -1,0 +1,124 @@
+//! [`VictimCandidates`]: closed lines, and which of them is reclaimed next.
+
+use std::collections::VecDeque;
+
+use crate::VictimPolicy;
+use crate::check::{Subject, Violation, require_eq};
+use crate::env::Env;
+use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
+
+/// Closed lines by how they are reclaimed: those with a failed chunk first, those without valid sectors for
+/// an erase and nothing else, all others by the victim policy.
+///
+/// Invariant: a closed line is in exactly one of the three.
+#[derive(Clone, Debug)]
+pub(crate) struct VictimCandidates {
+    policy: Box<dyn VictimPolicy>,
+    degraded: VecDeque<u32>,
+    empty: VecDeque<u32>,
+}
+
+impl VictimCandidates {
+    /// No closed lines.
+    pub(super) fn new(env: &Env) -> VictimCandidates {
+        VictimCandidates {
+            policy: env.config.victim_policy.build(),
+            degraded: VecDeque::new(),
+            empty: VecDeque::new(),
+        }
+    }
+
+    /// Adds a line that was closed.
+    pub(super) fn add(&mut self, closed: ClosedLine) {
+        let ClosedLine { line, degraded, valid_sectors, weight, sectors, wear, at } = closed;
+        if degraded {
+            self.degraded.push_back(line);
+        } else if valid_sectors == 0 {
+            self.empty.push_back(line);
+        } else {
+            self.policy.on_wear(line, wear);
+            self.policy.on_closed(line, weight, sectors, at);
+        }
+    }
+
+    /// Records that a closed line has fewer valid sectors.
+    #[inline]
+    pub(super) fn on_change(&mut self, change: CandidateChange) {
+        if change.is_empty {
+            self.policy.remove(change.line);
+            self.empty.push_back(change.line);
+        } else {
+            self.policy.on_invalidate(change.line, change.weight);
+        }
+    }
+
+    /// Records that a closed line, which had `before` valid sectors, has more of them.
+    pub(super) fn on_more_valid(&mut self, closed: ClosedLine, before: u32) {
+        if before == 0 {
+            self.empty.retain(|e| *e != closed.line);
+        } else {
+            self.policy.remove(closed.line);
+        }
+        self.policy.on_wear(closed.line, closed.wear);
+        self.policy.on_closed(closed.line, closed.weight, closed.sectors, closed.at);
+    }
+
+    /// Learns the wear of a closed line.
+    pub(super) fn on_wear(&mut self, line: u32, wear: u32) {
+        self.policy.on_wear(line, wear);
+    }
+
+    /// Removes a closed line, which becomes a victim out of turn.
+    pub(super) fn remove(&mut self, id: u32, line: &Line) {
+        if line.degraded {
+            self.degraded.retain(|h| *h != id);
+        } else if line.valid_sectors == 0 {
+            self.empty.retain(|e| *e != id);
+        } else {
+            self.policy.remove(id);
+        }
+    }
+
+    /// Whether there are closed lines with a failed chunk.
+    pub(super) fn has_degraded(&self) -> bool {
+        !self.degraded.is_empty()
+    }
+
+    /// Whether there are closed lines without a valid sector.
+    #[inline]
+    pub(super) fn has_empty(&self) -> bool {
+        !self.empty.is_empty()
+    }
+
+    /// Takes a closed line without a valid sector that is not `scanned`: what is read of that one would be
+    /// taken for what is in the next line with its index.
+    pub(super) fn pop_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
+        let at = self.empty.iter().position(|id| Some(*id) != scanned)?;
+        self.empty.remove(at)
+    }
+
+    /// Takes the next victim that has valid sectors, or is to be retired. `closed_total` is the number of
+    /// lines closed so far.
+    pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<u32> {
+        self.degraded.pop_front().or_else(|| self.policy.take(closed_total))
+    }
+
+    /// Tells the policy whether the host gets nothing until space is given back.
+    pub(super) fn set_critical(&mut self, is_critical: bool) {
+        self.policy.set_critical(is_critical);
+    }
+
+    /// Checks the lists against the lines.
+    pub(super) fn check(&self, lines: &LineTable) -> Result<(), Violation> {
+        let (mut degraded, mut empty) = (0, 0);
+        for id in 0..lines.len() {
+            let line = lines.line(id);
+            let closed = line.state == LineState::Closed;
+            degraded += usize::from(closed && line.degraded);
+            empty += usize::from(closed && !line.degraded && line.valid_sectors == 0);
+        }
+        require_eq!(Gc, "degraded lines", Subject::Part, degraded, self.degraded.len());
+        require_eq!(Gc, "empty lines", Subject::Part, empty, self.empty.len());
+        Ok(())
+    }
+}
