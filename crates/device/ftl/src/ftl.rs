@@ -7,7 +7,6 @@ use std::io;
 use nvme::Status;
 
 use crate::buffer::WriteBuffer;
-use crate::buffer::sequence::WriteSequencer;
 use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
@@ -99,7 +98,11 @@ impl Ftl {
         let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
-        let mut ftl = Ftl::empty(shape, config, layout, journal)?;
+        let first_seq = drive_map_from.unwrap_or(1);
+        let device_l2p = drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, from, &[]));
+        let env = Env { geometry: shape, config, plan: layout };
+        let durability = Durability::new(&env, journal, 1, device_l2p);
+        let mut ftl = Ftl::empty(env, durability, first_seq)?;
         for chunk in (0..shape.total_chunks()).filter(|chunk| !reserved.contains(chunk)) {
             if good(&chunk) {
                 ftl.space.lines.add_free(chunk);
@@ -107,31 +110,21 @@ impl Ftl {
                 ftl.space.lines.chunks[chunk as usize].bad = true;
             }
         }
-        if let Some(from) = drive_map_from {
-            ftl.buffer.sequencer = WriteSequencer::starting_at(from);
-            ftl.durability.device_l2p = Some(Box::new(DeviceL2p::new(&shape, &layout, from, &[])));
-        }
         // So that the journal is of this layer before a line is.
-        ftl.request_snapshot();
+        ftl.durability.request_snapshot();
         Ok(ftl)
     }
 
-    /// A layer without any chunk, for recovery to fill.
-    pub(crate) fn empty(
-        shape: FlashGeometry,
-        config: FtlConfig,
-        layout: CapacityPlan,
-        journal: Journal,
-    ) -> io::Result<Ftl> {
-        let env = Env { geometry: shape, config, plan: layout };
-        let buffer = WriteBuffer::new(&env, 1);
-        let first_slot = buffer.capacity() + shape.ws_opt;
+    /// A layer without any chunk, whose first unit gets the sequence number `first_seq`.
+    pub(crate) fn empty(env: Env, durability: Durability, first_seq: u64) -> io::Result<Ftl> {
+        let buffer = WriteBuffer::new(&env, first_seq);
+        let first_slot = buffer.capacity() + env.geometry.ws_opt;
         Ok(Ftl {
             requests: Requests::new(),
             mapping: Mapping::new(&env, first_slot)?,
             space: Space::new(&env),
             gc: Gc::new(&env),
-            durability: Durability::new(&env, journal, 1),
+            durability,
             health: Health::new(&env),
             stats: FtlStats::default(),
             buffer,
@@ -229,15 +222,15 @@ impl Ftl {
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
         self.requests.write_queue.is_empty()
-            && !self.durability.barriers.has_host_requests()
+            && !self.durability.barriers().has_host_requests()
             && self.requests.completions.is_empty()
             && self.requests.host_reads.in_flight() == 0
             && self.space.programs.total() == 0
             && self.space.lines.erasing == 0
             && !self.gc.is_relocating()
-            && self.durability.journal.is_idle()
+            && self.durability.journal().is_idle()
             && self.space.line_meta_writer.is_idle()
-            && !self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing())
+            && !self.durability.is_syncing_trims()
             && !self.is_checkpointing()
             && self.mapping.fetches_in_flight() == 0
             && !self.mapping.reconcile().is_running()
@@ -290,7 +283,7 @@ impl Ftl {
     /// whole write units, and for the map pages of trims that drained lines may wait for.
     pub(crate) fn committed_sectors(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
-        let pages = u64::from(self.env.plan.page_reserve(self.durability.device_l2p.is_some()));
+        let pages = u64::from(self.env.plan.page_reserve(self.durability.has_device_l2p()));
         self.undispatched_sectors(HOST).next_multiple_of(unit) + pages.next_multiple_of(unit)
     }
 
@@ -379,14 +372,14 @@ impl Ftl {
             self.space.lines.free_chunks(),
             self.space.lines.erasing,
             self.requests.write_queue.front(),
-            self.durability.barriers.front(),
+            self.durability.barriers().front(),
             self.buffer.rings[HOST].durable_pos(),
             self.buffer.rings[HOST].head_pos(),
             self.buffer.rings[HOST].free(),
             self.buffer.rings[GC].ready(),
             self.buffer.rings[GC].free(),
             self.gc,
-            self.durability.journal.failed(),
+            self.durability.journal().failed(),
             self.map_cache(),
             self.mapping.debug_state(),
             lines.join(", "),

@@ -9,7 +9,9 @@ impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {
         let head = self.buffer.rings[HOST].head_pos();
         let mut waits = vec![0u32; self.space.lines.lines.len()];
-        for line in self.durability.barriers.check(head, self.durability.trims.epoch())? {
+        let sequencer = &self.buffer.sequencer;
+        let (low, next) = (sequencer.low_watermark(), sequencer.next_seq());
+        for line in self.durability.check_invariants(head, low, next)? {
             waits[line as usize] += 1;
         }
         for (id, (line, &found)) in (0..).zip(self.space.lines.lines.iter().zip(&waits)) {
@@ -23,12 +25,6 @@ impl Ftl {
                 u32::from(drained),
                 found
             );
-        }
-        let cursor = self.durability.device_l2p.as_ref().and_then(|m| m.cursor_page());
-        self.durability.trims.check(cursor, head)?;
-        self.durability.checkpoint.check(self.buffer.sequencer.low_watermark())?;
-        if let Some(map) = &self.durability.device_l2p {
-            map.check(self.buffer.sequencer.next_seq())?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ impl Ftl {
     /// Every chunk that can be used is free, in a line, or the journal's.
     fn check_ownership(&self) -> Result<(), Violation> {
         let mut owned = vec![false; self.space.lines.chunks.len()];
-        for chunk in self.durability.journal.chunks().chain(self.space.lines.free_list()) {
+        for chunk in self.durability.journal().chunks().chain(self.space.lines.free_list()) {
             let twice = std::mem::replace(&mut owned[chunk as usize], true);
             require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
         }
@@ -64,7 +64,7 @@ impl Ftl {
                 format_args!("{:?}", line.chunks),
                 format_args!("{members:?}")
             );
-            let is_recorded = open.recorded_lsn <= self.durability.journal.durable();
+            let is_recorded = open.recorded_lsn <= self.durability.journal().durable();
             for member in &open.members {
                 let c = &self.space.lines.chunks[member.chunk as usize];
                 let subject = Subject::Chunk(member.chunk);

@@ -187,7 +187,7 @@ fn a_broken_invariant_is_reported_by_name() {
             line_in(f, LineState::Open).programs_in_flight += 1;
         }),
         (Part::Space, "a line takes units when its record is durable", |f| {
-            let journal_end = f.durability.journal.position();
+            let journal_end = f.durability.journal().position();
             f.space.open_lines[HOST][0].recorded_lsn =
                 crate::durability::journal::Lsn(journal_end.0 + 1);
         }),
@@ -205,12 +205,14 @@ fn a_broken_invariant_is_reported_by_name() {
             line.expect("a closed line").state = LineState::Victim;
         }),
         (Part::Durability, "requests that wait for durability", |f| {
-            f.durability.barriers.break_host_requests()
+            f.durability.break_host_requests()
         }),
         (Part::Durability, "translation pages are in the write buffer", |f| {
-            f.durability.trims.set_pages_pos(u64::MAX);
+            f.durability.trims_mut().set_pages_pos(u64::MAX);
         }),
-        (Part::Durability, "a page with trims is listed", |f| f.durability.trims.settle(0, true)),
+        (Part::Durability, "a page with trims is listed", |f| {
+            f.durability.trims_mut().settle(0, true)
+        }),
         (Part::Health, "an offline chunk is bad", |f| f.space.lines.chunks[3].offline = true),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;

@@ -10,18 +10,11 @@
 //! A line takes write units only when the journal says that it was opened: so no unit is in a line that
 //! recovery does not know.
 
-use clock::Nanos;
-use nvme::Status;
-
 use crate::check::{Subject, Violation, require};
-use crate::durability::journal::{Journal, JournalFlash, Lsn, OPS_MAX};
-use crate::durability::snapshot::{LineEntry, Snapshot};
-use crate::flash::OpKind;
-use crate::ftl::HOST;
-use crate::space::lines::{Footer, Line, LineState};
-use crate::{
-    BufferEntry, CapacityPlan, FlashBackend, FlashGeometry, Ftl, FtlConfig, OpToken, WriteUnit,
-};
+use crate::durability::Durability;
+use crate::durability::journal::Lsn;
+use crate::env::Env;
+use crate::{CapacityPlan, FtlConfig};
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +22,44 @@ enum Phase {
     /// None is under way.
     Idle,
     /// Pages are being written, from this one on.
-    WritePages { next: u32, written: u64 },
+    WritePages(PageCursor),
     /// The pages must be durable up to this position of the users' ring.
     AwaitPages(u64),
     /// The snapshot must be durable.
     AwaitSnapshot(Lsn),
+}
+
+/// What a checkpoint depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckpointFacts {
+    /// The position up to which the host ring is durable.
+    pub(crate) durable_pos: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) low_watermark: u64,
+    /// Translation pages are still to be counted, or brought away from chunks that are going: none may begin,
+    /// because those pages would be missing.
+    pub(crate) is_blocked: bool,
+}
+
+/// A step of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckpointStep {
+    /// Nothing to do now.
+    Wait,
+    /// One has begun.
+    Begun,
+    /// Its pages are durable: a snapshot with this base is to be written.
+    WriteSnapshot { base_seq: u64 },
+    /// It is durable.
+    Ended,
+}
+
+/// How far the pages of a checkpoint are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageCursor {
+    /// The page to go on with.
+    pub(crate) next: u32,
+    pub(crate) written: u64,
 }
 
 /// The state of checkpoints.
@@ -194,7 +220,7 @@ impl Checkpoint {
 
     /// A page was made of what is true now.
     #[inline]
-    fn mark_clean(&mut self, page: u32) {
+    pub(super) fn mark_clean(&mut self, page: u32) {
         self.dirty[page as usize / 64] &= !(1 << (page % 64));
         self.pages_to_write[page as usize / 64] &= !(1 << (page % 64));
     }
@@ -211,296 +237,161 @@ impl Checkpoint {
     }
 }
 
-/// The journal's way to the flash: through the last slots of the write buffer.
-struct JournalFlashAdapter<'a, F> {
-    flash: &'a mut F,
-    geometry: &'a FlashGeometry,
-    first_slot: u32,
+impl Checkpoint {
+    /// Whether a requested checkpoint is not durable.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested || self.unpaced
+    }
+
+    /// Asks for a snapshot, because the journal has no room for a record.
+    pub(super) fn request_space(&mut self) {
+        self.needs_journal_space = true;
+    }
+
+    /// The base sequence number of the last durable snapshot.
+    pub(crate) fn base_seq(&self) -> u64 {
+        self.base_seq
+    }
+
+    /// Has so many sectors bring on no checkpoint: else those of one would bring on the next, while garbage
+    /// collection changes more pages to make room.
+    pub(super) fn exclude(&mut self, sectors: u64) {
+        self.excluded_sectors += sectors;
+    }
+
+    /// Sectors that count in units numbered since the checkpoint in progress began, or the last one.
+    fn written_since(&self, env: &Env, next_seq: u64) -> u64 {
+        let written = (next_seq - self.began_seq) * u64::from(env.geometry.ws_opt);
+        written.saturating_sub(self.excluded_sectors)
+    }
+
+    /// Begins one if it is time, or it is wanted.
+    fn begin(&mut self, env: &Env, facts: CheckpointFacts) -> CheckpointStep {
+        let lost = self.loss_epoch > self.loss_epoch_at_start;
+        let due = self.changed && self.written_since(env, facts.next_seq) >= self.interval;
+        if !self.requested && !lost && !due || facts.is_blocked {
+            return CheckpointStep::Wait;
+        }
+        self.unpaced = std::mem::take(&mut self.requested);
+        self.loss_epoch_at_start = self.loss_epoch;
+        std::mem::swap(&mut self.dirty, &mut self.pages_to_write);
+        self.dirty.fill(0);
+        self.page_count = self.pages_to_write.iter().map(|w| u64::from(w.count_ones())).sum();
+        (self.began_seq, self.excluded_sectors, self.changed) = (facts.next_seq, 0, false);
+        self.pending_base_seq = facts.low_watermark;
+        self.phase = Phase::WritePages(PageCursor { next: 0, written: 0 });
+        tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
+        CheckpointStep::Begun
+    }
 }
 
-impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
-    fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
-        let FlashGeometry { ws_opt: unit, sector_bytes, .. } = *self.geometry;
-        let first_slot = self.first_slot + op * unit;
-        let mut sectors = bytes.chunks(sector_bytes as usize);
-        for slot in first_slot..first_slot + unit {
-            self.flash.write_slot(slot, sectors.next().unwrap_or_default());
+impl Durability {
+    /// Asks for a checkpoint as fast as it goes; of a drive that keeps the map, for a snapshot.
+    pub(crate) fn request_checkpoint(&mut self) {
+        if self.device_l2p.is_some() {
+            self.request_snapshot();
+        } else {
+            self.checkpoint.requested = true;
         }
-        let entries = &[BufferEntry::PADDING; 64][..unit as usize];
-        let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries, metadata: false };
-        self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
     }
 
-    fn erase(&mut self, now: Nanos, op: u32, chunk: u32) {
-        self.flash.erase(now, OpToken::new(OpKind::Journal, op), chunk);
-    }
-}
-
-impl Ftl {
-    /// Slots that the journal needs.
-    pub(crate) fn journal_slots(shape: &FlashGeometry) -> u32 {
-        OPS_MAX as u32 * shape.ws_opt
+    /// Asks for a snapshot, because the journal has no room for a record.
+    pub(crate) fn request_snapshot(&mut self) {
+        self.checkpoint.request_space();
     }
 
-    /// The journal, for its counters.
-    pub fn journal(&self) -> &Journal {
-        &self.durability.journal
+    /// Whether a request waits for the checkpoint in progress: it is not paced.
+    pub(crate) fn is_checkpoint_urgent(&self) -> bool {
+        let c = &self.checkpoint;
+        c.is_requested() || c.has_undurable_loss() && self.barriers.has_host_requests()
     }
 
-    /// Asks for a checkpoint of everything that is on the media now, as fast as it goes: after a flush
-    /// and this, a recovery has nothing to find but the map's pages. [`kick`](Ftl::kick) afterwards.
-    pub fn checkpoint(&mut self) {
-        if self.durability.device_l2p.is_some() {
-            return self.request_snapshot();
-        }
-        self.durability.checkpoint.requested = true;
-    }
-
-    /// Whether a checkpoint that was asked for is not durable yet.
-    pub fn is_checkpointing(&self) -> bool {
-        self.durability.checkpoint.requested || self.durability.checkpoint.unpaced
-    }
-
-    /// Whether somebody waits for pages that are in the ring.
+    /// Whether a request waits for pages that are in the host ring.
     pub(crate) fn has_urgent_pages(&self) -> bool {
-        self.is_checkpoint_urgent()
-            && matches!(self.durability.checkpoint.phase, Phase::AwaitPages(_))
-    }
-
-    /// Whether somebody waits for the checkpoint under way.
-    fn is_checkpoint_urgent(&self) -> bool {
-        let c = &self.durability.checkpoint;
-        c.unpaced
-            || c.requested
-            || c.has_undurable_loss() && self.durability.barriers.has_host_requests()
+        self.is_checkpoint_urgent() && matches!(self.checkpoint.phase, Phase::AwaitPages(_))
     }
 
     /// Goes on with a checkpoint, or begins one when it is time.
-    pub(crate) fn step_checkpoint(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = if self.durability.device_l2p.is_some() {
-            self.step_seq_reservation()
-        } else {
-            self.advance_checkpoint()
-        };
-        if !self.durability.journal.is_unchanged() {
-            self.durability.checkpoint.journal_wants_snapshot =
-                self.durability.journal.needs_snapshot();
-        }
-        if self.durability.device_l2p.is_none()
-            && (self.durability.checkpoint.needs_journal_space
-                || self.durability.checkpoint.journal_wants_snapshot)
-        {
-            moved |= self.snapshot_for_journal_space();
-        }
-        let first_slot = self.slots() - Ftl::journal_slots(&self.env.geometry);
-        let way = &mut JournalFlashAdapter { flash, geometry: &self.env.geometry, first_slot };
-        self.durability.journal.kick(now, way) | moved
-    }
-
-    fn advance_checkpoint(&mut self) -> bool {
-        match self.durability.checkpoint.phase {
-            Phase::Idle => {
-                let written = self.written_since_checkpoint();
-                let c = &mut self.durability.checkpoint;
-                let lost = c.loss_epoch > c.loss_epoch_at_start;
-                let due = c.changed && written >= c.interval;
-                if !c.requested && !lost && !due {
-                    return false;
-                }
-                // Pages that were not looked at may lack what is in units before the base.
-                if self.mapping.reconcile().is_running() {
-                    return false;
-                }
-                // Nor would those that are yet to be brought away from chunks that are going.
-                if self.mapping.page_rebuild().has_at_risk() {
-                    return false;
-                }
-                c.unpaced = std::mem::take(&mut c.requested);
-                c.loss_epoch_at_start = c.loss_epoch;
-                std::mem::swap(&mut c.dirty, &mut c.pages_to_write);
-                c.dirty.fill(0);
-                c.page_count = c.pages_to_write.iter().map(|w| u64::from(w.count_ones())).sum();
-                (c.began_seq, c.excluded_sectors, c.changed) =
-                    (self.buffer.sequencer.next_seq(), 0, false);
-                c.pending_base_seq = self.buffer.sequencer.low_watermark();
-                c.phase = Phase::WritePages { next: 0, written: 0 };
-                tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
-                true
+    pub(crate) fn step_checkpoint(&mut self, env: &Env, facts: CheckpointFacts) -> CheckpointStep {
+        let c = &mut self.checkpoint;
+        match c.phase {
+            Phase::Idle => c.begin(env, facts),
+            Phase::AwaitPages(position) if facts.durable_pos >= position => {
+                CheckpointStep::WriteSnapshot { base_seq: c.pending_base_seq }
             }
-            // Goes on before users are admitted.
-            Phase::WritePages { .. } => false,
-            Phase::AwaitPages(position) if self.buffer.rings[HOST].durable_pos() >= position => {
-                let Ok(at) = self
-                    .durability
-                    .journal
-                    .snapshot(self.encode_snapshot(self.durability.checkpoint.pending_base_seq))
-                else {
-                    return false;
-                };
-                self.stats.checkpoints += 1;
-                (
-                    self.durability.checkpoint.needs_journal_space,
-                    self.durability.checkpoint.snapshot_lsn,
-                ) = (false, at);
-                self.durability.checkpoint.phase = Phase::AwaitSnapshot(at);
-                true
-            }
-            Phase::AwaitSnapshot(at) if self.durability.journal.durable() >= at => {
-                self.durability.checkpoint.base_seq = self.durability.checkpoint.pending_base_seq;
-                self.durability.checkpoint.phase = Phase::Idle;
+            Phase::AwaitSnapshot(at) if self.journal.durable() >= at => {
+                c.base_seq = c.pending_base_seq;
+                c.phase = Phase::Idle;
                 tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
-                self.durability.checkpoint.unpaced = false;
-                self.durability.checkpoint.loss_epoch_durable =
-                    self.durability.checkpoint.loss_epoch_at_start;
-                self.complete_deferred();
-                true
+                c.unpaced = false;
+                c.loss_epoch_durable = c.loss_epoch_at_start;
+                CheckpointStep::Ended
             }
-            Phase::AwaitPages(_) | Phase::AwaitSnapshot(_) => false,
-        }
-    }
-
-    /// Writes the pages that are due: before users are admitted, who would take every slot of the ring
-    /// that becomes free as long as there are enough of them, and put the checkpoint off for ever.
-    #[inline]
-    pub(crate) fn write_due_pages(&mut self, flash: &mut impl FlashBackend) -> bool {
-        match self.durability.checkpoint.phase {
-            Phase::WritePages { next, written } => {
-                self.write_checkpoint_pages(next, written, flash)
+            // Pages are written before host data is admitted.
+            Phase::WritePages(_) | Phase::AwaitPages(_) | Phase::AwaitSnapshot(_) => {
+                CheckpointStep::Wait
             }
-            Phase::Idle | Phase::AwaitPages(_) | Phase::AwaitSnapshot(_) => false,
         }
     }
 
-    /// Sectors that count in write units numbered since the checkpoint under way began, or the last one.
-    fn written_since_checkpoint(&self) -> u64 {
-        let c = &self.durability.checkpoint;
-        let written =
-            (self.buffer.sequencer.next_seq() - c.began_seq) * u64::from(self.env.geometry.ws_opt);
-        written.saturating_sub(c.excluded_sectors)
-    }
-
-    /// Writes pages, as many as are due.
-    fn write_checkpoint_pages(
-        &mut self,
-        from: u32,
-        mut written: u64,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        let mut next = from;
-        let c = &self.durability.checkpoint;
-        // In half of the interval, so that the other half covers what goes wrong.
-        let sectors = self.written_since_checkpoint();
-        let fast = self.is_checkpoint_urgent();
-        let due = if fast { u64::MAX } else { c.page_count * 2 * sectors / c.interval.max(1) + 1 };
-        while written < due {
-            let Some(page) = self.durability.checkpoint.next_page(next) else {
-                // Those that a flush has written meanwhile are among what must be durable.
-                self.durability.checkpoint.phase =
-                    Phase::AwaitPages(self.durability.trims.pages_pos());
-                return true;
-            };
-            let room = self.buffer.rings[HOST].free() > 0
-                && (fast || self.gc.limiter().headroom(self.free_sectors()) > 0.0);
-            if !room {
-                break;
-            }
-            self.write_map_page(page, flash);
-            (next, written) = (page + 1, written + 1);
-        }
-        self.durability.checkpoint.phase = Phase::WritePages { next, written };
-        next != from
-    }
-
-    /// Puts a snapshot into the journal because the records need room: of the last checkpoint's pages
-    /// and of the lines as they are.
-    fn snapshot_for_journal_space(&mut self) -> bool {
-        if self.durability.journal.durable() < self.durability.checkpoint.snapshot_lsn
-            || self.durability.journal.failed().is_some()
-        {
-            return false;
-        }
-        let Ok(at) = self
-            .durability
-            .journal
-            .snapshot(self.encode_snapshot(self.durability.checkpoint.base_seq))
-        else {
-            return false;
-        };
-        (self.durability.checkpoint.needs_journal_space, self.durability.checkpoint.snapshot_lsn) =
-            (false, at);
+    /// Gives the snapshot of the checkpoint in progress to the journal. Returns whether it was taken.
+    pub(crate) fn write_checkpoint_snapshot(&mut self, snapshot: Vec<u8>) -> bool {
+        let Ok(at) = self.journal.snapshot(snapshot) else { return false };
+        (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
+        self.checkpoint.phase = Phase::AwaitSnapshot(at);
         true
     }
 
-    /// The journal had no room for a record.
-    pub(crate) fn request_snapshot(&mut self) {
-        self.durability.checkpoint.needs_journal_space = true;
-    }
-
-    fn encode_snapshot(&self, base: u64) -> Vec<u8> {
-        let layout = &self.env.plan;
-        let page = |page| match self
-            .buffer
-            .durable_copy_of(&self.env.geometry, self.mapping.get(layout.logical + page))
-            .0
-        {
-            crate::space::lines::NONE => 0,
-            psn => psn + 1,
-        };
-        // Some of a line's chunks may have been erased, and be in another one by now.
-        let line_of = &self.space.lines.line_of;
-        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| l.state != LineState::Free);
-        // Full ones that are only counted take no units any more.
-        let takes = |line: &Line| {
-            let counted =
-                self.space.lines.reconciling && line.fully_mapped && line.programs_in_flight == 0;
-            line.state == LineState::Open && !counted
-        };
-        let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
-            stream: line.stream,
-            open: takes(line),
-            has_footer: line.footer == Footer::Valid,
-            max_seq: if takes(line) { u64::MAX } else { line.max_seq },
-            chunks: line.chunks.iter().copied().filter(|c| line_of[*c as usize] == id).collect(),
-        });
-        Snapshot {
-            usable_chunks: layout.usable_chunks,
-            base_seq: base,
-            pages: (0..layout.map_pages).map(page).collect(),
-            lines: lines.filter(|l| !l.chunks.is_empty()).collect(),
+    /// Whether a snapshot is to be written because the records need room, and can be.
+    pub(crate) fn wants_space_snapshot(&mut self) -> bool {
+        let c = &mut self.checkpoint;
+        if !self.journal.is_unchanged() {
+            c.journal_wants_snapshot = self.journal.needs_snapshot();
         }
-        .encode(&self.env.geometry, layout)
+        self.device_l2p.is_none()
+            && (c.needs_journal_space || c.journal_wants_snapshot)
+            && self.journal.durable() >= c.snapshot_lsn
+            && self.journal.failed().is_none()
     }
 
-    /// Writes a page of the map: where everything in it is on the media now.
-    pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
-        let mut bytes = self.mapping.take_page_buffer();
-        bytes.clear();
-        let low = self.base_seq_of_page(page);
-        if flash.stores_data() {
-            self.encode_map_page(page, low, &mut bytes);
-        }
-        self.durability.checkpoint.mark_clean(page);
-        let slot = self.admit(self.env.plan.logical + page);
-        flash.write_slot(slot, &bytes);
-        self.mapping.return_page_buffer(bytes);
-        self.durability.trims.set_pages_pos(self.buffer.rings[HOST].head_pos());
-        // Pages bring on no checkpoint: else those of one would bring on the next, while garbage
-        // collection changes more of them to make room.
-        self.durability.checkpoint.excluded_sectors += 1;
-        self.stats.metadata += 1;
+    /// Gives a snapshot with the base of the last checkpoint to the journal. Returns whether it was taken.
+    pub(crate) fn write_space_snapshot(&mut self, snapshot: Vec<u8>) -> bool {
+        let Ok(at) = self.journal.snapshot(snapshot) else { return false };
+        (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
+        true
     }
 
-    /// The sector is somewhere else on the media than its map page says.
+    /// How far the pages of the checkpoint in progress are written; none if no pages are to be written.
     #[inline]
-    pub(crate) fn mark_map_page_dirty(&mut self, lba: u32) {
-        if lba < self.env.plan.logical && self.durability.device_l2p.is_none() {
-            self.durability.checkpoint.mark_dirty(self.env.geometry.map_page_of(lba));
+    pub(crate) fn page_cursor(&self) -> Option<PageCursor> {
+        match self.checkpoint.phase {
+            Phase::WritePages(cursor) => Some(cursor),
+            Phase::Idle | Phase::AwaitPages(_) | Phase::AwaitSnapshot(_) => None,
         }
     }
 
-    /// An operation of the journal has ended.
-    pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
-        self.durability.journal.program_done(op, status);
-        self.space.programs.unblock();
+    /// Pages that are to be written by now: in half of the interval, so that the other half covers what
+    /// goes wrong.
+    pub(crate) fn due_pages(&self, env: &Env, next_seq: u64) -> u64 {
+        let c = &self.checkpoint;
+        if self.is_checkpoint_urgent() {
+            return u64::MAX;
+        }
+        c.page_count * 2 * c.written_since(env, next_seq) / c.interval.max(1) + 1
+    }
+
+    /// The first page from this one on that the checkpoint in progress writes.
+    pub(crate) fn next_checkpoint_page(&self, from: u32) -> Option<u32> {
+        self.checkpoint.next_page(from)
+    }
+
+    /// Records how far the pages are written.
+    pub(crate) fn set_page_cursor(&mut self, cursor: PageCursor) {
+        self.checkpoint.phase = Phase::WritePages(cursor);
+    }
+
+    /// All pages are in the host ring. Those that a flush has written meanwhile must be durable, too.
+    pub(crate) fn await_pages(&mut self) {
+        self.checkpoint.phase = Phase::AwaitPages(self.trims.pages_pos());
     }
 }

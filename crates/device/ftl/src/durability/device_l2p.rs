@@ -23,17 +23,15 @@
 
 use std::collections::BTreeSet;
 
-use clock::Nanos;
 use nvme::Status;
 
-use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require};
+use crate::durability::Durability;
 use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
-use crate::flash::OpKind;
-use crate::ftl::{GC, HOST};
+use crate::env::Env;
 use crate::mapping::translation_page::TranslationPage;
-use crate::{CapacityPlan, FlashBackend, FlashGeometry, Ftl, L2pEntry, OpToken};
+use crate::{CapacityPlan, FlashGeometry};
 
 /// Runs of sectors that are told of at a time.
 const TRIM_RANGES_MAX: usize = 256;
@@ -53,6 +51,8 @@ pub(crate) enum TrimSync {
     InFlight,
     /// The drive has refused; the next flush tells it again.
     Failed(Status),
+    /// The [ranges](Durability::trim_ranges) are to be sent.
+    Send,
 }
 
 /// The trims that are being told.
@@ -207,83 +207,68 @@ impl DeviceL2p {
     }
 }
 
-impl Ftl {
-    /// The trim that a sector written now comes after and that the drive was not told of: a name for
-    /// it, or 0.
+/// What a step of the reservation of sequence numbers did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReservationStep {
+    pub(crate) moved: bool,
+    /// A reservation is durable: units that waited for sequence numbers can get them.
+    pub(crate) is_durable: bool,
+    /// A reservation was given to the journal.
+    pub(crate) has_begun: bool,
+}
+
+impl Durability {
+    /// Whether a sector was trimmed and the drive has not been told.
     #[inline]
-    pub(crate) fn trim_before(&self, lba: u32, old: L2pEntry) -> u64 {
-        let Some(map) = &self.durability.device_l2p else { return 0 };
-        match old {
-            L2pEntry::Unmapped if map.is_trim_pending(lba) => {
-                self.buffer.rings[HOST].head_pos() + 1
-            }
-            L2pEntry::Buffer(slot) if slot < self.buffer.rings[HOST].capacity() => {
-                let ring = &self.buffer.rings[HOST];
-                let unit = &ring.units[ring.unit_of_slot(slot)];
-                if unit.state < UnitState::Persisted { ring.entry(slot).trim_dep } else { 0 }
-            }
-            L2pEntry::Unmapped | L2pEntry::Buffer(_) | L2pEntry::Flash(_) | L2pEntry::Lost => 0,
-        }
+    pub(crate) fn is_trim_pending(&self, lba: u32) -> bool {
+        self.device_l2p.as_ref().is_some_and(|map| map.is_trim_pending(lba))
     }
 
-    /// Whether no copy of an untold sector since its trim is on the media.
-    fn needs_trim_sync(&self, lba: u32) -> bool {
-        match self.mapping.get(lba) {
-            L2pEntry::Unmapped => true,
-            L2pEntry::Flash(_) | L2pEntry::Lost => false,
-            L2pEntry::Buffer(slot) if slot < self.buffer.rings[HOST].capacity() => {
-                let ring = &self.buffer.rings[HOST];
-                let unit = &ring.units[ring.unit_of_slot(slot)];
-                unit.state < UnitState::Persisted && ring.entry(slot).trim_dep != 0
-            }
-            L2pEntry::Buffer(_) => false,
-        }
+    /// Whether trims are being sent to the drive.
+    pub(crate) fn is_syncing_trims(&self) -> bool {
+        self.device_l2p.as_ref().is_some_and(|map| map.is_syncing())
     }
 
-    /// Tells the drive the first `trimmed` sectors that were trimmed: everything that was written
-    /// before is numbered up to `sequence`, and everything numbered so is on the media.
+    /// Makes the first `trimmed` trims durable: everything that was written before is numbered up to
+    /// `sequence` and durable. `needs_sync` says whether no copy of a trimmed sector since is durable.
     pub(crate) fn sync_trims(
         &mut self,
-        now: Nanos,
+        env: &Env,
         sequence: u64,
         trimmed: u64,
-        flash: &mut impl FlashBackend,
+        needs_sync: impl Fn(u32) -> bool,
     ) -> TrimSync {
-        let Some(mut map) = self.durability.device_l2p.take() else { return TrimSync::Complete };
-        let told = match map.sync_state {
+        let Some(map) = &mut self.device_l2p else { return TrimSync::Complete };
+        match map.sync_state {
             TrimSyncState::InFlight => TrimSync::InFlight,
             TrimSyncState::Failed(status) => {
                 map.sync_state = TrimSyncState::Retry;
                 TrimSync::Failed(status)
             }
-            TrimSyncState::Retry => self.send_trims(now, &mut map, flash),
+            TrimSyncState::Retry => TrimSync::Send,
             TrimSyncState::Idle => {
                 map.sync_seq = sequence;
-                self.gather_trims(&mut map, trimmed);
-                if map.ranges.is_empty() {
-                    TrimSync::Complete
-                } else {
-                    self.send_trims(now, &mut map, flash)
-                }
+                self.gather_trims(env, trimmed, needs_sync);
+                let none = self.trim_ranges().is_empty();
+                if none { TrimSync::Complete } else { TrimSync::Send }
             }
-        };
-        self.durability.device_l2p = Some(map);
-        told
+        }
     }
 
-    fn gather_trims(&mut self, map: &mut DeviceL2p, trimmed: u64) {
+    fn gather_trims(&mut self, env: &Env, trimmed: u64, needs_sync: impl Fn(u32) -> bool) {
+        let Some(map) = &mut self.device_l2p else { return };
         map.ranges.clear();
-        let count = TranslationPage::entries_per_page(&self.env.geometry);
-        // So that what is taken off the end ascends, and runs go on over pages.
-        self.durability.trims.sort_dirty();
+        let count = TranslationPage::entries_per_page(&env.geometry);
+        // So that pages are taken in ascending order, and runs go on over pages.
+        self.trims.sort_dirty();
         loop {
-            let next = || self.durability.trims.pop_dirty().map(|page| (page, page * count));
+            let next = || self.trims.pop_dirty().map(|page| (page, page * count));
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
-            let end = ((page + 1) * count).min(self.env.plan.logical);
-            // Trimmed again since: copies of that may yet be given a number.
-            let again = self.durability.trims.is_later_than(page, trimmed);
+            let end = ((page + 1) * count).min(env.plan.logical);
+            // Trimmed again since: copies of that may yet get a sequence number.
+            let again = self.trims.is_later_than(page, trimmed);
             while let Some(lba) = map.next_pending_trim(at, end) {
-                if self.needs_trim_sync(lba) && !map.add_range(lba) {
+                if needs_sync(lba) && !map.add_range(lba) {
                     map.cursor = Some((page, lba));
                     return;
                 }
@@ -292,18 +277,24 @@ impl Ftl {
                 }
                 at = lba + 1;
             }
-            self.durability.trims.settle(page, again);
+            self.trims.settle(page, again);
         }
     }
 
-    fn send_trims(
-        &mut self,
-        now: Nanos,
-        map: &mut DeviceL2p,
-        flash: &mut impl FlashBackend,
-    ) -> TrimSync {
-        self.stats.trims_synced += map.ranges.iter().map(|(_, n)| u64::from(*n)).sum::<u64>();
-        if flash.device_trim(now, OpToken::new(OpKind::Trim, 0), &map.ranges, map.sync_seq) {
+    /// The trims that are to be sent: first sectors and how many.
+    pub(crate) fn trim_ranges(&self) -> &[(u32, u32)] {
+        self.device_l2p.as_ref().map_or(&[], |map| &map.ranges)
+    }
+
+    /// The sequence number up to which the trims that are to be sent take copies back.
+    pub(crate) fn trim_sequence(&self) -> u64 {
+        self.device_l2p.as_ref().map_or(0, |map| map.sync_seq)
+    }
+
+    /// Records that the trims were sent, and whether the drive took them.
+    pub(crate) fn trims_sent(&mut self, taken: bool) -> TrimSync {
+        let Some(map) = &mut self.device_l2p else { return TrimSync::Complete };
+        if taken {
             map.sync_state = TrimSyncState::InFlight;
             return TrimSync::InFlight;
         }
@@ -311,95 +302,98 @@ impl Ftl {
         TrimSync::Failed(Status::INVALID_OPCODE)
     }
 
-    /// The drive has answered [`FlashBackend::device_trim`]. [`kick`](Ftl::kick) afterwards.
-    pub fn device_trim_done(&mut self, now: Nanos, status: Status, flash: &mut impl FlashBackend) {
-        if let Some(map) = &mut self.durability.device_l2p {
+    /// Records that the drive has answered.
+    ///
+    /// # Panics
+    /// If no trims were sent.
+    pub(crate) fn device_trim_done(&mut self, status: Status) {
+        if let Some(map) = &mut self.device_l2p {
             assert!(map.sync_state == TrimSyncState::InFlight, "no device trim is in flight");
             let ok = status.is_success();
             map.sync_state = if ok { TrimSyncState::Idle } else { TrimSyncState::Failed(status) };
         }
-        self.complete_barriers(now, flash);
     }
 
-    /// A sector's data is lost: the journal is to say so before the copy that says it is written.
+    /// Records that a sector's data is lost: the journal is to say so before the copy that says it is
+    /// written.
     pub(crate) fn note_maybe_lost(&mut self, lba: u32) {
-        if let Some(map) = &mut self.durability.device_l2p
+        if let Some(map) = &mut self.device_l2p
             && map.maybe_lost.insert(lba)
         {
             map.unrecorded.push(lba);
         }
     }
 
-    /// Whether the next unit of a ring may be given a number.
+    /// Whether the next unit, of relocated data or the host's, may get the sequence number `next_seq`.
     #[inline]
-    pub(crate) fn can_assign_seq(&self, ring: usize) -> bool {
-        let Some(map) = &self.durability.device_l2p else { return true };
-        let known =
-            map.unrecorded.is_empty() && self.durability.journal.durable() >= map.recorded_lsn;
-        self.buffer.sequencer.next_seq() < map.reserved_seq_end && (ring != GC || known)
+    pub(crate) fn can_assign_seq(&self, next_seq: u64, is_relocated: bool) -> bool {
+        let Some(map) = &self.device_l2p else { return true };
+        let known = map.unrecorded.is_empty() && self.journal.durable() >= map.recorded_lsn;
+        next_seq < map.reserved_seq_end && (!is_relocated || known)
     }
 
-    /// Reserves numbers, and brings what the journal must say to it.
-    pub(crate) fn step_seq_reservation(&mut self) -> bool {
-        let Some(mut map) = self.durability.device_l2p.take() else { return false };
-        let mut moved = false;
+    /// Reserves sequence numbers, and gives the journal what it must say. `is_lost` says whether a sector
+    /// that may be lost still may; its second argument is whether the drive has not been told of a trim.
+    pub(crate) fn step_reservation(
+        &mut self,
+        env: &Env,
+        next_seq: u64,
+        is_lost: impl Fn(u32, bool) -> bool,
+    ) -> ReservationStep {
+        let mut step = ReservationStep::default();
+        let Some(map) = &mut self.device_l2p else { return step };
         if let Some((limit, at)) = map.reservation
-            && self.durability.journal.durable() >= at
+            && self.journal.durable() >= at
         {
             (map.reserved_seq_end, map.reservation) = (limit, None);
-            self.durability.checkpoint.complete_reservation();
-            self.space.programs.unblock();
-            moved = true;
+            self.checkpoint.complete_reservation();
+            (step.moved, step.is_durable) = (true, true);
         }
         while let Some(lba) = map.unrecorded.last() {
             let mut record = [RECORD_MAYBE_LOST, 0, 0, 0, 0, 0, 0, 0];
             record[4..].copy_from_slice(&lba.to_le_bytes());
-            if self.durability.journal.append(&record).is_err() {
-                self.request_snapshot();
+            if self.journal.append(&record).is_err() {
+                self.checkpoint.request_space();
                 break;
             }
             map.unrecorded.pop();
-            map.recorded_lsn = self.durability.journal.flush();
-            moved = true;
+            map.recorded_lsn = self.journal.flush();
+            step.moved = true;
         }
-        let short = self.buffer.sequencer.next_seq() + map.reserve_batch / 2 > map.reserved_seq_end;
-        let wanted = short
-            || self.durability.checkpoint.is_wanted()
-            || self.durability.journal.needs_snapshot();
+        let short = next_seq + map.reserve_batch / 2 > map.reserved_seq_end;
+        let wanted = short || self.checkpoint.is_wanted() || self.journal.needs_snapshot();
         if wanted && map.reservation.is_none() {
-            moved |= self.reserve_seqs(&mut map);
+            step.has_begun = self.reserve_seqs(env, next_seq, is_lost);
+            step.moved |= step.has_begun;
         }
-        self.durability.device_l2p = Some(map);
-        moved
+        step
     }
 
-    fn reserve_seqs(&mut self, map: &mut DeviceL2p) -> bool {
-        // What is on the media and whole, or trimmed for good, is above suspicion.
-        map.maybe_lost.retain(|&lba| match self.mapping.get(lba) {
-            L2pEntry::Flash(psn) => self.mapping.is_poisoned(psn),
-            L2pEntry::Unmapped => map.pending_trims[lba as usize / 64] >> (lba % 64) & 1 != 0,
-            L2pEntry::Buffer(_) | L2pEntry::Lost => true,
-        });
-        let limit = map.reserved_seq_end.max(self.buffer.sequencer.next_seq() + map.reserve_batch);
+    fn reserve_seqs(
+        &mut self,
+        env: &Env,
+        next_seq: u64,
+        is_lost: impl Fn(u32, bool) -> bool,
+    ) -> bool {
+        let Some(map) = &mut self.device_l2p else { return false };
+        let pending = &map.pending_trims;
+        map.maybe_lost
+            .retain(|&lba| is_lost(lba, pending[lba as usize / 64] >> (lba % 64) & 1 != 0));
+        let limit = map.reserved_seq_end.max(next_seq + map.reserve_batch);
         let snapshot = Snapshot {
-            usable_chunks: self.env.plan.usable_chunks,
+            usable_chunks: env.plan.usable_chunks,
             base_seq: limit,
-            pages: map.encode_maybe_lost(&self.env.geometry, &self.env.plan),
+            pages: map.encode_maybe_lost(&env.geometry, &env.plan),
             lines: Vec::new(),
         };
-        let Ok(at) =
-            self.durability.journal.snapshot(snapshot.encode(&self.env.geometry, &self.env.plan))
-        else {
-            self.durability
-                .checkpoint
-                .abort_reservation(self.durability.journal.failed().is_some());
+        let Ok(at) = self.journal.snapshot(snapshot.encode(&env.geometry, &env.plan)) else {
+            self.checkpoint.abort_reservation(self.journal.failed().is_some());
             return false;
         };
         map.reservation = Some((limit, at));
         map.unrecorded.clear();
         map.recorded_lsn = at;
-        self.durability.checkpoint.begin_reservation(at);
-        self.stats.checkpoints += 1;
+        self.checkpoint.begin_reservation(at);
         true
     }
 }

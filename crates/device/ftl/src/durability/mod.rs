@@ -1,47 +1,256 @@
-//! Durability: flushes, trims, checkpoints, lost sectors, and the journal.
+//! Durability: barriers, trims, checkpoints, the map that a drive keeps, and the journal.
 
 pub(crate) mod barriers;
 pub(crate) mod checkpoint;
 pub(crate) mod device_l2p;
-pub(crate) mod flush;
 pub mod journal;
-pub(crate) mod loss;
 pub(crate) mod snapshot;
 pub(crate) mod trims;
 
+use clock::Nanos;
+use nvme::Status;
+
+use crate::check::Violation;
 use crate::env::Env;
-use barriers::BarrierQueue;
+use barriers::{Barrier, BarrierOwner, BarrierQueue, TrimDep};
 use checkpoint::Checkpoint;
 use device_l2p::DeviceL2p;
-use journal::Journal;
+use journal::{Journal, JournalFlash, Lsn};
+use snapshot::LineOpened;
 use trims::TrimLog;
 
 /// What makes data and trims durable.
+///
+/// Invariants: barriers are in the order of their positions; a page with trims is listed; a checkpoint's base
+/// is not above the low watermark of sequence numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Durability {
-    pub(crate) journal: Journal,
-    pub(crate) checkpoint: Checkpoint,
+    journal: Journal,
+    checkpoint: Checkpoint,
     /// Present if the drive keeps the map.
-    pub(crate) device_l2p: Option<Box<DeviceL2p>>,
-    pub(crate) barriers: BarrierQueue,
-    pub(crate) trims: TrimLog,
+    device_l2p: Option<Box<DeviceL2p>>,
+    barriers: BarrierQueue,
+    trims: TrimLog,
 }
 
 impl Durability {
     /// Nothing to be made durable; all units with sequence numbers below `base_seq` are in translation
-    /// pages.
-    pub(crate) fn new(env: &Env, journal: Journal, base_seq: u64) -> Durability {
+    /// pages. `device_l2p` is present if the drive keeps the map.
+    pub(crate) fn new(
+        env: &Env,
+        journal: Journal,
+        base_seq: u64,
+        device_l2p: Option<DeviceL2p>,
+    ) -> Durability {
         Durability {
             journal,
             checkpoint: Checkpoint::new(&env.plan, &env.config, base_seq),
-            device_l2p: None,
+            device_l2p: device_l2p.map(Box::new),
             barriers: BarrierQueue::default(),
             trims: TrimLog::new(env.plan.map_pages),
         }
     }
 
+    /// The journal, to be read.
+    #[inline]
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The state of checkpoints, to be read.
+    #[inline]
+    pub(crate) fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The barriers, to be read.
+    #[inline]
+    pub(crate) fn barriers(&self) -> &BarrierQueue {
+        &self.barriers
+    }
+
+    /// The trims, to be read.
+    #[inline]
+    pub(crate) fn trims(&self) -> &TrimLog {
+        &self.trims
+    }
+
+    /// Whether the drive keeps the map.
+    #[inline]
+    pub(crate) fn has_device_l2p(&self) -> bool {
+        self.device_l2p.is_some()
+    }
+
+    /// Starts what the journal can start; says whether it was anything.
+    pub(crate) fn kick_journal(&mut self, now: Nanos, flash: &mut impl JournalFlash) -> bool {
+        self.journal.kick(now, flash)
+    }
+
+    /// Records that a program of the journal has ended.
+    pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
+        self.journal.program_done(op, status);
+    }
+
+    /// Records that an erase of the journal has ended.
+    pub(crate) fn journal_erase_done(&mut self, op: u32, status: Status) {
+        self.journal.erase_done(op, status);
+    }
+
+    /// Appends the record of a line that is opened, and returns where the journal must be durable before
+    /// the line takes units; none if the journal has no room before the next snapshot, which is requested.
+    pub(crate) fn line_opened(&mut self, opened: &LineOpened) -> Option<Lsn> {
+        if self.journal.append(&opened.encode()).is_err() {
+            self.request_snapshot();
+            return None;
+        }
+        Some(self.journal.flush())
+    }
+
+    /// Adds a barrier at a position of the host ring.
+    pub(crate) fn add_barrier(&mut self, position: u64, owner: BarrierOwner, trim_dep: TrimDep) {
+        let trim_epoch = self.trims.epoch();
+        self.barriers.add(Barrier { position, owner, trim_dep, trim_epoch });
+    }
+
+    /// Has the first barrier wait for the pages of earlier trims, when all units with smaller sequence
+    /// numbers than this one are durable.
+    pub(crate) fn set_front_dep(&mut self, trim_dep: TrimDep) {
+        self.barriers.set_front_dep(trim_dep);
+    }
+
+    /// Removes the first barrier.
+    pub(crate) fn pop_barrier(&mut self) {
+        self.barriers.pop();
+    }
+
+    /// Removes the last barrier of a host request, and returns the request's tag.
+    pub(crate) fn pop_last_host(&mut self) -> Option<u64> {
+        self.barriers.pop_last_host()
+    }
+
+    /// Defers the completion of a host request that has passed its barrier.
+    pub(crate) fn defer_flush(&mut self, tag: u64) {
+        self.barriers.defer(tag);
+    }
+
+    /// Removes the oldest deferred request, and returns its tag.
+    pub(crate) fn pop_deferred(&mut self) -> Option<u64> {
+        self.barriers.pop_deferred()
+    }
+
+    /// Records that a mapped sector of a translation page is trimmed.
+    #[inline]
+    pub(crate) fn trimmed(&mut self, lba: u32, page: u32) {
+        self.trims.record(page);
+        match &mut self.device_l2p {
+            Some(map) => map.mark_trimmed(lba),
+            None => self.checkpoint.mark_dirty(page),
+        }
+    }
+
+    /// Whether trims are not durable.
+    pub(crate) fn has_trims(&self) -> bool {
+        // Of a drive's own map; trims that are to be sent again are taken up when the others are done.
+        self.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
+            || self.trims.has_redirtied()
+            || self.trims.has_dirty()
+    }
+
+    /// Takes the next page of those with trims among the first `trimmed` ones, which is to be written.
+    pub(crate) fn next_trimmed_page(&mut self, trimmed: u64) -> Option<u32> {
+        loop {
+            let page = self.trims.pop_dirty()?;
+            if self.trims.clear_written(page) {
+                continue;
+            }
+            // A page trimmed again since is left to the next flush: copies of what was trimmed may be in
+            // units that have no location yet, or are not durable.
+            self.trims.settle(page, self.trims.is_later_than(page, trimmed));
+            return Some(page);
+        }
+    }
+
+    /// The flush has dealt with all pages: what is left is the next one's.
+    pub(crate) fn start_next_trims(&mut self) {
+        self.trims.start_next();
+    }
+
     /// Whether a translation page can go without being written.
     pub(crate) fn is_page_clean(&self, page: u32) -> bool {
         !self.checkpoint.is_dirty(page) && self.trims.is_written(page)
+    }
+
+    /// Records that a page differs from its copy on flash.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, page: u32) {
+        self.checkpoint.mark_dirty(page);
+    }
+
+    /// Records that a host sector is somewhere else on flash than its page says.
+    pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: u32) {
+        if lba < env.plan.logical && self.device_l2p.is_none() {
+            self.checkpoint.mark_dirty(env.geometry.map_page_of(lba));
+        }
+    }
+
+    /// Records that a page is made of what is true now; with `unpinned` all of its trims are in it.
+    pub(crate) fn page_made(&mut self, page: u32, unpinned: bool) {
+        if unpinned {
+            self.trims.mark_written(page);
+        }
+        self.checkpoint.mark_clean(page);
+    }
+
+    /// Records that a page was appended to the host ring in front of this position.
+    pub(crate) fn page_written(&mut self, position: u64) {
+        self.trims.set_pages_pos(position);
+        self.checkpoint.exclude(1);
+    }
+
+    /// Records that the host has written or trimmed, or that data is moved for its sake.
+    #[inline]
+    pub(crate) fn note_host_change(&mut self) {
+        self.checkpoint.note_host_change();
+    }
+
+    /// Counts a unit of so many relocated sectors.
+    #[inline]
+    pub(crate) fn record_relocated(&mut self, sectors: u32) {
+        self.checkpoint.record_relocated(sectors);
+    }
+
+    /// Records that a sector was lost that the last checkpoint does not know of: one begins.
+    pub(crate) fn record_loss(&mut self) {
+        self.checkpoint.record_loss();
+    }
+
+    /// Checks barriers, trims and checkpoints, and returns the lines that wait to be erased; `head` is the
+    /// position of the host ring, `low` and `next` the limits of sequence numbers in flight.
+    pub(crate) fn check_invariants(
+        &self,
+        head: u64,
+        low: u64,
+        next: u64,
+    ) -> Result<Vec<u32>, Violation> {
+        let waiting = self.barriers.check(head, self.trims.epoch())?;
+        let cursor = self.device_l2p.as_ref().and_then(|m| m.cursor_page());
+        self.trims.check(cursor, head)?;
+        self.checkpoint.check(low)?;
+        if let Some(map) = &self.device_l2p {
+            map.check(next)?;
+        }
+        Ok(waiting)
+    }
+
+    /// Breaks the count of host requests.
+    #[cfg(test)]
+    pub(crate) fn break_host_requests(&mut self) {
+        self.barriers.break_host_requests();
+    }
+
+    /// The trims, to be broken.
+    #[cfg(test)]
+    pub(crate) fn trims_mut(&mut self) -> &mut TrimLog {
+        &mut self.trims
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{ChunkReport, Phase, Recovery, RecoveryError, ScanObservations};
-use crate::buffer::sequence::WriteSequencer;
-use crate::durability::checkpoint::Checkpoint;
+use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
+use crate::env::Env;
 use crate::mapping::reconcile::Reconcile;
 use crate::mapping::translation_page::TranslationPage;
 use crate::{Ftl, L2pEntry, NewFtlError};
@@ -25,16 +25,18 @@ impl Recovery {
         };
         self.assign_lost_locations();
         debug_assert!(self.has_unique_locations(), "two sectors in one place");
-        let ftl = Ftl::empty(self.geometry, self.config, self.plan, journal);
-        let mut ftl = ftl.map_err(NewFtlError::from)?;
         let base = self.base_seq().max(1);
         let oldest = self.lines.iter().map(|l| l.max_seq).filter(|n| *n != u64::MAX);
         let next = match self.first_free_seq() {
             Some(next) => next,
             None => self.copies.next_seq().max(base).max(oldest.max().unwrap_or(0) + 1),
         };
-        ftl.buffer.sequencer = WriteSequencer::starting_at(next);
-        ftl.durability.checkpoint = Checkpoint::new(&self.plan, &self.config, base.min(next));
+        let env = Env { geometry: self.geometry, config: self.config, plan: self.plan };
+        let device_l2p = self.device_l2p.is_some();
+        let device_l2p =
+            device_l2p.then(|| DeviceL2p::new(&env.geometry, &env.plan, next, &self.poison));
+        let durability = Durability::new(&env, journal, base.min(next), device_l2p);
+        let mut ftl = Ftl::empty(env, durability, next).map_err(NewFtlError::from)?;
         self.fill_map(&mut ftl);
         if self.plan.map_frames > 0 {
             self.defer_map_pages(&mut ftl);
@@ -42,12 +44,10 @@ impl Recovery {
         self.build_lines(&mut ftl);
         self.record_lost(&mut ftl);
         if self.device_l2p.is_some() {
-            let map = DeviceL2p::new(&ftl.env.geometry, &ftl.env.plan, next, &self.poison);
-            ftl.durability.device_l2p = Some(Box::new(map));
-            ftl.request_snapshot();
+            ftl.durability.request_snapshot();
         } else if self.full_scan {
             // What there is of a journal does not say what was found.
-            ftl.request_snapshot();
+            ftl.durability.request_snapshot();
             ftl.checkpoint();
         }
         Ok(ftl)
@@ -107,7 +107,7 @@ impl Recovery {
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
             ftl.mapping.set(lba, L2pEntry::Flash(copy.psn));
             ftl.mapping.record_found(copy.psn, lba, copy.poison);
-            ftl.mark_map_page_dirty(lba);
+            ftl.durability.mark_sector_dirty(&ftl.env, lba);
         }
     }
 }

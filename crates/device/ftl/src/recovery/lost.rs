@@ -117,10 +117,10 @@ impl Recovery {
     /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
     pub(super) fn record_lost(&self, ftl: &mut Ftl) {
         for &lba in &self.lost {
-            ftl.mark_map_page_dirty(lba);
+            ftl.durability.mark_sector_dirty(&ftl.env, lba);
         }
         if !self.lost.is_empty() {
-            ftl.durability.checkpoint.record_loss();
+            ftl.durability.record_loss();
         }
     }
 }

@@ -163,7 +163,7 @@ impl Ftl {
         for stream in 0..STREAM_COUNT {
             for i in 0..self.space.open_lines[stream].len() {
                 let open = &self.space.open_lines[stream][i];
-                if !open.header_due || open.recorded_lsn > self.durability.journal.durable() {
+                if !open.header_due || open.recorded_lsn > self.durability.journal().durable() {
                     continue;
                 }
                 let (line, chunk, pu) = (open.line, open.members[0].chunk, open.members[0].pu);

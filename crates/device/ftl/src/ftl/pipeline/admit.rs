@@ -171,7 +171,7 @@ impl Ftl {
         if written > 0 {
             self.stats.host_writes += written;
             self.gc.note_host_change();
-            self.durability.checkpoint.note_host_change();
+            self.durability.note_host_change();
         }
         moved
     }
@@ -203,7 +203,7 @@ impl Ftl {
     fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
         if sectors > 0 {
             self.gc.note_host_change();
-            self.durability.checkpoint.note_host_change();
+            self.durability.note_host_change();
         }
         let page = TranslationPage::entries_per_page(&self.env.geometry);
         let mut at = lba;
@@ -218,12 +218,7 @@ impl Ftl {
                 self.gc.on_candidate(change);
             }
             self.stats.trimmed += 1;
-            let p = at / page;
-            self.durability.trims.record(p);
-            match &mut self.durability.device_l2p {
-                Some(map) => map.mark_trimmed(at),
-                None => self.durability.checkpoint.mark_dirty(p),
-            }
+            self.durability.trimmed(at, at / page);
             at += 1;
         }
         sectors
@@ -233,7 +228,7 @@ impl Ftl {
     /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
     /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
-        if self.requests.write_queue.is_empty() && !self.durability.barriers.has_host_requests() {
+        if self.requests.write_queue.is_empty() && !self.durability.barriers().has_host_requests() {
             return false;
         }
         let under_way = self.space.lines.erasing > 0
@@ -241,9 +236,9 @@ impl Ftl {
             || self.space.programs.total() > 0
             || self.mapping.fetches_in_flight() > 0
             || self.mapping.page_rebuild().is_scanning()
-            || !self.durability.journal.is_idle()
+            || !self.durability.journal().is_idle()
             || self.gc.is_deferring() && self.host_reads_in_flight() > 0
-            || self.durability.device_l2p.as_ref().is_some_and(|m| m.is_syncing());
+            || self.durability.is_syncing_trims();
         if under_way {
             return false;
         }
@@ -267,7 +262,7 @@ impl Ftl {
             self.requests.write_queue.pop_front();
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
-        while let Some(tag) = self.durability.barriers.pop_last_host() {
+        while let Some(tag) = self.durability.pop_last_host() {
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         self.complete_deferred_with(Status::CAPACITY_EXCEEDED);

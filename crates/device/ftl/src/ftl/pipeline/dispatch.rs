@@ -121,7 +121,7 @@ impl Ftl {
             // One that was under way already keeps its number, and so its age (see `again`).
             u.sequence = self.buffer.sequencer.assign();
             if ring == GC {
-                self.durability.checkpoint.record_relocated(self.env.geometry.ws_opt);
+                self.durability.record_relocated(self.env.geometry.ws_opt);
             }
         }
         (u.state, u.chunk, u.sector, u.chain_next) = (UnitState::Programming, chunk, sector, NONE);
@@ -390,19 +390,18 @@ impl Ftl {
 
     /// Has the journal say that a line was opened. Without room there it is not.
     fn journal_line_open(&mut self, stream: usize, mut open: OpenLine) -> bool {
-        if self.durability.device_l2p.is_some() {
+        if self.durability.has_device_l2p() {
             // Its recovery does not ask for lines.
             self.space.open_lines[stream].push(open);
             return true;
         }
         let chunks = open.members.iter().map(|m| m.chunk).collect();
-        let record = LineOpened { stream: stream as u8, chunks }.encode();
-        if self.durability.journal.append(&record).is_err() {
+        let opened = LineOpened { stream: stream as u8, chunks };
+        let Some(recorded_lsn) = self.durability.line_opened(&opened) else {
             self.space.lines.cancel_open(open.line);
-            self.request_snapshot();
             return false;
-        }
-        open.recorded_lsn = self.durability.journal.flush();
+        };
+        open.recorded_lsn = recorded_lsn;
         let first = (self.space.lines.lines[open.line as usize].open_seq, open.members[0].chunk);
         open.previous = self.space.line_meta_writer.replace_previous(stream, first);
         self.space.open_lines[stream].push(open);
@@ -416,7 +415,7 @@ impl Ftl {
         stream: usize,
     ) -> (Option<(u32, u32, u32)>, u32) {
         let mut room = 0;
-        let recorded = self.durability.journal.durable();
+        let recorded = self.durability.journal().durable();
         let mut width = self.stripe_width();
         for open in self.space.open_lines[stream].iter_mut().take(2) {
             if open.recorded_lsn > recorded || width == 0 {
@@ -532,14 +531,14 @@ impl Ftl {
             (self.env.geometry.first_sector_of(u.chunk) + u.sector, u.sequence);
         let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
         // Those whose pages are to say so.
-        let paged = if self.durability.device_l2p.is_none() { self.env.plan.logical } else { 0 };
+        let paged = if !self.durability.has_device_l2p() { self.env.plan.logical } else { 0 };
         let shape = self.env.geometry;
         for i in 0..shape.ws_opt {
             let entry = self.buffer.rings[ring].entry(first_slot + i);
             let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
             let trim = entry.trim_dep;
             if lba < paged {
-                self.durability.checkpoint.mark_dirty(shape.map_page_of(lba));
+                self.durability.mark_dirty(shape.map_page_of(lba));
             }
             if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
                 && let L2pEntry::Buffer(slot) = self.mapping.get(lba)

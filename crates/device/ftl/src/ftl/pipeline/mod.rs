@@ -2,6 +2,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod dispatch;
+mod durability;
 mod gc;
 mod health;
 pub(crate) mod kick;

@@ -146,7 +146,7 @@ impl Ftl {
     /// with this explanation then.
     pub fn explain_stall(&self) -> Option<Stall> {
         let (writes, flushes) =
-            (!self.requests.write_queue.is_empty(), self.durability.barriers.has_host_requests());
+            (!self.requests.write_queue.is_empty(), self.durability.barriers().has_host_requests());
         let reads = self.requests.host_reads.in_flight();
         if !writes && !flushes && reads == 0 {
             return None;
@@ -211,27 +211,28 @@ impl Ftl {
             }
         }
         for stream in 0..STREAM_COUNT {
-            let unrecorded = |recorded| recorded > self.durability.journal.durable();
+            let unrecorded = |recorded| recorded > self.durability.journal().durable();
             let open = self.space.open_lines[stream].iter().find(|o| unrecorded(o.recorded_lsn));
             blockers.extend(open.map(|open| Blocker::LineRecord { line: open.line }));
         }
-        if self.durability.journal.failed().is_some() {
+        if self.durability.journal().failed().is_some() {
             blockers.push(Blocker::JournalFailed);
         }
     }
 
     /// What flushes wait for.
     fn push_durability(&self, blockers: &mut Vec<Blocker>) {
-        if let Some(barrier) = self.durability.barriers.front() {
+        if let Some(barrier) = self.durability.barriers().front() {
             let durable = self.buffer.rings[HOST].durable_pos();
             if barrier.position > durable {
                 blockers.push(Blocker::Position { position: barrier.position, durable });
-            } else if self.durability.trims.has_dirty() || self.durability.trims.has_redirtied() {
+            } else if self.durability.trims().has_dirty() || self.durability.trims().has_redirtied()
+            {
                 blockers.push(Blocker::Trims);
             }
         }
-        if self.durability.barriers.has_deferred() {
-            if self.durability.checkpoint.has_undurable_loss() {
+        if self.durability.barriers().has_deferred() {
+            if self.durability.checkpoint().has_undurable_loss() {
                 blockers.push(Blocker::LossCheckpoint);
             }
             if self.buffer.redispatch.has_in_flight() {

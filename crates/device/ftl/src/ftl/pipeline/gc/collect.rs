@@ -283,7 +283,7 @@ impl Ftl {
                 self.buffer.rings[GC].entry_mut(slot).poison = poison;
                 self.stats.uncorrectable_sectors += u64::from(lost);
                 if poison {
-                    self.note_maybe_lost(lba);
+                    self.durability.note_maybe_lost(lba);
                 }
                 moved += 1;
             } else {
@@ -371,7 +371,7 @@ impl Ftl {
             "line {line} is reclaimed with valid sectors"
         );
         // A drive that keeps the map forgets with the chunk what was in it.
-        let trimmed = l.erase_after_trims && self.durability.device_l2p.is_none();
+        let trimmed = l.erase_after_trims && !self.durability.has_device_l2p();
         if trimmed || l.erase_after_pos > self.buffer.rings[HOST].durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
             self.add_barrier(BarrierOwner::Erase(line), trims);
@@ -415,7 +415,7 @@ impl Ftl {
     /// An erase has ended. [`kick`](Ftl::kick) afterwards.
     pub fn erase_done(&mut self, op: OpToken, status: Status) {
         if op.kind() == OpKind::Journal {
-            return self.durability.journal.erase_done(op.index(), status);
+            return self.durability.journal_erase_done(op.index(), status);
         }
         op.expect_kind(OpKind::Erase);
         let chunk = op.index();

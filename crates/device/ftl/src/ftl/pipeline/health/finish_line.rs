@@ -48,7 +48,7 @@ impl Ftl {
         }
         // One that was opened just now has nothing in it.
         if open.header_due
-            || open.recorded_lsn > self.durability.journal.durable()
+            || open.recorded_lsn > self.durability.journal().durable()
             || !spare
             || !enough
         {

@@ -90,7 +90,7 @@ impl Ftl {
         let (line, levels) = match self.pop_refresh() {
             Some(line) if self.finish_line(line) => return None,
             Some(line) => {
-                self.durability.checkpoint.note_host_change();
+                self.durability.note_host_change();
                 (line, false)
             }
             // It may want a line of its own.

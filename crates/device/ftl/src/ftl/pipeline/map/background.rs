@@ -40,7 +40,7 @@ impl Ftl {
             return false;
         }
         let hurries = self.gc.limiter().needs_gc(self.free_sectors())
-            || self.durability.checkpoint.is_wanted();
+            || self.durability.checkpoint().is_wanted();
         let most = if hurries { BACKGROUND_FETCH_MAX } else { 1 };
         let (mut moved, mut again) = (false, self.mapping.reconcile().is_in_round());
         while self.mapping.fetches_in_transfer() < most {
@@ -107,7 +107,7 @@ impl Ftl {
                 FetchOutcome::Resident => {
                     // It may have been there before.
                     if self.mapping.drop_rebuild(page) {
-                        self.durability.checkpoint.mark_dirty(page);
+                        self.durability.mark_dirty(page);
                     }
                     moved = true;
                 }
@@ -122,7 +122,8 @@ impl Ftl {
 
     /// Reads what the line whose turn it is says was written in it. Returns whether that has ended.
     fn scan_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let hurries = self.mapping.has_rebuild_waiters() || self.durability.checkpoint.is_wanted();
+        let hurries =
+            self.mapping.has_rebuild_waiters() || self.durability.checkpoint().is_wanted();
         let idle = self.host_reads_in_flight() == 0;
         loop {
             match self.mapping.step_line_scan(&self.env, self.space.table(), hurries, idle) {

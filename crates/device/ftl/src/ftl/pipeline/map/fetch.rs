@@ -93,9 +93,9 @@ impl Ftl {
         }
         self.stats.map_sectors_lost += installed.lost_sectors;
         self.stats.map_mismatches += installed.mismatches;
-        (0..installed.lost_sectors).for_each(|_| self.durability.checkpoint.record_loss());
+        (0..installed.lost_sectors).for_each(|_| self.durability.record_loss());
         if installed.is_dirty {
-            self.durability.checkpoint.mark_dirty(page);
+            self.durability.mark_dirty(page);
         }
         self.stats.map_pages_lost += u64::from(installed.is_lost);
         self.stats.pages_rebuilt += u64::from(installed.is_rebuilt);

@@ -199,9 +199,9 @@ impl Ftl {
             return;
         }
         for _ in 0..self.buffer.rings[HOST].free_in_unit() {
-            let checkpoint = &self.durability.checkpoint;
+            let durability = &self.durability;
             let steps = 4 * self.env.geometry.ws_opt;
-            let dirty = |page| checkpoint.is_dirty(page);
+            let dirty = |page| durability.checkpoint().is_dirty(page);
             let Some(page) = self.mapping.choose_dirty(steps, dirty) else { return };
             self.write_map_page(page, flash);
             self.stats.map_page_writes += 1;
@@ -214,16 +214,5 @@ impl Ftl {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
         self.env.plan.map_write_reserve > 0
             && self.buffer.rings[HOST].entries(unit).iter().all(page)
-    }
-
-    /// The base sequence number of a page that is made now: all units with smaller ones are in it. An
-    /// unpinned page has no sector in the write buffer, and all of its trims are in it.
-    pub(crate) fn base_seq_of_page(&mut self, page: u32) -> u64 {
-        if self.mapping.is_unpinned(page) {
-            self.durability.trims.mark_written(page);
-            self.buffer.sequencer.next_seq()
-        } else {
-            self.buffer.sequencer.low_watermark()
-        }
     }
 }

@@ -4,7 +4,7 @@
 use clock::Nanos;
 use tracepoint::Event;
 
-use crate::durability::barriers::{Barrier, BarrierOwner, TrimDep};
+use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::durability::device_l2p::TrimSync;
 use crate::ftl::HOST;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
@@ -21,42 +21,32 @@ impl Ftl {
         self.kick(now, flash);
     }
 
-    pub(crate) fn add_barrier(&mut self, waiter: BarrierOwner, trims: TrimDep) {
-        let position = self.buffer.rings[HOST].head_pos();
-        let trim_epoch = self.durability.trims.epoch();
-        self.durability.barriers.add(Barrier {
-            position,
-            owner: waiter,
-            trim_dep: trims,
-            trim_epoch,
-        });
+    pub(crate) fn add_barrier(&mut self, owner: BarrierOwner, trims: TrimDep) {
+        self.durability.add_barrier(self.buffer.rings[HOST].head_pos(), owner, trims);
     }
 
     /// Completes what waits for durability as far as it is reached.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        while let Some(w) = self.durability.barriers.front() {
+        while let Some(w) = self.durability.barriers().front() {
             if w.position > self.buffer.rings[HOST].durable_pos() {
                 break;
             }
             if w.trim_dep != TrimDep::None {
-                // Of a drive's own map; what is to be told again is taken up when that is done.
-                let begun = self.durability.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
-                    || self.durability.trims.has_redirtied();
-                if begun || self.durability.trims.has_dirty() {
+                if self.durability.has_trims() {
                     let TrimDep::AfterSeq(issued) = w.trim_dep else {
-                        let trims = TrimDep::AfterSeq(self.buffer.sequencer.next_seq());
-                        self.durability.barriers.set_front_dep(trims);
+                        let next = self.buffer.sequencer.next_seq();
+                        self.durability.set_front_dep(TrimDep::AfterSeq(next));
                         continue;
                     };
                     if self.buffer.sequencer.low_watermark() < issued {
                         break;
                     }
-                    if self.durability.device_l2p.is_some() {
+                    if self.durability.has_device_l2p() {
                         match self.sync_trims(now, issued - 1, w.trim_epoch, flash) {
                             TrimSync::Complete => {}
-                            TrimSync::InFlight => break,
+                            TrimSync::InFlight | TrimSync::Send => break,
                             TrimSync::Failed(status) => {
-                                self.durability.barriers.pop();
+                                self.durability.pop_barrier();
                                 match w.owner {
                                     BarrierOwner::Host(tag) => self.complete(tag, status),
                                     BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -67,19 +57,19 @@ impl Ftl {
                     } else {
                         self.write_trimmed_pages(w.trim_epoch, flash);
                     }
-                    if self.durability.trims.has_dirty() {
+                    if self.durability.trims().has_dirty() {
                         break;
                     }
-                    self.durability.trims.start_next();
+                    self.durability.start_next_trims();
                 }
-                // Somebody else may have written them, and wait for them, too.
-                if self.durability.trims.pages_pos() > self.buffer.rings[HOST].durable_pos() {
-                    self.durability.barriers.pop();
+                // Another barrier may have had them written, and wait for them, too.
+                if self.durability.trims().pages_pos() > self.buffer.rings[HOST].durable_pos() {
+                    self.durability.pop_barrier();
                     self.add_barrier(w.owner, TrimDep::None);
                     continue;
                 }
             }
-            self.durability.barriers.pop();
+            self.durability.pop_barrier();
             match w.owner {
                 BarrierOwner::Host(tag) => self.complete_flush(tag),
                 BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
@@ -90,9 +80,9 @@ impl Ftl {
     /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
     /// whose space is needed.
     pub(crate) fn needs_padding(&self) -> bool {
-        self.durability.barriers.has_host_barriers()
-            || self.has_urgent_pages()
-            || !self.durability.barriers.is_empty()
+        self.durability.barriers().has_host_barriers()
+            || self.durability.has_urgent_pages()
+            || !self.durability.barriers().is_empty()
                 && self.gc.limiter().headroom(self.free_sectors()) < 0.5
     }
 
@@ -100,13 +90,7 @@ impl Ftl {
     /// room.
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl FlashBackend) {
         while self.buffer.rings[HOST].free() > 0 {
-            let Some(page) = self.durability.trims.pop_dirty() else { return };
-            if self.durability.trims.clear_written(page) {
-                continue;
-            }
-            // A page trimmed again since is left to the next flush: copies of what was trimmed may be in
-            // units that have no place yet, or are not durable.
-            self.durability.trims.settle(page, self.durability.trims.is_later_than(page, trimmed));
+            let Some(page) = self.durability.next_trimmed_page(trimmed) else { return };
             self.write_map_page(page, flash);
         }
     }

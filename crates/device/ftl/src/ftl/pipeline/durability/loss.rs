@@ -20,7 +20,7 @@ impl Ftl {
     #[cold]
     pub(crate) fn note_uncorrectable(&mut self, chunk: u32) {
         let line = self.space.lines.line_of[chunk as usize];
-        if self.durability.device_l2p.is_some() || line == NONE {
+        if self.durability.has_device_l2p() || line == NONE {
             return;
         }
         let suspect =
@@ -33,8 +33,8 @@ impl Ftl {
         }
         let l = &self.space.lines.lines[line as usize];
         let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };
-        if self.durability.checkpoint.would_lose(if pages { u64::MAX } else { newest }) {
-            self.durability.checkpoint.record_loss();
+        if self.durability.checkpoint().would_lose(if pages { u64::MAX } else { newest }) {
+            self.durability.record_loss();
             self.stats.loss_checkpoints += 1;
         }
     }
@@ -96,7 +96,7 @@ impl Ftl {
     /// now: the checkpoint says where it is, so that it is not the page before that is found.
     fn mark_resident_page_dirty(&mut self, page: u32) {
         if self.mapping.is_page_resident(page) {
-            self.durability.checkpoint.mark_dirty(page);
+            self.durability.mark_dirty(page);
         }
     }
 
@@ -117,8 +117,8 @@ impl Ftl {
                 self.note_uncorrectable(self.env.geometry.chunk_of(psn));
             }
         }
-        if unknown && self.durability.checkpoint.would_lose(u64::MAX) {
-            self.durability.checkpoint.record_loss();
+        if unknown && self.durability.checkpoint().would_lose(u64::MAX) {
+            self.durability.record_loss();
             self.stats.loss_checkpoints += 1;
         }
     }
@@ -148,7 +148,7 @@ impl Ftl {
     /// Whether requests for durability must not end yet.
     #[inline]
     pub(crate) fn must_defer_flushes(&self) -> bool {
-        self.durability.checkpoint.has_undurable_loss()
+        self.durability.checkpoint().has_undurable_loss()
             || self.buffer.redispatch.defers_flush_at(self.buffer.rings[HOST].durable_pos())
     }
 
@@ -156,7 +156,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn complete_flush(&mut self, tag: u64) {
         if self.must_defer_flushes() {
-            self.durability.barriers.defer(tag);
+            self.durability.defer_flush(tag);
         } else {
             self.complete(tag, Status::SUCCESS);
         }
@@ -164,14 +164,14 @@ impl Ftl {
 
     /// Ends the requests that were held, if nothing holds them any more.
     pub(crate) fn complete_deferred(&mut self) {
-        if self.durability.barriers.has_deferred() && !self.must_defer_flushes() {
+        if self.durability.barriers().has_deferred() && !self.must_defer_flushes() {
             self.complete_deferred_with(Status::SUCCESS);
         }
     }
 
     /// Ends the requests that were held.
     pub(crate) fn complete_deferred_with(&mut self, status: Status) {
-        while let Some(tag) = self.durability.barriers.pop_deferred() {
+        while let Some(tag) = self.durability.pop_deferred() {
             self.complete(tag, status);
         }
     }

@@ -1,0 +1,196 @@
+//! Checkpoints of the map, and the journal. The rules are in
+//! [`checkpoint`](crate::durability::checkpoint).
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::durability::checkpoint::{CheckpointFacts, CheckpointStep, PageCursor};
+use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
+use crate::durability::snapshot::{LineEntry, Snapshot};
+use crate::flash::OpKind;
+use crate::ftl::HOST;
+use crate::space::lines::{Footer, Line, LineState};
+use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
+
+/// The journal's way to the flash: through the last slots of the write buffer.
+struct JournalFlashAdapter<'a, F> {
+    flash: &'a mut F,
+    geometry: &'a FlashGeometry,
+    first_slot: u32,
+}
+
+impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
+    fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+        let FlashGeometry { ws_opt: unit, sector_bytes, .. } = *self.geometry;
+        let first_slot = self.first_slot + op * unit;
+        let mut sectors = bytes.chunks(sector_bytes as usize);
+        for slot in first_slot..first_slot + unit {
+            self.flash.write_slot(slot, sectors.next().unwrap_or_default());
+        }
+        let entries = &[BufferEntry::PADDING; 64][..unit as usize];
+        let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries, metadata: false };
+        self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
+    }
+
+    fn erase(&mut self, now: Nanos, op: u32, chunk: u32) {
+        self.flash.erase(now, OpToken::new(OpKind::Journal, op), chunk);
+    }
+}
+
+impl Ftl {
+    /// Slots that the journal needs.
+    pub(crate) fn journal_slots(geometry: &FlashGeometry) -> u32 {
+        OPS_MAX as u32 * geometry.ws_opt
+    }
+
+    /// The journal, for its counters.
+    pub fn journal(&self) -> &Journal {
+        self.durability.journal()
+    }
+
+    /// Asks for a checkpoint of everything that is on the media now, as fast as it goes: after a flush
+    /// and this, a recovery has nothing to find but the map's pages. [`kick`](Ftl::kick) afterwards.
+    pub fn checkpoint(&mut self) {
+        self.durability.request_checkpoint();
+    }
+
+    /// Whether a checkpoint that was asked for is not durable yet.
+    pub fn is_checkpointing(&self) -> bool {
+        self.durability.checkpoint().is_requested()
+    }
+
+    /// Goes on with a checkpoint, or begins one when it is time.
+    pub(crate) fn step_checkpoint(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = if self.durability.has_device_l2p() {
+            self.step_seq_reservation()
+        } else {
+            self.advance_checkpoint()
+        };
+        if self.durability.wants_space_snapshot() {
+            let snapshot = self.encode_snapshot(self.durability.checkpoint().base_seq());
+            moved |= self.durability.write_space_snapshot(snapshot);
+        }
+        let first_slot = self.slots() - Ftl::journal_slots(&self.env.geometry);
+        let way = &mut JournalFlashAdapter { flash, geometry: &self.env.geometry, first_slot };
+        self.durability.kick_journal(now, way) | moved
+    }
+
+    fn advance_checkpoint(&mut self) -> bool {
+        let facts = CheckpointFacts {
+            durable_pos: self.buffer.rings[HOST].durable_pos(),
+            next_seq: self.buffer.sequencer.next_seq(),
+            low_watermark: self.buffer.sequencer.low_watermark(),
+            is_blocked: self.mapping.reconcile().is_running()
+                || self.mapping.page_rebuild().has_at_risk(),
+        };
+        match self.durability.step_checkpoint(&self.env, facts) {
+            CheckpointStep::Wait => false,
+            CheckpointStep::Begun => true,
+            CheckpointStep::WriteSnapshot { base_seq } => {
+                let snapshot = self.encode_snapshot(base_seq);
+                let taken = self.durability.write_checkpoint_snapshot(snapshot);
+                self.stats.checkpoints += u64::from(taken);
+                taken
+            }
+            CheckpointStep::Ended => {
+                self.complete_deferred();
+                true
+            }
+        }
+    }
+
+    /// Writes the pages that are due: before host data is admitted, which would take every slot of the ring
+    /// that becomes free, and put the checkpoint off for ever.
+    #[inline]
+    pub(crate) fn write_due_pages(&mut self, flash: &mut impl FlashBackend) -> bool {
+        match self.durability.page_cursor() {
+            Some(cursor) => self.write_checkpoint_pages(cursor, flash),
+            None => false,
+        }
+    }
+
+    /// Writes pages, as many as are due.
+    fn write_checkpoint_pages(&mut self, from: PageCursor, flash: &mut impl FlashBackend) -> bool {
+        let PageCursor { mut next, mut written } = from;
+        let due = self.durability.due_pages(&self.env, self.buffer.sequencer.next_seq());
+        let fast = self.durability.is_checkpoint_urgent();
+        while written < due {
+            let Some(page) = self.durability.next_checkpoint_page(next) else {
+                self.durability.await_pages();
+                return true;
+            };
+            let room = self.buffer.rings[HOST].free() > 0
+                && (fast || self.gc.limiter().headroom(self.free_sectors()) > 0.0);
+            if !room {
+                break;
+            }
+            self.write_map_page(page, flash);
+            (next, written) = (page + 1, written + 1);
+        }
+        self.durability.set_page_cursor(PageCursor { next, written });
+        next != from.next
+    }
+
+    fn encode_snapshot(&self, base: u64) -> Vec<u8> {
+        let layout = &self.env.plan;
+        let page = |page| match self
+            .buffer
+            .durable_copy_of(&self.env.geometry, self.mapping.get(layout.logical + page))
+            .0
+        {
+            crate::space::lines::NONE => 0,
+            psn => psn + 1,
+        };
+        // Some of a line's chunks may have been erased, and be in another one by now.
+        let line_of = &self.space.lines.line_of;
+        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| l.state != LineState::Free);
+        // Full ones that are only counted take no units any more.
+        let takes = |line: &Line| {
+            let counted =
+                self.space.lines.reconciling && line.fully_mapped && line.programs_in_flight == 0;
+            line.state == LineState::Open && !counted
+        };
+        let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
+            stream: line.stream,
+            open: takes(line),
+            has_footer: line.footer == Footer::Valid,
+            max_seq: if takes(line) { u64::MAX } else { line.max_seq },
+            chunks: line.chunks.iter().copied().filter(|c| line_of[*c as usize] == id).collect(),
+        });
+        Snapshot {
+            usable_chunks: layout.usable_chunks,
+            base_seq: base,
+            pages: (0..layout.map_pages).map(page).collect(),
+            lines: lines.filter(|l| !l.chunks.is_empty()).collect(),
+        }
+        .encode(&self.env.geometry, layout)
+    }
+
+    /// Writes a page of the map: where everything in it is on the media now.
+    pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
+        let mut bytes = self.mapping.take_page_buffer();
+        bytes.clear();
+        // An unpinned page has no sector in the write buffer: all units so far, and all trims, are in it.
+        let unpinned = self.mapping.is_unpinned(page);
+        let low = if unpinned {
+            self.buffer.sequencer.next_seq()
+        } else {
+            self.buffer.sequencer.low_watermark()
+        };
+        if flash.stores_data() {
+            self.encode_map_page(page, low, &mut bytes);
+        }
+        self.durability.page_made(page, unpinned);
+        let slot = self.admit(self.env.plan.logical + page);
+        flash.write_slot(slot, &bytes);
+        self.mapping.return_page_buffer(bytes);
+        self.durability.page_written(self.buffer.rings[HOST].head_pos());
+        self.stats.metadata += 1;
+    }
+
+    /// An operation of the journal has ended.
+    pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
+        self.durability.journal_program_done(op, status);
+        self.space.programs.unblock();
+    }
+}
