@@ -3,8 +3,8 @@
 use clock::Nanos;
 use tracepoint::Cause;
 
+use crate::buffer::unit_id::UnitId;
 use crate::ftl::HOST;
-use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::{BufferEntry, Oob};
 
 /// Names a flash operation of the layer; given back when it is done.
@@ -62,7 +62,7 @@ impl OpToken {
     pub fn cause(self) -> Cause {
         match self.kind() {
             OpKind::HostRead => Cause::Host,
-            OpKind::Program if split_unit_id(self.index()).0 == HOST => Cause::Host,
+            OpKind::Program if UnitId::from_raw(self.index()).ring() == HOST => Cause::Host,
             OpKind::Program | OpKind::GcRead | OpKind::Erase => Cause::Gc,
             OpKind::Journal => Cause::Journal,
             OpKind::Trim | OpKind::Meta => Cause::Metadata,

@@ -185,14 +185,14 @@ impl Ftl {
     /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
     /// journal's.
     pub fn slots(&self) -> u32 {
-        let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        let rings = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
         let meta = self.mapping.slots() + self.metadata_slots();
         rings + self.env.geometry.ws_opt + meta + Ftl::journal_slots(&self.env.geometry)
     }
 
     /// Sectors of the users' write buffer that are in use.
     pub fn buffered(&self) -> u32 {
-        self.buffer.rings[HOST].used()
+        self.buffer.ring(HOST).used()
     }
 
     /// Free lines, those being erased included, in whole lines and fractions of the open ones.
@@ -248,14 +248,8 @@ impl Ftl {
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
         let chunks = self.space.lines.free_chunks() + self.space.lines.erasing;
-        self.writable_sectors(chunks).saturating_sub(self.undispatched_sectors(HOST))
-    }
-
-    /// Sectors of a ring that wait for a place on the media, for the first time or again.
-    #[inline]
-    pub(crate) fn undispatched_sectors(&self, ring: usize) -> u64 {
-        let unmapped = self.buffer.rings[ring].undispatched();
-        unmapped + self.buffer.redispatch.queued(ring) * u64::from(self.env.geometry.ws_opt)
+        self.writable_sectors(chunks)
+            .saturating_sub(self.buffer.undispatched_sectors(&self.env.geometry, HOST))
     }
 
     /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
@@ -284,7 +278,8 @@ impl Ftl {
     pub(crate) fn committed_sectors(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
         let pages = u64::from(self.env.plan.page_reserve(self.durability.has_device_l2p()));
-        self.undispatched_sectors(HOST).next_multiple_of(unit) + pages.next_multiple_of(unit)
+        self.buffer.undispatched_sectors(&self.env.geometry, HOST).next_multiple_of(unit)
+            + pages.next_multiple_of(unit)
     }
 
     /// Whether users may write one unit more although the limiter lets them wait. What was overwritten
@@ -373,11 +368,11 @@ impl Ftl {
             self.space.lines.erasing,
             self.requests.write_queue.front(),
             self.durability.barriers().front(),
-            self.buffer.rings[HOST].durable_pos(),
-            self.buffer.rings[HOST].head_pos(),
-            self.buffer.rings[HOST].free(),
-            self.buffer.rings[GC].ready(),
-            self.buffer.rings[GC].free(),
+            self.buffer.ring(HOST).durable_pos(),
+            self.buffer.ring(HOST).head_pos(),
+            self.buffer.ring(HOST).free(),
+            self.buffer.ring(GC).ready(),
+            self.buffer.ring(GC).free(),
             self.gc,
             self.durability.journal().failed(),
             self.map_cache(),

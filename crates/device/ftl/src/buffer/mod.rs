@@ -1,23 +1,55 @@
 //! The write buffer: rings of write units, their sequence numbers, and units that are redispatched.
 
+mod check;
 pub(crate) mod redispatch;
 pub(crate) mod sequence;
+pub(crate) mod unit_id;
 pub(crate) mod write_ring;
 
 use crate::env::Env;
-use crate::ftl::HOST;
+use crate::ftl::{GC, HOST};
 use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
 use redispatch::RedispatchTracker;
 use sequence::WriteSequencer;
+use unit_id::UnitId;
 use write_ring::{BufferUnit, UnitState, WriteRing};
 
+/// The units of a chunk that hold their slots, oldest first: a list through the units.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    first: Option<UnitId>,
+    last: Option<UnitId>,
+}
+
+/// A unit whose program begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BegunProgram {
+    pub(crate) sequence: u64,
+    /// The unit gets its sequence number now; else it keeps the one that it had.
+    pub(crate) is_new: bool,
+}
+
+/// A unit that is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DurableUnit {
+    pub(crate) sequence: u64,
+    /// The line that a redispatched unit was in before.
+    pub(crate) redispatched_from: Option<u32>,
+}
+
 /// The rings of the host and of garbage collection, and the sequence numbers of their units.
+///
+/// Invariants: released ≤ persisted ≤ dispatched ≤ head of each ring; units that are programming, and only
+/// they, have unfinished sequence numbers; a unit with a location is in the chain of its chunk, which ascends,
+/// unless it is queued for redispatch.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBuffer {
-    pub(crate) rings: [WriteRing; 2],
-    pub(crate) sequencer: WriteSequencer,
-    pub(crate) redispatch: RedispatchTracker,
+    rings: [WriteRing; 2],
+    sequencer: WriteSequencer,
+    redispatch: RedispatchTracker,
+    /// By chunk.
+    chains: Box<[Chain]>,
 }
 
 impl WriteBuffer {
@@ -25,16 +57,270 @@ impl WriteBuffer {
     pub(crate) fn new(env: &Env, first_seq: u64) -> WriteBuffer {
         let host = WriteRing::new(&env.geometry, env.plan.host_buffer_units, 0);
         let gc = WriteRing::new(&env.geometry, env.plan.gc_buffer_units, host.capacity());
+        let chunks = env.geometry.total_chunks() as usize;
         WriteBuffer {
             rings: [host, gc],
             sequencer: WriteSequencer::starting_at(first_seq),
             redispatch: RedispatchTracker::default(),
+            chains: vec![Chain { first: None, last: None }; chunks].into(),
         }
     }
 
     /// Slots of both rings.
     pub(crate) fn capacity(&self) -> u32 {
         self.rings.iter().map(WriteRing::capacity).sum()
+    }
+
+    /// A ring, to be read.
+    #[inline]
+    pub(crate) fn ring(&self, ring: usize) -> &WriteRing {
+        &self.rings[ring]
+    }
+
+    /// The units that are redispatched, to be read.
+    #[inline]
+    pub(crate) fn redispatch(&self) -> &RedispatchTracker {
+        &self.redispatch
+    }
+
+    /// The sequence number of the next unit.
+    #[inline]
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.sequencer.next_seq()
+    }
+
+    /// All units with smaller sequence numbers are durable.
+    #[inline]
+    pub(crate) fn low_watermark(&self) -> u64 {
+        self.sequencer.low_watermark()
+    }
+
+    /// Appends an entry to a ring and returns its slot; `pending` if its data is still to be read. The
+    /// caller has checked that a slot is free.
+    #[inline]
+    pub(crate) fn push(&mut self, ring: usize, entry: BufferEntry, pending: bool) -> u32 {
+        self.rings[ring].push(entry, pending)
+    }
+
+    /// The data of a slot of garbage collection's ring has been read. It is written as padding if its
+    /// sector is not `wanted` any more.
+    pub(crate) fn fill_done(&mut self, slot: u32, wanted: bool, poison: bool) {
+        let entry = self.rings[GC].entry_mut(slot);
+        if wanted {
+            entry.poison = poison;
+        } else {
+            entry.lba_plus_1 = 0;
+        }
+        self.rings[GC].fill_done(slot);
+    }
+
+    /// Sectors of a ring that wait for a location, for the first time or again.
+    #[inline]
+    pub(crate) fn undispatched_sectors(&self, geometry: &FlashGeometry, ring: usize) -> u64 {
+        let queued = self.redispatch.queued(ring) * u64::from(geometry.ws_opt);
+        self.rings[ring].undispatched() + queued
+    }
+
+    /// A unit.
+    #[inline]
+    pub(crate) fn unit(&self, id: UnitId) -> &BufferUnit {
+        self.rings[id.ring()].unit(id.index())
+    }
+
+    #[inline]
+    fn unit_mut(&mut self, id: UnitId) -> &mut BufferUnit {
+        self.rings[id.ring()].unit_mut(id.index())
+    }
+
+    /// Begins to program a unit at a location.
+    #[inline]
+    pub(crate) fn begin_program(&mut self, id: UnitId, chunk: u32, sector: u32) -> BegunProgram {
+        // Behind the chunk's other units, so that they are released in order.
+        let chain = &mut self.chains[chunk as usize];
+        match chain.last.replace(id) {
+            None => chain.first = Some(id),
+            Some(last) => self.unit_mut(last).chain_next = Some(id),
+        }
+        let is_new = self.unit(id).state == UnitState::Filling;
+        // A unit that was programming already keeps its sequence number, and so its age.
+        let assigned = is_new.then(|| self.sequencer.assign());
+        let unit = self.unit_mut(id);
+        let sequence = assigned.unwrap_or(unit.sequence);
+        unit.sequence = sequence;
+        (unit.state, unit.chunk, unit.sector) = (UnitState::Programming, chunk, sector);
+        unit.chain_next = None;
+        BegunProgram { sequence, is_new }
+    }
+
+    /// The next unit of a ring has been dispatched.
+    #[inline]
+    pub(crate) fn advance_dispatched(&mut self, ring: usize) {
+        self.rings[ring].advance_dispatched();
+    }
+
+    /// Removes a unit from the queue of those that are redispatched: it has a location.
+    pub(crate) fn remove_redispatched(&mut self, position: usize) {
+        self.redispatch.remove(position);
+    }
+
+    /// A unit has been programmed.
+    #[inline]
+    pub(crate) fn program_done(&mut self, id: UnitId) -> DurableUnit {
+        let unit = self.unit_mut(id);
+        unit.state = UnitState::Persisted;
+        let (sequence, from) = (unit.sequence, std::mem::replace(&mut unit.redispatch_from, NONE));
+        self.sequencer.retire(sequence);
+        let redispatched_from = Some(from).filter(|from| *from != NONE);
+        if redispatched_from.is_some() {
+            self.redispatch.complete_one();
+        }
+        DurableUnit { sequence, redispatched_from }
+    }
+
+    /// A copy of the sector in a slot, older than that, is durable at `psn`, in a unit with this sequence
+    /// number that came after the trim `trim_dep`.
+    #[inline]
+    pub(crate) fn older_copy_durable(&mut self, slot: u32, trim_dep: u64, psn: u32, sequence: u64) {
+        let newer = self.entry_mut(slot);
+        if newer.trim_dep == trim_dep {
+            newer.trim_dep = 0;
+        }
+        if newer.durable_copy_seq <= sequence {
+            (newer.durable_copy, newer.durable_copy_seq) = (psn, sequence);
+        }
+    }
+
+    /// The program of a unit has failed: it is redispatched, ahead of all newer ones. Relocated data gives
+    /// its sequence number back, so that no trim waits for it.
+    pub(crate) fn program_failed(&mut self, id: UnitId) {
+        if id.ring() == GC {
+            let unit = self.unit_mut(id);
+            unit.state = UnitState::Filling;
+            let sequence = unit.sequence;
+            self.sequencer.retire(sequence);
+        }
+        self.requeue(id);
+    }
+
+    /// Has a durable unit of a line, whose first sector is at `first_psn`, programmed again elsewhere. Until
+    /// it is durable there, this copy is the newest.
+    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: u32, first_psn: u32) {
+        let sequence = self.next_seq();
+        let ring = &mut self.rings[id.ring()];
+        for (psn, entry) in (first_psn..).zip(ring.entries_mut(id.index())) {
+            (entry.durable_copy, entry.durable_copy_seq) = (psn, sequence);
+        }
+        let unit = self.unit_mut(id);
+        (unit.state, unit.redispatch_from) = (UnitState::Filling, line);
+        self.redispatch.begin_one();
+        self.requeue(id);
+    }
+
+    fn requeue(&mut self, id: UnitId) {
+        self.unlink(id);
+        self.redispatch.push(id);
+    }
+
+    /// Makes padding of an entry that is superseded. The copy that it comes from stays recorded.
+    pub(crate) fn drop_entry(&mut self, slot: u32) {
+        let entry = self.entry_mut(slot);
+        (entry.lba_plus_1, entry.poison) = (0, false);
+    }
+
+    /// Has flushes wait until all units of the host that have a location are durable.
+    pub(crate) fn raise_flush_floor(&mut self) {
+        let dispatched = self.rings[HOST].dispatched_pos();
+        self.redispatch.raise_flush_floor(dispatched);
+    }
+
+    /// Whether the copy of a redispatched unit, which has been overwritten in the buffer, is still the
+    /// newest with a sequence number: the overwriter has none, and there was no other between them, on flash
+    /// (the copy may come from there itself) or in flight. `now` is the sector's location.
+    pub(crate) fn is_still_newest(
+        &self,
+        geometry: &FlashGeometry,
+        id: UnitId,
+        entry: &BufferEntry,
+        now: L2pEntry,
+    ) -> bool {
+        let unit = self.unit(id);
+        match now {
+            L2pEntry::Buffer(at) if unit.redispatch_from != NONE => {
+                self.unit_of(at).state == UnitState::Filling
+                    && self.durable_copy_of(geometry, now).0 == entry.durable_copy
+                    && !self.rings[HOST].is_being_written(entry.lba_plus_1 - 1, unit.sequence)
+            }
+            L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
+        }
+    }
+
+    /// The oldest unit of a chunk that holds its slots.
+    #[inline]
+    pub(crate) fn first_on(&self, chunk: u32) -> Option<UnitId> {
+        self.chains[chunk as usize].first
+    }
+
+    /// Whether every unit of a chunk that holds its slots is durable.
+    pub(crate) fn only_waits_for_pairs(&self, chunk: u32) -> bool {
+        let mut units = std::iter::successors(self.first_on(chunk), |id| self.unit(*id).chain_next);
+        units.all(|id| self.unit(id).state == UnitState::Persisted)
+    }
+
+    /// Releases the oldest unit of a chunk if it is durable and can be read: it ends up to `readable_end`.
+    /// Its entries are still there; its slots are free when the watermarks advance.
+    #[inline]
+    pub(crate) fn pop_readable(
+        &mut self,
+        geometry: &FlashGeometry,
+        chunk: u32,
+        readable_end: u32,
+    ) -> Option<UnitId> {
+        let id = self.chains[chunk as usize].first?;
+        let unit = self.unit_mut(id);
+        if unit.state != UnitState::Persisted || unit.sector + geometry.ws_opt > readable_end {
+            return None;
+        }
+        unit.state = UnitState::Released;
+        let next = unit.chain_next;
+        let chain = &mut self.chains[chunk as usize];
+        chain.first = next;
+        if next.is_none() {
+            chain.last = None;
+        }
+        Some(id)
+    }
+
+    /// Takes a unit out of the chain of its chunk.
+    fn unlink(&mut self, id: UnitId) {
+        let chunk = self.unit(id).chunk as usize;
+        let (mut at, mut before) = (self.chains[chunk].first, None);
+        while let Some(unit) = at {
+            let next = self.unit(unit).chain_next;
+            if unit == id {
+                match before {
+                    None => self.chains[chunk].first = next,
+                    Some(before) => self.unit_mut(before).chain_next = next,
+                }
+                if next.is_none() {
+                    self.chains[chunk].last = before;
+                }
+                return;
+            }
+            (before, at) = (at, next);
+        }
+    }
+
+    /// Moves the watermarks of both rings over all units that are durable, and readable.
+    #[inline]
+    pub(crate) fn advance_watermarks(&mut self) {
+        self.rings[HOST].advance_watermarks();
+        self.rings[GC].advance_watermarks();
+    }
+
+    /// The chunks whose next write unit would free slots, of rings that are full of units that wait for
+    /// their pairs.
+    pub(crate) fn pair_blocked_chunks(&self) -> impl Iterator<Item = u32> {
+        self.rings.iter().filter_map(WriteRing::pair_blocked_chunk)
     }
 
     #[inline]
@@ -49,7 +335,7 @@ impl WriteBuffer {
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+    fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
         let ring = self.ring_of_slot(slot);
         self.rings[ring].entry_mut(slot)
     }
@@ -58,7 +344,7 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn unit_of(&self, slot: u32) -> &BufferUnit {
         let ring = &self.rings[self.ring_of_slot(slot)];
-        &ring.units[ring.unit_of_slot(slot)]
+        ring.unit(ring.unit_of_slot(slot) as u32)
     }
 
     /// The newest copy on flash of a sector that is at this location, [`NONE`] or [`LOST`], and the sequence
@@ -66,12 +352,12 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn durable_copy_of(&self, geometry: &FlashGeometry, at: L2pEntry) -> (u32, u64) {
         match at {
-            L2pEntry::Unmapped => (NONE, self.sequencer.next_seq()),
-            L2pEntry::Lost => (LOST, self.sequencer.next_seq()),
-            L2pEntry::Flash(psn) => (psn, self.sequencer.next_seq()),
+            L2pEntry::Unmapped => (NONE, self.next_seq()),
+            L2pEntry::Lost => (LOST, self.next_seq()),
+            L2pEntry::Flash(psn) => (psn, self.next_seq()),
             L2pEntry::Buffer(slot) => {
                 let ring = &self.rings[self.ring_of_slot(slot)];
-                let unit = &ring.units[ring.unit_of_slot(slot)];
+                let unit = ring.unit(ring.unit_of_slot(slot) as u32);
                 if unit.state >= UnitState::Persisted {
                     let psn = geometry.first_sector_of(unit.chunk) + unit.sector;
                     return (psn + ring.offset_in_unit(slot), unit.sequence);

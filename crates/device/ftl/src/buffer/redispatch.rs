@@ -40,24 +40,13 @@
 
 use std::collections::VecDeque;
 
-use crate::buffer::write_ring::UnitState;
-use crate::ftl::pipeline::dispatch::split_unit_id;
-use crate::ftl::{GC, HOST};
-use crate::space::lines::NONE;
-use crate::{BufferEntry, Ftl, L2pEntry};
-
-/// A unit that is queued for redispatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueuedUnit {
-    pub(crate) ring: usize,
-    pub(crate) unit: u32,
-}
+use crate::buffer::unit_id::UnitId;
 
 /// What is owed to those who wait for durability.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RedispatchTracker {
     /// Units that get a location before any other, in order.
-    queue: VecDeque<QueuedUnit>,
+    queue: VecDeque<UnitId>,
     /// Rescued units that are not on the media elsewhere.
     in_flight: u32,
     /// The position of the users' ring that must be durable for what became padding.
@@ -66,18 +55,18 @@ pub(crate) struct RedispatchTracker {
 
 impl RedispatchTracker {
     /// Appends a unit that needs another location.
-    pub(crate) fn push(&mut self, unit: QueuedUnit) {
+    pub(super) fn push(&mut self, unit: UnitId) {
         self.queue.push_back(unit);
     }
 
     /// Returns the unit with this position in the queue.
     #[inline]
-    pub(crate) fn get(&self, position: usize) -> Option<QueuedUnit> {
+    pub(crate) fn get(&self, position: usize) -> Option<UnitId> {
         self.queue.get(position).copied()
     }
 
     /// Removes the unit with this position in the queue, which has been dispatched.
-    pub(crate) fn remove(&mut self, position: usize) {
+    pub(super) fn remove(&mut self, position: usize) {
         self.queue.remove(position);
     }
 
@@ -87,16 +76,16 @@ impl RedispatchTracker {
         if self.queue.is_empty() {
             return 0;
         }
-        self.queue.iter().filter(|unit| unit.ring == ring).count() as u64
+        self.queue.iter().filter(|unit| unit.ring() == ring).count() as u64
     }
 
     /// Whether a unit is queued.
-    pub(crate) fn contains(&self, unit: QueuedUnit) -> bool {
+    pub(crate) fn contains(&self, unit: UnitId) -> bool {
         self.queue.contains(&unit)
     }
 
     /// Returns the queued units in order.
-    pub(crate) fn units(&self) -> impl Iterator<Item = QueuedUnit> {
+    pub(crate) fn units(&self) -> impl Iterator<Item = UnitId> {
         self.queue.iter().copied()
     }
 
@@ -115,123 +104,19 @@ impl RedispatchTracker {
     pub(crate) fn defers_flush_at(&self, durable: u64) -> bool {
         self.in_flight > 0 || self.flush_floor > durable
     }
-}
 
-impl Ftl {
-    /// The program of a unit has failed: it goes elsewhere, ahead of everything newer.
-    pub(crate) fn requeue_failed(&mut self, name: u32) {
-        let unit = *self.unit_mut(name);
-        // Nobody says that it is there. (A rescued one is where it was: its line says so, and is kept.)
-        let first_psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
-        self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
-        let line = self.space.lines.line_of[unit.chunk as usize];
-        if let Some(list) = &mut self.space.lines.lines[line as usize].p2l {
-            list.erase_unit(self.space.lines.chunks[unit.chunk as usize].member_index, unit.sector);
-        }
-        if split_unit_id(name).0 == GC {
-            self.unit_mut(name).state = UnitState::Filling;
-            self.buffer.sequencer.retire(unit.sequence);
-        }
-        self.requeue(name);
+    /// A durable unit is redispatched.
+    pub(super) fn begin_one(&mut self) {
+        self.in_flight += 1;
     }
 
-    /// Has every unit that is on a chunk, but not yet readable there and so still in the write buffer,
-    /// written again elsewhere. Until it is durable there its line is not closed, and so not erased: this
-    /// copy is what a power cut leaves.
-    pub(crate) fn redispatch_unreadable(&mut self, chunk: u32) {
-        let line = self.space.lines.line_of[chunk as usize];
-        let mut at = self.space.lines.chunks[chunk as usize].first;
-        while at != NONE {
-            let unit = *self.unit_mut(at);
-            let name = std::mem::replace(&mut at, unit.chain_next);
-            if unit.state != UnitState::Persisted {
-                continue;
-            }
-            let (ring, index) = split_unit_id(name);
-            let first_slot = self.buffer.rings[ring].slot_of_unit(index);
-            let first_psn = self.env.geometry.first_sector_of(chunk) + unit.sector;
-            // As long as there is no other, this copy is the newest, whoever can read it.
-            let sequence = self.buffer.sequencer.next_seq();
-            for i in 0..self.env.geometry.ws_opt {
-                let entry = self.buffer.rings[ring].entry_mut(first_slot + i);
-                (entry.durable_copy, entry.durable_copy_seq) = (first_psn + i, sequence);
-                // Valid is what is on its way.
-                self.mapping.invalidate(first_psn + i);
-            }
-            let unit = self.unit_mut(name);
-            (unit.state, unit.redispatch_from) = (UnitState::Filling, line);
-            self.space.lines.lines[line as usize].programs_in_flight += 1;
-            self.buffer.redispatch.in_flight += 1;
-            self.stats.redispatched_sectors += u64::from(self.env.geometry.ws_opt);
-            self.requeue(name);
-        }
+    /// A redispatched unit is durable elsewhere.
+    pub(super) fn complete_one(&mut self) {
+        self.in_flight -= 1;
     }
 
-    /// A rescued unit is on the media: the line that it was in may close, when the map points at what can be
-    /// read now, and requests that were held may end, when its ring has settled.
-    pub(crate) fn redispatch_done(&mut self, line: u32) {
-        self.buffer.redispatch.in_flight -= 1;
-        self.space.lines.lines[line as usize].programs_in_flight -= 1;
-    }
-
-    /// A unit that is not where it was given a place is given another one.
-    fn requeue(&mut self, name: u32) {
-        let chunk = self.unit_mut(name).chunk;
-        self.unlink(name, chunk);
-        let (ring, unit) = split_unit_id(name);
-        self.buffer.redispatch.push(QueuedUnit { ring, unit });
-    }
-
-    /// Makes padding of what is outdated in a unit that gets a number now; the [rule](crate::again). What it
-    /// leaves of it on the media counts until what outdated it is durable.
-    pub(crate) fn drop_superseded(&mut self, ring: usize, unit: u32) {
-        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
-        for slot in first_slot..first_slot + self.env.geometry.ws_opt {
-            let entry = *self.buffer.rings[ring].entry(slot);
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let now = self.mapping.get(lba);
-            if now == L2pEntry::Buffer(slot)
-                || self.is_still_newest_sequenced(ring, unit, &entry, now)
-            {
-                continue;
-            }
-            let chunk = self.env.geometry.chunk_of(entry.durable_copy);
-            let after =
-                Some(self.buffer.rings[HOST].head_pos()).filter(|_| now != L2pEntry::Unmapped);
-            self.space.lines.lines[self.space.lines.line_of[chunk as usize] as usize]
-                .erase_must_wait_for(after);
-            if self.space.lines.chunks[chunk as usize].offline {
-                let numbered =
-                    self.buffer.rings[HOST].dispatched() * u64::from(self.env.geometry.ws_opt);
-                self.buffer.redispatch.flush_floor =
-                    self.buffer.redispatch.flush_floor.max(numbered);
-            }
-            // Where it comes from is still noted: its line has it among its moves.
-            let entry = self.buffer.rings[ring].entry_mut(slot);
-            (entry.lba_plus_1, entry.poison) = (0, false);
-            self.mapping.unpin(lba);
-        }
-    }
-
-    /// Whether a rescued copy that has been overwritten in the buffer is still the newest with a number: the
-    /// overwriter has none, and between them there was no other, on the media (it may come from there
-    /// itself) or on its way.
-    fn is_still_newest_sequenced(
-        &self,
-        ring: usize,
-        unit: u32,
-        entry: &BufferEntry,
-        now: L2pEntry,
-    ) -> bool {
-        let rescued = &self.buffer.rings[ring].units[unit as usize];
-        match now {
-            L2pEntry::Buffer(at) if rescued.redispatch_from != NONE => {
-                self.buffer.unit_of(at).state == UnitState::Filling
-                    && self.buffer.durable_copy_of(&self.env.geometry, now).0 == entry.durable_copy
-                    && !self.buffer.rings[HOST]
-                        .is_being_written(entry.lba_plus_1 - 1, rescued.sequence)
-            }
-            L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
-        }
+    /// Has flushes wait until this position of the host ring is durable.
+    pub(super) fn raise_flush_floor(&mut self, position: u64) {
+        self.flush_floor = self.flush_floor.max(position);
     }
 }

@@ -7,6 +7,7 @@
 //! are programmed too; only then are its slots used again.
 
 use crate::FlashGeometry;
+use crate::buffer::unit_id::UnitId;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::mapping::p2l::WrittenSector;
 
@@ -83,7 +84,7 @@ pub(crate) struct BufferUnit {
     /// Its number in the order in which units were first given a place.
     pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
-    pub(crate) chain_next: u32,
+    pub(crate) chain_next: Option<UnitId>,
     /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::space::lines::NONE).
     /// That line stays as it is until this is durable elsewhere.
     pub(crate) redispatch_from: u32,
@@ -96,7 +97,7 @@ pub(crate) struct WriteRing {
     /// First slot number: slots of all rings are numbered together.
     base: u32,
     entries: Box<[BufferEntry]>,
-    pub(crate) units: Box<[BufferUnit]>,
+    units: Box<[BufferUnit]>,
     /// The unit being filled, and how far.
     head: u64,
     fill_sectors: u32,
@@ -116,7 +117,7 @@ impl WriteRing {
             chunk: 0,
             sector: 0,
             sequence: 0,
-            chain_next: crate::space::lines::NONE,
+            chain_next: None,
             redispatch_from: crate::space::lines::NONE,
         };
         WriteRing {
@@ -172,7 +173,7 @@ impl WriteRing {
     /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
     /// [`free`](WriteRing::free).
     #[inline]
-    pub(crate) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
+    pub(super) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
         debug_assert!(self.free() > 0);
         let at = self.head_index * self.ws_opt + self.fill_sectors;
         self.entries[at as usize] = entry;
@@ -195,6 +196,29 @@ impl WriteRing {
             }
         }
         self.base + at
+    }
+
+    /// A unit.
+    #[inline]
+    pub(crate) fn unit(&self, unit: u32) -> &BufferUnit {
+        &self.units[unit as usize]
+    }
+
+    #[inline]
+    pub(super) fn unit_mut(&mut self, unit: u32) -> &mut BufferUnit {
+        &mut self.units[unit as usize]
+    }
+
+    /// The data of a slot is there.
+    #[inline]
+    pub(super) fn fill_done(&mut self, slot: u32) {
+        let unit = self.unit_of_slot(slot);
+        self.units[unit].fills_pending -= 1;
+    }
+
+    /// The position behind the units that have a location.
+    pub(crate) fn dispatched_pos(&self) -> u64 {
+        self.dispatched * u64::from(self.ws_opt)
     }
 
     /// Slots missing to a full unit; 0 if no unit is begun.
@@ -266,7 +290,7 @@ impl WriteRing {
 
     /// The next unit is being programmed.
     #[inline]
-    pub(crate) fn advance_dispatched(&mut self) {
+    pub(super) fn advance_dispatched(&mut self) {
         self.dispatched += 1;
     }
 
@@ -296,7 +320,7 @@ impl WriteRing {
 
     /// Moves `persisted` and `released` over everything that is.
     #[inline]
-    pub(crate) fn advance_watermarks(&mut self) {
+    pub(super) fn advance_watermarks(&mut self) {
         while self.persisted < self.dispatched
             && self.units[(self.persisted % self.unit_count) as usize].state >= UnitState::Persisted
         {
@@ -399,12 +423,18 @@ impl WriteRing {
     }
 
     #[inline]
+    pub(super) fn entries_mut(&mut self, unit: u32) -> &mut [BufferEntry] {
+        let first = (unit * self.ws_opt) as usize;
+        &mut self.entries[first..first + self.ws_opt as usize]
+    }
+
+    #[inline]
     pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
         &self.entries[(slot - self.base) as usize]
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+    pub(super) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
         &mut self.entries[(slot - self.base) as usize]
     }
 }

@@ -7,10 +7,9 @@ use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {
-        let head = self.buffer.rings[HOST].head_pos();
+        let head = self.buffer.ring(HOST).head_pos();
         let mut waits = vec![0u32; self.space.lines.lines.len()];
-        let sequencer = &self.buffer.sequencer;
-        let (low, next) = (sequencer.low_watermark(), sequencer.next_seq());
+        let (low, next) = (self.buffer.low_watermark(), self.buffer.next_seq());
         for line in self.durability.check_invariants(head, low, next)? {
             waits[line as usize] += 1;
         }

@@ -9,9 +9,9 @@ use crate::space::lines::{LineState, NONE};
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
         let mut moves = vec![0u32; self.space.lines.lines.len()];
-        let ring = &self.buffer.rings[GC];
+        let ring = &self.buffer.ring(GC);
         for (unit, filled) in ring.occupied() {
-            let u = &ring.units[unit as usize];
+            let u = ring.unit(unit);
             // A redispatched unit was durable before, and was counted then.
             if u.state >= UnitState::Persisted || u.redispatch_from != NONE {
                 continue;

@@ -38,7 +38,7 @@ impl Ftl {
         match self.mapping.get(lba) {
             L2pEntry::Unmapped | L2pEntry::Lost => {}
             L2pEntry::Buffer(slot) => {
-                let slots = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+                let slots = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
                 require!(
                     slot < slots,
                     Mapping,
@@ -110,11 +110,11 @@ impl Ftl {
         let Some(frames) = self.mapping.frames() else { return Ok(()) };
         let mut pins: BTreeMap<u32, u32> = BTreeMap::new();
         for ring in [HOST, GC] {
-            for (unit, filled) in self.buffer.rings[ring].occupied() {
-                if self.buffer.rings[ring].units[unit as usize].state == UnitState::Released {
+            for (unit, filled) in self.buffer.ring(ring).occupied() {
+                if self.buffer.ring(ring).unit(unit).state == UnitState::Released {
                     continue;
                 }
-                for entry in &self.buffer.rings[ring].entries(unit)[..filled as usize] {
+                for entry in &self.buffer.ring(ring).entries(unit)[..filled as usize] {
                     let page = entry.lba_plus_1.checked_sub(1).and_then(|lba| frames.page_of(lba));
                     if let Some(page) = page {
                         *pins.entry(page).or_default() += 1;

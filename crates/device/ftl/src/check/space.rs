@@ -2,7 +2,7 @@
 
 use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
-use crate::buffer::redispatch::QueuedUnit;
+use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
 use crate::space::lines::{Footer, LineState, NONE};
@@ -77,7 +77,8 @@ impl Ftl {
                     c.write_pointer
                 );
                 require!(
-                    is_recorded || c.first == NONE && c.write_pointer == 0,
+                    is_recorded
+                        || self.buffer.first_on(member.chunk).is_none() && c.write_pointer == 0,
                     Space,
                     "a line takes units when its record is durable",
                     subject,
@@ -136,10 +137,10 @@ impl Ftl {
             Ok(())
         };
         for ring in [HOST, GC] {
-            for (unit, _) in self.buffer.rings[ring].occupied() {
-                let u = &self.buffer.rings[ring].units[unit as usize];
+            for (unit, _) in self.buffer.ring(ring).occupied() {
+                let u = self.buffer.ring(ring).unit(unit);
                 if u.state == UnitState::Programming
-                    && !self.buffer.redispatch.contains(QueuedUnit { ring, unit })
+                    && !self.buffer.redispatch().contains(UnitId::new(ring, unit))
                 {
                     program(u.chunk, u.sector, Subject::Unit(ring, unit))?;
                 }
@@ -153,8 +154,8 @@ impl Ftl {
         }
         // A unit that is redispatched keeps the line that it is in open.
         for ring in [HOST, GC] {
-            for (unit, _) in self.buffer.rings[ring].occupied() {
-                let from = self.buffer.rings[ring].units[unit as usize].redispatch_from;
+            for (unit, _) in self.buffer.ring(ring).occupied() {
+                let from = self.buffer.ring(ring).unit(unit).redispatch_from;
                 if from != NONE {
                     on_line[from as usize] += 1;
                 }

@@ -6,10 +6,11 @@ use clock::Nanos;
 use nvme::{Geometry, Status};
 
 use super::Part;
+use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::pipeline::stall::Blocker;
 use crate::ftl::{GC, HOST};
-use crate::space::lines::{LineState, NONE};
+use crate::space::lines::LineState;
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
     WriteUnit,
@@ -114,9 +115,10 @@ fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::space::lines::Line {
 }
 
 fn programming(ftl: &Ftl, ring: usize) -> u32 {
-    let units = (0..).zip(&ftl.buffer.rings[ring].units);
-    let mut units = units.filter(|(_, u)| u.state == UnitState::Programming).map(|(i, _)| i);
-    units.next().expect("a unit that is being programmed")
+    let ring = ftl.buffer.ring(ring);
+    let mut units = ring.occupied().map(|(unit, _)| unit);
+    let unit = units.find(|unit| ring.unit(*unit).state == UnitState::Programming);
+    unit.expect("a unit that is being programmed")
 }
 
 #[test]
@@ -145,27 +147,26 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Buffer, "a unit's state is one of its position", |f| {
             let unit = programming(f, HOST);
-            f.buffer.rings[HOST].units[unit as usize].state = UnitState::Filling;
+            f.buffer.break_unit(UnitId::new(HOST, unit)).state = UnitState::Filling;
         }),
         (Part::Buffer, "a unit is in its chunk's list", |f| {
             let unit = programming(f, HOST);
-            f.buffer.rings[HOST].units[unit as usize].chunk += 1;
+            f.buffer.break_unit(UnitId::new(HOST, unit)).chunk += 1;
         }),
         (Part::Buffer, "the end of a chunk's list", |f| {
-            let chunk = f.buffer.rings[HOST].units[programming(f, HOST) as usize].chunk;
-            f.space.lines.chunks[chunk as usize].last = NONE;
+            let chunk = f.buffer.ring(HOST).unit(programming(f, HOST)).chunk;
+            f.buffer.break_chain(chunk, false);
         }),
         (Part::Buffer, "every unit with a place is in a chunk's list", |f| {
-            let chunk = f.buffer.rings[HOST].units[programming(f, HOST) as usize].chunk;
-            let c = &mut f.space.lines.chunks[chunk as usize];
-            (c.first, c.last) = (NONE, NONE);
+            let chunk = f.buffer.ring(HOST).unit(programming(f, HOST)).chunk;
+            f.buffer.break_chain(chunk, true);
         }),
         (Part::Buffer, "unfinished sequence numbers = units programming", |f| {
-            f.buffer.sequencer.assign();
+            f.buffer.break_sequence();
         }),
         (Part::Buffer, "fills pending = sectors being relocated", |f| {
-            let unit = f.buffer.rings[GC].occupied().next().expect("a unit of relocated data").0;
-            f.buffer.rings[GC].units[unit as usize].fills_pending += 1;
+            let unit = f.buffer.ring(GC).occupied().next().expect("a unit of relocated data").0;
+            f.buffer.break_unit(UnitId::new(GC, unit)).fills_pending += 1;
         }),
         (Part::Space, "a free chunk is in no line", |f| {
             let chunk = f.space.lines.free_list().next().expect("a free chunk");

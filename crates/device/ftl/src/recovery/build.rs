@@ -70,7 +70,7 @@ impl Recovery {
         // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
         let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
         let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
-        let (next, unreadable) = (ftl.buffer.sequencer.next_seq(), seen.unreadable.clone());
+        let (next, unreadable) = (ftl.buffer.next_seq(), seen.unreadable.clone());
         let pages = to_count.into_iter();
         let reconcile = Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
         ftl.mapping.import_recovery(reconcile, unreadable, next, blind);

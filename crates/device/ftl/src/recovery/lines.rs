@@ -3,7 +3,7 @@
 use super::{ChunkReport, Recovery};
 use crate::durability::snapshot::{LineEntry, LineOpened};
 use crate::ftl::HOST;
-use crate::space::lines::{LineState, NONE};
+use crate::space::lines::LineState;
 use crate::space::open_line::OpenLine;
 use crate::{Ftl, L2pEntry};
 
@@ -128,7 +128,7 @@ impl Recovery {
             }
             let l = &mut ftl.space.lines.lines[id as usize];
             (l.valid_sectors, l.fully_mapped, l.stream) = (sum, true, line.stream);
-            l.max_seq = line.max_seq.min(ftl.buffer.sequencer.next_seq());
+            l.max_seq = line.max_seq.min(ftl.buffer.next_seq());
             // Of a map in frames what was in a chunk that has gone is known by it, too.
             let whole = |f: ChunkReport| {
                 f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
@@ -183,9 +183,8 @@ impl Recovery {
             for &(chunk, next) in members {
                 ftl.space.lines.chunks[chunk as usize].write_pointer = next;
                 ftl.space.lines.lines[id as usize].valid_sectors += valid[chunk as usize];
-                debug_assert_eq!(ftl.space.lines.chunks[chunk as usize].first, NONE);
             }
-            ftl.space.lines.lines[id as usize].max_seq = ftl.buffer.sequencer.next_seq();
+            ftl.space.lines.lines[id as usize].max_seq = ftl.buffer.next_seq();
             let open = OpenLine::new(&shape, id, members);
             ftl.space.open_lines[HOST].push(open);
         }

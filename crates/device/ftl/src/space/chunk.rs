@@ -1,7 +1,6 @@
 //! [`Chunk`]: what of a chunk is programmed, what of that can be read, and what has become of it.
 
 use crate::FlashGeometry;
-use crate::space::lines::NONE;
 
 /// What is known of a chunk beside its line.
 #[derive(Clone, Copy, Debug)]
@@ -9,10 +8,6 @@ pub(crate) struct ChunkState {
     /// Where what is programmed ends. The media programs a chunk in order: up to there everything is, also
     /// what has not been reported yet.
     pub(crate) write_pointer: u32,
-    /// Units programmed or in flight whose slots are still held, oldest first: a list through the
-    /// rings' units.
-    pub(crate) first: u32,
-    pub(crate) last: u32,
     /// A program failed, or the chunk is known to be bad: retire it instead of erasing it.
     pub(crate) bad: bool,
     /// It has gone: nothing more can be written to it, and perhaps not be read.
@@ -30,8 +25,6 @@ impl ChunkState {
     pub(crate) fn free(erases: u32) -> ChunkState {
         ChunkState {
             write_pointer: 0,
-            first: NONE,
-            last: NONE,
             bad: false,
             offline: false,
             had_read_error: false,

@@ -108,7 +108,7 @@ impl Ftl {
     }
 
     fn first_metadata_slot(&self) -> u32 {
-        let rings = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        let rings = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
         rings + self.env.geometry.ws_opt + self.mapping.slots()
     }
 
@@ -292,8 +292,7 @@ impl Ftl {
             finish.valid &= status.is_success();
         }
         self.release_readable_units(chunk);
-        self.buffer.rings[HOST].advance_watermarks();
-        self.buffer.rings[GC].advance_watermarks();
+        self.buffer.advance_watermarks();
         self.close_if_done(line);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC_COLD, MAP_PAGES};
+use crate::mapping::p2l::WrittenSector;
 use crate::space::chunk::ChunkState;
 use crate::space::line_meta::P2lTable;
 use crate::space::open_line::OpenLine;
@@ -536,6 +537,51 @@ impl LineTable {
         line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
     }
 
+    /// A unit begins to be programmed in a line, with this contents.
+    #[inline]
+    pub(crate) fn record_unit(
+        &mut self,
+        line: u32,
+        chunk: u32,
+        sector: u32,
+        sequence: u64,
+        written: impl Iterator<Item = WrittenSector>,
+    ) {
+        let l = &mut self.lines[line as usize];
+        if let Some(list) = &mut l.p2l {
+            list.record(self.chunks[chunk as usize].member_index, sector, sequence, written);
+        }
+        l.programs_in_flight += 1;
+        l.max_seq = l.max_seq.max(sequence);
+    }
+
+    /// Removes a unit that failed from the list of what was written in its line.
+    pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
+        let line = self.line_of[chunk as usize];
+        if let Some(list) = &mut self.lines[line as usize].p2l {
+            list.erase_unit(self.chunks[chunk as usize].member_index, sector);
+        }
+    }
+
+    /// Keeps a line open until [`program_ended`](LineTable::program_ended), as a program in flight does.
+    #[inline]
+    pub(crate) fn hold_open(&mut self, line: u32) {
+        self.lines[line as usize].programs_in_flight += 1;
+    }
+
+    /// A program in flight in a line has ended.
+    #[inline]
+    pub(crate) fn program_ended(&mut self, line: u32) {
+        self.lines[line as usize].programs_in_flight -= 1;
+    }
+
+    /// A sector of a line has become outdated that counts until that is durable: up to position `after` of
+    /// the host ring, or a trim.
+    #[inline]
+    pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
+        self.lines[line as usize].erase_must_wait_for(after);
+    }
+
     /// Records that a line has no footer that can be read.
     pub(crate) fn drop_footer(&mut self, id: u32) {
         self.lines[id as usize].footer = Footer::Absent;
@@ -622,6 +668,7 @@ impl LineTable {
 
     /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
     /// counted.
+    #[inline]
     pub(crate) fn count_valid(&mut self, id: u32) {
         if let Some(line) = self.lines.get_mut(id as usize) {
             line.valid_sectors += 1;

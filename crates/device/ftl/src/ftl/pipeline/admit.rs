@@ -58,10 +58,10 @@ impl Ftl {
     /// Puts one sector into the user's ring and points the map at it.
     #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
-        let slot = self.buffer.rings[HOST].next_slot();
+        let slot = self.buffer.ring(HOST).next_slot();
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(psn) = old {
-            let until = self.buffer.rings[HOST].head_pos() + 1;
+            let until = self.buffer.ring(HOST).head_pos() + 1;
             if let Some(change) = self.space.lines.invalidate(psn, Some(until)) {
                 self.gc.on_candidate(change);
             }
@@ -75,7 +75,7 @@ impl Ftl {
             durable_copy_seq: under_sequence,
             trim_dep: trim,
         };
-        let slot = self.buffer.rings[HOST].push(entry, false);
+        let slot = self.buffer.push(HOST, entry, false);
         self.mapping.pin(lba);
         slot
     }
@@ -99,7 +99,7 @@ impl Ftl {
         let (mut moved, mut written) = (false, 0);
         // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
         // go, which are looked for.
-        let (mut free, mut slots) = (self.free_sectors(), self.buffer.rings[HOST].free());
+        let (mut free, mut slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
         while let Some(mut p) = self.requests.write_queue.front() {
@@ -131,7 +131,7 @@ impl Ftl {
                         n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
                     };
                     if self.mapping.is_cached() {
-                        (free, slots) = (self.free_sectors(), self.buffer.rings[HOST].free());
+                        (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
                     }
                     for i in p.done_sectors..p.done_sectors + n {
                         let slot = self.admit(p.lba + i);

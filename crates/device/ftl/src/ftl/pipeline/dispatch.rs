@@ -4,8 +4,9 @@
 use clock::Nanos;
 use nvme::Status;
 
-use crate::buffer::redispatch::QueuedUnit;
-use crate::buffer::write_ring::{UnitState, WriteRing};
+use crate::buffer::BegunProgram;
+use crate::buffer::unit_id::UnitId;
+use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
@@ -18,16 +19,6 @@ use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
 const PAD_BIT: u32 = 1 << 28;
 
-/// The name of a ring's unit, and of its program.
-fn unit_id(ring: usize, unit: u32) -> u32 {
-    (ring as u32) << 27 | unit
-}
-
-/// The ring and the unit that a name stands for.
-pub(crate) fn split_unit_id(name: u32) -> (usize, u32) {
-    ((name >> 27) as usize, name & 0x07ff_ffff)
-}
-
 impl Ftl {
     /// Starts programs for all units that are ready, as far as parallel units take them.
     pub(crate) fn dispatch_ready(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
@@ -35,9 +26,10 @@ impl Ftl {
         // One per parallel unit at most: users have the other program that it takes.
         moved |= self.write_footers(now, flash);
         let mut at = 0;
-        while let Some(QueuedUnit { ring, unit }) = self.buffer.redispatch.get(at) {
+        while let Some(id) = self.buffer.redispatch().get(at) {
+            let (ring, unit) = (id.ring(), id.index());
             if self.dispatch_unit(now, ring, unit, flash) {
-                self.buffer.redispatch.remove(at);
+                self.buffer.remove_redispatched(at);
                 moved = true;
             } else if ring == GC {
                 // Moved data that finds no place holds nobody up: what it came from is still there, and
@@ -51,11 +43,11 @@ impl Ftl {
         // it to be durable.
         for ring in [HOST, GC] {
             self.update_avoided_pus(ring, flash);
-            while let Some(unit) = self.buffer.rings[ring].ready() {
+            while let Some(unit) = self.buffer.ring(ring).ready() {
                 if !self.dispatch_unit(now, ring, unit, flash) {
                     break;
                 }
-                self.buffer.rings[ring].advance_dispatched();
+                self.buffer.advance_dispatched(ring);
                 moved = true;
             }
         }
@@ -77,7 +69,7 @@ impl Ftl {
         if self.space.programs.is_blocked(stream) {
             return false;
         }
-        if self.buffer.rings[ring].units[unit as usize].state == UnitState::Filling
+        if self.buffer.ring(ring).unit(unit).state == UnitState::Filling
             && !self.can_assign_seq(ring)
         {
             return false;
@@ -91,7 +83,7 @@ impl Ftl {
             self.space.programs.set_blocked(stream, blocked);
             return false;
         };
-        let u = &self.buffer.rings[ring].units[unit as usize];
+        let u = self.buffer.ring(ring).unit(unit);
         assert!(
             u.state <= UnitState::Programming,
             "unit {unit} of ring {ring} is dispatched although it is {:?}",
@@ -102,42 +94,24 @@ impl Ftl {
             sector >= write_pointer,
             "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
         );
+        let id = UnitId::new(ring, unit);
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != NONE) {
-            self.drop_superseded(ring, unit);
+            self.drop_superseded(id);
         }
         let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
-        let entries = self.buffer.rings[ring].entries(unit).iter();
+        let entries = self.buffer.ring(ring).entries(unit).iter();
         self.mapping.record_written(first_psn, entries.map(BufferEntry::written));
-        let name = unit_id(ring, unit);
-        // Behind the chunk's other units, so that they are released in order.
-        let last = self.space.lines.chunks[chunk as usize].last;
-        match last {
-            NONE => self.space.lines.chunks[chunk as usize].first = name,
-            last => self.unit_mut(last).chain_next = name,
+        let BegunProgram { sequence, is_new } = self.buffer.begin_program(id, chunk, sector);
+        if is_new && ring == GC {
+            self.durability.record_relocated(self.env.geometry.ws_opt);
         }
-        self.space.lines.chunks[chunk as usize].last = name;
-        let u = &mut self.buffer.rings[ring].units[unit as usize];
-        if u.state == UnitState::Filling {
-            // One that was under way already keeps its number, and so its age (see `again`).
-            u.sequence = self.buffer.sequencer.assign();
-            if ring == GC {
-                self.durability.record_relocated(self.env.geometry.ws_opt);
-            }
-        }
-        (u.state, u.chunk, u.sector, u.chain_next) = (UnitState::Programming, chunk, sector, NONE);
-        let sequence = u.sequence;
-        let l = &mut self.space.lines.lines[line as usize];
-        if let Some(list) = &mut l.p2l {
-            let place = self.space.lines.chunks[chunk as usize].member_index;
-            let entries = self.buffer.rings[ring].entries(unit).iter();
-            list.record(place, sector, sequence, entries.map(BufferEntry::written));
-        }
-        l.programs_in_flight += 1;
-        l.max_seq = l.max_seq.max(sequence);
+        let entries = self.buffer.ring(ring).entries(unit).iter();
+        let written = entries.map(BufferEntry::written);
+        self.space.lines.record_unit(line, chunk, sector, sequence, written);
         self.space.programs.start(self.env.geometry.pu_of(chunk));
         self.stats.programs += 1;
-        let op = OpToken::new(OpKind::Program, name);
-        let ring = &self.buffer.rings[ring];
+        let op = OpToken::new(OpKind::Program, id.raw());
+        let ring = self.buffer.ring(ring);
         let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
         flash.program(now, op, unit);
@@ -152,13 +126,12 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         // A chunk that has something under way gets there by itself.
-        let waits = |chunk: &u32| self.space.lines.chunks[*chunk as usize].first != NONE;
-        let mut stuck =
-            self.buffer.rings.iter().filter_map(WriteRing::pair_blocked_chunk).filter(waits);
+        let waits = |chunk: &u32| self.buffer.first_on(*chunk).is_some();
         let still = |chunk: &u32| {
-            !self.space.programs.has_pad_on(*chunk) && self.only_waits_for_pairs(*chunk)
+            !self.space.programs.has_pad_on(*chunk) && self.buffer.only_waits_for_pairs(*chunk)
         };
-        let Some(chunk) = stuck.find(still) else { return false };
+        let stuck = self.buffer.pair_blocked_chunks().filter(waits).find(still);
+        let Some(chunk) = stuck else { return false };
         let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == chunk);
         let Some(open) = self.space.open_lines.iter_mut().flatten().find(has) else { return false };
         let line = open.line;
@@ -183,20 +156,6 @@ impl Ftl {
         true
     }
 
-    /// Whether every unit of a chunk that holds its slots is on the media.
-    fn only_waits_for_pairs(&self, chunk: u32) -> bool {
-        let mut at = self.space.lines.chunks[chunk as usize].first;
-        while at != NONE {
-            let (ring, unit) = split_unit_id(at);
-            let unit = &self.buffer.rings[ring].units[unit as usize];
-            if unit.state != UnitState::Persisted {
-                return false;
-            }
-            at = unit.chain_next;
-        }
-        true
-    }
-
     /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
     pub(crate) fn pad_unit(
         &mut self,
@@ -214,17 +173,11 @@ impl Ftl {
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
-        let slot = self.buffer.rings[HOST].capacity() + self.buffer.rings[GC].capacity();
+        let slot = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
         let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt as usize];
         let unit =
             WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
         flash.program(now, op, unit);
-    }
-
-    #[inline]
-    pub(crate) fn unit_mut(&mut self, name: u32) -> &mut crate::buffer::write_ring::BufferUnit {
-        let (ring, unit) = split_unit_id(name);
-        &mut self.buffer.rings[ring].units[unit as usize]
     }
 
     /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
@@ -248,7 +201,7 @@ impl Ftl {
         let last = if ring == HOST { HOST } else { stream };
         let streams = [stream, GC_COLD, MAP_PAGES, last];
         let (from, holds) = self.placement_budget(ring);
-        if let Some(chunk) = self.buffer.rings[ring].oldest_unreadable_chunk() {
+        if let Some(chunk) = self.buffer.ring(ring).oldest_unreadable_chunk() {
             let free = self.space.programs.has_slot(self.env.geometry.pu_of(chunk));
             let at = self.space.lines.chunks[chunk as usize].member_index as usize;
             for stream in streams.into_iter().filter(|_| free) {
@@ -274,7 +227,7 @@ impl Ftl {
                 self.space.programs.has_slot(self.env.geometry.pu_of(*chunk))
                     && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
             };
-            let laggard = self.buffer.rings[ring].unreadable_chunks(self.stripe_width()).find(free);
+            let laggard = self.buffer.ring(ring).unreadable_chunks(self.stripe_width()).find(free);
             let mut open = self.space.open_lines[stream].iter_mut();
             if let Some(chunk) = laggard
                 && let Some((line, sector)) = open
@@ -297,10 +250,8 @@ impl Ftl {
             first = first.min(open.retained[ring]);
             room += i64::from(open.free_units);
         }
-        let (unit, fits) = (
-            self.buffer.rings[ring].dispatched(),
-            self.buffer.rings[ring].dispatchable_after(first),
-        );
+        let (unit, fits) =
+            (self.buffer.ring(ring).dispatched(), self.buffer.ring(ring).dispatchable_after(first));
         (
             PlacementBudget { ring, unit, units_to_spare: fits as i64 - room },
             first != NO_RETAINED_UNIT,
@@ -373,7 +324,7 @@ impl Ftl {
             {
                 return None;
             }
-            match self.space.lines.open(stream as u8, self.buffer.sequencer.next_seq()) {
+            match self.space.lines.open(stream as u8, self.buffer.next_seq()) {
                 Some(open) => {
                     if !self.journal_line_open(stream, open) {
                         return None;
@@ -465,17 +416,16 @@ impl Ftl {
             return self.metadata_program_done(op.index(), status);
         }
         op.expect_kind(OpKind::Program);
-        let name = op.index();
-        let padding = name & PAD_BIT != 0;
+        let padding = op.index() & PAD_BIT != 0;
+        let id = UnitId::from_raw(op.index());
         let (chunk, sector) = if padding {
-            let chunk = name & !PAD_BIT;
+            let chunk = op.index() & !PAD_BIT;
             (chunk, self.space.programs.take_pad(chunk))
         } else {
-            let unit = self.unit_mut(name);
+            let unit = self.buffer.unit(id);
             assert!(
                 unit.state == UnitState::Programming,
-                "no program of unit {:?} is in flight: it is {:?}",
-                split_unit_id(name),
+                "no program of unit {id:?} is in flight: it is {:?}",
                 unit.state
             );
             (unit.chunk, unit.sector)
@@ -490,17 +440,13 @@ impl Ftl {
             self.space.lines.chunks[chunk as usize]
                 .on_programmed(sector + self.env.geometry.ws_opt);
             if !padding {
-                let unit = self.unit_mut(name);
-                unit.state = UnitState::Persisted;
-                let (sequence, from) =
-                    (unit.sequence, std::mem::replace(&mut unit.redispatch_from, NONE));
-                self.buffer.sequencer.retire(sequence);
-                self.publish_durable(name);
-                if from != NONE {
+                let durable = self.buffer.program_done(id);
+                self.publish_durable(id, durable.sequence);
+                if let Some(from) = durable.redispatched_from {
                     rescued_from = from;
-                    self.redispatch_done(from);
+                    self.space.lines.program_ended(from);
                 } else {
-                    self.record_durable_relocations(name, flash, now);
+                    self.record_durable_relocations(id, flash, now);
                 }
             }
         } else {
@@ -511,12 +457,11 @@ impl Ftl {
                 self.program_failed(chunk);
             }
             if !padding {
-                self.requeue_failed(name);
+                self.requeue_failed(id);
             }
         }
         self.release_readable_units(chunk);
-        self.buffer.rings[HOST].advance_watermarks();
-        self.buffer.rings[GC].advance_watermarks();
+        self.buffer.advance_watermarks();
         self.close_if_done(line);
         self.close_if_done(rescued_from);
         self.complete_barriers(now, flash);
@@ -524,32 +469,25 @@ impl Ftl {
     }
 
     /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
-    fn publish_durable(&mut self, name: u32) {
-        let (ring, unit) = split_unit_id(name);
-        let u = &self.buffer.rings[ring].units[unit as usize];
-        let (first_psn, sequence) =
-            (self.env.geometry.first_sector_of(u.chunk) + u.sector, u.sequence);
-        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
-        // Those whose pages are to say so.
-        let paged = if !self.durability.has_device_l2p() { self.env.plan.logical } else { 0 };
-        let shape = self.env.geometry;
-        for i in 0..shape.ws_opt {
-            let entry = self.buffer.rings[ring].entry(first_slot + i);
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
+    fn publish_durable(&mut self, id: UnitId, sequence: u64) {
+        let geometry = self.env.geometry;
+        let u = self.buffer.unit(id);
+        let first_psn = geometry.first_sector_of(u.chunk) + u.sector;
+        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());
+        // Host sectors, whose pages are to say so.
+        let has_pages = !self.durability.has_device_l2p();
+        let paged = if has_pages { self.env.plan.logical } else { 0 };
+        for i in 0..geometry.ws_opt {
+            let entry = self.buffer.ring(id.ring()).entry(first_slot + i);
+            let Some(lba) = entry.lba() else { continue };
             let trim = entry.trim_dep;
             if lba < paged {
-                self.durability.mark_dirty(shape.map_page_of(lba));
+                self.durability.mark_dirty(geometry.map_page_of(lba));
             }
             if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
                 && let L2pEntry::Buffer(slot) = self.mapping.get(lba)
             {
-                let newer = self.buffer.entry_mut(slot);
-                if newer.trim_dep == trim {
-                    newer.trim_dep = 0;
-                }
-                if newer.durable_copy_seq <= sequence {
-                    (newer.durable_copy, newer.durable_copy_seq) = (first_psn + i, sequence);
-                }
+                self.buffer.older_copy_durable(slot, trim, first_psn + i, sequence);
             }
         }
     }
@@ -577,67 +515,27 @@ impl Ftl {
         }
     }
 
-    pub(crate) fn unlink(&mut self, name: u32, chunk: u32) {
-        let (mut at, mut before) = (self.space.lines.chunks[chunk as usize].first, NONE);
-        while at != NONE {
-            let next = self.unit_mut(at).chain_next;
-            if at == name {
-                match before {
-                    NONE => self.space.lines.chunks[chunk as usize].first = next,
-                    before => self.unit_mut(before).chain_next = next,
-                }
-                if next == NONE {
-                    self.space.lines.chunks[chunk as usize].last = before;
-                }
-                return;
-            }
-            (before, at) = (at, next);
-        }
-    }
-
-    /// Points the map at the media for every unit of a chunk that can be read there now.
+    /// Points the map at flash for every unit of a chunk that can be read there now.
     pub(crate) fn release_readable_units(&mut self, chunk: u32) {
-        loop {
-            let c = self.space.lines.chunks[chunk as usize];
-            if c.first == NONE {
-                return;
-            }
-            let unit = *self.unit_mut(c.first);
-            let readable =
-                unit.sector + self.env.geometry.ws_opt <= c.readable_end(&self.env.geometry);
-            if unit.state != UnitState::Persisted || !readable {
-                return;
-            }
-            self.release_unit(c.first);
-            let chunk = &mut self.space.lines.chunks[chunk as usize];
-            chunk.first = unit.chain_next;
-            if unit.chain_next == NONE {
-                chunk.last = NONE;
-            }
+        let readable_end = self.space.table().chunk(chunk).readable_end(&self.env.geometry);
+        while let Some(id) = self.buffer.pop_readable(&self.env.geometry, chunk, readable_end) {
+            self.release_unit(id, chunk);
         }
     }
 
-    pub(crate) fn release_unit(&mut self, name: u32) {
-        let (ring, unit) = split_unit_id(name);
-        let u = &mut self.buffer.rings[ring].units[unit as usize];
-        assert!(
-            u.state == UnitState::Persisted,
-            "unit {unit} of ring {ring} is released although it is {:?}",
-            u.state
-        );
-        u.state = UnitState::Released;
-        let first_psn = self.env.geometry.first_sector_of(u.chunk) + u.sector;
-        let line = self.space.lines.line_of[u.chunk as usize];
-        let line = &mut self.space.lines.lines[line as usize];
-        let first_slot = self.buffer.rings[ring].slot_of_unit(unit);
-        for (i, entry) in (0..).zip(self.buffer.rings[ring].entries(unit)) {
-            let Some(lba) = entry.lba_plus_1.checked_sub(1) else { continue };
-            let (slot, psn) = (first_slot + i, first_psn + i);
-            match self.mapping.move_to_flash(lba, slot, psn) {
-                Ok(()) => line.valid_sectors += 1,
-                Err(L2pEntry::Unmapped) => line.erase_after_trims = true,
+    fn release_unit(&mut self, id: UnitId, chunk: u32) {
+        let ring = self.buffer.ring(id.ring());
+        let first_psn = self.env.geometry.first_sector_of(chunk) + ring.unit(id.index()).sector;
+        let first_slot = ring.slot_of_unit(id.index());
+        let head = self.buffer.ring(HOST).head_pos();
+        let line = self.space.lines.line_of(chunk);
+        for (i, entry) in (0..).zip(ring.entries(id.index())) {
+            let Some(lba) = entry.lba() else { continue };
+            match self.mapping.move_to_flash(lba, first_slot + i, first_psn + i) {
+                Ok(()) => self.space.lines.count_valid(line),
+                Err(L2pEntry::Unmapped) => self.space.lines.wait_before_erase(line, None),
                 // Overwritten in the buffer: until the new copy is durable this one counts.
-                Err(_) => line.erase_after_pos = self.buffer.rings[HOST].head_pos(),
+                Err(_) => self.space.lines.wait_before_erase(line, Some(head)),
             }
         }
     }

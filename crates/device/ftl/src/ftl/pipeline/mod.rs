@@ -8,4 +8,5 @@ mod health;
 pub(crate) mod kick;
 mod map;
 pub(crate) mod read;
+mod redispatch;
 pub(crate) mod stall;

@@ -178,7 +178,7 @@ impl Ftl {
         if first.is_trim() {
             return;
         }
-        let (slots, free_sectors) = (self.buffer.rings[HOST].free(), self.free_sectors());
+        let (slots, free_sectors) = (self.buffer.ring(HOST).free(), self.free_sectors());
         if slots == 0 {
             blockers.push(Blocker::BufferFull);
         } else if self.gc.limiter().admissible_sectors(
@@ -194,11 +194,11 @@ impl Ftl {
     /// What full units of the write buffer wait for.
     fn push_dispatch(&self, blockers: &mut Vec<Blocker>) {
         for ring in [HOST, GC] {
-            if let Some(chunk) = self.buffer.rings[ring].pair_blocked_chunk() {
+            if let Some(chunk) = self.buffer.ring(ring).pair_blocked_chunk() {
                 blockers.push(Blocker::PairedPages { chunk });
             }
-            let queued = self.buffer.redispatch.queued(ring) > 0;
-            if self.buffer.rings[ring].ready().is_none() && !queued {
+            let queued = self.buffer.redispatch().queued(ring) > 0;
+            if self.buffer.ring(ring).ready().is_none() && !queued {
                 continue;
             }
             if ring == GC && !self.gc_can_place_unit() {
@@ -223,7 +223,7 @@ impl Ftl {
     /// What flushes wait for.
     fn push_durability(&self, blockers: &mut Vec<Blocker>) {
         if let Some(barrier) = self.durability.barriers().front() {
-            let durable = self.buffer.rings[HOST].durable_pos();
+            let durable = self.buffer.ring(HOST).durable_pos();
             if barrier.position > durable {
                 blockers.push(Blocker::Position { position: barrier.position, durable });
             } else if self.durability.trims().has_dirty() || self.durability.trims().has_redirtied()
@@ -235,7 +235,7 @@ impl Ftl {
             if self.durability.checkpoint().has_undurable_loss() {
                 blockers.push(Blocker::LossCheckpoint);
             }
-            if self.buffer.redispatch.has_in_flight() {
+            if self.buffer.redispatch().has_in_flight() {
                 blockers.push(Blocker::Redispatch);
             }
         }

@@ -77,9 +77,9 @@ impl Ftl {
 
     fn advance_checkpoint(&mut self) -> bool {
         let facts = CheckpointFacts {
-            durable_pos: self.buffer.rings[HOST].durable_pos(),
-            next_seq: self.buffer.sequencer.next_seq(),
-            low_watermark: self.buffer.sequencer.low_watermark(),
+            durable_pos: self.buffer.ring(HOST).durable_pos(),
+            next_seq: self.buffer.next_seq(),
+            low_watermark: self.buffer.low_watermark(),
             is_blocked: self.mapping.reconcile().is_running()
                 || self.mapping.page_rebuild().has_at_risk(),
         };
@@ -112,14 +112,14 @@ impl Ftl {
     /// Writes pages, as many as are due.
     fn write_checkpoint_pages(&mut self, from: PageCursor, flash: &mut impl FlashBackend) -> bool {
         let PageCursor { mut next, mut written } = from;
-        let due = self.durability.due_pages(&self.env, self.buffer.sequencer.next_seq());
+        let due = self.durability.due_pages(&self.env, self.buffer.next_seq());
         let fast = self.durability.is_checkpoint_urgent();
         while written < due {
             let Some(page) = self.durability.next_checkpoint_page(next) else {
                 self.durability.await_pages();
                 return true;
             };
-            let room = self.buffer.rings[HOST].free() > 0
+            let room = self.buffer.ring(HOST).free() > 0
                 && (fast || self.gc.limiter().headroom(self.free_sectors()) > 0.0);
             if !room {
                 break;
@@ -172,11 +172,7 @@ impl Ftl {
         bytes.clear();
         // An unpinned page has no sector in the write buffer: all units so far, and all trims, are in it.
         let unpinned = self.mapping.is_unpinned(page);
-        let low = if unpinned {
-            self.buffer.sequencer.next_seq()
-        } else {
-            self.buffer.sequencer.low_watermark()
-        };
+        let low = if unpinned { self.buffer.next_seq() } else { self.buffer.low_watermark() };
         if flash.stores_data() {
             self.encode_map_page(page, low, &mut bytes);
         }
@@ -184,7 +180,7 @@ impl Ftl {
         let slot = self.admit(self.env.plan.logical + page);
         flash.write_slot(slot, &bytes);
         self.mapping.return_page_buffer(bytes);
-        self.durability.page_written(self.buffer.rings[HOST].head_pos());
+        self.durability.page_written(self.buffer.ring(HOST).head_pos());
         self.stats.metadata += 1;
     }
 

@@ -20,7 +20,7 @@ impl Ftl {
         }
         match old {
             L2pEntry::Unmapped if self.durability.is_trim_pending(lba) => {
-                self.buffer.rings[HOST].head_pos() + 1
+                self.buffer.ring(HOST).head_pos() + 1
             }
             L2pEntry::Buffer(slot) => self.trim_dep_of(slot),
             L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => 0,
@@ -29,7 +29,7 @@ impl Ftl {
 
     /// The trim that a buffered sector of the host comes after, as long as the sector is not durable.
     fn trim_dep_of(&self, slot: u32) -> u64 {
-        let is_host = slot < self.buffer.rings[HOST].capacity();
+        let is_host = slot < self.buffer.ring(HOST).capacity();
         if is_host && self.buffer.unit_of(slot).state < UnitState::Persisted {
             self.buffer.entry(slot).trim_dep
         } else {
@@ -47,7 +47,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> TrimSync {
         let (mapping, buffer) = (&self.mapping, &self.buffer);
-        let host_slots = buffer.rings[HOST].capacity();
+        let host_slots = buffer.ring(HOST).capacity();
         // Whether no copy of a trimmed sector since its trim is durable.
         let needs_sync = |lba| match mapping.get(lba) {
             L2pEntry::Unmapped => true,
@@ -81,7 +81,7 @@ impl Ftl {
     /// Whether the next unit of a ring may get a sequence number.
     #[inline]
     pub(crate) fn can_assign_seq(&self, ring: usize) -> bool {
-        self.durability.can_assign_seq(self.buffer.sequencer.next_seq(), ring == GC)
+        self.durability.can_assign_seq(self.buffer.next_seq(), ring == GC)
     }
 
     /// Reserves sequence numbers, and gives the journal what it must say.
@@ -93,7 +93,7 @@ impl Ftl {
             L2pEntry::Unmapped => is_trim_pending,
             L2pEntry::Buffer(_) | L2pEntry::Lost => true,
         };
-        let next = self.buffer.sequencer.next_seq();
+        let next = self.buffer.next_seq();
         let step = self.durability.step_reservation(&self.env, next, is_lost);
         if step.is_durable {
             self.space.programs.unblock();

@@ -22,23 +22,23 @@ impl Ftl {
     }
 
     pub(crate) fn add_barrier(&mut self, owner: BarrierOwner, trims: TrimDep) {
-        self.durability.add_barrier(self.buffer.rings[HOST].head_pos(), owner, trims);
+        self.durability.add_barrier(self.buffer.ring(HOST).head_pos(), owner, trims);
     }
 
     /// Completes what waits for durability as far as it is reached.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         while let Some(w) = self.durability.barriers().front() {
-            if w.position > self.buffer.rings[HOST].durable_pos() {
+            if w.position > self.buffer.ring(HOST).durable_pos() {
                 break;
             }
             if w.trim_dep != TrimDep::None {
                 if self.durability.has_trims() {
                     let TrimDep::AfterSeq(issued) = w.trim_dep else {
-                        let next = self.buffer.sequencer.next_seq();
+                        let next = self.buffer.next_seq();
                         self.durability.set_front_dep(TrimDep::AfterSeq(next));
                         continue;
                     };
-                    if self.buffer.sequencer.low_watermark() < issued {
+                    if self.buffer.low_watermark() < issued {
                         break;
                     }
                     if self.durability.has_device_l2p() {
@@ -63,7 +63,7 @@ impl Ftl {
                     self.durability.start_next_trims();
                 }
                 // Another barrier may have had them written, and wait for them, too.
-                if self.durability.trims().pages_pos() > self.buffer.rings[HOST].durable_pos() {
+                if self.durability.trims().pages_pos() > self.buffer.ring(HOST).durable_pos() {
                     self.durability.pop_barrier();
                     self.add_barrier(w.owner, TrimDep::None);
                     continue;
@@ -89,7 +89,7 @@ impl Ftl {
     /// Writes the map pages of the first `trimmed` sectors that were trimmed, as far as the ring has
     /// room.
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl FlashBackend) {
-        while self.buffer.rings[HOST].free() > 0 {
+        while self.buffer.ring(HOST).free() > 0 {
             let Some(page) = self.durability.next_trimmed_page(trimmed) else { return };
             self.write_map_page(page, flash);
         }
@@ -113,8 +113,8 @@ impl Ftl {
 
     /// Fills a begun unit with padding, because somebody waits for it to be durable.
     pub(crate) fn pad_open_host_unit(&mut self, flash: &mut impl FlashBackend) {
-        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
-            let slot = self.buffer.rings[HOST].push(BufferEntry::PADDING, false);
+        for _ in 0..self.buffer.ring(HOST).free_in_unit() {
+            let slot = self.buffer.push(HOST, BufferEntry::PADDING, false);
             flash.write_slot(slot, &[]);
             self.stats.padding += 1;
         }

@@ -138,7 +138,7 @@ impl Ftl {
         }
         if flash.stores_data() {
             let mut bytes = self.mapping.take_page_buffer();
-            self.encode_map_page(page, self.buffer.sequencer.low_watermark(), &mut bytes);
+            self.encode_map_page(page, self.buffer.low_watermark(), &mut bytes);
             flash.write_slot(slot, &bytes);
             self.mapping.return_page_buffer(bytes);
         }
@@ -149,7 +149,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn must_defer_flushes(&self) -> bool {
         self.durability.checkpoint().has_undurable_loss()
-            || self.buffer.redispatch.defers_flush_at(self.buffer.rings[HOST].durable_pos())
+            || self.buffer.redispatch().defers_flush_at(self.buffer.ring(HOST).durable_pos())
     }
 
     /// A request for durability has what it needs: it ends, or waits for what is lost to be known.

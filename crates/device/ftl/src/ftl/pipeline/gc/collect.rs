@@ -7,9 +7,9 @@ use clock::Nanos;
 use nvme::Status;
 use tracepoint::Event;
 
+use crate::buffer::unit_id::UnitId;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::flash::OpKind;
-use crate::ftl::pipeline::dispatch::split_unit_id;
 use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::{Relocation, VictimScan};
@@ -24,7 +24,7 @@ impl Ftl {
     pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
         // A full write unit must always fit: reads are never split.
-        while self.buffer.rings[GC].free() >= self.env.geometry.ws_opt
+        while self.buffer.ring(GC).free() >= self.env.geometry.ws_opt
             && self.gc.reads_in_flight() < self.gc_queue_depth()
         {
             if self.gc.current_scan().is_none() && !self.select_victim() {
@@ -65,7 +65,7 @@ impl Ftl {
         // When users wait, what is still to be written counts as gone: else one victim at a time would
         // be padded to its end, and give nothing back if it has no more to give than the padding takes.
         let waiting = if free <= self.gc.limiter().watermarks().0 {
-            self.undispatched_sectors(GC)
+            self.buffer.undispatched_sectors(&self.env.geometry, GC)
         } else {
             0
         };
@@ -97,7 +97,8 @@ impl Ftl {
         }
         // A further victim only if its data fits beside what is on its way: else the space would be
         // spread over victims none of which gets done.
-        let on_its_way = self.undispatched_sectors(GC) + u64::from(self.env.plan.line_sectors);
+        let on_its_way = self.buffer.undispatched_sectors(&self.env.geometry, GC)
+            + u64::from(self.env.plan.line_sectors);
         if self.gc.draining() > 0 && free < on_its_way && !stuck {
             return false;
         }
@@ -113,8 +114,9 @@ impl Ftl {
     /// Sectors that moved data may take, besides what has been promised and what is on its way already.
     pub(crate) fn relocation_budget(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
-        let promised =
-            self.committed_sectors() + self.undispatched_sectors(GC).next_multiple_of(unit) + unit;
+        let promised = self.committed_sectors()
+            + self.buffer.undispatched_sectors(&self.env.geometry, GC).next_multiple_of(unit)
+            + unit;
         self.writable_sectors(self.space.lines.free_chunks()).saturating_sub(promised)
     }
 
@@ -178,7 +180,7 @@ impl Ftl {
                 durable_copy_seq: under_sequence,
                 trim_dep: 0,
             };
-            let slot = self.buffer.rings[GC].push(entry, true);
+            let slot = self.buffer.push(GC, entry, true);
             self.mapping.pin(lba);
             if first_slot == NONE {
                 first_slot = slot;
@@ -265,8 +267,7 @@ impl Ftl {
         let mut moved = 0;
         for i in 0..read.count {
             let slot = self.relocation_slot(read.first_slot, i);
-            let unit = self.buffer.rings[GC].unit_of_slot(slot);
-            let entry = *self.buffer.rings[GC].entry_mut(slot);
+            let entry = *self.buffer.ring(GC).entry(slot);
             let lba = entry.lba_plus_1 - 1;
             let lost = failed >> i & 1 != 0;
             if lost {
@@ -280,7 +281,7 @@ impl Ftl {
                 }
                 let poison = (lost || self.mapping.is_poisoned(entry.durable_copy))
                     && !self.restore_map_page(lba, slot, flash);
-                self.buffer.rings[GC].entry_mut(slot).poison = poison;
+                self.buffer.fill_done(slot, true, poison);
                 self.stats.uncorrectable_sectors += u64::from(lost);
                 if poison {
                     self.durability.note_maybe_lost(lba);
@@ -288,11 +289,10 @@ impl Ftl {
                 moved += 1;
             } else {
                 // Overwritten or trimmed meanwhile: the slot is written as padding.
-                self.buffer.rings[GC].entry_mut(slot).lba_plus_1 = 0;
+                self.buffer.fill_done(slot, false, false);
                 self.stats.padding += 1;
                 self.mapping.unpin(lba);
             }
-            self.buffer.rings[GC].units[unit].fills_pending -= 1;
         }
         self.stats.gc_relocations += moved;
         if self.health.is_refreshing(read.line) {
@@ -304,10 +304,10 @@ impl Ftl {
 
     /// The `i`-th slot after `first`, around the end of the ring.
     fn relocation_slot(&self, first: u32, i: u32) -> u32 {
-        let base = self.buffer.rings[HOST].capacity();
+        let base = self.buffer.ring(HOST).capacity();
         let slot = first + i;
-        if slot >= base + self.buffer.rings[GC].capacity() {
-            slot - self.buffer.rings[GC].capacity()
+        if slot >= base + self.buffer.ring(GC).capacity() {
+            slot - self.buffer.ring(GC).capacity()
         } else {
             slot
         }
@@ -324,9 +324,9 @@ impl Ftl {
         {
             return false;
         }
-        let missing = self.buffer.rings[GC].free_in_unit();
+        let missing = self.buffer.ring(GC).free_in_unit();
         for _ in 0..missing {
-            let slot = self.buffer.rings[GC].push(BufferEntry::PADDING, false);
+            let slot = self.buffer.push(GC, BufferEntry::PADDING, false);
             flash.write_slot(slot, &[]);
             self.stats.padding += 1;
         }
@@ -336,16 +336,15 @@ impl Ftl {
     /// A unit is durable: the victims that its sectors came from are nearer to their end.
     pub(crate) fn record_durable_relocations(
         &mut self,
-        name: u32,
+        id: UnitId,
         flash: &mut impl FlashBackend,
         now: Nanos,
     ) {
-        let (ring, unit) = split_unit_id(name);
-        if ring != GC {
+        if id.ring() != GC {
             return;
         }
         for i in 0..self.env.geometry.ws_opt as usize {
-            let source = self.buffer.rings[GC].entries(unit)[i].durable_copy;
+            let source = self.buffer.ring(GC).entries(id.index())[i].durable_copy;
             if source != NONE {
                 let line = self.space.lines.line_of[self.env.geometry.chunk_of(source) as usize];
                 self.space.lines.lines[line as usize].relocations_in_flight -= 1;
@@ -372,7 +371,7 @@ impl Ftl {
         );
         // A drive that keeps the map forgets with the chunk what was in it.
         let trimmed = l.erase_after_trims && !self.durability.has_device_l2p();
-        if trimmed || l.erase_after_pos > self.buffer.rings[HOST].durable_pos() {
+        if trimmed || l.erase_after_pos > self.buffer.ring(HOST).durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
             self.add_barrier(BarrierOwner::Erase(line), trims);
         } else {

@@ -31,7 +31,7 @@ impl Ftl {
             return;
         }
         self.gc.begin_placement();
-        if self.buffer.rings[GC].ready().is_none() || !self.can_defer_gc() {
+        if self.buffer.ring(GC).ready().is_none() || !self.can_defer_gc() {
             return;
         }
         for pu in 0..self.env.geometry.pus {

@@ -71,7 +71,7 @@ impl Ftl {
         let Some(open) = &mut self.space.finishing else { return false };
         let line = open.line;
         if open.free_units == 0 {
-            if self.buffer.redispatch.has_in_flight() {
+            if self.buffer.redispatch().has_in_flight() {
                 return false;
             }
             let l = &mut self.space.lines.lines[line as usize];

@@ -112,7 +112,7 @@ impl Ftl {
         let victim = self.gc.current_victim();
         let refreshes = victim.is_some_and(|line| self.health.is_refreshing(line));
         if refreshes && !self.gc.limiter().needs_gc(self.free_sectors()) {
-            u32::from(!self.buffer.rings[GC].is_programming())
+            u32::from(!self.buffer.ring(GC).is_programming())
         } else {
             self.gc.queue_depth()
         }
@@ -142,7 +142,7 @@ impl Ftl {
                 && self.space.lines.line_of[self.env.geometry.chunk_of(entry.durable_copy) as usize]
                     == line
         };
-        self.buffer.rings[GC].entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
+        self.buffer.ring(GC).entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
     }
 
     /// From here on [`pop_chunk_event`](Ftl::pop_chunk_event) tells of chunks that are closed and emptied;

@@ -68,7 +68,7 @@ impl Ftl {
         let view = InstallView {
             lines: self.space.table(),
             bytes: &bytes,
-            next_seq: self.buffer.sequencer.next_seq(),
+            next_seq: self.buffer.next_seq(),
         };
         let installed = self.mapping.install_page(&self.env, view, page, frame, source);
         self.mapping.return_read_buffer(bytes);
@@ -181,7 +181,7 @@ impl Ftl {
         let view = InstallView {
             lines: self.space.table(),
             bytes: &bytes,
-            next_seq: self.buffer.sequencer.next_seq(),
+            next_seq: self.buffer.next_seq(),
         };
         let installed = self.mapping.complete_fetch(&self.env, view, index, source, gives_up);
         self.mapping.return_read_buffer(bytes);

@@ -75,7 +75,7 @@ impl Ftl {
             return 0;
         }
         // A page that was evicted may have taken the last room.
-        let run = run.min(room(&self.buffer.rings[HOST]));
+        let run = run.min(room(&self.buffer.ring(HOST)));
         if run == 0 {
             self.mapping.pin_head_write_page();
         } else {
@@ -176,7 +176,7 @@ impl Ftl {
         if let Some(frame) = self.mapping.take_free_frame(page) {
             return Some(frame);
         }
-        let any = writes && self.buffer.rings[HOST].free() > 0;
+        let any = writes && self.buffer.ring(HOST).free() > 0;
         let durability = &self.durability;
         let clean = |page: u32| durability.is_page_clean(page);
         let old = self.mapping.choose_eviction(writes, any, clean)?;
@@ -185,7 +185,7 @@ impl Ftl {
             self.stats.map_page_writes += 1;
         }
         let taken = self.mapping.replace_page(old, page);
-        if self.buffer.rings[HOST].free_in_unit() > 0 {
+        if self.buffer.ring(HOST).free_in_unit() > 0 {
             self.write_next_dirty_pages(flash);
         }
         taken
@@ -195,10 +195,10 @@ impl Ftl {
     /// to have units of their own.
     fn write_next_dirty_pages(&mut self, flash: &mut impl FlashBackend) {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
-        if !self.buffer.rings[HOST].open_entries().iter().all(page) {
+        if !self.buffer.ring(HOST).open_entries().iter().all(page) {
             return;
         }
-        for _ in 0..self.buffer.rings[HOST].free_in_unit() {
+        for _ in 0..self.buffer.ring(HOST).free_in_unit() {
             let durability = &self.durability;
             let steps = 4 * self.env.geometry.ws_opt;
             let dirty = |page| durability.checkpoint().is_dirty(page);
@@ -212,7 +212,6 @@ impl Ftl {
     #[inline]
     pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
-        self.env.plan.map_write_reserve > 0
-            && self.buffer.rings[HOST].entries(unit).iter().all(page)
+        self.env.plan.map_write_reserve > 0 && self.buffer.ring(HOST).entries(unit).iter().all(page)
     }
 }

@@ -1,0 +1,198 @@
+//! Invariants of the write buffer alone.
+
+use std::collections::BTreeSet;
+
+use super::WriteBuffer;
+use crate::buffer::unit_id::UnitId;
+use crate::buffer::write_ring::UnitState;
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::env::Env;
+use crate::ftl::{GC, HOST};
+use crate::space::lines::NONE;
+
+impl WriteBuffer {
+    /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
+    pub(crate) fn check_invariants(&self, env: &Env) -> Result<(), Violation> {
+        for ring in [HOST, GC] {
+            self.ring(ring).check(ring)?;
+        }
+        self.check_redispatch()?;
+        self.check_chains(env)?;
+        self.check_sequence_numbers()?;
+        require_eq!(
+            Buffer,
+            "the host's data is there when it is admitted",
+            Subject::Ring(HOST),
+            0,
+            self.fills_pending(HOST)
+        );
+        Ok(())
+    }
+
+    /// Entries of a ring whose data is still to be read.
+    pub(crate) fn fills_pending(&self, ring: usize) -> u32 {
+        let units = self.ring(ring).occupied();
+        units.map(|(unit, _)| self.ring(ring).unit(unit).fills_pending).sum()
+    }
+
+    /// The queue of units that are dispatched once more, and the counter of those that are on the media
+    /// already.
+    fn check_redispatch(&self) -> Result<(), Violation> {
+        let mut queued = BTreeSet::new();
+        for id in self.redispatch.units() {
+            let (ring, unit) = (id.ring(), id.index());
+            let subject = Subject::Unit(ring, unit);
+            require!(
+                queued.insert((ring, unit)),
+                Buffer,
+                "a unit is queued for redispatch once",
+                subject,
+                1,
+                2
+            );
+            let u = self.ring(ring).unit(unit);
+            let keeps_number = ring == HOST && u.redispatch_from == NONE;
+            let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
+            require!(
+                u.state == expected || ring == HOST && u.state == UnitState::Programming,
+                Buffer,
+                "a unit queued for redispatch is not on the media",
+                subject,
+                format_args!("{expected:?}"),
+                format_args!("{:?}", u.state)
+            );
+        }
+        let mut redispatched = 0;
+        for ring in [HOST, GC] {
+            for (unit, _) in self.ring(ring).occupied() {
+                let u = self.ring(ring).unit(unit);
+                redispatched += u32::from(u.redispatch_from != NONE);
+                if u.redispatch_from != NONE {
+                    require!(
+                        u.state < UnitState::Persisted,
+                        Buffer,
+                        "a redispatched unit that is durable is like any other",
+                        Subject::Unit(ring, unit),
+                        "Filling or Programming",
+                        format_args!("{:?}", u.state)
+                    );
+                }
+            }
+        }
+        require_eq!(
+            Buffer,
+            "redispatched units in flight",
+            Subject::Part,
+            redispatched,
+            self.redispatch.in_flight()
+        );
+        Ok(())
+    }
+
+    /// The list of units through each chunk.
+    fn check_chains(&self, env: &Env) -> Result<(), Violation> {
+        let mut chained = BTreeSet::new();
+        for (chunk, c) in (0..).zip(&self.chains) {
+            let (mut at, mut last, mut end) = (c.first, None, 0);
+            while let Some(id) = at {
+                let subject = Subject::Unit(id.ring(), id.index());
+                require!(
+                    chained.insert(id),
+                    Buffer,
+                    "a unit is in one chunk's list",
+                    subject,
+                    1,
+                    2
+                );
+                let u = self.unit(id);
+                require_eq!(Buffer, "a unit is in its chunk's list", subject, u.chunk, chunk);
+                require!(
+                    matches!(u.state, UnitState::Programming | UnitState::Persisted),
+                    Buffer,
+                    "a unit in a chunk's list is programming or durable",
+                    subject,
+                    "Programming or Persisted",
+                    format_args!("{:?}", u.state)
+                );
+                require!(
+                    u.sector >= end,
+                    Buffer,
+                    "a chunk's list ascends",
+                    subject,
+                    format_args!("at least {end}"),
+                    u.sector
+                );
+                (end, last) = (u.sector + env.geometry.ws_opt, at);
+                at = u.chain_next;
+            }
+            require!(
+                last == c.last,
+                Buffer,
+                "the end of a chunk's list",
+                Subject::Chunk(chunk),
+                format_args!("{last:?}"),
+                format_args!("{:?}", c.last)
+            );
+        }
+        let mut expected = 0;
+        for ring in [HOST, GC] {
+            for (unit, _) in self.ring(ring).occupied() {
+                let state = self.ring(ring).unit(unit).state;
+                let has_place = matches!(state, UnitState::Programming | UnitState::Persisted);
+                expected +=
+                    usize::from(has_place && !self.redispatch.contains(UnitId::new(ring, unit)));
+            }
+        }
+        require_eq!(
+            Buffer,
+            "every unit with a place is in a chunk's list",
+            Subject::Part,
+            expected,
+            chained.len()
+        );
+        Ok(())
+    }
+
+    fn check_sequence_numbers(&self) -> Result<(), Violation> {
+        let mut programming: Vec<u64> = Vec::new();
+        for ring in [HOST, GC] {
+            for (unit, _) in self.ring(ring).occupied() {
+                let u = self.ring(ring).unit(unit);
+                if u.state == UnitState::Programming {
+                    programming.push(u.sequence);
+                }
+            }
+        }
+        programming.sort_unstable();
+        let unfinished: Vec<u64> = self.sequencer.unfinished().collect();
+        require!(
+            programming == unfinished,
+            Buffer,
+            "unfinished sequence numbers = units programming",
+            Subject::Part,
+            format_args!("{programming:?}"),
+            format_args!("{unfinished:?}")
+        );
+        Ok(())
+    }
+
+    /// A unit, to be broken.
+    #[cfg(test)]
+    pub(crate) fn break_unit(&mut self, id: UnitId) -> &mut super::BufferUnit {
+        self.unit_mut(id)
+    }
+
+    /// Forgets the end of a chunk's chain, or all of it.
+    #[cfg(test)]
+    pub(crate) fn break_chain(&mut self, chunk: u32, all: bool) {
+        let chain = &mut self.chains[chunk as usize];
+        chain.last = None;
+        chain.first = chain.first.filter(|_| !all);
+    }
+
+    /// Assigns a sequence number to no unit.
+    #[cfg(test)]
+    pub(crate) fn break_sequence(&mut self) {
+        self.sequencer.assign();
+    }
+}
