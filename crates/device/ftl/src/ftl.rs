@@ -17,8 +17,8 @@ use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
 use crate::{
-    CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
-    LimiterSample, RateLimiter,
+    ActivePusError, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats,
+    L2pEntry, LimiterSample, RateLimiter,
 };
 
 /// A request that has ended.
@@ -104,11 +104,7 @@ impl Ftl {
         let durability = Durability::new(&env, journal, 1, device_l2p);
         let mut ftl = Ftl::empty(env, durability, first_seq)?;
         for chunk in (0..shape.total_chunks()).filter(|chunk| !reserved.contains(chunk)) {
-            if good(&chunk) {
-                ftl.space.lines.add_free(chunk);
-            } else {
-                ftl.space.lines.chunks[chunk as usize].bad = true;
-            }
+            ftl.space.add_chunk(chunk, good(&chunk));
         }
         // So that the journal is of this layer before a line is.
         ftl.durability.request_snapshot();
@@ -135,13 +131,13 @@ impl Ftl {
     /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
     /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
     pub fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
-        self.space.lines.import_wear(erases);
+        self.space.import_wear(erases);
         self.gc.import_wear(self.space.table());
     }
 
     /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
     pub fn wear_of(&self, chunk: u32) -> u32 {
-        self.space.lines.chunks.get(chunk as usize).map_or(0, |c| c.erases)
+        self.space.table().erases(chunk)
     }
 
     /// Sectors that users see.
@@ -179,6 +175,31 @@ impl Ftl {
     /// The rate limiter.
     pub fn limiter(&self) -> &RateLimiter {
         self.gc.limiter()
+    }
+
+    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
+    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
+    /// [`kick`](Ftl::kick) afterwards.
+    ///
+    /// # Errors
+    /// [`ActivePusError`] for more than that; nothing changes.
+    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
+        let most = self.env.plan.active_pus;
+        if count > most {
+            return Err(ActivePusError { requested: count, max: most });
+        }
+        self.space.set_active_pus(if count == 0 { most } else { count });
+        Ok(())
+    }
+
+    /// Parallel units that are written at a time.
+    pub fn active_pus(&self) -> u32 {
+        self.space.active_pus()
+    }
+
+    /// Lines opened ahead: behind another of their stream that still takes write units.
+    pub fn lines_ahead(&self) -> u32 {
+        self.space.lines_ahead()
     }
 
     /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
@@ -225,11 +246,11 @@ impl Ftl {
             && !self.durability.barriers().has_host_requests()
             && self.requests.completions.is_empty()
             && self.requests.host_reads.in_flight() == 0
-            && self.space.programs.total() == 0
-            && self.space.lines.erasing == 0
+            && self.space.programs().total() == 0
+            && self.space.erasing() == 0
             && !self.gc.is_relocating()
             && self.durability.journal().is_idle()
-            && self.space.line_meta_writer.is_idle()
+            && self.space.metadata().is_idle()
             && !self.durability.is_syncing_trims()
             && !self.is_checkpointing()
             && self.mapping.fetches_in_flight() == 0
@@ -247,29 +268,16 @@ impl Ftl {
     /// been promised: what is admitted has its space.
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
-        let chunks = self.space.lines.free_chunks() + self.space.lines.erasing;
-        self.writable_sectors(chunks)
+        let chunks = self.space.free_chunks() + self.space.erasing();
+        self.space
+            .writable_sectors(&self.env, chunks)
             .saturating_sub(self.buffer.undispatched_sectors(&self.env.geometry, HOST))
-    }
-
-    /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
-    pub(crate) fn writable_sectors(&self, chunks: u32) -> u64 {
-        let meta = match self.env.plan.line_metadata_units {
-            0 => 0,
-            units => {
-                u64::from(chunks / self.env.plan.active_pus * units)
-                    * u64::from(self.env.geometry.ws_opt)
-            }
-        };
-        let open: u32 = self.space.open_lines.iter().flatten().map(|o| o.free_units).sum();
-        u64::from(chunks) * u64::from(self.env.geometry.sectors_per_chunk) - meta
-            + u64::from(open) * u64::from(self.env.geometry.ws_opt)
     }
 
     /// Whether garbage collection may place a write unit: not in the space that users' admitted
     /// data needs, because lines that are drained already may wait for that data to be durable.
     pub(crate) fn gc_can_place_unit(&self) -> bool {
-        self.writable_sectors(self.space.lines.free_chunks())
+        self.space.writable_sectors(&self.env, self.space.free_chunks())
             >= self.committed_sectors() + u64::from(self.env.geometry.ws_opt)
     }
 
@@ -290,7 +298,7 @@ impl Ftl {
         let unit = u64::from(self.env.geometry.ws_opt);
         let kept =
             u64::from(self.env.plan.line_sectors) + u64::from(self.env.plan.padding_reserve / 2);
-        self.writable_sectors(self.space.lines.free_chunks())
+        self.space.writable_sectors(&self.env, self.space.free_chunks())
             >= self.committed_sectors() + unit + kept
     }
 
@@ -351,12 +359,12 @@ pub enum NewFtlError {
 impl Ftl {
     /// What the layer has and waits for, for a bug report.
     pub fn debug_state(&self) -> String {
-        let lines = self.space.lines.lines.iter().enumerate();
+        let lines = self.space.table().iter();
         let lines: Vec<String> = lines
             .filter(|(_, l)| l.state != crate::space::lines::LineState::Free)
             .map(|(i, l)| format!("{i} {:?} {} of {}", l.state, l.valid_sectors, l.sectors))
             .collect();
-        let open = self.space.open_lines.each_ref();
+        let open: [_; STREAM_COUNT] = std::array::from_fn(|stream| self.space.open_lines(stream));
         let open = open.map(|o| o.iter().map(|l| (l.line, l.free_units)).collect::<Vec<_>>());
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
@@ -364,8 +372,8 @@ impl Ftl {
              journal failed {:?}; {:?}, {}; lines: {}",
             self.free_sectors(),
             self.gc.limiter().headroom(self.free_sectors()),
-            self.space.lines.free_chunks(),
-            self.space.lines.erasing,
+            self.space.free_chunks(),
+            self.space.erasing(),
             self.requests.write_queue.front(),
             self.durability.barriers().front(),
             self.buffer.ring(HOST).durable_pos(),

@@ -8,12 +8,14 @@ use crate::space::lines::LineState;
 impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {
         let head = self.buffer.ring(HOST).head_pos();
-        let mut waits = vec![0u32; self.space.lines.lines.len()];
+        let mut waits = vec![0u32; self.space.table().len() as usize];
         let (low, next) = (self.buffer.low_watermark(), self.buffer.next_seq());
         for line in self.durability.check_invariants(head, low, next)? {
             waits[line as usize] += 1;
         }
-        for (id, (line, &found)) in (0..).zip(self.space.lines.lines.iter().zip(&waits)) {
+        for (id, (line, &found)) in
+            self.space.table().iter().zip(&waits).map(|((id, line), n)| (id, (line, n)))
+        {
             let drained = line.state == LineState::Draining
                 && line.relocations_in_flight == 0
                 && line.erasing == 0;

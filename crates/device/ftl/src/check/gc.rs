@@ -8,7 +8,7 @@ use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
-        let mut moves = vec![0u32; self.space.lines.lines.len()];
+        let mut moves = vec![0u32; self.space.table().len() as usize];
         let ring = &self.buffer.ring(GC);
         for (unit, filled) in ring.occupied() {
             let u = ring.unit(unit);
@@ -18,8 +18,7 @@ impl Ftl {
             }
             for entry in &ring.entries(unit)[..filled as usize] {
                 if entry.durable_copy != NONE {
-                    let line = self.space.lines.line_of
-                        [self.env.geometry.chunk_of(entry.durable_copy) as usize];
+                    let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
                     require!(
                         line != NONE,
                         Gc,
@@ -33,7 +32,9 @@ impl Ftl {
             }
         }
         let (mut draining, mut erasing) = (0, 0);
-        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&moves)) {
+        for (id, (line, &expected)) in
+            self.space.table().iter().zip(&moves).map(|((id, line), n)| (id, (line, n)))
+        {
             let subject = Subject::Line(id);
             require_eq!(Gc, "relocations in flight", subject, expected, line.relocations_in_flight);
             draining += u32::from(line.state == LineState::Draining && line.erasing == 0);
@@ -44,11 +45,11 @@ impl Ftl {
             }
         }
         require_eq!(Gc, "draining lines", Subject::Part, draining, self.gc.draining());
-        require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.space.lines.erasing);
+        require_eq!(Space, "chunks being erased", Subject::Part, erasing, self.space.erasing());
         self.gc.check_invariants(self.space.table())?;
         for chunk in self.gc.deferred_erases() {
-            let line = self.space.lines.line_of[chunk as usize];
-            let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
+            let line = self.space.line_of(chunk);
+            let erasing = self.space.table().get(line).map_or(0, |l| l.erasing);
             require!(
                 erasing > 0,
                 Gc,

@@ -11,11 +11,13 @@ use crate::{Ftl, L2pEntry};
 impl Ftl {
     pub(super) fn check_mapping(&self) -> Result<(), Violation> {
         self.mapping.check_invariants(&self.env)?;
-        let mut valid = vec![0; self.space.lines.lines.len()];
+        let mut valid = vec![0; self.space.table().len() as usize];
         for lba in self.mapping.resident_sectors(&self.env) {
             self.check_sector(lba, &mut valid)?;
         }
-        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&valid)) {
+        for (id, (line, &expected)) in
+            self.space.table().iter().zip(&valid).map(|((id, line), n)| (id, (line, n)))
+        {
             let subject = Subject::Line(id);
             if self.mapping.is_cached() {
                 require!(
@@ -66,10 +68,7 @@ impl Ftl {
             }
             L2pEntry::Flash(psn) => {
                 let chunk = self.env.geometry.chunk_of(psn);
-                let (c, line) = (
-                    &self.space.lines.chunks[chunk as usize],
-                    self.space.lines.line_of[chunk as usize],
-                );
+                let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
                 if line == NONE {
                     require!(
                         c.bad,
@@ -82,7 +81,7 @@ impl Ftl {
                     return Ok(());
                 }
                 valid[line as usize] += 1;
-                let l = &self.space.lines.lines[line as usize];
+                let l = self.space.line(line);
                 require!(
                     l.state != LineState::Free && l.erasing == 0,
                     Mapping,

@@ -5,27 +5,25 @@ use crate::Ftl;
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::ftl::{GC, HOST};
-use crate::space::lines::{Footer, LineState, NONE};
+use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_space(&self) -> Result<(), Violation> {
-        self.space.lines.check()?;
+        self.space.check_invariants()?;
         self.check_ownership()?;
         self.check_open_lines()?;
-        self.check_programs()?;
-        self.check_line_metadata()
+        self.check_programs()
     }
 
     /// Every chunk that can be used is free, in a line, or the journal's.
     fn check_ownership(&self) -> Result<(), Violation> {
-        let mut owned = vec![false; self.space.lines.chunks.len()];
-        for chunk in self.durability.journal().chunks().chain(self.space.lines.free_list()) {
+        let mut owned = vec![false; self.env.geometry.total_chunks() as usize];
+        for chunk in self.durability.journal().chunks().chain(self.space.table().free_list()) {
             let twice = std::mem::replace(&mut owned[chunk as usize], true);
             require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
         }
-        for (chunk, (c, &line)) in
-            (0..).zip(self.space.lines.chunks.iter().zip(&self.space.lines.line_of))
-        {
+        for chunk in 0..self.env.geometry.total_chunks() {
+            let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
             let others = u32::from(owned[chunk as usize]) + u32::from(line != NONE);
             require!(
                 others == 1 || others == 0 && c.bad,
@@ -41,12 +39,12 @@ impl Ftl {
 
     fn check_open_lines(&self) -> Result<(), Violation> {
         let mut seen = Vec::new();
-        for open in self.space.open_lines.iter().flatten().chain(&self.space.finishing) {
+        for open in self.space.all_open() {
             let subject = Subject::Line(open.line);
             require!(!seen.contains(&open.line), Space, "a line is open once", subject, 1, 2);
             seen.push(open.line);
             open.check(&self.env.geometry)?;
-            let line = &self.space.lines.lines[open.line as usize];
+            let line = self.space.line(open.line);
             require!(
                 line.state == LineState::Open && !line.fully_mapped,
                 Space,
@@ -66,7 +64,7 @@ impl Ftl {
             );
             let is_recorded = open.recorded_lsn <= self.durability.journal().durable();
             for member in &open.members {
-                let c = &self.space.lines.chunks[member.chunk as usize];
+                let c = self.space.chunk(member.chunk);
                 let subject = Subject::Chunk(member.chunk);
                 require!(
                     c.write_pointer <= member.next,
@@ -87,18 +85,11 @@ impl Ftl {
                 );
             }
         }
-        for ahead in &self.space.open_lines {
-            require!(
-                ahead.iter().all(|open| open.free_units > 0),
-                Space,
-                "a full line is not open",
-                Subject::Part,
-                "write units left",
-                0
-            );
-        }
-        let open =
-            self.space.lines.lines.iter().filter(|l| l.state == LineState::Open && !l.fully_mapped);
+        let open = self
+            .space
+            .table()
+            .iter()
+            .filter(|(_, l)| l.state == LineState::Open && !l.fully_mapped);
         require_eq!(
             Space,
             "a line that is not full is open",
@@ -112,9 +103,9 @@ impl Ftl {
     /// The counters of programs under way, and where those write.
     fn check_programs(&self) -> Result<(), Violation> {
         let mut on_pu = vec![0u32; self.env.geometry.pus as usize];
-        let mut on_line = vec![0u32; self.space.lines.lines.len()];
+        let mut on_line = vec![0u32; self.space.table().len() as usize];
         let mut program = |chunk: u32, sector: u32, subject| {
-            let line = self.space.lines.line_of[chunk as usize];
+            let line = self.space.line_of(chunk);
             require!(
                 line != NONE,
                 Space,
@@ -146,10 +137,10 @@ impl Ftl {
                 }
             }
         }
-        for pad in self.space.programs.pads() {
+        for pad in self.space.programs().pads() {
             program(pad.chunk, pad.sector, Subject::Chunk(pad.chunk))?;
         }
-        for (chunk, sector) in self.space.line_meta_writer.in_flight() {
+        for (chunk, sector) in self.space.metadata().in_flight() {
             program(chunk, sector, Subject::Chunk(chunk))?;
         }
         // A unit that is redispatched keeps the line that it is in open.
@@ -161,8 +152,10 @@ impl Ftl {
                 }
             }
         }
-        self.space.programs.check(&self.env.geometry, &on_pu)?;
-        for (id, (line, &expected)) in (0..).zip(self.space.lines.lines.iter().zip(&on_line)) {
+        self.space.programs().check(&self.env.geometry, &on_pu)?;
+        for (id, (line, &expected)) in
+            self.space.table().iter().zip(&on_line).map(|((id, line), n)| (id, (line, n)))
+        {
             let subject = Subject::Line(id);
             require_eq!(
                 Space,
@@ -178,39 +171,6 @@ impl Ftl {
                 subject,
                 "Open",
                 format_args!("{:?}", line.state)
-            );
-        }
-        Ok(())
-    }
-
-    fn check_line_metadata(&self) -> Result<(), Violation> {
-        for (line, outstanding) in self.space.line_meta_writer.footers_in_flight() {
-            let l = &self.space.lines.lines[line as usize];
-            require!(
-                l.footer == Footer::Writing && l.state == LineState::Open,
-                Space,
-                "a footer is written to a line that is full",
-                Subject::Line(line),
-                "Writing, Open",
-                format_args!("{:?}, {:?}", l.footer, l.state)
-            );
-            require_eq!(
-                Space,
-                "write units of a footer in flight",
-                Subject::Line(line),
-                l.programs_in_flight,
-                outstanding
-            );
-        }
-        for &line in &self.space.lines.footer_due {
-            let l = &self.space.lines.lines[line as usize];
-            require!(
-                l.footer == Footer::Writing && l.programs_in_flight == 0,
-                Space,
-                "a line waits for its footer when its programs have ended",
-                Subject::Line(line),
-                "Writing, 0",
-                format_args!("{:?}, {}", l.footer, l.programs_in_flight)
             );
         }
         Ok(())

@@ -89,8 +89,8 @@ fn busy() -> (Ftl, QueueFlash) {
             assert!(flash.complete_oldest(&mut ftl), "write {i} hangs: {}", ftl.debug_state());
         }
         ftl.check_invariants().expect("nothing is broken yet");
-        let relocates = ftl.space.lines.lines.iter().any(|l| l.relocations_in_flight > 0);
-        if i > 2 * sectors && relocates && ftl.space.programs.total() > 0 {
+        let relocates = ftl.space.table().iter().any(|(_, l)| l.relocations_in_flight > 0);
+        if i > 2 * sectors && relocates && ftl.space.programs().total() > 0 {
             break;
         }
     }
@@ -111,7 +111,7 @@ fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
 }
 
 fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::space::lines::Line {
-    ftl.space.lines.lines.iter_mut().find(|l| l.state == state).expect("a line in this state")
+    ftl.space.break_line(|l| l.state == state)
 }
 
 fn programming(ftl: &Ftl, ring: usize) -> u32 {
@@ -169,41 +169,36 @@ fn a_broken_invariant_is_reported_by_name() {
             f.buffer.break_unit(UnitId::new(GC, unit)).fills_pending += 1;
         }),
         (Part::Space, "a free chunk is in no line", |f| {
-            let chunk = f.space.lines.free_list().next().expect("a free chunk");
-            f.space.lines.line_of[chunk as usize] = 0;
+            let chunk = f.space.table().free_list().next().expect("a free chunk");
+            f.space.break_table().line_of[chunk as usize] = 0;
         }),
         (Part::Space, "a chunk has one owner", |f| {
-            let chunk = f.space.lines.free_list().next().expect("a free chunk");
-            f.space.lines.remove_free(chunk);
+            let chunk = f.space.table().free_list().next().expect("a free chunk");
+            f.space.break_table().remove_free(chunk);
         }),
         (Part::Space, "valid sectors", |f| line_in(f, LineState::Closed).valid_sectors -= 1),
         (Part::Space, "free units of an open line", |f| {
-            f.space.open_lines[HOST][0].free_units += 1
+            f.space.break_open().next().expect("an open line").free_units += 1
         }),
-        (Part::Space, "programs in flight", |f| f.space.programs.break_count(None)),
-        (Part::Space, "programs in flight per parallel unit", |f| {
-            f.space.programs.break_count(Some(0))
-        }),
+        (Part::Space, "programs in flight", |f| f.space.break_programs(None)),
+        (Part::Space, "programs in flight per parallel unit", |f| f.space.break_programs(Some(0))),
         (Part::Space, "programs in flight per line", |f| {
             line_in(f, LineState::Open).programs_in_flight += 1;
         }),
         (Part::Space, "a line takes units when its record is durable", |f| {
             let journal_end = f.durability.journal().position();
-            f.space.open_lines[HOST][0].recorded_lsn =
+            f.space.break_open().next().expect("an open line").recorded_lsn =
                 crate::durability::journal::Lsn(journal_end.0 + 1);
         }),
         (Part::Gc, "relocations in flight", |f| {
-            let lines = &mut f.space.lines.lines;
-            let line = lines.iter_mut().find(|l| l.relocations_in_flight > 0);
-            line.expect("a line with relocations in flight").relocations_in_flight -= 1;
+            f.space.break_line(|l| l.relocations_in_flight > 0).relocations_in_flight -= 1;
         }),
-        (Part::Space, "chunks being erased", |f| f.space.lines.erasing += 1),
+        (Part::Space, "chunks being erased", |f| f.space.break_table().erasing += 1),
         (Part::Gc, "a victim is being scanned", |f| {
-            let closed = |l: &&mut crate::space::lines::Line| {
+            let closed = |l: &crate::space::lines::Line| {
                 l.state == LineState::Closed && l.valid_sectors > 0 && !l.degraded
             };
-            let line = f.space.lines.lines.iter_mut().find(closed);
-            line.expect("a closed line").state = LineState::Victim;
+            f.space.break_line(closed).state = LineState::Victim;
         }),
         (Part::Durability, "requests that wait for durability", |f| {
             f.durability.break_host_requests()
@@ -214,7 +209,9 @@ fn a_broken_invariant_is_reported_by_name() {
         (Part::Durability, "a page with trims is listed", |f| {
             f.durability.trims_mut().settle(0, true)
         }),
-        (Part::Health, "an offline chunk is bad", |f| f.space.lines.chunks[3].offline = true),
+        (Part::Health, "an offline chunk is bad", |f| {
+            f.space.break_table().chunks[3].offline = true
+        }),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;
         }),
@@ -240,7 +237,7 @@ fn a_stall_is_explained() {
     assert!(stall.blockers.iter().any(in_flight), "{stall}");
     // The records of open lines are not durable: what is written next finds no location.
     let never = crate::journal::Lsn(u64::MAX);
-    ftl.space.open_lines.iter_mut().flatten().for_each(|open| open.recorded_lsn = never);
+    ftl.space.break_open().for_each(|open| open.recorded_lsn = never);
     ftl.write(3, 0, 8, true);
     ftl.kick(Nanos(0), &mut flash);
     let stall = ftl.explain_stall().expect("a flush waits");

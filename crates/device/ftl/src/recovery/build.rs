@@ -74,7 +74,7 @@ impl Recovery {
         let pages = to_count.into_iter();
         let reconcile = Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
         ftl.mapping.import_recovery(reconcile, unreadable, next, blind);
-        ftl.space.lines.reconciling = ftl.mapping.reconcile().is_running();
+        ftl.space.table_to_restore().reconciling = ftl.mapping.reconcile().is_running();
     }
 
     fn fill_map(&self, ftl: &mut Ftl) {

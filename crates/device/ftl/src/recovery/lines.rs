@@ -83,13 +83,15 @@ impl Recovery {
                     self.observations.chunk_reports[chunk as usize],
                     ChunkReport::Bad | ChunkReport::NotOwned
                 );
-                ftl.space.lines.chunks[chunk as usize].bad = bad;
+                ftl.space.table_to_restore().chunks[chunk as usize].bad = bad;
             }
             let found = |chunk: &u32| self.observations.chunk_reports[*chunk as usize];
             let mut members: Vec<(u32, u32)> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
-                    ChunkReport::Free | ChunkReport::Open(0) => ftl.space.lines.add_free(*chunk),
+                    ChunkReport::Free | ChunkReport::Open(0) => {
+                        ftl.space.table_to_restore().add_free(*chunk)
+                    }
                     ChunkReport::Open(next) if next < shape.sectors_per_chunk => {
                         open_chunks.push((*chunk, next))
                     }
@@ -108,15 +110,13 @@ impl Recovery {
             if members.is_empty() {
                 continue;
             }
-            let id = ftl.space.lines.insert(&members, LineState::Open);
+            let id = ftl.space.table_to_restore().insert(&members, LineState::Open);
             let mut sum = 0;
             for &(chunk, written) in &members {
-                ftl.space.lines.chunks[chunk as usize].write_pointer = written;
+                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = written;
                 sum += valid[chunk as usize];
-                let (c, l) = (
-                    &mut ftl.space.lines.chunks[chunk as usize],
-                    &mut ftl.space.lines.lines[id as usize],
-                );
+                let table = ftl.space.table_to_restore();
+                let (c, l) = (&mut table.chunks[chunk as usize], &mut table.lines[id as usize]);
                 match found(&chunk) {
                     ChunkReport::ProgramFailed(_) => (c.bad, l.degraded) = (true, true),
                     // What there was to lose is lost: no hurry.
@@ -126,7 +126,7 @@ impl Recovery {
                     ChunkReport::Free | ChunkReport::Open(_) | ChunkReport::Closed(_) => {}
                 }
             }
-            let l = &mut ftl.space.lines.lines[id as usize];
+            let l = &mut ftl.space.table_to_restore().lines[id as usize];
             (l.valid_sectors, l.fully_mapped, l.stream) = (sum, true, line.stream);
             l.max_seq = line.max_seq.min(ftl.buffer.next_seq());
             // Of a map in frames what was in a chunk that has gone is known by it, too.
@@ -136,41 +136,45 @@ impl Recovery {
             let full = members.len() == self.plan.active_pus as usize
                 && members.iter().all(|(c, _)| whole(found(c)));
             if line.has_footer && full && self.plan.line_metadata_units > 0 {
-                ftl.space.lines.mark_footer_valid(id);
+                ftl.space.table_to_restore().mark_footer_valid(id);
             }
             ftl.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
             match self.observations.chunk_reports[chunk as usize] {
-                ChunkReport::Free | ChunkReport::Open(0) => ftl.space.lines.add_free(chunk),
+                ChunkReport::Free | ChunkReport::Open(0) => {
+                    ftl.space.table_to_restore().add_free(chunk)
+                }
                 ChunkReport::Bad if valid[chunk as usize] > 0 => {
                     let id = ftl
                         .space
-                        .lines
+                        .table_to_restore()
                         .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    let c = &mut ftl.space.lines.chunks[chunk as usize];
+                    let c = &mut ftl.space.table_to_restore().chunks[chunk as usize];
                     (c.write_pointer, c.bad, c.offline) = (shape.sectors_per_chunk, true, true);
-                    let l = &mut ftl.space.lines.lines[id as usize];
+                    let table = ftl.space.table_to_restore();
+                    let l = &mut table.lines[id as usize];
                     (l.valid_sectors, l.fully_mapped, l.refresh_requested) =
                         (valid[chunk as usize], true, true);
                     ftl.close_if_done(id);
                 }
                 ChunkReport::Bad | ChunkReport::NotOwned => {
-                    ftl.space.lines.chunks[chunk as usize].bad = true
+                    ftl.space.table_to_restore().chunks[chunk as usize].bad = true
                 }
                 ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => {
                     // Of no line: its erase was cut short, or it was never used.
                     let id = ftl
                         .space
-                        .lines
+                        .table_to_restore()
                         .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    ftl.space.lines.chunks[chunk as usize].write_pointer = n;
-                    let l = &mut ftl.space.lines.lines[id as usize];
+                    ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = n;
+                    let table = ftl.space.table_to_restore();
+                    let l = &mut table.lines[id as usize];
                     (l.valid_sectors, l.fully_mapped) = (valid[chunk as usize], true);
                     if let ChunkReport::ProgramFailed(_) =
                         self.observations.chunk_reports[chunk as usize]
                     {
-                        ftl.space.lines.chunks[chunk as usize].bad = true;
+                        table.chunks[chunk as usize].bad = true;
                         l.degraded = true;
                     }
                     ftl.close_if_done(id);
@@ -179,14 +183,15 @@ impl Recovery {
         }
         // Chunks that were being written go on being written, as lines of the users' stream.
         for members in open_chunks.chunks(self.plan.active_pus as usize) {
-            let id = ftl.space.lines.insert(members, LineState::Open);
+            let id = ftl.space.table_to_restore().insert(members, LineState::Open);
             for &(chunk, next) in members {
-                ftl.space.lines.chunks[chunk as usize].write_pointer = next;
-                ftl.space.lines.lines[id as usize].valid_sectors += valid[chunk as usize];
+                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = next;
+                ftl.space.table_to_restore().lines[id as usize].valid_sectors +=
+                    valid[chunk as usize];
             }
-            ftl.space.lines.lines[id as usize].max_seq = ftl.buffer.next_seq();
+            ftl.space.table_to_restore().lines[id as usize].max_seq = ftl.buffer.next_seq();
             let open = OpenLine::new(&shape, id, members);
-            ftl.space.open_lines[HOST].push(open);
+            ftl.space.add_open_line(HOST, open, None);
         }
     }
 }

@@ -11,8 +11,6 @@
 //! when they hold half of it they come first, and until their line is full up to as many of them are
 //! written beside the number.
 
-use crate::Ftl;
-
 /// No limit but the line's: the number is the configured one.
 pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
 
@@ -29,50 +27,12 @@ pub struct ActivePusError {
     pub max: u32,
 }
 
-impl Ftl {
-    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
-    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
-    /// [`kick`](Ftl::kick) afterwards.
-    ///
-    /// # Errors
-    /// [`ActivePusError`] for more than that; nothing changes.
-    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
-        let most = self.env.plan.active_pus;
-        if count > most {
-            return Err(ActivePusError { requested: count, max: most });
-        }
-        self.space.active_pus = if count == 0 { most } else { count };
-        self.space.programs.unblock();
-        Ok(())
-    }
-
-    /// Parallel units that are written at a time.
-    pub fn active_pus(&self) -> u32 {
-        self.space.active_pus
-    }
-
-    /// Lines opened ahead: behind another of their stream that still takes write units.
-    pub fn lines_ahead(&self) -> u32 {
-        self.space.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
-    }
-
-    /// Chunks of a stream's open lines that may be written now, all lines together.
-    #[inline]
-    pub(crate) fn stripe_width(&self) -> u32 {
-        if self.space.active_pus == self.env.plan.active_pus {
-            WIDTH_UNLIMITED
-        } else {
-            self.space.active_pus
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use nvme::Geometry;
 
     use super::*;
-    use crate::{ChunkReport, FlashGeometry, FtlConfig};
+    use crate::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
 
     #[test]
     fn the_configured_count_is_the_maximum() {
@@ -90,7 +50,7 @@ mod tests {
         for (configured, most) in [(0, 8), (3, 3)] {
             let config = FtlConfig { active_pus: configured, ..FtlConfig::default() };
             let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
-            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (most, WIDTH_UNLIMITED));
+            assert_eq!((ftl.active_pus(), ftl.space.stripe_width(most)), (most, WIDTH_UNLIMITED));
             let before = *ftl.capacity_plan();
             let e = ftl.set_active_pus(most + 1).unwrap_err();
             assert_eq!(
@@ -99,9 +59,9 @@ mod tests {
             );
             assert!(e.to_string().contains(&format!("1 to {most}")), "{e}");
             ftl.set_active_pus(2).unwrap();
-            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (2, 2));
+            assert_eq!((ftl.active_pus(), ftl.space.stripe_width(most)), (2, 2));
             ftl.set_active_pus(0).unwrap();
-            assert_eq!((ftl.active_pus(), ftl.stripe_width()), (most, WIDTH_UNLIMITED));
+            assert_eq!((ftl.active_pus(), ftl.space.stripe_width(most)), (most, WIDTH_UNLIMITED));
             assert_eq!(*ftl.capacity_plan(), before);
         }
     }

@@ -10,14 +10,13 @@
 //! * A parallel unit has one program of last metadata under way at most, so that there is always a
 //!   place for users' data beside it; that one goes first, or a busy drive would never close a line.
 
-use clock::Nanos;
-use nvme::Status;
-
-use crate::flash::OpKind;
-use crate::ftl::{GC, HOST, STREAM_COUNT};
-use crate::space::line_meta::{LineFooter, LineHeader, LineIdentity, footer_unit_location};
+use crate::CapacityPlan;
+use crate::durability::journal::Lsn;
+use crate::env::Env;
+use crate::ftl::STREAM_COUNT;
+use crate::space::Space;
+use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
-use crate::{BufferEntry, CapacityPlan, FlashBackend, Ftl, OpToken, WriteUnit};
 
 /// Write units of metadata under way, at least and at most: as many as the last metadata of a line, because
 /// what is in front of it leaves the write buffer only when all of it is written.
@@ -27,15 +26,15 @@ pub(crate) const VICTIM_READS_MAX: usize = 4;
 
 /// A write unit of metadata under way.
 #[derive(Clone, Copy, Debug)]
-struct MetaWrite {
-    line: u32,
-    chunk: u32,
-    sector: u32,
+pub(crate) struct MetaWrite {
+    pub(crate) line: u32,
+    pub(crate) chunk: u32,
+    pub(crate) sector: u32,
 }
 
 /// A line whose last write units are being written.
 #[derive(Clone, Debug)]
-struct FooterJob {
+pub(crate) struct FooterJob {
     line: u32,
     /// The last metadata; empty if contents are not kept.
     bytes: Vec<u8>,
@@ -82,7 +81,7 @@ impl LineMetaWriter {
     }
 
     /// A line was opened: the one before it in its stream.
-    pub(crate) fn replace_previous(
+    pub(super) fn replace_previous(
         &mut self,
         stream: usize,
         line: (u64, u32),
@@ -90,209 +89,184 @@ impl LineMetaWriter {
         self.previous[stream].replace(line)
     }
 
+    /// Write units of slots for metadata that is written.
+    pub(crate) fn write_units(&self) -> u32 {
+        self.writes.len() as u32
+    }
+
+    /// Whether footers are being written.
+    pub(crate) fn has_footers(&self) -> bool {
+        !self.footer_jobs.is_empty()
+    }
+
+    /// The number of footers that are being written.
+    pub(crate) fn footer_count(&self) -> usize {
+        self.footer_jobs.len()
+    }
+
     fn free_slot(&self) -> Option<usize> {
         self.writes.iter().position(Option::is_none)
     }
 }
 
-impl Ftl {
-    /// Slots for metadata of lines, to be written and to be read.
-    pub(crate) fn metadata_slots(&self) -> u32 {
-        let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX };
-        let writes = self.space.line_meta_writer.writes.len();
-        if self.env.plan.line_metadata_units == 0 {
-            0
-        } else {
-            (writes + reads) as u32 * self.env.geometry.ws_opt
-        }
+/// A write unit of metadata that is to be programmed from slot number `slot`.
+#[derive(Clone, Debug)]
+pub(crate) struct MetaUnit {
+    pub(crate) slot: usize,
+    pub(crate) write: MetaWrite,
+    /// The opening sequence number of the line, and the bytes; none for padding.
+    pub(crate) contents: Option<MetaContents>,
+}
+
+/// What a write unit of metadata holds.
+#[derive(Clone, Debug)]
+pub(crate) struct MetaContents {
+    pub(crate) open_seq: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl FooterJob {
+    /// The line.
+    pub(crate) fn line(&self) -> u32 {
+        self.line
+    }
+}
+
+impl Space {
+    /// Sets whether flash keeps data, so that the P2L of a closed line can be read back from it.
+    #[inline]
+    pub(crate) fn set_stores_data(&mut self, stores_data: bool) {
+        self.lines.reload_p2l = stores_data;
     }
 
-    fn first_metadata_slot(&self) -> u32 {
-        let rings = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
-        rings + self.env.geometry.ws_opt + self.mapping.slots()
-    }
-
-    /// The slots that a victim's metadata is read into.
-    pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
-        self.first_metadata_slot()
-            + (self.space.line_meta_writer.writes.len() + read) as u32 * self.env.geometry.ws_opt
-    }
-
-    fn write_metadata(
-        &mut self,
-        now: Nanos,
-        at: usize,
-        write: MetaWrite,
-        bytes: Option<(u64, &[u8])>,
-        flash: &mut impl FlashBackend,
-    ) {
-        let MetaWrite { line, chunk, sector } = write;
-        let unit = self.env.geometry.ws_opt;
-        let first_slot = self.first_metadata_slot() + at as u32 * unit;
-        let mut sectors =
-            bytes.map_or(&[][..], |(_, b)| b).chunks(self.env.geometry.sector_bytes as usize);
-        for slot in first_slot..first_slot + unit {
-            flash.write_slot(slot, sectors.next().unwrap_or_default());
-        }
-        self.space.line_meta_writer.writes[at] = Some(write);
-        self.space.lines.lines[line as usize].programs_in_flight += 1;
-        self.space.programs.start(self.env.geometry.pu_of(chunk));
-        self.stats.programs += 1;
-        match bytes {
-            Some(_) => self.stats.metadata += u64::from(unit),
-            None => self.stats.padding += u64::from(unit),
-        }
-        let entries = &[BufferEntry::PADDING; 64][..unit as usize];
-        let (metadata, sequence) = (bytes.is_some(), bytes.map_or(0, |(opening, _)| opening));
-        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata };
-        flash.program(now, OpToken::new(OpKind::Meta, at as u32), unit);
-    }
-
-    fn identity_of(&self, line: u32) -> LineIdentity {
-        let l = &self.space.lines.lines[line as usize];
-        LineIdentity { owner: self.env.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }
-    }
-
-    /// Writes the first metadata of open lines that may take units.
-    pub(crate) fn write_headers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        self.space.lines.reload_p2l = flash.stores_data();
-        if self.env.plan.line_metadata_units == 0 {
-            return false;
-        }
-        let mut moved = false;
+    /// The header that is to be written next: of an open line whose record is durable up to `recorded`, on a
+    /// parallel unit that takes a program.
+    pub(crate) fn next_header(&mut self, env: &Env, recorded: Lsn) -> Option<MetaUnit> {
         for stream in 0..STREAM_COUNT {
-            for i in 0..self.space.open_lines[stream].len() {
-                let open = &self.space.open_lines[stream][i];
-                if !open.header_due || open.recorded_lsn > self.durability.journal().durable() {
+            for i in 0..self.open_lines[stream].len() {
+                let open = &self.open_lines[stream][i];
+                if !open.header_due || open.recorded_lsn > recorded {
                     continue;
                 }
                 let (line, chunk, pu) = (open.line, open.members[0].chunk, open.members[0].pu);
-                let Some(at) = self.space.line_meta_writer.free_slot() else { return moved };
-                if !self.space.programs.has_slot(pu) {
+                let slot = self.line_meta_writer.free_slot()?;
+                if !self.programs.has_slot(pu) {
                     continue;
                 }
-                let name = self.identity_of(line);
+                let identity = self.identity_of(env, line);
                 let members = open.members.iter().map(|m| m.chunk).collect();
-                let first = LineHeader { identity: name, previous: open.previous, members };
-                self.space.open_lines[stream][i].header_due = false;
+                let header = LineHeader { identity, previous: open.previous, members };
+                self.open_lines[stream][i].header_due = false;
                 let write = MetaWrite { line, chunk, sector: 0 };
-                let bytes = first.encode();
-                self.write_metadata(now, at, write, Some((name.open_seq, &bytes)), flash);
-                moved = true;
+                let contents = MetaContents { open_seq: identity.open_seq, bytes: header.encode() };
+                return Some(MetaUnit { slot, write, contents: Some(contents) });
             }
         }
-        moved
+        None
     }
 
-    /// Writes the last metadata of lines that are full.
-    #[inline(always)]
-    pub(crate) fn write_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let none = self.space.lines.footer_due.is_empty()
-            && self.space.line_meta_writer.footer_jobs.is_empty();
-        !none && self.step_footers(now, flash)
+    /// Whether footers are to be written, or being written.
+    #[inline]
+    pub(crate) fn has_footer_work(&self) -> bool {
+        !self.lines.footer_due.is_empty() || self.line_meta_writer.has_footers()
     }
 
-    #[inline(never)]
-    fn step_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        while let Some(line) = self.space.lines.footer_due.pop_front() {
-            let name = self.identity_of(line);
-            let l = &self.space.lines.lines[line as usize];
+    /// Begins the footers of lines that are full.
+    pub(crate) fn begin_footers(&mut self, env: &Env, stores_data: bool) {
+        while let Some(line) = self.lines.footer_due.pop_front() {
+            let identity = self.identity_of(env, line);
+            let l = self.lines.line(line);
             let bytes = match &l.p2l {
                 _ if l.degraded => None,
-                Some(list) if flash.stores_data() => LineFooter::encode(name, &l.chunks, list),
+                Some(list) if stores_data => LineFooter::encode(identity, &l.chunks, list),
                 _ => Some(Vec::new()),
             };
-            let whole = bytes.is_some();
+            let valid = bytes.is_some();
             let bytes = bytes.unwrap_or_default();
-            self.space.line_meta_writer.footer_jobs.push(FooterJob {
-                line,
-                bytes,
-                next: 0,
-                outstanding: 0,
-                valid: whole,
-            });
+            let job = FooterJob { line, bytes, next: 0, outstanding: 0, valid };
+            self.line_meta_writer.footer_jobs.push(job);
         }
-        let mut moved = false;
-        let mut at = 0;
-        while at < self.space.line_meta_writer.footer_jobs.len() {
-            let mut finish = self.space.line_meta_writer.footer_jobs.swap_remove(at);
-            moved |= self.step_footer(now, &mut finish, flash);
-            if finish.outstanding > 0 || finish.next < LineFooter::units(&self.env.plan) {
-                self.space.line_meta_writer.footer_jobs.push(finish);
-                let last = self.space.line_meta_writer.footer_jobs.len() - 1;
-                self.space.line_meta_writer.footer_jobs.swap(at, last);
-                at += 1;
-                continue;
-            }
-            let l = &mut self.space.lines.lines[finish.line as usize];
-            l.footer = if finish.valid { Footer::Valid } else { Footer::Absent };
-            self.stats.lines_without_metadata += u64::from(!finish.valid);
-            self.close_if_done(finish.line);
-            moved = true;
-        }
-        moved
     }
 
-    /// Starts as many of a line's last write units as are taken.
-    fn step_footer(
-        &mut self,
-        now: Nanos,
-        finish: &mut FooterJob,
-        flash: &mut impl FlashBackend,
-    ) -> bool {
-        let (units, mut moved) = (LineFooter::units(&self.env.plan), false);
-        let bytes_per_unit =
-            self.env.geometry.ws_opt as usize * self.env.geometry.sector_bytes as usize;
-        while finish.next < units {
-            let line = finish.line;
-            let members = &self.space.lines.lines[line as usize].chunks;
+    /// Takes a footer that is being written out of the list, to be given back or ended.
+    pub(crate) fn take_footer(&mut self, at: usize) -> FooterJob {
+        self.line_meta_writer.footer_jobs.swap_remove(at)
+    }
+
+    /// Gives a footer back to its place, unless all of it is written; then the line has it, or has none.
+    /// Returns whether the line has a footer if all of it is written.
+    pub(crate) fn return_footer(&mut self, env: &Env, at: usize, job: FooterJob) -> Option<bool> {
+        let jobs = &mut self.line_meta_writer.footer_jobs;
+        if job.outstanding > 0 || job.next < LineFooter::units(&env.plan) {
+            jobs.push(job);
+            let last = jobs.len() - 1;
+            jobs.swap(at, last);
+            return None;
+        }
+        let l = &mut self.lines.lines[job.line as usize];
+        l.footer = if job.valid { Footer::Valid } else { Footer::Absent };
+        Some(job.valid)
+    }
+
+    /// The next write unit of a footer that is to be programmed, if a parallel unit and a slot take it.
+    pub(crate) fn next_footer_unit(&mut self, env: &Env, job: &mut FooterJob) -> Option<MetaUnit> {
+        let geometry = &env.geometry;
+        let units = LineFooter::units(&env.plan);
+        let bytes_per_unit = geometry.ws_opt as usize * geometry.sector_bytes as usize;
+        while job.next < units {
+            let line = job.line;
+            let members = &self.lines.line(line).chunks;
             let (place, sector) =
-                footer_unit_location(&self.env.geometry, members.len() as u32, units, finish.next);
+                footer_unit_location(geometry, members.len() as u32, units, job.next);
             let chunk = members[place as usize];
-            if self.space.lines.chunks[chunk as usize].bad {
-                (finish.valid, finish.next) = (false, finish.next + 1);
+            if self.lines.chunk(chunk).bad {
+                (job.valid, job.next) = (false, job.next + 1);
                 continue;
             }
-            let pu = self.env.geometry.pu_of(chunk);
-            let Some(at) = self.space.line_meta_writer.free_slot() else { break };
-            let has_one = self.space.line_meta_writer.writes.iter().flatten();
-            let has_one = has_one.map(|w| self.env.geometry.pu_of(w.chunk)).any(|p| p == pu);
-            if has_one || !self.space.programs.has_slot(pu) {
-                break;
+            let pu = geometry.pu_of(chunk);
+            let slot = self.line_meta_writer.free_slot()?;
+            let mut writes = self.line_meta_writer.writes.iter().flatten();
+            let has_one = writes.any(|w| geometry.pu_of(w.chunk) == pu);
+            if has_one || !self.programs.has_slot(pu) {
+                return None;
             }
-            let first = finish.next as usize * bytes_per_unit;
-            let rest = finish.bytes.get(first..).unwrap_or_default();
-            let piece = &rest[..rest.len().min(bytes_per_unit)];
-            let opening = self.space.lines.lines[line as usize].open_seq;
-            let bytes = finish.valid.then_some((opening, piece));
-            self.write_metadata(now, at, MetaWrite { line, chunk, sector }, bytes, flash);
-            (finish.next, finish.outstanding) = (finish.next + 1, finish.outstanding + 1);
-            moved = true;
+            let first = job.next as usize * bytes_per_unit;
+            let rest = job.bytes.get(first..).unwrap_or_default();
+            let bytes = rest[..rest.len().min(bytes_per_unit)].to_vec();
+            let open_seq = self.lines.line(line).open_seq;
+            let contents = job.valid.then_some(MetaContents { open_seq, bytes });
+            (job.next, job.outstanding) = (job.next + 1, job.outstanding + 1);
+            let write = MetaWrite { line, chunk, sector };
+            return Some(MetaUnit { slot, write, contents });
         }
-        moved
+        None
+    }
+
+    /// A write unit of metadata begins to be programmed.
+    pub(crate) fn metadata_started(&mut self, env: &Env, slot: usize, write: MetaWrite) {
+        self.line_meta_writer.writes[slot] = Some(write);
+        self.lines.hold_open(write.line);
+        self.programs.start(env.geometry.pu_of(write.chunk));
     }
 
     /// A program of metadata has ended.
-    pub(crate) fn metadata_program_done(&mut self, at: u32, status: Status) {
-        let write = self.space.line_meta_writer.writes.get_mut(at as usize).and_then(Option::take);
-        let write = write.unwrap_or_else(|| panic!("no metadata program {at} is in flight"));
-        let MetaWrite { line, chunk, sector } = write;
-        self.space.lines.lines[line as usize].programs_in_flight -= 1;
-        self.space.programs.complete(self.env.geometry.pu_of(chunk));
-        if status.is_success() {
-            self.space.lines.chunks[chunk as usize]
-                .on_programmed(sector + self.env.geometry.ws_opt);
-        } else {
-            self.program_failed(chunk);
+    ///
+    /// # Panics
+    /// If it is not in flight.
+    pub(crate) fn metadata_done(&mut self, env: &Env, slot: u32) -> MetaWrite {
+        let write = self.line_meta_writer.writes.get_mut(slot as usize).and_then(Option::take);
+        let write = write.unwrap_or_else(|| panic!("no metadata program {slot} is in flight"));
+        self.lines.program_ended(write.line);
+        self.programs.complete(env.geometry.pu_of(write.chunk));
+        write
+    }
+
+    /// A write unit of a line's metadata has been programmed, or has failed.
+    pub(crate) fn footer_unit_done(&mut self, line: u32, ok: bool) {
+        let mut jobs = self.line_meta_writer.footer_jobs.iter_mut();
+        if let Some(job) = jobs.find(|job| job.line == line) {
+            job.outstanding -= 1;
+            job.valid &= ok;
         }
-        if let Some(finish) =
-            self.space.line_meta_writer.footer_jobs.iter_mut().find(|f| f.line == line)
-        {
-            finish.outstanding -= 1;
-            finish.valid &= status.is_success();
-        }
-        self.release_readable_units(chunk);
-        self.buffer.advance_watermarks();
-        self.close_if_done(line);
     }
 }

@@ -57,7 +57,7 @@ impl LineTable {
 
     /// The closed line that is cold, `age` closings old, and whose chunks have been erased more
     /// than `spread` times less than the most worn one.
-    pub(crate) fn cold_line(&mut self, spread: u32, age: u64) -> Option<u32> {
+    pub(crate) fn cold_line(&self, spread: u32, age: u64) -> Option<u32> {
         let cold = |l: &&(u32, &crate::space::lines::Line)| {
             l.1.state == LineState::Closed
                 && l.1.valid_sectors > 0

@@ -239,6 +239,22 @@ impl LineTable {
         &self.chunks[chunk as usize]
     }
 
+    /// Whether lines are queued to be refreshed.
+    #[inline]
+    pub(crate) fn has_refresh_queued(&self) -> bool {
+        !self.refresh_queue.is_empty()
+    }
+
+    /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
+    pub(crate) fn erases(&self, chunk: u32) -> u32 {
+        self.chunks.get(chunk as usize).map_or(0, |c| c.erases)
+    }
+
+    /// Lines, used or not, by their indices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Line)> {
+        (0..).zip(&self.lines)
+    }
+
     /// Whether a line is queued to be refreshed.
     pub(crate) fn is_refresh_queued(&self, id: u32) -> bool {
         self.refresh_queue.contains(&id)

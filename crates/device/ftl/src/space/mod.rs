@@ -1,34 +1,51 @@
 //! Chunks and lines: which are free, which are written, and what lines say of themselves.
 
 pub(crate) mod active_pus;
+mod check;
 pub(crate) mod chunk;
 pub(crate) mod line_meta;
 pub(crate) mod line_meta_writer;
 pub(crate) mod line_refresh;
 pub(crate) mod lines;
 pub(crate) mod open_line;
+pub(crate) mod placement;
 pub(crate) mod programs;
 
+use crate::ChunkEvent;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
+use crate::mapping::p2l::WrittenSector;
+use chunk::ChunkState;
+use line_meta::LineIdentity;
 use line_meta_writer::LineMetaWriter;
-use lines::LineTable;
+use lines::{CandidateChange, ClosedLine, Line, LineState, LineTable, NONE};
 use open_line::OpenLine;
-use programs::ProgramsInFlight;
+use placement::Placement;
+use programs::{PadWrite, ProgramsInFlight};
 
 /// Chunks, lines, and where write units go.
+///
+/// Invariants: a chunk is free, in one line, the journal's, or bad; programs in flight are counted by parallel
+/// unit and by line; a line that takes write units is open.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
-    pub(crate) lines: LineTable,
+    lines: LineTable,
     /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,
     /// cold data that static wear leveling relocates, translation pages.
-    pub(crate) open_lines: [Vec<OpenLine>; STREAM_COUNT],
+    open_lines: [Vec<OpenLine>; STREAM_COUNT],
     /// Parallel units that a stream is written to at a time, of those that a line has.
-    pub(crate) active_pus: u32,
-    pub(crate) programs: ProgramsInFlight,
-    pub(crate) line_meta_writer: LineMetaWriter,
+    active_pus: u32,
+    programs: ProgramsInFlight,
+    line_meta_writer: LineMetaWriter,
     /// The line that is padded until it is full, so that it can be relocated.
-    pub(crate) finishing: Option<OpenLine>,
+    finishing: Option<OpenLine>,
+}
+
+/// A chunk that is erased, or is not because it is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkErase {
+    Erasing,
+    Retired,
 }
 
 impl Space {
@@ -48,5 +65,340 @@ impl Space {
     #[inline]
     pub(crate) fn table(&self) -> &LineTable {
         &self.lines
+    }
+
+    /// The lines and chunks, to be filled by a recovery.
+    pub(crate) fn table_to_restore(&mut self) -> &mut LineTable {
+        &mut self.lines
+    }
+
+    /// A line.
+    #[inline]
+    pub(crate) fn line(&self, id: u32) -> &Line {
+        self.lines.line(id)
+    }
+
+    /// The line that a chunk is in, or [`NONE`].
+    #[inline]
+    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+        self.lines.line_of(chunk)
+    }
+
+    /// The state of a chunk.
+    #[inline]
+    pub(crate) fn chunk(&self, chunk: u32) -> &ChunkState {
+        self.lines.chunk(chunk)
+    }
+
+    /// Programs in flight, to be read.
+    #[inline]
+    pub(crate) fn programs(&self) -> &ProgramsInFlight {
+        &self.programs
+    }
+
+    /// Chunks that a line can be opened on.
+    #[inline]
+    pub(crate) fn free_chunks(&self) -> u32 {
+        self.lines.free_chunks()
+    }
+
+    /// Chunks that are being erased.
+    #[inline]
+    pub(crate) fn erasing(&self) -> u32 {
+        self.lines.erasing
+    }
+
+    /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
+    pub(crate) fn writable_sectors(&self, env: &Env, chunks: u32) -> u64 {
+        let unit = u64::from(env.geometry.ws_opt);
+        let meta = match env.plan.line_metadata_units {
+            0 => 0,
+            units => u64::from(chunks / env.plan.active_pus * units) * unit,
+        };
+        let open: u32 = self.open_lines.iter().flatten().map(|o| o.free_units).sum();
+        u64::from(chunks) * u64::from(env.geometry.sectors_per_chunk) - meta
+            + u64::from(open) * unit
+    }
+
+    /// Sets how many parallel units a stream is written to at a time.
+    pub(crate) fn set_active_pus(&mut self, count: u32) {
+        self.active_pus = count;
+        self.programs.unblock();
+    }
+
+    /// Parallel units that a stream is written to at a time.
+    pub(crate) fn active_pus(&self) -> u32 {
+        self.active_pus
+    }
+
+    /// Lines opened ahead: behind another of their stream that still takes write units.
+    pub(crate) fn lines_ahead(&self) -> u32 {
+        self.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
+    }
+
+    /// Has all streams look for locations again.
+    pub(crate) fn unblock(&mut self) {
+        self.programs.unblock();
+    }
+
+    /// Records whether a stream need not look for a location before something completes.
+    #[inline]
+    pub(crate) fn set_blocked(&mut self, stream: usize, blocked: bool) {
+        self.programs.set_blocked(stream, blocked);
+    }
+
+    /// A unit with these contents begins to be programmed.
+    #[inline]
+    pub(crate) fn program_started(
+        &mut self,
+        env: &Env,
+        at: Placement,
+        sequence: u64,
+        written: impl Iterator<Item = WrittenSector>,
+    ) {
+        self.lines.record_unit(at.line, at.chunk, at.sector, sequence, written);
+        self.programs.start(env.geometry.pu_of(at.chunk));
+    }
+
+    /// Padding begins to be programmed.
+    pub(crate) fn pad_started(&mut self, env: &Env, at: Placement) {
+        self.programs.add_pad(PadWrite { chunk: at.chunk, sector: at.sector });
+        self.lines.hold_open(at.line);
+        self.programs.start(env.geometry.pu_of(at.chunk));
+    }
+
+    /// Removes the padding of a chunk, whose program has ended, and returns its first sector.
+    pub(crate) fn take_pad(&mut self, chunk: u32) -> u32 {
+        self.programs.take_pad(chunk)
+    }
+
+    /// A program on a chunk has ended. Returns its line.
+    #[inline]
+    pub(crate) fn program_ended(&mut self, env: &Env, chunk: u32) -> u32 {
+        let line = self.lines.line_of(chunk);
+        self.lines.program_ended(line);
+        self.programs.complete(env.geometry.pu_of(chunk));
+        line
+    }
+
+    /// The write unit that ends at this sector of a chunk is programmed.
+    #[inline]
+    pub(crate) fn on_programmed(&mut self, chunk: u32, end: u32) {
+        self.lines.chunks[chunk as usize].on_programmed(end);
+    }
+
+    /// A program of a chunk has failed: the chunk takes no more, and its line is reclaimed next.
+    pub(crate) fn program_failed(&mut self, env: &Env, chunk: u32) {
+        self.lines.chunks[chunk as usize].bad = true;
+        self.close_open_chunk(env, chunk);
+        let line = self.lines.line_of(chunk);
+        self.lines.lines[line as usize].degraded = true;
+    }
+
+    /// Records that a chunk has gone offline; `false` if that is no news, or it is in no line and not
+    /// free.
+    pub(crate) fn chunk_offline(&mut self, chunk: u32) -> bool {
+        let Some(&c) = self.lines.chunks.get(chunk as usize) else { return false };
+        let is_free = self.lines.line_of(chunk) == NONE;
+        if c.offline || is_free && !self.lines.remove_free(chunk) {
+            return false;
+        }
+        let c = &mut self.lines.chunks[chunk as usize];
+        (c.bad, c.offline) = (true, true);
+        true
+    }
+
+    /// Records a read error of a chunk. Returns whether it is the first one.
+    pub(crate) fn note_read_error(&mut self, chunk: u32) -> bool {
+        !std::mem::replace(&mut self.lines.chunks[chunk as usize].had_read_error, true)
+    }
+
+    /// Removes a unit that failed from the list of what was written in its line.
+    pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
+        self.lines.erase_unit(chunk, sector);
+    }
+
+    /// Keeps a line open for a unit that is redispatched, until it is [let go](Space::release_hold).
+    pub(crate) fn hold_open(&mut self, line: u32) {
+        self.lines.hold_open(line);
+    }
+
+    /// The redispatched unit of a line is durable elsewhere.
+    pub(crate) fn release_hold(&mut self, line: u32) {
+        self.lines.program_ended(line);
+    }
+
+    /// A sector of a line counts until what supersedes it is durable: up to this position of the host ring,
+    /// or a trim.
+    #[inline]
+    pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
+        self.lines.wait_before_erase(line, after);
+    }
+
+    /// A sector lost its logical sector: to a copy that ends at position `after` of the host ring, or to a
+    /// trim. Returns what garbage collection must know.
+    #[inline]
+    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
+        self.lines.invalidate(psn, after)
+    }
+
+    /// A sector of a line has been moved elsewhere. Returns what garbage collection must know.
+    pub(crate) fn relocated_one(&mut self, line: u32) -> Option<CandidateChange> {
+        self.lines.relocated_one(line)
+    }
+
+    /// A sector of a line is valid.
+    #[inline]
+    pub(crate) fn count_valid(&mut self, line: u32) {
+        self.lines.count_valid(line);
+    }
+
+    /// So many sectors of a line turn out to be valid, and may have been counted. Returns how many there
+    /// were, and the line, if it is closed.
+    pub(crate) fn inc_valid(&mut self, line: u32, sectors: u32) -> Option<(ClosedLine, u32)> {
+        self.lines.inc_valid(line, sectors)
+    }
+
+    /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
+    pub(crate) fn close_if_done(&mut self, line: u32) -> Option<ClosedLine> {
+        self.lines.close_if_done(line)
+    }
+
+    /// Whether the valid sectors of lines are not all counted.
+    pub(crate) fn is_reconciling(&self) -> bool {
+        self.lines.reconciling
+    }
+
+    /// The valid sectors of all lines are counted.
+    pub(crate) fn finish_reconcile(&mut self) {
+        self.lines.reconciling = false;
+        self.programs.unblock();
+    }
+
+    /// Makes a closed line a victim.
+    pub(crate) fn begin_victim(&mut self, line: u32) {
+        self.lines.begin_victim(line);
+    }
+
+    /// All valid sectors of a victim are read.
+    pub(crate) fn begin_drain(&mut self, line: u32) {
+        let line = &mut self.lines.lines[line as usize];
+        line.state = LineState::Draining;
+        line.p2l = None;
+    }
+
+    /// What was in a line that is not a victim has been relocated.
+    pub(crate) fn emit_swept(&mut self, line: u32) {
+        self.lines.emit_swept(line);
+    }
+
+    /// Counts sectors of a line that are being relocated.
+    pub(crate) fn relocations_started(&mut self, line: u32, count: u32) {
+        self.lines.lines[line as usize].relocations_in_flight += count;
+    }
+
+    /// A relocated sector of a line is durable. Returns how many are not.
+    pub(crate) fn relocation_durable(&mut self, line: u32) -> u32 {
+        let line = &mut self.lines.lines[line as usize];
+        line.relocations_in_flight -= 1;
+        line.relocations_in_flight
+    }
+
+    /// The footer of a line cannot be read.
+    pub(crate) fn drop_footer(&mut self, line: u32) {
+        self.lines.drop_footer(line);
+    }
+
+    /// A chunk of a drained line is given up: its erase begins, unless it is bad.
+    pub(crate) fn begin_chunk_erase(&mut self, line: u32, chunk: u32) -> ChunkErase {
+        self.lines.emit_emptied(chunk);
+        if self.lines.chunk(chunk).bad {
+            self.lines.line_of[chunk as usize] = NONE;
+            return ChunkErase::Retired;
+        }
+        self.lines.lines[line as usize].erasing += 1;
+        self.lines.erasing += 1;
+        ChunkErase::Erasing
+    }
+
+    /// Frees a line if none of its chunks is being erased.
+    pub(crate) fn release_if_erased(&mut self, line: u32) {
+        if self.lines.line(line).erasing == 0 {
+            self.lines.release(line);
+        }
+    }
+
+    /// The erase of a chunk has ended; `false` if the chunk is retired.
+    ///
+    /// # Panics
+    /// If the chunk is not being erased.
+    pub(crate) fn erase_done(&mut self, chunk: u32, ok: bool) -> bool {
+        let line = self.lines.line_of(chunk);
+        let erasing = self.lines.get(line).map_or(0, |l| l.erasing);
+        assert!(erasing > 0, "chunk {chunk} is not being erased");
+        self.lines.erasing -= 1;
+        self.programs.unblock();
+        self.lines.record_erase(chunk);
+        let is_good = ok && !self.lines.chunk(chunk).offline;
+        if is_good {
+            self.lines.add_free(chunk);
+        } else {
+            self.lines.line_of[chunk as usize] = NONE;
+            self.lines.chunks[chunk as usize].bad = true;
+        }
+        self.lines.lines[line as usize].erasing -= 1;
+        self.release_if_erased(line);
+        is_good
+    }
+
+    /// Asks for a line to be refreshed. Returns whether that is news.
+    pub(crate) fn request_refresh(&mut self, line: u32) -> bool {
+        self.lines.request_refresh(line)
+    }
+
+    /// Takes the line that has waited longest to be refreshed.
+    pub(crate) fn pop_refresh(&mut self) -> Option<u32> {
+        self.lines.pop_refresh()
+    }
+
+    /// Learns how often each chunk has been erased.
+    pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        self.lines.import_wear(erases);
+    }
+
+    /// Adds a chunk that is erased, or a bad one.
+    pub(crate) fn add_chunk(&mut self, chunk: u32, is_good: bool) {
+        if is_good {
+            self.lines.add_free(chunk);
+        } else {
+            self.lines.chunks[chunk as usize].bad = true;
+        }
+    }
+
+    /// Records what becomes of chunks from here on, closed ones first.
+    pub(crate) fn subscribe_chunk_events(&mut self) {
+        self.lines.subscribe_chunk_events();
+    }
+
+    /// Takes what has become of a chunk, in order.
+    #[inline]
+    pub(crate) fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
+        self.lines.chunk_events.as_mut()?.pop_front()
+    }
+
+    /// Records that a chunk holds nothing any more that is wanted.
+    pub(crate) fn emit_emptied(&mut self, chunk: u32) {
+        self.lines.emit_emptied(chunk);
+    }
+
+    /// What names a line in its metadata.
+    pub(crate) fn identity_of(&self, env: &Env, line: u32) -> LineIdentity {
+        let l = self.lines.line(line);
+        LineIdentity { owner: env.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }
+    }
+
+    /// The metadata of lines that is written, to be read.
+    pub(crate) fn metadata(&self) -> &LineMetaWriter {
+        &self.line_meta_writer
     }
 }

@@ -62,7 +62,7 @@ impl Ftl {
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(psn) = old {
             let until = self.buffer.ring(HOST).head_pos() + 1;
-            if let Some(change) = self.space.lines.invalidate(psn, Some(until)) {
+            if let Some(change) = self.space.invalidate(psn, Some(until)) {
                 self.gc.on_candidate(change);
             }
         }
@@ -86,7 +86,7 @@ impl Ftl {
         let mut seen = 0;
         for p in self.requests.write_queue.next_to_prefetch() {
             if let Some(psn) = self.mapping.prefetch(p.next_lba().into()) {
-                seen ^= self.space.lines.line_of[self.env.geometry.chunk_of(psn) as usize];
+                seen ^= self.space.line_of(self.env.geometry.chunk_of(psn));
             }
         }
         std::hint::black_box(seen);
@@ -213,7 +213,7 @@ impl Ftl {
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip as u32;
             if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped)
-                && let Some(change) = self.space.lines.invalidate(psn, None)
+                && let Some(change) = self.space.invalidate(psn, None)
             {
                 self.gc.on_candidate(change);
             }
@@ -231,9 +231,9 @@ impl Ftl {
         if self.requests.write_queue.is_empty() && !self.durability.barriers().has_host_requests() {
             return false;
         }
-        let under_way = self.space.lines.erasing > 0
+        let under_way = self.space.erasing() > 0
             || self.gc.reads_in_flight() > 0
-            || self.space.programs.total() > 0
+            || self.space.programs().total() > 0
             || self.mapping.fetches_in_flight() > 0
             || self.mapping.page_rebuild().is_scanning()
             || !self.durability.journal().is_idle()

@@ -6,6 +6,7 @@ mod durability;
 mod gc;
 mod health;
 pub(crate) mod kick;
+mod line_metadata;
 mod map;
 pub(crate) mod read;
 mod redispatch;

@@ -13,7 +13,7 @@ impl Ftl {
         // is kept.)
         let first_psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
         self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
-        self.space.lines.erase_unit(unit.chunk, unit.sector);
+        self.space.erase_unit(unit.chunk, unit.sector);
         self.buffer.program_failed(id);
     }
 
@@ -21,7 +21,7 @@ impl Ftl {
     /// programmed again elsewhere. Until it is durable there its line is not closed, and so not erased: this
     /// copy is what a power cut leaves.
     pub(super) fn redispatch_unreadable(&mut self, chunk: u32) {
-        let line = self.space.lines.line_of(chunk);
+        let line = self.space.line_of(chunk);
         let mut at = self.buffer.first_on(chunk);
         while let Some(id) = at {
             let unit = *self.buffer.unit(id);
@@ -34,7 +34,7 @@ impl Ftl {
             // The sectors are valid where they are going.
             let sectors = first_psn..first_psn + self.env.geometry.ws_opt;
             sectors.for_each(|psn| self.mapping.invalidate(psn));
-            self.space.lines.hold_open(line);
+            self.space.hold_open(line);
             self.stats.redispatched_sectors += u64::from(self.env.geometry.ws_opt);
         }
     }
@@ -56,8 +56,8 @@ impl Ftl {
             let chunk = geometry.chunk_of(entry.durable_copy);
             let head = self.buffer.ring(crate::ftl::HOST).head_pos();
             let after = Some(head).filter(|_| now != L2pEntry::Unmapped);
-            let line = self.space.lines.line_of(chunk);
-            self.space.lines.wait_before_erase(line, after);
+            let line = self.space.line_of(chunk);
+            self.space.wait_before_erase(line, after);
             if self.space.table().chunk(chunk).offline {
                 self.buffer.raise_flush_floor();
             }

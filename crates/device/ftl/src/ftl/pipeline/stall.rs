@@ -160,7 +160,7 @@ impl Ftl {
     }
 
     fn push_operations(&self, blockers: &mut Vec<Blocker>) {
-        let (programs, erases) = (self.space.programs.total(), self.space.lines.erasing);
+        let (programs, erases) = (self.space.programs().total(), self.space.erasing());
         let reads = self.gc.reads_in_flight() + self.mapping.fetches_in_flight();
         if programs + erases + reads > 0 {
             blockers.push(Blocker::FlashOperations { programs, erases, reads });
@@ -206,13 +206,13 @@ impl Ftl {
             } else if !self.can_assign_seq(ring) {
                 blockers.push(Blocker::SequenceNumbers);
             } else {
-                let free_chunks = self.space.lines.free_chunks();
+                let free_chunks = self.space.free_chunks();
                 blockers.push(Blocker::NoLocation { ring, free_chunks });
             }
         }
         for stream in 0..STREAM_COUNT {
             let unrecorded = |recorded| recorded > self.durability.journal().durable();
-            let open = self.space.open_lines[stream].iter().find(|o| unrecorded(o.recorded_lsn));
+            let open = self.space.open_lines(stream).iter().find(|o| unrecorded(o.recorded_lsn));
             blockers.extend(open.map(|open| Blocker::LineRecord { line: open.line }));
         }
         if self.durability.journal().failed().is_some() {
@@ -242,7 +242,7 @@ impl Ftl {
         let drained = |l: &crate::space::lines::Line| {
             l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0
         };
-        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| drained(l));
+        let lines = self.space.table().iter().filter(|(_, l)| drained(l));
         blockers.extend(lines.map(|(line, _)| Blocker::DrainedLine { line }));
     }
 }

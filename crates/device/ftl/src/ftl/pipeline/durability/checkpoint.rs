@@ -142,12 +142,12 @@ impl Ftl {
             psn => psn + 1,
         };
         // Some of a line's chunks may have been erased, and be in another one by now.
-        let line_of = &self.space.lines.line_of;
-        let lines = (0..).zip(&self.space.lines.lines).filter(|(_, l)| l.state != LineState::Free);
+        let table = self.space.table();
+        let lines = table.iter().filter(|(_, l)| l.state != LineState::Free);
         // Full ones that are only counted take no units any more.
         let takes = |line: &Line| {
             let counted =
-                self.space.lines.reconciling && line.fully_mapped && line.programs_in_flight == 0;
+                self.space.is_reconciling() && line.fully_mapped && line.programs_in_flight == 0;
             line.state == LineState::Open && !counted
         };
         let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
@@ -155,7 +155,7 @@ impl Ftl {
             open: takes(line),
             has_footer: line.footer == Footer::Valid,
             max_seq: if takes(line) { u64::MAX } else { line.max_seq },
-            chunks: line.chunks.iter().copied().filter(|c| line_of[*c as usize] == id).collect(),
+            chunks: line.chunks.iter().copied().filter(|c| table.line_of(*c) == id).collect(),
         });
         Snapshot {
             usable_chunks: layout.usable_chunks,
@@ -187,6 +187,6 @@ impl Ftl {
     /// An operation of the journal has ended.
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
         self.durability.journal_program_done(op, status);
-        self.space.programs.unblock();
+        self.space.unblock();
     }
 }

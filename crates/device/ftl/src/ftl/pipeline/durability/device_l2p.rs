@@ -96,7 +96,7 @@ impl Ftl {
         let next = self.buffer.next_seq();
         let step = self.durability.step_reservation(&self.env, next, is_lost);
         if step.is_durable {
-            self.space.programs.unblock();
+            self.space.unblock();
         }
         self.stats.checkpoints += u64::from(step.has_begun);
         step.moved

@@ -19,19 +19,17 @@ impl Ftl {
     /// Something in a chunk cannot be read.
     #[cold]
     pub(crate) fn note_uncorrectable(&mut self, chunk: u32) {
-        let line = self.space.lines.line_of[chunk as usize];
+        let line = self.space.line_of(chunk);
         if self.durability.has_device_l2p() || line == NONE {
             return;
         }
-        let suspect =
-            std::mem::replace(&mut self.space.lines.chunks[chunk as usize].had_read_error, true);
-        let mut pages = !suspect && self.mark_pages_on_chunk_dirty(chunk);
+        let mut pages = self.space.note_read_error(chunk) && self.mark_pages_on_chunk_dirty(chunk);
         let pu = self.env.geometry.pu_of(chunk);
         if self.health.note_read_error(pu) {
             // Perhaps the first that is seen of a die's end.
             pages |= self.mark_pages_on_pu_dirty(pu);
         }
-        let l = &self.space.lines.lines[line as usize];
+        let l = self.space.line(line);
         let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };
         if self.durability.checkpoint().would_lose(if pages { u64::MAX } else { newest }) {
             self.durability.record_loss();
@@ -44,7 +42,7 @@ impl Ftl {
     fn mark_pages_on_chunk_dirty(&mut self, chunk: u32) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for psn in first..first + self.space.lines.chunks[chunk as usize].write_pointer {
+        for psn in first..first + self.space.chunk(chunk).write_pointer {
             let page =
                 self.mapping.lba_at(psn).and_then(|lba| lba.checked_sub(self.env.plan.logical));
             if let Some(page) = page

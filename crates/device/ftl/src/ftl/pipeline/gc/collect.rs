@@ -13,6 +13,7 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::{Relocation, VictimScan};
+use crate::space::ChunkErase;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
 
@@ -47,7 +48,7 @@ impl Ftl {
         {
             let Some(line) = self.gc.pop_empty() else { break };
             self.gc.begin_drain();
-            self.space.lines.lines[line as usize].state = LineState::Draining;
+            self.space.begin_drain(line);
             self.reclaim_if_relocated(now, line, flash);
             moved = true;
         }
@@ -77,8 +78,8 @@ impl Ftl {
         // When nothing is under way and no space left, the drained ones wait for users' data that
         // finds no place: a victim without valid sectors may not have to wait, and makes some.
         let stuck = self.gc.draining() > 0
-            && self.space.programs.total() == 0
-            && self.space.lines.erasing == 0
+            && self.space.programs().total() == 0
+            && self.space.erasing() == 0
             && self.gc.reads_in_flight() == 0
             && !self.gc_can_place_unit();
         let room = self.relocation_budget();
@@ -104,7 +105,7 @@ impl Ftl {
         }
         let line = self.gc.pick_victim(&self.env, self.space.table(), free, room);
         let Some(line) = line else { return false };
-        self.space.lines.begin_victim(line);
+        self.space.begin_victim(line);
         self.gc.count_victim();
         self.health.count_victim();
         self.begin_victim_scan(line);
@@ -117,16 +118,15 @@ impl Ftl {
         let promised = self.committed_sectors()
             + self.buffer.undispatched_sectors(&self.env.geometry, GC).next_multiple_of(unit)
             + unit;
-        self.writable_sectors(self.space.lines.free_chunks()).saturating_sub(promised)
+        self.space.writable_sectors(&self.env, self.space.free_chunks()).saturating_sub(promised)
     }
 
     /// Everything that is in a line now is looked at.
     fn begin_victim_scan(&mut self, line: u32) {
-        let written = |c: &u32| self.space.lines.chunks[*c as usize].write_pointer;
-        let most =
-            self.space.lines.lines[line as usize].chunks.iter().map(written).max().unwrap_or(0);
+        let written = |c: &u32| self.space.chunk(*c).write_pointer;
+        let most = self.space.line(line).chunks.iter().map(written).max().unwrap_or(0);
         let units = most.div_ceil(self.env.geometry.ws_opt);
-        let valid = self.space.lines.lines[line as usize].valid_sectors;
+        let valid = self.space.line(line).valid_sectors;
         tracepoint::trace(|| Event::GcBegins { line, valid });
         self.gc.begin_scan(line, units);
     }
@@ -137,7 +137,7 @@ impl Ftl {
         let Some(VictimScan { line: line_id, unit, member, units }) = self.gc.current_scan() else {
             return false;
         };
-        let line = &self.space.lines.lines[line_id as usize];
+        let line = self.space.line(line_id);
         let chosen = self.gc.chosen_unit();
         let whole = unit >= units && !self.gc.has_skipped_units() && chosen.is_none();
         let member = chosen.map_or(member, |u| u.member);
@@ -191,7 +191,7 @@ impl Ftl {
             let count = addresses.len() as u32;
             let read = Relocation { line: line_id, first_slot, count };
             let index = self.gc.begin_relocation(read);
-            self.space.lines.lines[line_id as usize].relocations_in_flight += count;
+            self.space.relocations_started(line_id, count);
             flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
             addresses.clear();
         }
@@ -205,8 +205,8 @@ impl Ftl {
     /// The sectors of a write unit of a victim; none if it was not written.
     pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
         let sector = unit * self.env.geometry.ws_opt;
-        match self.space.lines.lines[line as usize].chunks.get(member as usize) {
-            Some(chunk) if sector < self.space.lines.chunks[*chunk as usize].write_pointer => {
+        match self.space.line(line).chunks.get(member as usize) {
+            Some(chunk) if sector < self.space.chunk(*chunk).write_pointer => {
                 let first = self.env.geometry.first_sector_of(*chunk) + sector;
                 first..first + self.env.geometry.ws_opt
             }
@@ -220,9 +220,9 @@ impl Ftl {
         if self.mapping.has_p2l() {
             return self.mapping.lba_at(psn);
         }
-        let list = self.space.lines.lines[line as usize].p2l.as_deref().or(self.gc.victim_p2l())?;
+        let list = self.space.line(line).p2l.as_deref().or(self.gc.victim_p2l())?;
         let chunk = self.env.geometry.chunk_of(psn);
-        let place = self.space.lines.chunks[chunk as usize].member_index;
+        let place = self.space.chunk(chunk).member_index;
         // Whatever the media says: there is no sector beyond these.
         let sectors = self.env.plan.logical + self.env.plan.map_pages;
         list.lba(place, psn - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
@@ -231,7 +231,7 @@ impl Ftl {
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
     /// instead of following each other.
     fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
-        let members = self.space.lines.lines[line as usize].chunks.iter().skip(member as usize);
+        let members = self.space.line(line).chunks.iter().skip(member as usize);
         let mut touched = 0u32;
         for &chunk in members.take(PREFETCH_MEMBERS as usize) {
             let first_psn =
@@ -249,15 +249,14 @@ impl Ftl {
     fn complete_scan(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         self.gc.complete_scan();
         self.mapping.release_gc_pages();
-        if self.space.lines.lines[line as usize].state != LineState::Victim {
-            if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
+        if self.space.line(line).state != LineState::Victim {
+            if self.space.line(line).relocations_in_flight == 0 {
                 self.health.on_relocated(line);
             }
-            return self.space.lines.emit_swept(line);
+            return self.space.emit_swept(line);
         }
         self.gc.begin_drain();
-        self.space.lines.lines[line as usize].state = LineState::Draining;
-        self.space.lines.lines[line as usize].p2l = None;
+        self.space.begin_drain(line);
         self.reclaim_if_relocated(now, line, flash);
     }
 
@@ -276,7 +275,7 @@ impl Ftl {
             flash.sync_slot(entry.durable_copy, slot);
             if self.mapping.is_mapped_to(lba, entry.durable_copy) {
                 self.mapping.set(lba, L2pEntry::Buffer(slot));
-                if let Some(change) = self.space.lines.relocated_one(read.line) {
+                if let Some(change) = self.space.relocated_one(read.line) {
                     self.gc.on_candidate(change);
                 }
                 let poison = (lost || self.mapping.is_poisoned(entry.durable_copy))
@@ -346,9 +345,8 @@ impl Ftl {
         for i in 0..self.env.geometry.ws_opt as usize {
             let source = self.buffer.ring(GC).entries(id.index())[i].durable_copy;
             if source != NONE {
-                let line = self.space.lines.line_of[self.env.geometry.chunk_of(source) as usize];
-                self.space.lines.lines[line as usize].relocations_in_flight -= 1;
-                if self.space.lines.lines[line as usize].relocations_in_flight == 0 {
+                let line = self.space.line_of(self.env.geometry.chunk_of(source));
+                if self.space.relocation_durable(line) == 0 {
                     self.sweep_done_if_open(line);
                     self.reclaim_if_relocated(now, line, flash);
                 }
@@ -358,7 +356,7 @@ impl Ftl {
 
     /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
     fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        let l = &mut self.space.lines.lines[line as usize];
+        let l = self.space.line(line);
         if l.state != LineState::Draining || l.relocations_in_flight > 0 {
             return;
         }
@@ -382,7 +380,7 @@ impl Ftl {
     /// Erases the chunks of a line that nothing depends on any more.
     pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         tracepoint::trace_at(now, || Event::GcEnds { line });
-        let l = &self.space.lines.lines[line as usize];
+        let l = self.space.line(line);
         assert!(
             l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
             "line {line} is erased although it is {:?}, with {} relocations in flight",
@@ -392,23 +390,14 @@ impl Ftl {
         self.gc.end_drain();
         self.stats.lines_reclaimed += 1;
         self.mapping.drop_line_copies(&self.env, self.space.table(), line);
-        let chunks = std::mem::take(&mut self.space.lines.lines[line as usize].chunks);
-        for &chunk in &chunks {
-            self.space.lines.emit_emptied(chunk);
-            if self.space.lines.chunks[chunk as usize].bad {
-                self.stats.retired_chunks += 1;
-                self.space.lines.line_of[chunk as usize] = NONE;
-            } else {
-                self.space.lines.lines[line as usize].erasing += 1;
-                self.space.lines.erasing += 1;
-                self.erase_or_defer(now, chunk, flash);
+        for i in 0..self.space.line(line).chunks.len() {
+            let chunk = self.space.line(line).chunks[i];
+            match self.space.begin_chunk_erase(line, chunk) {
+                ChunkErase::Retired => self.stats.retired_chunks += 1,
+                ChunkErase::Erasing => self.erase_or_defer(now, chunk, flash),
             }
         }
-        let l = &mut self.space.lines.lines[line as usize];
-        l.chunks = chunks;
-        if l.erasing == 0 {
-            self.space.lines.release(line);
-        }
+        self.space.release_if_erased(line);
     }
 
     /// An erase has ended. [`kick`](Ftl::kick) afterwards.
@@ -418,25 +407,10 @@ impl Ftl {
         }
         op.expect_kind(OpKind::Erase);
         let chunk = op.index();
-        let line = self.space.lines.line_of[chunk as usize];
-        let erasing = self.space.lines.lines.get(line as usize).map_or(0, |l| l.erasing);
-        assert!(erasing > 0, "chunk {chunk} is not being erased");
-        self.space.lines.erasing -= 1;
-        self.space.programs.unblock();
         self.stats.erases += 1;
-        self.space.lines.record_erase(chunk);
-        if status.is_success() && !self.space.lines.chunks[chunk as usize].offline {
-            self.space.lines.add_free(chunk);
-        } else {
+        if !self.space.erase_done(chunk, status.is_success()) {
             self.stats.erase_failures += 1;
             self.stats.retired_chunks += 1;
-            self.space.lines.line_of[chunk as usize] = NONE;
-            self.space.lines.chunks[chunk as usize].bad = true;
-        }
-        let l = &mut self.space.lines.lines[line as usize];
-        l.erasing -= 1;
-        if l.erasing == 0 {
-            self.space.lines.release(line);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Ftl {
     /// Whether the erase of a chunk is deferred: not if the chunk may be wanted soon.
     fn should_defer_erase(&self, chunk: u32, flash: &impl FlashBackend) -> bool {
         self.can_defer_gc()
-            && self.space.lines.free_chunks() >= 2 * self.env.plan.active_pus
+            && self.space.free_chunks() >= 2 * self.env.plan.active_pus
             && self.is_pu_avoided(self.env.geometry.pu_of(chunk), flash)
     }
 

@@ -41,7 +41,7 @@ impl Ftl {
                     self.read_victim_unit(now, at, first_psn, flash);
                 }
                 VictimP2lStep::Wait => return self.gc.return_p2l_read(reading),
-                VictimP2lStep::NoFooter => self.space.lines.drop_footer(reading.line()),
+                VictimP2lStep::NoFooter => self.space.drop_footer(reading.line()),
                 VictimP2lStep::SearchL2p => {
                     if !self.recover_p2l_from_l2p(now, &mut reading, flash) {
                         return self.gc.return_p2l_read(reading);

@@ -15,84 +15,59 @@
 //! - One write unit of padding is under way at a time, and one line is ended at a time. Until it is full
 //!   the line is an open one to whoever recovers it.
 
-use crate::ftl::{HOST, STREAM_COUNT};
-use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget};
-use crate::{FlashBackend, Ftl};
 use clock::Nanos;
+
+use crate::space::placement::FinishStep;
+use crate::{FlashBackend, Ftl};
 
 impl Ftl {
     /// Ends an open line that is to be refreshed, if that can be afforded. It will ask for that again when
     /// it is closed.
-    pub(crate) fn finish_line(&mut self, line: u32) -> bool {
-        let is_it = |open: &OpenLine| open.line == line;
-        let found = (0..STREAM_COUNT)
-            .find_map(|s| Some((s, self.space.open_lines[s].iter().position(is_it)?)));
-        let Some((stream, at)) = found.filter(|_| !self.space.finishing.is_some()) else {
-            return false;
-        };
-        let open = &self.space.open_lines[stream][at];
+    pub(super) fn finish_line(&mut self, line: u32) -> bool {
+        let recorded = self.durability.journal().durable();
+        let Some(open) = self.space.finish_candidate(line, recorded) else { return false };
         let unit = u64::from(self.env.geometry.ws_opt);
         let given_up = u64::from(open.free_units) * unit;
-        let spare = self.gc.limiter().headroom(self.free_sectors().saturating_sub(given_up)) > 0.0;
+        let free = self.free_sectors().saturating_sub(given_up);
+        let spare = self.gc.limiter().headroom(free) > 0.0;
         let enough =
             self.relocation_budget() >= given_up + u64::from(self.env.plan.line_sectors) + unit;
-        // If a die has gone every line that is opened has a chunk there: they are not all given up for that.
-        let hurt = |m: &Member| self.space.lines.chunks[m.chunk as usize].bad;
-        if open.members.iter().any(hurt) {
-            return false;
-        }
-        // What is being moved out of it is moved before it can be a victim.
-        let l = &self.space.lines.lines[line as usize];
-        if l.relocations_in_flight > 0 || self.gc.is_scanned(line) {
-            return false;
-        }
-        // One that was opened just now has nothing in it.
-        if open.header_due
-            || open.recorded_lsn > self.durability.journal().durable()
+        // If a die has gone, every line that is opened has a chunk there: not all of them are given up.
+        // A line from which data is being relocated is relocated before it can be a victim. One that was
+        // opened just now has nothing in it.
+        if open.has_bad_chunk
+            || self.space.line(line).relocations_in_flight > 0
+            || self.gc.is_scanned(line)
+            || !open.takes_units
             || !spare
             || !enough
         {
             return false;
         }
-        let open = self.space.open_lines[stream].remove(at);
-        for member in &open.members {
-            if !self.space.lines.chunks[member.chunk as usize].offline {
-                self.redispatch_unreadable(member.chunk);
+        for chunk in self.space.begin_finish(open) {
+            if !self.space.chunk(chunk).offline {
+                self.redispatch_unreadable(chunk);
             }
         }
         self.stats.finished_lines += 1;
-        self.space.finishing = Some(open);
         true
     }
 
-    /// Pads the line that is being ended, one write unit at a time, the chunk that is least written first.
-    /// Returns whether there was something to do.
+    /// Pads the line that is being finished. Returns whether there was something to do.
     pub(crate) fn step_finish_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(open) = &mut self.space.finishing else { return false };
-        let line = open.line;
-        if open.free_units == 0 {
-            if self.buffer.redispatch().has_in_flight() {
-                return false;
+        match self.space.step_finish(&self.env) {
+            FinishStep::Wait => false,
+            FinishStep::Pad(at) => {
+                self.pad_unit(now, at, flash);
+                true
             }
-            let l = &mut self.space.lines.lines[line as usize];
-            l.fully_mapped = true;
-            l.refresh_requested |= !l.degraded;
-            self.space.finishing = None;
-            self.close_if_done(line);
-            return true;
+            FinishStep::Full if self.buffer.redispatch().has_in_flight() => false,
+            FinishStep::Full => {
+                if let Some(line) = self.space.end_finish() {
+                    self.close_if_done(line);
+                }
+                true
+            }
         }
-        if !self.space.programs.pads().is_empty() {
-            return false;
-        }
-        let busy = &self.space.programs;
-        let takes = |m: &&Member| m.next < m.end && busy.has_slot(m.pu);
-        let takes = open.members.iter().filter(takes);
-        let Some(chunk) = takes.min_by_key(|m| m.next).map(|m| m.chunk) else { return false };
-        let padding = PlacementBudget { ring: HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
-        let Some(sector) = open.allocate_on(&self.env.geometry, padding, chunk) else {
-            return false;
-        };
-        self.pad_unit(now, line, chunk, sector, flash);
-        true
     }
 }

@@ -14,10 +14,12 @@ impl Ftl {
     /// filled up with padding first, if there is room for that; else what is there is moved, and the line
     /// goes on being written.
     pub fn refresh(&mut self, chunk: u32) -> bool {
-        match self.space.lines.line_of.get(chunk as usize) {
-            Some(&line) if line != NONE => self.space.lines.request_refresh(line),
-            _ => false,
-        }
+        self.is_in_line(chunk) && self.space.request_refresh(self.space.line_of(chunk))
+    }
+
+    /// Whether a chunk exists and is in a line.
+    fn is_in_line(&self, chunk: u32) -> bool {
+        chunk < self.env.geometry.total_chunks() && self.space.line_of(chunk) != NONE
     }
 
     /// Learns that a chunk has gone offline: it cannot be programmed or erased any more, and perhaps
@@ -26,23 +28,20 @@ impl Ftl {
     /// Returns whether that was news. Chunks of the journal are the journal's business, which finds out
     /// by itself.
     pub fn chunk_offline(&mut self, chunk: u32) -> bool {
-        let Some(&c) = self.space.lines.chunks.get(chunk as usize) else { return false };
-        let line = self.space.lines.line_of[chunk as usize];
-        if c.offline || line == NONE && !self.space.lines.remove_free(chunk) {
+        if !self.space.chunk_offline(chunk) {
             return false;
         }
-        let c = &mut self.space.lines.chunks[chunk as usize];
-        (c.bad, c.offline) = (true, true);
+        let line = self.space.line_of(chunk);
         self.stats.offline_chunks += 1;
         if line == NONE {
             self.stats.retired_chunks += 1;
             return true;
         }
-        self.close_open_chunk(chunk);
+        self.space.close_open_chunk(&self.env, chunk);
         self.redispatch_unreadable(chunk);
         self.close_if_done(line);
-        self.space.lines.request_refresh(line);
-        self.space.lines.emit_emptied(chunk);
+        self.space.request_refresh(line);
+        self.space.emit_emptied(chunk);
         self.note_uncorrectable(chunk);
         true
     }
@@ -51,7 +50,7 @@ impl Ftl {
     /// was it.
     pub(crate) fn sweep_done_if_open(&mut self, line: u32) {
         let scanned = self.gc.current_victim() != Some(line);
-        let state = self.space.lines.lines[line as usize].state;
+        let state = self.space.line(line).state;
         if scanned && matches!(state, LineState::Open | LineState::Closed) {
             self.health.on_relocated(line);
         }
@@ -60,13 +59,13 @@ impl Ftl {
     /// Whether [`take_refresh`](Ftl::pop_refresh_victim) has anything to look at.
     #[inline]
     pub(crate) fn can_refresh(&self) -> bool {
-        !self.space.lines.refresh_queue.is_empty()
+        self.space.table().has_refresh_queued()
             || self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed)
     }
 
     /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
     fn pop_refresh(&mut self) -> Option<u32> {
-        let line = self.space.lines.pop_refresh()?;
+        let line = self.space.pop_refresh()?;
         if self.space.table().line(line).state == LineState::Closed {
             self.take_candidate(line);
         }
@@ -76,7 +75,7 @@ impl Ftl {
     /// Makes a closed line a victim, out of turn.
     fn take_candidate(&mut self, line: u32) {
         self.gc.remove_candidate(self.space.table(), line);
-        self.space.lines.begin_victim(line);
+        self.space.begin_victim(line);
     }
 
     /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
@@ -84,7 +83,7 @@ impl Ftl {
     pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<u32> {
         let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
         let spare = self.gc.limiter().headroom(self.free_sectors()) > 0.0 && room >= line;
-        if !self.health.is_turn(collects) || self.space.finishing.is_some() || !spare {
+        if !self.health.is_turn(collects) || self.space.is_finishing() || !spare {
             return None;
         }
         let (line, levels) = match self.pop_refresh() {
@@ -127,7 +126,7 @@ impl Ftl {
         self.health.defer_wl_check(self.stats.lines_reclaimed);
         let line = self
             .space
-            .lines
+            .table()
             .cold_line(self.env.config.static_wear_leveling, u64::from(self.env.plan.lines))?;
         self.take_candidate(line);
         Some(line)
@@ -139,8 +138,7 @@ impl Ftl {
         let Some(line) = self.health.static_wl_line() else { return false };
         let comes_from = |entry: &BufferEntry| {
             entry.durable_copy != NONE
-                && self.space.lines.line_of[self.env.geometry.chunk_of(entry.durable_copy) as usize]
-                    == line
+                && self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy)) == line
         };
         self.buffer.ring(GC).entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
     }
@@ -148,14 +146,13 @@ impl Ftl {
     /// From here on [`pop_chunk_event`](Ftl::pop_chunk_event) tells of chunks that are closed and emptied;
     /// those that are closed already come first.
     pub fn subscribe_chunk_events(&mut self) {
-        self.space.lines.subscribe_chunk_events();
+        self.space.subscribe_chunk_events();
     }
 
     /// Writes what is on a chunk but not yet readable there, and so still in the write buffer, once more
     /// behind everything else: it cannot be looked after where it is. [`kick`](Ftl::kick) afterwards.
     pub fn rewrite_buffered(&mut self, chunk: u32) {
-        let known = self.space.lines.line_of.get(chunk as usize).is_some_and(|line| *line != NONE);
-        if known && !self.space.lines.chunks[chunk as usize].offline {
+        if self.is_in_line(chunk) && !self.space.chunk(chunk).offline {
             self.redispatch_unreadable(chunk);
         }
     }
@@ -163,9 +160,8 @@ impl Ftl {
     /// Chunks that are being written, how many sectors of each can be read from there, and how many are
     /// written.
     pub fn open_chunks(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
-        let members = self.space.open_lines.iter().flatten().flat_map(|open| &open.members);
-        members.map(|member| {
-            let c = &self.space.lines.chunks[member.chunk as usize];
+        self.space.open_members().map(|member| {
+            let c = self.space.chunk(member.chunk);
             let readable = c.readable_end(&self.env.geometry);
             (member.chunk, readable - readable % self.env.geometry.ws_opt, c.write_pointer)
         })
@@ -174,6 +170,6 @@ impl Ftl {
     /// What has become of a chunk, in order.
     #[inline]
     pub fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
-        self.space.lines.chunk_events.as_mut()?.pop_front()
+        self.space.pop_chunk_event()
     }
 }

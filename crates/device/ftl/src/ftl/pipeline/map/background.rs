@@ -36,7 +36,7 @@ impl Ftl {
 
     /// Counts pages: one at a time, or many if space or a checkpoint waits for it.
     fn step_reconcile(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if !self.space.lines.reconciling {
+        if !self.space.is_reconciling() {
             return false;
         }
         let hurries = self.gc.limiter().needs_gc(self.free_sectors())
@@ -68,11 +68,10 @@ impl Ftl {
     /// Every page is counted: the valid sectors of all lines are known.
     fn finish_reconcile(&mut self) {
         self.mapping.finish_reconcile();
-        self.space.lines.reconciling = false;
-        for line in 0..self.space.lines.len() {
+        self.space.finish_reconcile();
+        for line in 0..self.space.table().len() {
             self.close_if_done(line);
         }
-        self.space.programs.unblock();
     }
 
     /// Goes on with rebuilding pages, and puts rebuilt pages that no request waits for into frames. Returns

@@ -88,8 +88,8 @@ impl Ftl {
     /// Tells the other parts what a page that was put into a frame, or shown, brings with it.
     fn page_installed(&mut self, page: u32, installed: &PageInstalled) {
         for &psn in &installed.valid {
-            let line = self.space.lines.line_of(self.env.geometry.chunk_of(psn));
-            self.space.lines.count_valid(line);
+            let line = self.space.line_of(self.env.geometry.chunk_of(psn));
+            self.space.count_valid(line);
         }
         self.stats.map_sectors_lost += installed.lost_sectors;
         self.stats.map_mismatches += installed.mismatches;
@@ -100,7 +100,7 @@ impl Ftl {
         self.stats.map_pages_lost += u64::from(installed.is_lost);
         self.stats.pages_rebuilt += u64::from(installed.is_rebuilt);
         for (&line, &sectors) in &installed.recounted {
-            if let Some((closed, before)) = self.space.lines.inc_valid(line, sectors) {
+            if let Some((closed, before)) = self.space.inc_valid(line, sectors) {
                 self.gc.on_more_valid(closed, before);
             }
             self.gc.restart_scans_of(line);

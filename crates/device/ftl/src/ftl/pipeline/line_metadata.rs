@@ -1,0 +1,112 @@
+//! Headers and footers of lines are written. The rules are in
+//! [`line_meta_writer`](crate::space::line_meta_writer).
+
+use clock::Nanos;
+use nvme::Status;
+
+use crate::flash::OpKind;
+use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};
+use crate::{BufferEntry, FlashBackend, Ftl, OpToken, WriteUnit};
+
+impl Ftl {
+    /// Slots for metadata of lines, to be written and to be read.
+    pub(crate) fn metadata_slots(&self) -> u32 {
+        let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX as u32 };
+        if self.env.plan.line_metadata_units == 0 {
+            0
+        } else {
+            (self.space.metadata().write_units() + reads) * self.env.geometry.ws_opt
+        }
+    }
+
+    fn first_metadata_slot(&self) -> u32 {
+        self.buffer.capacity() + self.env.geometry.ws_opt + self.mapping.slots()
+    }
+
+    /// The slots that a victim's metadata is read into.
+    pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
+        let units = self.space.metadata().write_units() + read as u32;
+        self.first_metadata_slot() + units * self.env.geometry.ws_opt
+    }
+
+    fn write_metadata(&mut self, now: Nanos, unit: &MetaUnit, flash: &mut impl FlashBackend) {
+        let MetaUnit { slot: at, write, contents } = unit;
+        let MetaWrite { chunk, sector, .. } = *write;
+        let units = self.env.geometry.ws_opt;
+        let first_slot = self.first_metadata_slot() + *at as u32 * units;
+        let bytes = contents.as_ref().map_or(&[][..], |c| &c.bytes);
+        let mut sectors = bytes.chunks(self.env.geometry.sector_bytes as usize);
+        for slot in first_slot..first_slot + units {
+            flash.write_slot(slot, sectors.next().unwrap_or_default());
+        }
+        self.space.metadata_started(&self.env, *at, *write);
+        self.stats.programs += 1;
+        match contents {
+            Some(_) => self.stats.metadata += u64::from(units),
+            None => self.stats.padding += u64::from(units),
+        }
+        let entries = &[BufferEntry::PADDING; 64][..units as usize];
+        let sequence = contents.as_ref().map_or(0, |c| c.open_seq);
+        let metadata = contents.is_some();
+        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata };
+        flash.program(now, OpToken::new(OpKind::Meta, *at as u32), unit);
+    }
+
+    /// Writes the headers of open lines that may take units.
+    pub(super) fn write_headers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        self.space.set_stores_data(flash.stores_data());
+        if self.env.plan.line_metadata_units == 0 {
+            return false;
+        }
+        let mut moved = false;
+        let recorded = self.durability.journal().durable();
+        while let Some(unit) = self.space.next_header(&self.env, recorded) {
+            self.write_metadata(now, &unit, flash);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Writes the footers of lines that are full.
+    #[inline(always)]
+    pub(super) fn write_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        self.space.has_footer_work() && self.step_footers(now, flash)
+    }
+
+    #[inline(never)]
+    fn step_footers(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        self.space.begin_footers(&self.env, flash.stores_data());
+        let (mut moved, mut at) = (false, 0);
+        while at < self.space.metadata().footer_count() {
+            let mut job = self.space.take_footer(at);
+            while let Some(unit) = self.space.next_footer_unit(&self.env, &mut job) {
+                self.write_metadata(now, &unit, flash);
+                moved = true;
+            }
+            let line = job.line();
+            match self.space.return_footer(&self.env, at, job) {
+                None => at += 1,
+                Some(valid) => {
+                    self.stats.lines_without_metadata += u64::from(!valid);
+                    self.close_if_done(line);
+                    moved = true;
+                }
+            }
+        }
+        moved
+    }
+
+    /// A program of metadata has ended.
+    pub(super) fn metadata_program_done(&mut self, slot: u32, status: Status) {
+        let MetaWrite { line, chunk, sector } = self.space.metadata_done(&self.env, slot);
+        if status.is_success() {
+            self.space.on_programmed(chunk, sector + self.env.geometry.ws_opt);
+        } else {
+            self.program_failed(chunk);
+        }
+        self.space.footer_unit_done(line, status.is_success());
+        self.release_readable_units(chunk);
+        self.buffer.advance_watermarks();
+        self.close_if_done(line);
+    }
+}

@@ -1,0 +1,327 @@
+//! [`Placement`]: where the next write unit goes, in lines that are open.
+
+use crate::durability::journal::Lsn;
+use crate::env::Env;
+use crate::ftl::STREAM_COUNT;
+use crate::space::Space;
+use crate::space::active_pus::WIDTH_UNLIMITED;
+use crate::space::lines::LineTable;
+use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget};
+
+/// The location of a write unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) line: u32,
+    pub(crate) chunk: u32,
+    /// The first sector in the chunk.
+    pub(crate) sector: u32,
+}
+
+/// A location in a stream's open lines, or how many write units they have room for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OpenRoom {
+    pub(crate) placed: Option<Placement>,
+    pub(crate) room: u32,
+}
+
+/// The first unit of a ring that waits for a footer in an open line, and the room of the lines with such
+/// units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetainedUnits {
+    pub(crate) first: u64,
+    pub(crate) room: i64,
+}
+
+/// An open line that can be finished early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FinishCandidate {
+    pub(crate) stream: usize,
+    pub(crate) index: usize,
+    pub(crate) free_units: u32,
+    /// The line takes units: its record is durable, and its header written.
+    pub(crate) takes_units: bool,
+    /// A chunk of it is bad.
+    pub(crate) has_bad_chunk: bool,
+}
+
+/// A step of the line that is padded until it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinishStep {
+    /// None is, or its padding must end first.
+    Wait,
+    /// It is full.
+    Full,
+    /// Padding is to be programmed here.
+    Pad(Placement),
+}
+
+/// Padding belongs to no ring, and waits for no footer.
+const PADDING: PlacementBudget =
+    PlacementBudget { ring: crate::ftl::HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
+
+impl Space {
+    /// Chunks of a stream's open lines that may be written now, all lines together.
+    #[inline]
+    pub(crate) fn stripe_width(&self, configured: u32) -> u32 {
+        if self.active_pus == configured { WIDTH_UNLIMITED } else { self.active_pus }
+    }
+
+    /// Open lines of a stream.
+    pub(crate) fn open_lines(&self, stream: usize) -> &[OpenLine] {
+        &self.open_lines[stream]
+    }
+
+    /// Chunks that are being written.
+    pub(crate) fn open_members(&self) -> impl Iterator<Item = &Member> {
+        self.open_lines.iter().flatten().flat_map(|open| &open.members)
+    }
+
+    /// The units of a ring that wait for footers.
+    pub(crate) fn retained_units(&self, ring: usize) -> RetainedUnits {
+        let mut retained = RetainedUnits { first: NO_RETAINED_UNIT, room: 0 };
+        let lines = self.open_lines.iter().flatten();
+        for open in lines.filter(|o| o.retained[ring] != NO_RETAINED_UNIT) {
+            retained.first = retained.first.min(open.retained[ring]);
+            retained.room += i64::from(open.free_units);
+        }
+        retained
+    }
+
+    /// Places a unit on this chunk, which is in an open line of one of the streams.
+    pub(crate) fn place_on_chunk(
+        &mut self,
+        env: &Env,
+        from: PlacementBudget,
+        streams: [usize; 4],
+        chunk: u32,
+    ) -> Option<Placement> {
+        let free = self.programs.has_slot(env.geometry.pu_of(chunk));
+        let at = self.lines.chunk(chunk).member_index as usize;
+        for stream in streams.into_iter().filter(|_| free) {
+            let mut open = self.open_lines[stream].iter_mut();
+            let placed =
+                open.find_map(|o| Some((o.line, o.allocate_at(&env.geometry, from, chunk, at)?)));
+            if let Some((line, sector)) = placed {
+                self.retire_full(stream);
+                return Some(Placement { line, chunk, sector });
+            }
+        }
+        None
+    }
+
+    /// Places a unit on the first of these chunks that takes one and is in an open line of the stream.
+    pub(crate) fn place_on_laggard(
+        &mut self,
+        env: &Env,
+        from: PlacementBudget,
+        stream: usize,
+        mut chunks: impl Iterator<Item = u32>,
+    ) -> Option<Placement> {
+        let free = |chunk: &u32| {
+            let open = self.open_lines[stream].iter().flat_map(|o| &o.members);
+            self.programs.has_slot(env.geometry.pu_of(*chunk))
+                && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
+        };
+        let chunk = chunks.find(free)?;
+        let mut open = self.open_lines[stream].iter_mut();
+        let (line, sector) =
+            open.find_map(|o| Some((o.line, o.allocate_on(&env.geometry, from, chunk)?)))?;
+        self.retire_full(stream);
+        Some(Placement { line, chunk, sector })
+    }
+
+    /// Places a unit on a line that holds units of the ring.
+    pub(crate) fn place_on_retained_line(
+        &mut self,
+        env: &Env,
+        from: PlacementBudget,
+    ) -> Option<Placement> {
+        let (width, busy) = (self.stripe_width(env.plan.active_pus), &self.programs);
+        for stream in 0..STREAM_COUNT {
+            let lines = self.open_lines[stream].iter_mut();
+            for open in lines.filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT) {
+                let accepts = |pu: u32| busy.has_slot(pu);
+                if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
+                    let line = open.line;
+                    self.retire_full(stream);
+                    return Some(Placement { line, chunk, sector });
+                }
+            }
+        }
+        None
+    }
+
+    /// Places a unit on one of a stream's open lines whose records are durable up to `recorded`, on a
+    /// parallel unit that it need not `avoid`.
+    pub(crate) fn place_on_open_line(
+        &mut self,
+        env: &Env,
+        from: PlacementBudget,
+        stream: usize,
+        recorded: Lsn,
+        avoid: impl Fn(u32) -> bool,
+    ) -> OpenRoom {
+        let mut room = 0;
+        let mut width = self.stripe_width(env.plan.active_pus);
+        let busy = &self.programs;
+        for open in self.open_lines[stream].iter_mut().take(2) {
+            if open.recorded_lsn > recorded || width == 0 {
+                room += open.free_units;
+                continue;
+            }
+            let accepts = |pu: u32| busy.has_slot(pu) && !avoid(pu);
+            if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
+                let line = open.line;
+                if open.free_units == 0 {
+                    self.retire_full(stream);
+                }
+                return OpenRoom { placed: Some(Placement { line, chunk, sector }), room: 0 };
+            }
+            room += open.free_units;
+            if width != WIDTH_UNLIMITED {
+                width = width.saturating_sub(open.writable_members());
+            }
+        }
+        OpenRoom { placed: None, room }
+    }
+
+    /// Opens a line of a stream; it takes units when it is [added](Space::add_open_line).
+    pub(crate) fn open_line(&mut self, stream: usize, next_seq: u64) -> Option<OpenLine> {
+        self.lines.open(stream as u8, next_seq)
+    }
+
+    /// Adds an open line, whose record in the journal is at `recorded`; none if no journal is kept of
+    /// lines.
+    pub(crate) fn add_open_line(
+        &mut self,
+        stream: usize,
+        mut open: OpenLine,
+        recorded: Option<Lsn>,
+    ) {
+        if let Some(recorded) = recorded {
+            open.recorded_lsn = recorded;
+            let first = (self.lines.line(open.line).open_seq, open.members[0].chunk);
+            open.previous = self.line_meta_writer.replace_previous(stream, first);
+        }
+        self.open_lines[stream].push(open);
+    }
+
+    /// Frees the chunks of a line that was opened and is not used.
+    pub(crate) fn cancel_open(&mut self, open: &OpenLine) {
+        self.lines.cancel_open(open.line);
+    }
+
+    /// Removes open lines that take no more; they close when their programs are done.
+    fn retire_full(&mut self, stream: usize) {
+        let lines: &mut LineTable = &mut self.lines;
+        self.open_lines[stream].retain(|open| {
+            if open.free_units == 0 {
+                lines.lines[open.line as usize].fully_mapped = true;
+            }
+            open.free_units > 0
+        });
+    }
+
+    /// A chunk of an open line takes no more.
+    pub(crate) fn close_open_chunk(&mut self, env: &Env, chunk: u32) {
+        for open in self.open_lines.iter_mut().flatten().chain(&mut self.finishing) {
+            open.close_member(&env.geometry, chunk);
+        }
+        (0..STREAM_COUNT).for_each(|stream| self.retire_full(stream));
+    }
+
+    /// Finds a location for padding that makes the units of a chunk readable, which wait for their pairs.
+    /// Returns it, and whether the line is not going to have a footer for it.
+    pub(crate) fn place_pair_padding(
+        &mut self,
+        env: &Env,
+        blocked: u32,
+    ) -> (Option<Placement>, bool) {
+        let geometry = &env.geometry;
+        let (mut chunk, mut drops_footer) = (blocked, false);
+        let has = |o: &&mut OpenLine| o.members.iter().any(|m| m.chunk == blocked);
+        let Some(open) = self.open_lines.iter_mut().flatten().find(has) else {
+            return (None, false);
+        };
+        let line = open.line;
+        if open.is_blocked_on_footer(geometry, chunk) {
+            // The space of the footer comes when the other chunks are full. With little left in them they
+            // are padded, else there will be no footer.
+            if open.free_units <= open.members.len() as u32 {
+                let programs = &self.programs;
+                let other = open.other_writable_chunk(|chunk| !programs.has_pad_on(chunk));
+                let Some(other) = other else { return (None, false) };
+                chunk = other;
+            } else {
+                open.release_footer(geometry, &mut self.lines);
+                drops_footer = true;
+            }
+        }
+        let Some(sector) = open.allocate_on(geometry, PADDING, chunk) else {
+            return (None, drops_footer);
+        };
+        (0..STREAM_COUNT).for_each(|stream| self.retire_full(stream));
+        (Some(Placement { line, chunk, sector }), drops_footer)
+    }
+
+    /// Whether a line is being finished.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.finishing.is_some()
+    }
+
+    /// Looks for a line among the open ones, if none is being finished.
+    pub(crate) fn finish_candidate(&self, line: u32, recorded: Lsn) -> Option<FinishCandidate> {
+        if self.finishing.is_some() {
+            return None;
+        }
+        let is_it = |open: &OpenLine| open.line == line;
+        let (stream, index) = (0..STREAM_COUNT)
+            .find_map(|s| Some((s, self.open_lines[s].iter().position(is_it)?)))?;
+        let open = &self.open_lines[stream][index];
+        let bad = |m: &Member| self.lines.chunk(m.chunk).bad;
+        Some(FinishCandidate {
+            stream,
+            index,
+            free_units: open.free_units,
+            takes_units: !open.header_due && open.recorded_lsn <= recorded,
+            has_bad_chunk: open.members.iter().any(bad),
+        })
+    }
+
+    /// Begins to finish an open line.
+    pub(crate) fn begin_finish(&mut self, candidate: FinishCandidate) -> Vec<u32> {
+        let open = self.open_lines[candidate.stream].remove(candidate.index);
+        let chunks = open.members.iter().map(|m| m.chunk).collect();
+        self.finishing = Some(open);
+        chunks
+    }
+
+    /// Goes on with the line that is being finished: one write unit at a time, the chunk that is least
+    /// written first.
+    pub(crate) fn step_finish(&mut self, env: &Env) -> FinishStep {
+        let Some(open) = &mut self.finishing else { return FinishStep::Wait };
+        if open.free_units == 0 {
+            return FinishStep::Full;
+        }
+        if !self.programs.pads().is_empty() {
+            return FinishStep::Wait;
+        }
+        let busy = &self.programs;
+        let takes = |m: &&Member| m.next < m.end && busy.has_slot(m.pu);
+        let takes = open.members.iter().filter(takes).min_by_key(|m| m.next);
+        let Some(chunk) = takes.map(|m| m.chunk) else { return FinishStep::Wait };
+        match open.allocate_on(&env.geometry, PADDING, chunk) {
+            Some(sector) => FinishStep::Pad(Placement { line: open.line, chunk, sector }),
+            None => FinishStep::Wait,
+        }
+    }
+
+    /// The line that is being finished is full. Returns it; it asks to be refreshed when it is closed.
+    pub(crate) fn end_finish(&mut self) -> Option<u32> {
+        let line = self.finishing.take()?.line;
+        let l = &mut self.lines.lines[line as usize];
+        l.fully_mapped = true;
+        l.refresh_requested |= !l.degraded;
+        Some(line)
+    }
+}
