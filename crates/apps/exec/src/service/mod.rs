@@ -241,7 +241,7 @@ impl<D: BlockDevice> Service<D> {
             if self.poll_once()? {
                 if idle > 0 && !slept && !self.last_calls.only_posted {
                     let (spin, time_max) = &waits[wait];
-                    if self.now - since <= *time_max { spin.hit() } else { spin.miss() }
+                    if self.clock.now - since <= *time_max { spin.hit() } else { spin.miss() }
                 }
                 (idle, slept) = (0, false);
                 continue;
