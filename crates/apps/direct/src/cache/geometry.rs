@@ -65,7 +65,7 @@ impl BlockGeometry {
             block_bytes,
             block_sectors,
             block_shift: block_sectors.trailing_zeros(),
-            op_blocks_max: segments.max(1).min(OP_FRAMES_MAX).min(longest),
+            op_blocks_max: segments.clamp(1, OP_FRAMES_MAX).min(longest),
             frames,
         })
     }
