@@ -298,7 +298,7 @@ impl BlockDrive {
         self.kick |= kick;
         if let Some(MediaScrubRead { first, sectors }) = read {
             let addresses = (0..sectors.min(64))
-                .map(|position| SectorAddress { psn: first + position, position });
+                .map(|position| SectorAddress { phys: first + position, position });
             self.array.read(now, OpOwner::Scrub, VectorHints::NONE, addresses);
         }
     }
@@ -450,7 +450,7 @@ impl DriveFlash<'_> {
             return;
         }
         let size = self.sector_bytes as usize;
-        for (i, &SectorAddress { psn, position }) in
+        for (i, &SectorAddress { phys: psn, position }) in
             self.array.addresses(done.op).iter().enumerate()
         {
             if done.failed >> i & 1 != 0 {
@@ -622,5 +622,5 @@ impl FlashBackend for DriveFlash<'_> {
 fn sector_addresses(
     addresses: &[(u32, u32)],
 ) -> impl ExactSizeIterator<Item = SectorAddress> + Clone {
-    addresses.iter().map(|&(psn, position)| SectorAddress { psn, position })
+    addresses.iter().map(|&(psn, position)| SectorAddress { phys: psn, position })
 }

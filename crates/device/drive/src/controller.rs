@@ -11,6 +11,7 @@ use ring::Port;
 use crate::admin::{AdminState, HealthCounters};
 use crate::async_events::AsyncEventQueue;
 use crate::block::BlockDrive;
+use crate::check::{DrivePart, DriveViolation};
 use crate::cmb::Cmb;
 use crate::commands::Commands;
 use crate::device_l2p::DeviceL2p;
@@ -240,6 +241,25 @@ impl Controller {
         self.zero_latency = other.zero_latency;
         self.time = other.time;
         true
+    }
+
+    /// Checks the invariants of the array, the queues and the translation layer. May be called
+    /// between any two polls. Takes time proportional to the size of the flash; for tests.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), DriveViolation> {
+        self.queues.check_invariants()?;
+        self.array().map_or(Ok(()), |array| array.check_invariants())?;
+        let ftl = self.ftl().map_or(Ok(()), |ftl| ftl.check_invariants());
+        ftl.map_err(|e| DriveViolation {
+            part: DrivePart::Ftl,
+            invariant: e.invariant,
+            subject: "ftl",
+            index: 0,
+            expected: e.expected.clone(),
+            found: e.to_string(),
+        })
     }
 
     /// Returns the number of I/O commands that are fetched and not completed.

@@ -232,7 +232,7 @@ impl OpenChannelDrive {
         let command = commands.get_mut(id);
         command.ops_left = 1;
         let sectors = command.source_sectors.iter().enumerate();
-        let addresses = sectors.map(|(i, &psn)| SectorAddress { psn, position: i as u32 });
+        let addresses = sectors.map(|(i, &psn)| SectorAddress { phys: psn, position: i as u32 });
         self.array.read(now, OpOwner::Command(id), command.io.hints(), addresses);
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(crate) struct Op {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SectorAddress {
     /// Physical sector.
-    pub(crate) psn: u32,
+    pub(crate) phys: u32,
     /// Position in sectors.
     pub(crate) position: u32,
 }

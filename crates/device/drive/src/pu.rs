@@ -175,13 +175,13 @@ impl Pu {
     pub(crate) fn check_invariants(&self, pu: u32) -> Result<(), DriveViolation> {
         let CacheRegister { staged, staged_ready, staging, .. } = self.cache;
         let check = DriveCheck { part: DrivePart::NandArray, subject: "parallel unit", index: pu };
-        check.holds(
+        check.require(
             staged != NO_PU_OP || staging == 0 && !staged_ready,
             "only a staged program has data",
             "no program, 0 sectors to transfer, not ready",
             (staging, staged_ready),
         )?;
-        check.holds(
+        check.require(
             self.array.start <= self.array.end,
             "an array operation ends after its start",
             "start before end",

@@ -238,7 +238,7 @@ impl Queues {
             let completion = self.completions.get(queue.completion).and_then(Option::as_ref);
             let is_own = completion.is_some_and(|c| c.port == queue.port);
             let is_torn_down = queue.teardown == Some(QueueTeardown::Detached);
-            check.holds(
+            check.require(
                 is_own || is_torn_down,
                 "a queue posts to a completion queue of its host",
                 "a completion queue of the port",

@@ -1,11 +1,10 @@
-//! [`Controller::check_invariants`]: the consistency of the drive's parts.
+//! [`DriveViolation`]: an invariant of a part of the drive that does not hold. The parts check theirs
+//! for [`Controller::check_invariants`](crate::Controller::check_invariants).
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-
-use crate::controller::Controller;
 
 /// A part of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub(crate) struct DriveCheck {
 
 impl DriveCheck {
     /// Requires a condition. `expected` and `found` describe the values of a violation.
-    pub(crate) fn holds(
+    pub(crate) fn require(
         self,
         condition: bool,
         invariant: &'static str,
@@ -70,28 +69,7 @@ impl DriveCheck {
         expected: T,
         found: T,
     ) -> Result<(), DriveViolation> {
-        let holds = expected == found;
-        self.holds(holds, invariant, format_args!("{expected:?}"), found)
-    }
-}
-
-impl Controller {
-    /// Checks the invariants of the array, the queues and the translation layer. May be called
-    /// between any two polls. Takes time proportional to the size of the flash; for tests.
-    ///
-    /// # Errors
-    /// The first invariant that does not hold.
-    pub fn check_invariants(&self) -> Result<(), DriveViolation> {
-        self.queues.check_invariants()?;
-        self.array().map_or(Ok(()), |array| array.check_invariants())?;
-        let ftl = self.ftl().map_or(Ok(()), |ftl| ftl.check_invariants());
-        ftl.map_err(|e| DriveViolation {
-            part: DrivePart::Ftl,
-            invariant: e.invariant,
-            subject: "ftl",
-            index: 0,
-            expected: e.expected.clone(),
-            found: e.to_string(),
-        })
+        let is_equal = expected == found;
+        self.require(is_equal, invariant, format_args!("{expected:?}"), found)
     }
 }

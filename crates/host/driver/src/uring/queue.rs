@@ -86,7 +86,7 @@ impl BoundTags {
     }
 
     /// Puts a range of the tags of the last [`take`](BoundTags::take) back.
-    fn put_back(&mut self, indices: Range<usize>) {
+    fn requeue(&mut self, indices: Range<usize>) {
         self.count = indices.len();
         self.tags.copy_within(indices, 0);
     }

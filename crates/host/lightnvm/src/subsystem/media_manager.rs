@@ -110,6 +110,15 @@ impl RecordDurability {
     }
 }
 
+/// The work of the scrub.
+#[derive(Debug)]
+pub(super) struct ScrubProgress {
+    /// The read in flight.
+    pub(super) read: Option<ScrubRead>,
+    /// Time of the next rewrite of the table, if cold chunks are scrubbed.
+    pub(super) next_table_rewrite: Nanos,
+}
+
 /// The mark that the table is closed.
 #[derive(Debug)]
 pub(super) struct CloseMark {
@@ -132,9 +141,7 @@ pub struct MediaManager {
     pub(super) table_state: TableState,
     pub(super) allocator: ChunkAllocator,
     pub(super) scrubber: Option<Scrubber>,
-    pub(super) scrub_read: Option<ScrubRead>,
-    /// Time of the next rewrite of the table, if cold chunks are scrubbed.
-    pub(super) next_table_rewrite: Nanos,
+    pub(super) scrub_progress: ScrubProgress,
     pub(super) durability: RecordDurability,
     pub(super) close_mark: CloseMark,
     pub(super) failure: Option<MediaManagerError>,
@@ -173,8 +180,11 @@ impl MediaManager {
             table_state: medium,
             allocator: pool,
             scrubber,
-            scrub_read: None,
-            next_table_rewrite: now + config.scrub.map_or(Nanos::ZERO, |scrub| scrub.cold_after),
+            scrub_progress: ScrubProgress {
+                read: None,
+                next_table_rewrite: now
+                    + config.scrub.map_or(Nanos::ZERO, |scrub| scrub.cold_after),
+            },
             durability: RecordDurability::default(),
             failure: None,
             has_new_work: true,

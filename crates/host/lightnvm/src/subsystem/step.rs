@@ -73,9 +73,9 @@ impl MediaManager {
             .scrub
             .filter(|_| self.scrubber.is_some() && !self.close_mark.is_being_written);
         if let Some(scrub) =
-            scrub.filter(|s| s.sectors_per_sec > 0 && now >= self.next_table_rewrite)
+            scrub.filter(|s| s.sectors_per_sec > 0 && now >= self.scrub_progress.next_table_rewrite)
         {
-            self.next_table_rewrite = now + scrub.repeat_after.max(Nanos(1));
+            self.scrub_progress.next_table_rewrite = now + scrub.repeat_after.max(Nanos(1));
             self.take_snapshot();
         }
     }
@@ -84,7 +84,11 @@ impl MediaManager {
     fn table_rewrite_deadline(&self) -> Nanos {
         let open = matches!(self.table_state, TableState::Open(_)) && self.failure.is_none();
         let renews = self.config.scrub.is_some_and(|s| s.sectors_per_sec > 0);
-        if open && renews && self.scrubber.is_some() { self.next_table_rewrite } else { Nanos::MAX }
+        if open && renews && self.scrubber.is_some() {
+            self.scrub_progress.next_table_rewrite
+        } else {
+            Nanos::MAX
+        }
     }
 
     /// Appends all records made so far, awaited or not.
@@ -138,7 +142,9 @@ impl MediaManager {
                 }
             }
             (CommandPurpose::Scrub, _) => {
-                if let (Some(read), Some(scrubber)) = (self.scrub_read.take(), &mut self.scrubber) {
+                if let (Some(read), Some(scrubber)) =
+                    (self.scrub_progress.read.take(), &mut self.scrubber)
+                {
                     scrubber.read_done(read, failed, high_ecc);
                 }
             }
@@ -154,7 +160,7 @@ impl MediaManager {
             pu_cycles_max: pool.cycles_max_on(pool.table().pu_of(chunk)),
         };
         let Some(read) = scrubber.next_read(now, &wear_of) else { return false };
-        self.scrub_read = Some(read);
+        self.scrub_progress.read = Some(read);
         self.flash.scrub_read(read.chunk, read.sector, read.sectors);
         true
     }

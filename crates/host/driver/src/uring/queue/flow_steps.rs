@@ -73,7 +73,7 @@ impl<W: UringBackend> RingQueue<W> {
             }
             batch -= 1;
             if !self.push(tag) {
-                self.bound.put_back(index..count);
+                self.bound.requeue(index..count);
                 return;
             }
         }

@@ -42,14 +42,14 @@ impl ChunkRole {
 
 /// A record in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ChunkRecord {
+pub(crate) struct RecordSpan {
     /// Offset in the chunk.
     pub(crate) offset: u32,
     /// Length, header included.
     pub(crate) bytes: u32,
 }
 
-impl ChunkRecord {
+impl RecordSpan {
     /// Returns the offset of the first byte after the record.
     pub(crate) fn end(&self) -> u32 {
         self.offset + self.bytes
@@ -62,7 +62,7 @@ pub(crate) struct RecoveredContents {
     pub(crate) role: ChunkRole,
     pub(crate) live_bytes: u32,
     pub(crate) stamp: u64,
-    pub(crate) records: Vec<ChunkRecord>,
+    pub(crate) records: Vec<RecordSpan>,
 }
 
 /// A chunk.
@@ -78,7 +78,7 @@ pub(crate) struct KvChunk {
     readers: u32,
     unfinished_records: u32,
     /// Every record, in order of offset.
-    records: Vec<ChunkRecord>,
+    records: Vec<RecordSpan>,
 }
 
 impl KvChunk {
@@ -105,7 +105,7 @@ impl KvChunk {
     }
 
     /// Returns every record, in order of offset.
-    pub(crate) fn records(&self) -> &[ChunkRecord] {
+    pub(crate) fn records(&self) -> &[RecordSpan] {
         &self.records
     }
 }
@@ -285,7 +285,7 @@ impl KvChunks {
 
     /// Adds a live record.
     #[inline]
-    pub(crate) fn add_record(&mut self, chunk: u32, record: ChunkRecord) {
+    pub(crate) fn add_record(&mut self, chunk: u32, record: RecordSpan) {
         self.get_mut(chunk).records.push(record);
         self.add_live(chunk, record.bytes);
     }
@@ -304,7 +304,7 @@ impl KvChunks {
 
     /// Removes a record of a value whose write is aborted. It is not counted as an older record of
     /// the key.
-    pub(crate) fn remove_unfinished(&mut self, chunk: u32, record: ChunkRecord) {
+    pub(crate) fn remove_unfinished(&mut self, chunk: u32, record: RecordSpan) {
         self.sub_live(chunk, record.bytes);
         self.end_unfinished(chunk);
         self.get_mut(chunk).records.retain(|r| r.offset != record.offset);
@@ -390,7 +390,7 @@ impl KvChunks {
                 listed.contains_key(&chunk),
             )?;
             let sum: u64 = c.records.iter().map(|r| u64::from(r.bytes)).sum();
-            check.holds(
+            check.require(
                 u64::from(c.live_bytes) <= sum,
                 "live bytes are bytes of records",
                 subject(),
@@ -398,14 +398,14 @@ impl KvChunks {
                 c.live_bytes,
             )?;
             let ascending = c.records.is_sorted_by(|a, b| a.end() <= b.offset);
-            check.holds(
+            check.require(
                 ascending,
                 "records are in order and do not overlap",
                 subject(),
                 "ascending offsets",
                 &c.records,
             )?;
-            check.holds(
+            check.require(
                 c.role.is_packed() || c.records.is_empty() && c.unfinished_records == 0,
                 "only chunks for records have records",
                 subject(),
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(chunks.allocate(ChunkRole::Open), Some(all[0]));
         for (chunk, live) in [(0, 100), (8, 50), (4, 70)] {
             chunks.close(chunk);
-            chunks.add_record(chunk, ChunkRecord { offset: 0, bytes: live });
+            chunks.add_record(chunk, RecordSpan { offset: 0, bytes: live });
         }
         assert_eq!(chunks.victim(1000), Some(8));
         chunks.begin_unfinished(8);

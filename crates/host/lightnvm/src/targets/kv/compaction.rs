@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use super::chunks::{ChunkRecord, ChunkRole, KvChunks};
+use super::chunks::{ChunkRole, KvChunks, RecordSpan};
 use super::format::key::Key;
 
 /// The next step of a compactor.
@@ -32,7 +32,7 @@ pub(crate) struct CompactionJob {
     pub(crate) failing: bool,
     /// Number of bytes of the chunk that are on flash.
     pub(crate) durable_bytes: u32,
-    pub(crate) records: Vec<ChunkRecord>,
+    pub(crate) records: Vec<RecordSpan>,
 }
 
 /// One chunk at a time that is being compacted.
@@ -130,7 +130,7 @@ impl Compactor {
     }
 
     /// Returns the next record of the window; `None` at its end.
-    pub(crate) fn next_record(&mut self) -> Option<ChunkRecord> {
+    pub(crate) fn next_record(&mut self) -> Option<RecordSpan> {
         if self.window.is_empty() {
             self.phase = CompactionPhase::ReadNext;
             return None;
@@ -150,7 +150,7 @@ impl Compactor {
     }
 
     /// Returns the next records up to an offset, which may be outside the window.
-    pub(crate) fn records_until(&self, end: u32) -> &[ChunkRecord] {
+    pub(crate) fn records_until(&self, end: u32) -> &[RecordSpan] {
         let records = &self.job.records[self.window.start..];
         &records[..records.iter().take_while(|r| r.offset < end).count()]
     }
@@ -165,7 +165,7 @@ impl Compactor {
         (self.window.end, self.phase) = (self.window.start, CompactionPhase::ReadNext);
     }
 
-    /// Gives up to relocate the batch that ends at `end` as a batch: part of it is lost.
+    /// Records that the batch that ends at `end` cannot be relocated as one: part of it is lost.
     pub(crate) fn break_batch(&mut self, end: u32) {
         self.broken_batch_end = end;
     }
@@ -274,7 +274,7 @@ impl Compaction {
         for c in self.compactors.iter().filter(|c| c.phase != CompactionPhase::Idle) {
             if c.job.failing { &mut failing } else { &mut compacting }.push(c.job.chunk);
             let records = c.job.records.len();
-            check.holds(
+            check.require(
                 c.window.start <= c.window.end && c.window.end <= records,
                 "the window is within the records",
                 KvSubject::Chunk(c.job.chunk),

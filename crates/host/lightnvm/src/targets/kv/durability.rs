@@ -65,7 +65,7 @@ impl DurabilityWaiters {
         let check = PartCheck(KvPart::Durability);
         for (i, waiter) in self.waiters.iter().enumerate() {
             let next = self.waiters.get(i + 1).map_or(next_unit_seq, |w| w.unit_seq);
-            check.holds(
+            check.require(
                 waiter.unit_seq <= next,
                 "requests wait in the order of the units",
                 KvSubject::Request(waiter.request),

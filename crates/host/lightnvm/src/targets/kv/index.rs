@@ -299,14 +299,14 @@ impl Index {
         for (key, entry) in &self.map {
             counted.count(key.len(), &entry.current, true);
             let subject = || KvSubject::key(key);
-            check.holds(
+            check.require(
                 entry.seq <= self.last_seq,
                 "sequence numbers are at most the last one",
                 subject(),
                 format_args!("at most {}", self.last_seq),
                 entry.seq,
             )?;
-            check.holds(
+            check.require(
                 entry.current.is_present() || entry.older_records > 0,
                 "a tombstone has an older record",
                 subject(),

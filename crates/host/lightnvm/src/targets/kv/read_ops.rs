@@ -346,7 +346,7 @@ impl ReadOps {
             }
             let is_listed = self.sending.contains(&i);
             check.equal("a queued operation is listed", subject(), op.queued, is_listed)?;
-            check.holds(
+            check.require(
                 op.first <= op.next && op.next <= op.end && op.outstanding <= COMMANDS_MAX,
                 "sectors and commands of an operation are limited",
                 subject(),

@@ -107,7 +107,7 @@ impl Reclaim {
         let obsolete: Vec<u32> = obsolete.map(|(chunk, _)| chunk).collect();
         check.equal("an obsolete chunk is in one stage", KvSubject::Part, obsolete, staged)?;
         let seqs: Vec<u64> = self.awaiting_durability.iter().map(|d| d.unit_seq).collect();
-        check.holds(
+        check.require(
             seqs.is_sorted(),
             "chunks wait in the order of the units",
             KvSubject::Part,

@@ -342,7 +342,7 @@ impl KvRequestTable {
         let slots = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_none());
         let empty: Vec<u32> = slots.map(|(place, _)| place).collect();
         check.equal("free places are empty", KvSubject::Part, empty, free)?;
-        check.holds(
+        check.require(
             self.completed.len() <= 2 * self.slots.len(),
             "completions are limited",
             KvSubject::Part,

@@ -150,7 +150,7 @@ impl WriteOrder {
                 queued.get(key).copied().unwrap_or(0),
                 blocked.queued,
             )?;
-            check.holds(
+            check.require(
                 blocked.busy || blocked.parked.is_empty() && blocked.queued > 0,
                 "a key is blocked by a request or by a value being written",
                 KvSubject::key(key),

@@ -14,7 +14,7 @@ use ring::SharedRegion;
 
 use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
 use crate::targets::kv::buffer::unit_memory::UnitMemory;
-use crate::targets::kv::chunks::{ChunkRecord, ChunkRole, KvChunks};
+use crate::targets::kv::chunks::{ChunkRole, KvChunks, RecordSpan};
 use crate::targets::kv::config::Layout;
 use crate::targets::kv::format::oob::SectorTag;
 use crate::targets::kv::stats::KvStats;
@@ -137,7 +137,7 @@ impl ByteSource<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommittedRecord {
     /// Offset and length in the chunk.
-    pub(crate) record: ChunkRecord,
+    pub(crate) record: RecordSpan,
     /// Whether it is the last record of a batch, or outside a batch.
     pub(crate) is_last: bool,
 }
@@ -377,7 +377,7 @@ impl AppendStreams {
 
     /// Commits a record, which belongs to the chunk from now on.
     pub(crate) fn commit(&mut self, spot: &RecordLocation, committed: CommittedRecord) {
-        let CommittedRecord { record: ChunkRecord { offset, bytes }, is_last } = committed;
+        let CommittedRecord { record: RecordSpan { offset, bytes }, is_last } = committed;
         let Layout { sector_bytes, unit_bytes, .. } = self.layout;
         let sector = offset / sector_bytes;
         let slot = self.slot_for(spot.stream, offset / unit_bytes);

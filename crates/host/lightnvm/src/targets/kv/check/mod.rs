@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) use violation::{KvPart, KvSubject, KvViolation, PartCheck};
 
 use super::Kv;
-use super::chunks::{ChunkRecord, ChunkRole};
+use super::chunks::{ChunkRole, RecordSpan};
 use super::format::record::record_bytes;
 use super::request::{KvOp, KvRequestState};
 
@@ -47,8 +47,8 @@ impl Kv {
                 let chunk = self.chunks.get(piece.chunk);
                 // Records of a failed or compacted chunk may be uncorrectable, and found in the index.
                 let cleaned = matches!(chunk.role(), ChunkRole::Compacting | ChunkRole::Failing);
-                let record = ChunkRecord { offset: piece.offset, bytes };
-                index.holds(
+                let record = RecordSpan { offset: piece.offset, bytes };
+                index.require(
                     cleaned || chunk.records().binary_search(&record).is_ok(),
                     "a record is in its chunk",
                     KvSubject::key(key),

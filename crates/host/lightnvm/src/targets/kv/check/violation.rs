@@ -105,7 +105,7 @@ pub(crate) struct PartCheck(pub(crate) KvPart);
 
 impl PartCheck {
     /// Requires a condition. `expected` and `found` describe the values of a violation.
-    pub(crate) fn holds(
+    pub(crate) fn require(
         self,
         condition: bool,
         invariant: &'static str,
@@ -128,7 +128,7 @@ impl PartCheck {
         expected: T,
         found: T,
     ) -> Result<(), KvViolation> {
-        let holds = expected == found;
-        self.holds(holds, invariant, subject, format_args!("{expected:?}"), found)
+        let is_equal = expected == found;
+        self.require(is_equal, invariant, subject, format_args!("{expected:?}"), found)
     }
 }

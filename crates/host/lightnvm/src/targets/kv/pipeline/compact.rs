@@ -10,7 +10,7 @@
 
 use crate::targets::kv::Kv;
 use crate::targets::kv::buffer::streams::{AllocError, AppendClass, ByteSource};
-use crate::targets::kv::chunks::ChunkRecord;
+use crate::targets::kv::chunks::RecordSpan;
 use crate::targets::kv::compaction::{CompactionJob, CompactionPhase};
 use crate::targets::kv::format::key::Key;
 use crate::targets::kv::format::record::{
@@ -18,12 +18,12 @@ use crate::targets::kv::format::record::{
 };
 use crate::targets::kv::index::{ChunkExtent, KeyVersion, RecordRef};
 use crate::targets::kv::pipeline::put::{
-    RecordContents, RecordPlace, ValueSource, single_record_header,
+    RecordContents, RecordOffset, ValueSource, single_record_header,
 };
 
 /// A record of a batch that is relocated.
 struct BatchMember {
-    record: ChunkRecord,
+    record: RecordSpan,
     header: RecordHeader,
     key: Key,
     chunk_extents: Vec<ChunkExtent>,
@@ -139,7 +139,7 @@ impl Kv {
 
     /// Handles the next record.
     fn relocate_next(&mut self, i: usize) -> Result<bool, AllocError> {
-        let Some(ChunkRecord { offset, .. }) = self.compaction.get_mut(i).next_record() else {
+        let Some(RecordSpan { offset, .. }) = self.compaction.get_mut(i).next_record() else {
             return Ok(true);
         };
         match self.read_header(i, offset) {
@@ -292,8 +292,8 @@ impl Kv {
         let spot = self.streams.allocate(AppendClass::Relocation, end - start, chunks, stats)?;
         let batch = Some((spot.offset, spot.offset + (end - start)));
         for BatchMember { record, header, key, chunk_extents, inline } in members {
-            let ChunkRecord { offset, bytes } = record;
-            let to = RecordPlace {
+            let RecordSpan { offset, bytes } = record;
+            let to = RecordOffset {
                 offset: spot.offset + (offset - start),
                 is_last: record.end() == end,
             };

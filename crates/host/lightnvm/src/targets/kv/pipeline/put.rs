@@ -9,7 +9,7 @@ use ring::Iova;
 use crate::targets::kv::buffer::streams::{
     AllocError, AppendClass, ByteSource, CommittedRecord, RecordLocation,
 };
-use crate::targets::kv::chunks::{ChunkRecord, ChunkRole};
+use crate::targets::kv::chunks::{ChunkRole, RecordSpan};
 use crate::targets::kv::format::key::Key;
 use crate::targets::kv::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
 use crate::targets::kv::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
@@ -57,7 +57,7 @@ impl RecordContents<'_> {
 
 /// The place of a record in an allocated location.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordPlace {
+pub(crate) struct RecordOffset {
     /// Offset in the chunk.
     pub(crate) offset: u32,
     /// Whether no other record follows.
@@ -89,7 +89,7 @@ impl Kv {
     ) -> Result<RecordRef, AllocError> {
         let bytes = record_bytes(key.len(), contents.chunk_extents.len(), header.bytes);
         let spot = self.streams.allocate(group, bytes, &mut self.chunks, &mut self.stats)?;
-        let place = RecordPlace { offset: spot.offset, is_last: true };
+        let place = RecordOffset { offset: spot.offset, is_last: true };
         Ok(self.append_at(&spot, place, key, header, contents))
     }
 
@@ -97,12 +97,12 @@ impl Kv {
     pub(crate) fn append_at(
         &mut self,
         spot: &RecordLocation,
-        place: RecordPlace,
+        place: RecordOffset,
         key: &Key,
         mut header: RecordHeader,
         contents: RecordContents<'_>,
     ) -> RecordRef {
-        let RecordPlace { offset, is_last } = place;
+        let RecordOffset { offset, is_last } = place;
         let RecordContents { chunk_extents: parts, inline: from } = contents;
         let inline = offset + header_bytes(key.len(), parts.len());
         let bytes = record_bytes(key.len(), parts.len(), header.bytes);
@@ -120,7 +120,7 @@ impl Kv {
         header.crc = self.streams.put_inline(spot, inline, source, &mut self.scratch.copy);
         header.encode(key, parts, &mut self.scratch.header);
         self.streams.put_bytes(spot, offset, &self.scratch.header);
-        let record = ChunkRecord { offset, bytes };
+        let record = RecordSpan { offset, bytes };
         self.streams.commit(spot, CommittedRecord { record, is_last });
         self.chunks.add_record(spot.chunk, record);
         match spot.class() {
@@ -197,7 +197,7 @@ impl Kv {
                 let header =
                     RecordHeader { batch, ..single_record_header(seq, 0, RecordKind::Tombstone) };
                 let next = offset + record_bytes(key.len(), 0, 0);
-                let place = RecordPlace { offset, is_last: next == end };
+                let place = RecordOffset { offset, is_last: next == end };
                 let piece = self.append_at(&spot, place, key, header, RecordContents::EMPTY);
                 offset = next;
                 made.push(KeyVersion::Tombstone(piece));
@@ -217,7 +217,7 @@ impl Kv {
                 };
                 let from = ValueSource::Host(value.at.offset(u64::from(i) * u64::from(room)));
                 let next = offset + record_bytes(key.len(), 0, bytes);
-                let place = RecordPlace { offset, is_last: next == end };
+                let place = RecordOffset { offset, is_last: next == end };
                 let contents = RecordContents::inline(from);
                 pieces.push(self.append_at(&spot, place, key, header, contents));
                 offset = next;
@@ -388,7 +388,7 @@ impl Kv {
         for (i, piece) in w.records.iter().enumerate() {
             let parts = if i == 0 { w.chunk_extents.len() } else { 0 };
             let bytes = record_bytes(key.len(), parts, piece.bytes);
-            self.chunks.remove_unfinished(piece.chunk, ChunkRecord { offset: piece.offset, bytes });
+            self.chunks.remove_unfinished(piece.chunk, RecordSpan { offset: piece.offset, bytes });
         }
         self.puts.end(&w);
         for part in w.chunk_extents.iter().filter(|p| **p != UNASSIGNED) {

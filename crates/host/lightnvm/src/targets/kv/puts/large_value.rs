@@ -231,7 +231,7 @@ impl LargeValues {
             let is_over = w.failed && w.outstanding == 0;
             let is_waiting = self.failed_writes.contains(&job);
             check.equal("a failed write waits for a chunk", subject(), is_over, is_waiting)?;
-            check.holds(
+            check.require(
                 w.next <= self.sectors && w.outstanding <= COMMANDS_MAX,
                 "sectors and commands of a write are limited",
                 subject(),

@@ -18,7 +18,7 @@ use ring::Port;
 
 use crate::targets::kv::buffer::streams::{AppendStreams, OpenChunk};
 use crate::targets::kv::buffer::unit_memory::{UnitMemory, UnitMemorySize};
-use crate::targets::kv::chunks::{ChunkRecord, ChunkRole, KvChunks, RecoveredContents};
+use crate::targets::kv::chunks::{ChunkRole, KvChunks, RecordSpan, RecoveredContents};
 use crate::targets::kv::compaction::Compaction;
 use crate::targets::kv::config::{ChunkSupply, KvConfig, Layout};
 use crate::targets::kv::device::KvDevice;
@@ -157,7 +157,7 @@ impl Kv {
         let mut records = std::mem::take(&mut media.records);
         self.stats.records_recovered = records.len() as u64;
         sort_records(&mut records);
-        let mut directory: BTreeMap<u32, Vec<ChunkRecord>> = BTreeMap::new();
+        let mut directory: BTreeMap<u32, Vec<RecordSpan>> = BTreeMap::new();
         let mut live: BTreeMap<u32, u32> = BTreeMap::new();
         let mut wholes: BTreeSet<u32> = BTreeSet::new();
         let mut from = 0;
@@ -168,7 +168,7 @@ impl Kv {
             self.stats.incomplete_at_open += void.len() as u64;
             for i in complete {
                 let record = &records[i];
-                let found = ChunkRecord { offset: record.offset, bytes: record.bytes() };
+                let found = RecordSpan { offset: record.offset, bytes: record.bytes() };
                 directory.entry(record.chunk).or_default().push(found);
             }
             let Some(mut entry) = entry else { continue };

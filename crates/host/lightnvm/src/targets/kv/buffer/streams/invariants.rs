@@ -54,7 +54,7 @@ impl AppendStreams {
         )?;
         let end = s.first_unit + s.units.len() as u32;
         let bounds = [s.first_unit, s.units_programmed, s.units_sent, end];
-        CHECK.holds(
+        CHECK.require(
             bounds.is_sorted(),
             "readable, programmed, submitted and started units are prefixes",
             subject(),
@@ -71,7 +71,7 @@ impl AppendStreams {
         let states: Vec<AppendUnitState> = unsent.map(|u| u.state).collect();
         let is_prefix = states.iter().rev().skip(1).all(|s| *s == AppendUnitState::Ready)
             && states.last().is_none_or(|s| *s < AppendUnitState::Sent);
-        CHECK.holds(
+        CHECK.require(
             is_prefix || s.failed,
             "only the last unit is filling, and units are submitted in order",
             subject(),
