@@ -1,6 +1,7 @@
 //! [`Ftl`]: requests in, flash operations out.
 
 pub(crate) mod pipeline;
+mod restore;
 
 use std::io;
 
@@ -17,8 +18,8 @@ use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
 use crate::{
-    ActivePusError, CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats,
-    L2pEntry, LimiterSample, RateLimiter,
+    CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
+    LimiterSample, RateLimiter,
 };
 
 /// A request that has ended.
@@ -44,15 +45,15 @@ pub(crate) const STREAM_COUNT: usize = 4;
 /// A page-mapped translation layer. See the crate's first page for the path of a request.
 #[derive(Clone, Debug)]
 pub struct Ftl {
-    pub(crate) env: Env,
-    pub(crate) requests: Requests,
-    pub(crate) mapping: Mapping,
-    pub(crate) buffer: WriteBuffer,
-    pub(crate) space: Space,
-    pub(crate) gc: Gc,
-    pub(crate) durability: Durability,
-    pub(crate) health: Health,
-    pub(crate) stats: FtlStats,
+    env: Env,
+    requests: Requests,
+    mapping: Mapping,
+    buffer: WriteBuffer,
+    space: Space,
+    gc: Gc,
+    durability: Durability,
+    health: Health,
+    stats: FtlStats,
 }
 
 impl Ftl {
@@ -112,7 +113,7 @@ impl Ftl {
     }
 
     /// A layer without any chunk, whose first unit gets the sequence number `first_seq`.
-    pub(crate) fn empty(env: Env, durability: Durability, first_seq: u64) -> io::Result<Ftl> {
+    fn empty(env: Env, durability: Durability, first_seq: u64) -> io::Result<Ftl> {
         let buffer = WriteBuffer::new(&env, first_seq);
         let first_slot = buffer.capacity() + env.geometry.ws_opt;
         Ok(Ftl {
@@ -177,31 +178,6 @@ impl Ftl {
         self.gc.limiter()
     }
 
-    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
-    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
-    /// [`kick`](Ftl::kick) afterwards.
-    ///
-    /// # Errors
-    /// [`ActivePusError`] for more than that; nothing changes.
-    pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
-        let most = self.env.plan.active_pus;
-        if count > most {
-            return Err(ActivePusError { requested: count, max: most });
-        }
-        self.space.set_active_pus(if count == 0 { most } else { count });
-        Ok(())
-    }
-
-    /// Parallel units that are written at a time.
-    pub fn active_pus(&self) -> u32 {
-        self.space.active_pus()
-    }
-
-    /// Lines opened ahead: behind another of their stream that still takes write units.
-    pub fn lines_ahead(&self) -> u32 {
-        self.space.lines_ahead()
-    }
-
     /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
     /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
     /// journal's.
@@ -242,10 +218,10 @@ impl Ftl {
     /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
     /// still wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
-        self.requests.write_queue.is_empty()
+        self.requests.writes().is_empty()
             && !self.durability.barriers().has_host_requests()
-            && self.requests.completions.is_empty()
-            && self.requests.host_reads.in_flight() == 0
+            && !self.requests.has_completion()
+            && self.requests.reads().in_flight() == 0
             && self.space.programs().total() == 0
             && self.space.erasing() == 0
             && !self.gc.is_relocating()
@@ -261,7 +237,7 @@ impl Ftl {
     /// Takes a request that has ended.
     #[inline]
     pub fn pop_completion(&mut self) -> Option<Completion> {
-        self.requests.completions.pop_front()
+        self.requests.pop_completion()
     }
 
     /// Sectors that can be written, now or when erases under way have ended, less those that have
@@ -309,13 +285,13 @@ impl Ftl {
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64, status: Status) {
         tracepoint::trace(|| tracepoint::Event::FtlCompleted { tag });
-        self.requests.completions.push_back(Completion { tag, status });
+        self.requests.complete(tag, status);
     }
 
     /// Whether a request has ended that [`pop_completion`](Ftl::pop_completion) has not returned yet.
     #[inline]
     pub fn has_completion(&self) -> bool {
-        !self.requests.completions.is_empty()
+        self.requests.has_completion()
     }
 
     /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`. Those of a
@@ -374,7 +350,7 @@ impl Ftl {
             self.gc.limiter().headroom(self.free_sectors()),
             self.space.free_chunks(),
             self.space.erasing(),
-            self.requests.write_queue.front(),
+            self.requests.writes().front(),
             self.durability.barriers().front(),
             self.buffer.ring(HOST).durable_pos(),
             self.buffer.ring(HOST).head_pos(),

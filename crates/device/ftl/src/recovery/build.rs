@@ -1,14 +1,9 @@
 //! What was found becomes a layer.
 
-use std::collections::BTreeSet;
-
-use super::{ChunkReport, Phase, Recovery, RecoveryError, ScanObservations};
-use crate::durability::Durability;
-use crate::durability::device_l2p::DeviceL2p;
+use super::{NewestCopies, Phase, Recovery, RecoveryError, ScanObservations};
+use crate::Ftl;
+use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
-use crate::mapping::reconcile::Reconcile;
-use crate::mapping::translation_page::TranslationPage;
-use crate::{Ftl, L2pEntry, NewFtlError};
 
 impl Recovery {
     /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
@@ -25,89 +20,57 @@ impl Recovery {
         };
         self.assign_lost_locations();
         debug_assert!(self.has_unique_locations(), "two sectors in one place");
-        let base = self.base_seq().max(1);
+        let base_seq = self.base_seq().max(1);
         let oldest = self.lines.iter().map(|l| l.max_seq).filter(|n| *n != u64::MAX);
-        let next = match self.first_free_seq() {
+        let next_seq = match self.first_free_seq() {
             Some(next) => next,
-            None => self.copies.next_seq().max(base).max(oldest.max().unwrap_or(0) + 1),
+            None => self.copies.next_seq().max(base_seq).max(oldest.max().unwrap_or(0) + 1),
         };
-        let env = Env { geometry: self.geometry, config: self.config, plan: self.plan };
-        let device_l2p = self.device_l2p.is_some();
-        let device_l2p =
-            device_l2p.then(|| DeviceL2p::new(&env.geometry, &env.plan, next, &self.poison));
-        let durability = Durability::new(&env, journal, base.min(next), device_l2p);
-        let mut ftl = Ftl::empty(env, durability, next).map_err(NewFtlError::from)?;
-        self.fill_map(&mut ftl);
-        if self.plan.map_frames > 0 {
-            self.defer_map_pages(&mut ftl);
-        }
-        self.build_lines(&mut ftl);
-        self.record_lost(&mut ftl);
-        if self.device_l2p.is_some() {
-            ftl.durability.request_snapshot();
-        } else if self.full_scan {
-            // What there is of a journal does not say what was found.
-            ftl.durability.request_snapshot();
-            ftl.checkpoint();
-        }
-        Ok(ftl)
-    }
-
-    /// Leaves the map's pages on the media, and to the layer what is newer than they are.
-    fn defer_map_pages(&mut self, ftl: &mut Ftl) {
-        let (logical, count) =
-            (self.plan.logical, TranslationPage::entries_per_page(&self.geometry));
-        let copies = std::mem::take(&mut self.copies);
-        let written = self.page_queue.iter().map(|(_, page)| *page);
-        let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
-        let lost = self.lost_pages.iter().copied();
-        let to_count: BTreeSet<u32> = written.chain(found).chain(lost).collect();
-        let seen = ScanObservations {
-            chunk_reports: self.observations.chunk_reports.clone(),
-            observed_lbas: std::mem::take(&mut self.observations.observed_lbas),
-            unreadable: std::mem::take(&mut self.observations.unreadable),
+        let state = RecoveredState {
+            env: Env { geometry: self.geometry, config: self.config, plan: self.plan },
+            base_seq,
+            next_seq,
+            has_device_l2p: self.device_l2p.is_some(),
+            full_scan: self.full_scan,
+            l2p_entries: self.l2p_entries,
+            poison: self.poison,
+            pages: self.page_queue,
+            lost_pages: self.lost_pages,
+            copies: self.copies,
+            observations: self.observations,
+            lines: self.lines,
+            journal_chunks: self.journal_chunks,
+            lost: self.lost,
         };
-        // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
-        let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
-        let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
-        let (next, unreadable) = (ftl.buffer.next_seq(), seen.unreadable.clone());
-        let pages = to_count.into_iter();
-        let reconcile = Reconcile::new(self.plan.map_pages, pages, copies, self.full_scan, seen);
-        ftl.mapping.import_recovery(reconcile, unreadable, next, blind);
-        ftl.space.table_to_restore().reconciling = ftl.mapping.reconcile().is_running();
+        Ok(state.restore(journal)?)
     }
+}
 
-    fn fill_map(&self, ftl: &mut Ftl) {
-        let logical = self.plan.logical;
-        for (lba, word) in (0..).zip(&self.l2p_entries) {
-            if let Some(psn) = word.checked_sub(1) {
-                ftl.mapping.set(lba, L2pEntry::Flash(psn));
-                ftl.mapping.record_found(psn, lba, false);
-            }
-        }
-        for &lba in &self.poison {
-            match ftl.mapping.get(lba) {
-                L2pEntry::Flash(psn) => ftl.mapping.record_found(psn, lba, true),
-                L2pEntry::Unmapped => {
-                    ftl.mapping.set(lba, L2pEntry::Lost);
-                }
-                L2pEntry::Buffer(_) | L2pEntry::Lost => {}
-            }
-        }
-        for &(psn, page) in &self.page_queue {
-            ftl.mapping.set(logical + page, L2pEntry::Flash(psn));
-            ftl.mapping.record_found(psn, logical + page, false);
-        }
-        for &page in &self.lost_pages {
-            ftl.mapping.set(logical + page, L2pEntry::Lost);
-        }
-        if self.plan.map_frames > 0 {
-            return;
-        }
-        for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
-            ftl.mapping.set(lba, L2pEntry::Flash(copy.psn));
-            ftl.mapping.record_found(copy.psn, lba, copy.poison);
-            ftl.durability.mark_sector_dirty(&ftl.env, lba);
-        }
-    }
+/// What a recovery found, from which the layer is made.
+#[derive(Debug)]
+pub(crate) struct RecoveredState {
+    pub(crate) env: Env,
+    /// All units with smaller sequence numbers are in the translation pages.
+    pub(crate) base_seq: u64,
+    /// The sequence number of the next unit.
+    pub(crate) next_seq: u64,
+    /// The drive keeps the map.
+    pub(crate) has_device_l2p: bool,
+    /// Everything on flash was scanned.
+    pub(crate) full_scan: bool,
+    /// By logical sector, its physical sector plus 1; empty for a cached map.
+    pub(crate) l2p_entries: Vec<u32>,
+    /// Logical sectors whose data was lost.
+    pub(crate) poison: Vec<u32>,
+    /// Translation pages: the physical sector and the page.
+    pub(crate) pages: Vec<(u32, u32)>,
+    /// Translation pages whose newest copy is lost.
+    pub(crate) lost_pages: Vec<u32>,
+    /// Copies that are newer than the translation pages.
+    pub(crate) copies: NewestCopies,
+    pub(crate) observations: ScanObservations,
+    pub(crate) lines: Vec<LineEntry>,
+    pub(crate) journal_chunks: Vec<u32>,
+    /// Logical sectors whose newest copy is lost.
+    pub(crate) lost: Vec<u32>,
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ChunkReport, Recovery};
-use crate::{FlashGeometry, Ftl};
+use crate::FlashGeometry;
 
 /// A sector that holds nothing of a logical sector.
 const PADDING: u32 = u32::MAX;
@@ -42,10 +42,10 @@ impl ObservedLbas {
 /// What a recovery found of chunks and sectors, for who compares it with what the map's pages say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScanObservations {
-    pub(super) chunk_reports: Vec<ChunkReport>,
-    pub(super) observed_lbas: ObservedLbas,
+    pub(crate) chunk_reports: Vec<ChunkReport>,
+    pub(crate) observed_lbas: ObservedLbas,
     /// Sectors whose out-of-band bytes cannot be read.
-    pub(super) unreadable: BTreeSet<u32>,
+    pub(crate) unreadable: BTreeSet<u32>,
 }
 
 impl ScanObservations {
@@ -112,16 +112,6 @@ impl Recovery {
         let copies = self.copies.iter().filter(|(lba, _)| *lba < self.plan.logical);
         let mut named = BTreeSet::new();
         words.chain(pages).chain(copies.map(|(_, copy)| copy.psn)).all(|psn| named.insert(psn))
-    }
-
-    /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
-    pub(super) fn record_lost(&self, ftl: &mut Ftl) {
-        for &lba in &self.lost {
-            ftl.durability.mark_sector_dirty(&ftl.env, lba);
-        }
-        if !self.lost.is_empty() {
-            ftl.durability.record_loss();
-        }
     }
 }
 

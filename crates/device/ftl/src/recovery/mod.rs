@@ -57,6 +57,7 @@ mod oob_scan;
 mod op;
 mod pages;
 
+pub(crate) use build::RecoveredState;
 pub use error::RecoveryError;
 use journal::{JournalContents, journal_chunk_report, without_padding};
 use op::RecoveryOpPurpose;

@@ -52,7 +52,7 @@ impl NewestCopies {
     }
 
     /// All of them, by logical sector.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, CopyRef)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, CopyRef)> {
         self.newest.iter().map(|(lba, copy)| (*lba, *copy))
     }
 }

@@ -5,16 +5,22 @@ pub(crate) mod queue;
 
 use std::collections::VecDeque;
 
+use nvme::Status;
+
 use crate::Completion;
+use crate::check::Violation;
+use crate::env::Env;
 use host_reads::HostReads;
 use queue::WriteQueue;
 
 /// Requests of the host, from their arrival to their completion.
+///
+/// Invariants: those of the queue and of the reads; a request is queued, in progress, or completed.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    pub(crate) write_queue: WriteQueue,
-    pub(crate) host_reads: HostReads,
-    pub(crate) completions: VecDeque<Completion>,
+    write_queue: WriteQueue,
+    host_reads: HostReads,
+    completions: VecDeque<Completion>,
 }
 
 impl Requests {
@@ -25,5 +31,55 @@ impl Requests {
             host_reads: HostReads::new(),
             completions: VecDeque::new(),
         }
+    }
+
+    /// Writes and trims that are not admitted.
+    #[inline]
+    pub(crate) fn writes(&self) -> &WriteQueue {
+        &self.write_queue
+    }
+
+    #[inline]
+    pub(crate) fn writes_mut(&mut self) -> &mut WriteQueue {
+        &mut self.write_queue
+    }
+
+    /// Reads in progress.
+    #[inline]
+    pub(crate) fn reads(&self) -> &HostReads {
+        &self.host_reads
+    }
+
+    #[inline]
+    pub(crate) fn reads_mut(&mut self) -> &mut HostReads {
+        &mut self.host_reads
+    }
+
+    /// Completes a request.
+    #[inline]
+    pub(crate) fn complete(&mut self, tag: u64, status: Status) {
+        self.completions.push_back(Completion { tag, status });
+    }
+
+    /// Takes the oldest completed request.
+    #[inline]
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Whether a request has completed that has not been taken.
+    #[inline]
+    pub(crate) fn has_completion(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
+    /// Checks the queue and the reads; `waiters` are the reads that wait for translation pages.
+    pub(crate) fn check_invariants(
+        &self,
+        env: &Env,
+        waiters: impl Iterator<Item = u32>,
+    ) -> Result<(), Violation> {
+        self.write_queue.check(env.plan.logical)?;
+        self.host_reads.check(waiters)
     }
 }

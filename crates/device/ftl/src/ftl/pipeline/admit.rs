@@ -45,7 +45,7 @@ impl Ftl {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         tracepoint::trace(|| Event::FtlQueued { tag });
-        self.requests.write_queue.push(QueuedWrite {
+        self.requests.writes_mut().push(QueuedWrite {
             kind,
             tag,
             lba: lba as u32,
@@ -84,7 +84,7 @@ impl Ftl {
     #[inline]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
-        for p in self.requests.write_queue.next_to_prefetch() {
+        for p in self.requests.writes_mut().next_to_prefetch() {
             if let Some(psn) = self.mapping.prefetch(p.next_lba().into()) {
                 seen ^= self.space.line_of(self.env.geometry.chunk_of(psn));
             }
@@ -93,7 +93,7 @@ impl Ftl {
     }
 
     pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        if self.requests.write_queue.is_empty() {
+        if self.requests.writes().is_empty() {
             return false;
         }
         let (mut moved, mut written) = (false, 0);
@@ -102,7 +102,7 @@ impl Ftl {
         let (mut free, mut slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
-        while let Some(mut p) = self.requests.write_queue.front() {
+        while let Some(mut p) = self.requests.writes().front() {
             self.prefetch_pending();
             let left = p.sectors - p.done_sectors;
             let took = match p.kind {
@@ -119,7 +119,7 @@ impl Ftl {
                             .gc
                             .limiter()
                             .admissible_sectors(room, free, idle)
-                            .max(room.min(self.requests.write_queue.reserve_grant())),
+                            .max(room.min(self.requests.writes().reserve_grant())),
                     };
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -141,8 +141,8 @@ impl Ftl {
                         }
                     }
                     self.gc.host_wrote(n, free);
-                    if self.requests.write_queue.reserve_grant() > 0 {
-                        let used = self.requests.write_queue.use_reserve(n);
+                    if self.requests.writes().reserve_grant() > 0 {
+                        let used = self.requests.writes_mut().use_reserve(n);
                         self.stats.host_writes_from_reserve += u64::from(used);
                     }
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
@@ -153,11 +153,11 @@ impl Ftl {
             p.done_sectors += took;
             moved |= took > 0;
             if p.done_sectors < p.sectors {
-                self.requests.write_queue.update_front(p);
+                self.requests.writes_mut().update_front(p);
                 // A trim goes on next time round; a write waits for room.
                 break;
             }
-            self.requests.write_queue.pop_front();
+            self.requests.writes_mut().pop_front();
             admission = Admission::Open;
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
@@ -179,7 +179,7 @@ impl Ftl {
     /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
     /// and the end.
     pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
-        self.requests.write_queue.get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
+        self.requests.writes().get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
     }
 
     fn trim_slice(
@@ -228,7 +228,7 @@ impl Ftl {
     /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
     /// whether they are, or a trim that waited behind failed writes can go on now.
     pub(crate) fn fail_if_full(&mut self) -> bool {
-        if self.requests.write_queue.is_empty() && !self.durability.barriers().has_host_requests() {
+        if self.requests.writes().is_empty() && !self.durability.barriers().has_host_requests() {
             return false;
         }
         let under_way = self.space.erasing() > 0
@@ -243,23 +243,23 @@ impl Ftl {
             return false;
         }
         let is_write = |p: QueuedWrite| !p.is_trim();
-        let granted = self.requests.write_queue.set_reserve_grant(0);
+        let granted = self.requests.writes_mut().set_reserve_grant(0);
         if granted == 0
-            && self.requests.write_queue.front().is_some_and(is_write)
+            && self.requests.writes().front().is_some_and(is_write)
             && self.host_can_use_reserve()
         {
-            self.requests.write_queue.set_reserve_grant(self.env.geometry.ws_opt);
+            self.requests.writes_mut().set_reserve_grant(self.env.geometry.ws_opt);
             return true;
         }
         let mut failed = false;
-        while let Some(p) = self.requests.write_queue.front() {
+        while let Some(p) = self.requests.writes().front() {
             // One that was first has had its chance, if it needs a page that has no room.
             if p.is_trim() && (failed || self.mapping.can_modify_now(&self.env, p.next_lba())) {
                 return true;
             }
             let tag = p.tag;
             failed = true;
-            self.requests.write_queue.pop_front();
+            self.requests.writes_mut().pop_front();
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         while let Some(tag) = self.durability.pop_last_host() {

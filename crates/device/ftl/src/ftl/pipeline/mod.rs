@@ -1,6 +1,8 @@
 //! Transactions that span several parts.
 
+pub(crate) mod active_pus;
 pub(crate) mod admit;
+mod check;
 pub(crate) mod dispatch;
 mod durability;
 mod gc;

@@ -44,7 +44,7 @@ impl Ftl {
     #[inline]
     fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
         let status = Status::SUCCESS;
-        self.requests.host_reads.begin(HostRead {
+        self.requests.reads_mut().begin(HostRead {
             tag,
             outstanding: 1,
             status,
@@ -64,7 +64,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let index = self.begin_read(tag, lba as u32, sectors);
-        let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.host_reads.get(index) };
+        let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.reads().get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
             // Room for the page must be made, or it must be waited for.
@@ -88,7 +88,7 @@ impl Ftl {
     ) -> bool {
         let (tag, lba) = (read.tag, read.lba);
         let op = OpToken::new(OpKind::HostRead, index);
-        let mut addresses = self.requests.host_reads.take_addresses();
+        let mut addresses = self.requests.reads_mut().take_addresses();
         let mut waits = None;
         while read.resolved < read.sectors {
             let (first, left) = (read.resolved, read.sectors - read.resolved);
@@ -134,9 +134,9 @@ impl Ftl {
             read.outstanding += 1;
             addresses.clear();
         }
-        self.requests.host_reads.return_addresses(addresses);
+        self.requests.reads_mut().return_addresses(addresses);
         if waits.is_none() && read.outstanding == 0 {
-            self.requests.host_reads.release(index);
+            self.requests.reads_mut().release(index);
             self.complete(tag, read.status);
             return true;
         }
@@ -145,11 +145,11 @@ impl Ftl {
         }
         // The page counts as something outstanding.
         read.outstanding += u32::from(waits.is_some());
-        self.requests.host_reads.update(index, read);
+        self.requests.reads_mut().update(index, read);
         match waits {
             Some(Some(fetch)) => {
                 let last = self.mapping.add_fetch_waiter(fetch, index);
-                self.requests.host_reads.append_waiter(last, index);
+                self.requests.reads_mut().append_waiter(last, index);
             }
             Some(None) => return false,
             None => {}
@@ -166,7 +166,7 @@ impl Ftl {
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let mut read = self.requests.host_reads.get(index);
+        let mut read = self.requests.reads().get(index);
         read.outstanding -= 1;
         self.lookup(now, index, read, demand, flash)
     }
@@ -174,7 +174,7 @@ impl Ftl {
     /// Users' reads that wait for the flash.
     #[inline]
     pub(crate) fn host_reads_in_flight(&self) -> usize {
-        self.requests.host_reads.in_flight()
+        self.requests.reads().in_flight()
     }
 
     /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
@@ -210,7 +210,7 @@ impl Ftl {
         }
         op.expect_kind(OpKind::HostRead);
         let index = op.index();
-        let read = self.requests.host_reads.complete_one(index, failed == 0);
+        let read = self.requests.reads_mut().complete_one(index, failed == 0);
         if read.outstanding == 0 {
             self.complete(read.tag, read.status);
         }

@@ -146,8 +146,8 @@ impl Ftl {
     /// with this explanation then.
     pub fn explain_stall(&self) -> Option<Stall> {
         let (writes, flushes) =
-            (!self.requests.write_queue.is_empty(), self.durability.barriers().has_host_requests());
-        let reads = self.requests.host_reads.in_flight();
+            (!self.requests.writes().is_empty(), self.durability.barriers().has_host_requests());
+        let reads = self.requests.reads().in_flight();
         if !writes && !flushes && reads == 0 {
             return None;
         }
@@ -169,7 +169,7 @@ impl Ftl {
 
     /// What the first queued write or trim waits for.
     fn push_admission(&self, blockers: &mut Vec<Blocker>) {
-        let Some(first) = self.requests.write_queue.front() else { return };
+        let Some(first) = self.requests.writes().front() else { return };
         if !self.mapping.can_modify_now(&self.env, first.next_lba()) {
             let page = self.env.geometry.map_page_of(first.next_lba());
             let pinned_frames = self.mapping.frames().map_or(0, |f| f.pinned());

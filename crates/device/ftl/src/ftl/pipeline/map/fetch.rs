@@ -202,7 +202,7 @@ impl Ftl {
         let is_shown = self.mapping.shows(page);
         let mut next = self.mapping.first_waiter(index);
         while let Some(read) = next {
-            next = self.requests.host_reads.next_waiter(read);
+            next = self.requests.reads().next_waiter(read);
             if is_shown {
                 self.mapping.map_scratch(page);
             }

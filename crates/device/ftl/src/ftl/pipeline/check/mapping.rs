@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Subject, Violation, require, require_eq};
 use crate::buffer::write_ring::UnitState;
+use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
 use crate::space::lines::{LineState, NONE};
 use crate::{Ftl, L2pEntry};

@@ -1,24 +1,13 @@
 //! Consistency checks of the translation layer's state.
 //!
-//! [`Ftl::check_invariants`] recomputes, from the map, the write buffer and the lines, what the
-//! counters and lists of every part should say, and reports the first difference by name. It reads
-//! all of the state, so that its cost grows with the flash: tests call it, the data path does not.
+//! [`Ftl::check_invariants`](crate::Ftl::check_invariants) recomputes, from the map, the write buffer and the
+//! lines, what the counters and lists of every part should say, and reports the first difference by name. It
+//! reads all of the state, so that its cost grows with the flash: tests call it, the data path does not.
 //!
-//! Every part has a file here. What concerns the private state of one type only is checked by a
-//! `check` method beside that type, which these files call.
-
-mod buffer;
-mod durability;
-mod gc;
-mod mapping;
-mod requests;
-mod space;
-#[cfg(test)]
-mod tests;
+//! Every part checks its own state in a `check_invariants` method; `ftl::pipeline::check` calls these, and
+//! compares the parts with one another.
 
 use std::fmt;
-
-use crate::Ftl;
 
 /// A part of the translation layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,20 +141,3 @@ macro_rules! require_eq {
 }
 
 pub(crate) use {require, require_eq};
-
-impl Ftl {
-    /// Checks the invariants of every part. May be called between any two calls of the layer's
-    /// methods; takes time proportional to the size of the flash.
-    ///
-    /// # Errors
-    /// The first invariant that does not hold.
-    pub fn check_invariants(&self) -> Result<(), Violation> {
-        self.check_requests()?;
-        self.check_buffer()?;
-        self.check_space()?;
-        self.check_mapping()?;
-        self.check_gc()?;
-        self.check_durability()?;
-        self.health.check_invariants(&self.env, self.space.table())
-    }
-}

@@ -1,9 +1,9 @@
 //! Invariants of chunks and lines, and of the programs under way on them.
 
-use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
+use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
 use crate::space::lines::{LineState, NONE};
 

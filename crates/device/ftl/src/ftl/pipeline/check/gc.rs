@@ -1,8 +1,8 @@
 //! Invariants of garbage collection.
 
-use super::{Subject, Violation, require, require_eq};
 use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
+use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::GC;
 use crate::space::lines::{LineState, NONE};
 

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use clock::Nanos;
 use nvme::{Geometry, Status};
 
-use super::Part;
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
+use crate::check::Part;
 use crate::ftl::pipeline::stall::Blocker;
 use crate::ftl::{GC, HOST};
 use crate::space::lines::LineState;
@@ -126,11 +126,11 @@ fn a_broken_invariant_is_reported_by_name() {
     type Plant = (Part, &'static str, fn(&mut Ftl));
     let plants: &[Plant] = &[
         (Part::Requests, "prefetched requests are queued", |f| {
-            f.requests.write_queue.break_prefetched()
+            f.requests.writes_mut().break_prefetched()
         }),
         (Part::Requests, "a free read is free once", |f| {
             f.read(Nanos(0), 77, 0, 1, &mut QueueFlash::default());
-            f.requests.host_reads.free_twice(0);
+            f.requests.reads_mut().free_twice(0);
         }),
         (Part::Mapping, "mapped sectors", |f| f.mapping.break_mapped()),
         (Part::Mapping, "P2L agrees with L2P", |f| {

@@ -1,7 +1,7 @@
 //! Invariants of barriers, trims and checkpoints.
 
-use super::{Subject, Violation, require_eq};
 use crate::Ftl;
+use crate::check::{Subject, Violation, require_eq};
 use crate::ftl::HOST;
 use crate::space::lines::LineState;
 

@@ -1,7 +1,7 @@
 //! The write buffer, compared with garbage collection.
 
-use super::{Subject, Violation, require_eq};
 use crate::Ftl;
+use crate::check::{Subject, Violation, require_eq};
 use crate::ftl::GC;
 
 impl Ftl {

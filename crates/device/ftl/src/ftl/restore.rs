@@ -1,0 +1,246 @@
+//! A layer from what a recovery found.
+
+use std::collections::BTreeSet;
+
+use crate::durability::Durability;
+use crate::durability::device_l2p::DeviceL2p;
+use crate::durability::journal::Journal;
+use crate::ftl::HOST;
+use crate::mapping::reconcile::Reconcile;
+use crate::mapping::translation_page::TranslationPage;
+use crate::recovery::{RecoveredState, ScanObservations};
+use crate::space::lines::LineState;
+use crate::space::open_line::OpenLine;
+use crate::{ChunkReport, Ftl, L2pEntry, NewFtlError};
+
+impl RecoveredState {
+    /// The layer as it was, less what was not durable.
+    pub(crate) fn restore(mut self, journal: Journal) -> Result<Ftl, NewFtlError> {
+        let env = self.env.clone();
+        let device_l2p = self
+            .has_device_l2p
+            .then(|| DeviceL2p::new(&env.geometry, &env.plan, self.next_seq, &self.poison));
+        let base_seq = self.base_seq.min(self.next_seq);
+        let durability = Durability::new(&env, journal, base_seq, device_l2p);
+        let mut ftl = Ftl::empty(env, durability, self.next_seq)?;
+        self.fill_map(&mut ftl);
+        if self.env.plan.map_frames > 0 {
+            self.defer_map_pages(&mut ftl);
+        }
+        self.build_lines(&mut ftl);
+        self.record_lost(&mut ftl);
+        if self.has_device_l2p {
+            ftl.durability.request_snapshot();
+        } else if self.full_scan {
+            // What there is of a journal does not say what was found.
+            ftl.durability.request_snapshot();
+            ftl.checkpoint();
+        }
+        Ok(ftl)
+    }
+
+    /// Leaves the map's pages on the media, and to the layer what is newer than they are.
+    fn defer_map_pages(&mut self, ftl: &mut Ftl) {
+        let (logical, count) =
+            (self.env.plan.logical, TranslationPage::entries_per_page(&self.env.geometry));
+        let copies = std::mem::take(&mut self.copies);
+        let written = self.pages.iter().map(|(_, page)| *page);
+        let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
+        let lost = self.lost_pages.iter().copied();
+        let to_count: BTreeSet<u32> = written.chain(found).chain(lost).collect();
+        let seen = ScanObservations {
+            chunk_reports: self.observations.chunk_reports.clone(),
+            observed_lbas: std::mem::take(&mut self.observations.observed_lbas),
+            unreadable: std::mem::take(&mut self.observations.unreadable),
+        };
+        // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
+        let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
+        let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
+        let (next, unreadable) = (ftl.buffer.next_seq(), seen.unreadable.clone());
+        let pages = to_count.into_iter();
+        let reconcile =
+            Reconcile::new(self.env.plan.map_pages, pages, copies, self.full_scan, seen);
+        ftl.mapping.import_recovery(reconcile, unreadable, next, blind);
+        ftl.space.table_to_restore().reconciling = ftl.mapping.reconcile().is_running();
+    }
+
+    fn fill_map(&self, ftl: &mut Ftl) {
+        let logical = self.env.plan.logical;
+        for (lba, word) in (0..).zip(&self.l2p_entries) {
+            if let Some(psn) = word.checked_sub(1) {
+                ftl.mapping.set(lba, L2pEntry::Flash(psn));
+                ftl.mapping.record_found(psn, lba, false);
+            }
+        }
+        for &lba in &self.poison {
+            match ftl.mapping.get(lba) {
+                L2pEntry::Flash(psn) => ftl.mapping.record_found(psn, lba, true),
+                L2pEntry::Unmapped => {
+                    ftl.mapping.set(lba, L2pEntry::Lost);
+                }
+                L2pEntry::Buffer(_) | L2pEntry::Lost => {}
+            }
+        }
+        for &(psn, page) in &self.pages {
+            ftl.mapping.set(logical + page, L2pEntry::Flash(psn));
+            ftl.mapping.record_found(psn, logical + page, false);
+        }
+        for &page in &self.lost_pages {
+            ftl.mapping.set(logical + page, L2pEntry::Lost);
+        }
+        if self.env.plan.map_frames > 0 {
+            return;
+        }
+        for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
+            ftl.mapping.set(lba, L2pEntry::Flash(copy.psn));
+            ftl.mapping.record_found(copy.psn, lba, copy.poison);
+            ftl.durability.mark_sector_dirty(&ftl.env, lba);
+        }
+    }
+
+    /// Gives the layer its lines and free chunks.
+    fn build_lines(&self, ftl: &mut Ftl) {
+        let shape = self.env.geometry;
+        let mut valid = vec![0u32; shape.total_chunks() as usize];
+        // Of a map in frames, what the pages say is counted later.
+        let counts = self.env.plan.map_frames > 0;
+        let first = if counts { self.env.plan.logical } else { 0 };
+        for lba in first..self.env.plan.logical + self.env.plan.map_pages {
+            if let L2pEntry::Flash(psn) = ftl.mapping.get(lba) {
+                valid[shape.chunk_of(psn) as usize] += 1;
+            }
+        }
+        let mut known = vec![false; shape.total_chunks() as usize];
+        for &chunk in &self.journal_chunks {
+            known[chunk as usize] = true;
+        }
+        let mut open_chunks = Vec::new();
+        for line in &self.lines {
+            for &chunk in &line.chunks {
+                known[chunk as usize] = true;
+                let bad = matches!(
+                    self.observations.chunk_reports[chunk as usize],
+                    ChunkReport::Bad | ChunkReport::NotOwned
+                );
+                ftl.space.table_to_restore().chunks[chunk as usize].bad = bad;
+            }
+            let found = |chunk: &u32| self.observations.chunk_reports[*chunk as usize];
+            let mut members: Vec<(u32, u32)> = Vec::new();
+            for chunk in &line.chunks {
+                match found(chunk) {
+                    ChunkReport::Free | ChunkReport::Open(0) => {
+                        ftl.space.table_to_restore().add_free(*chunk)
+                    }
+                    ChunkReport::Open(next) if next < shape.sectors_per_chunk => {
+                        open_chunks.push((*chunk, next))
+                    }
+                    ChunkReport::Open(n)
+                    | ChunkReport::Closed(n)
+                    | ChunkReport::ProgramFailed(n) => members.push((*chunk, n)),
+                    // What is in it cannot be read; those who ask for it are told so.
+                    ChunkReport::Bad | ChunkReport::NotOwned
+                        if counts || valid[*chunk as usize] > 0 =>
+                    {
+                        members.push((*chunk, shape.sectors_per_chunk));
+                    }
+                    ChunkReport::Bad | ChunkReport::NotOwned => {}
+                }
+            }
+            if members.is_empty() {
+                continue;
+            }
+            let id = ftl.space.table_to_restore().insert(&members, LineState::Open);
+            let mut sum = 0;
+            for &(chunk, written) in &members {
+                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = written;
+                sum += valid[chunk as usize];
+                let table = ftl.space.table_to_restore();
+                let (c, l) = (&mut table.chunks[chunk as usize], &mut table.lines[id as usize]);
+                match found(&chunk) {
+                    ChunkReport::ProgramFailed(_) => (c.bad, l.degraded) = (true, true),
+                    // What there was to lose is lost: no hurry.
+                    ChunkReport::Bad | ChunkReport::NotOwned => {
+                        (c.bad, c.offline, l.refresh_requested) = (true, true, true);
+                    }
+                    ChunkReport::Free | ChunkReport::Open(_) | ChunkReport::Closed(_) => {}
+                }
+            }
+            let l = &mut ftl.space.table_to_restore().lines[id as usize];
+            (l.valid_sectors, l.fully_mapped, l.stream) = (sum, true, line.stream);
+            l.max_seq = line.max_seq.min(ftl.buffer.next_seq());
+            // Of a map in frames what was in a chunk that has gone is known by it, too.
+            let whole = |f: ChunkReport| {
+                f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
+            };
+            let full = members.len() == self.env.plan.active_pus as usize
+                && members.iter().all(|(c, _)| whole(found(c)));
+            if line.has_footer && full && self.env.plan.line_metadata_units > 0 {
+                ftl.space.table_to_restore().mark_footer_valid(id);
+            }
+            ftl.close_if_done(id);
+        }
+        for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
+            match self.observations.chunk_reports[chunk as usize] {
+                ChunkReport::Free | ChunkReport::Open(0) => {
+                    ftl.space.table_to_restore().add_free(chunk)
+                }
+                ChunkReport::Bad if valid[chunk as usize] > 0 => {
+                    let id = ftl
+                        .space
+                        .table_to_restore()
+                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
+                    let c = &mut ftl.space.table_to_restore().chunks[chunk as usize];
+                    (c.write_pointer, c.bad, c.offline) = (shape.sectors_per_chunk, true, true);
+                    let table = ftl.space.table_to_restore();
+                    let l = &mut table.lines[id as usize];
+                    (l.valid_sectors, l.fully_mapped, l.refresh_requested) =
+                        (valid[chunk as usize], true, true);
+                    ftl.close_if_done(id);
+                }
+                ChunkReport::Bad | ChunkReport::NotOwned => {
+                    ftl.space.table_to_restore().chunks[chunk as usize].bad = true
+                }
+                ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => {
+                    // Of no line: its erase was cut short, or it was never used.
+                    let id = ftl
+                        .space
+                        .table_to_restore()
+                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
+                    ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = n;
+                    let table = ftl.space.table_to_restore();
+                    let l = &mut table.lines[id as usize];
+                    (l.valid_sectors, l.fully_mapped) = (valid[chunk as usize], true);
+                    if let ChunkReport::ProgramFailed(_) =
+                        self.observations.chunk_reports[chunk as usize]
+                    {
+                        table.chunks[chunk as usize].bad = true;
+                        l.degraded = true;
+                    }
+                    ftl.close_if_done(id);
+                }
+            }
+        }
+        // Chunks that were being written go on being written, as lines of the users' stream.
+        for members in open_chunks.chunks(self.env.plan.active_pus as usize) {
+            let id = ftl.space.table_to_restore().insert(members, LineState::Open);
+            for &(chunk, next) in members {
+                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = next;
+                ftl.space.table_to_restore().lines[id as usize].valid_sectors +=
+                    valid[chunk as usize];
+            }
+            ftl.space.table_to_restore().lines[id as usize].max_seq = ftl.buffer.next_seq();
+            let open = OpenLine::new(&shape, id, members);
+            ftl.space.add_open_line(HOST, open, None);
+        }
+    }
+
+    /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
+    fn record_lost(&self, ftl: &mut Ftl) {
+        for &lba in &self.lost {
+            ftl.durability.mark_sector_dirty(&ftl.env, lba);
+        }
+        if !self.lost.is_empty() {
+            ftl.durability.record_loss();
+        }
+    }
+}
