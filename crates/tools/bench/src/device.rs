@@ -15,11 +15,11 @@ use block::{BlockLayer, BlockLayerConfig, Raw};
 use clock::{Nanos, RealClock};
 use direct::{DirectError, QueueConfig};
 use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
+use open::{OpenError, OpenOptions, Target, open_target};
 use rng::Rng;
 
-use super::uring::{Cost, Wait, closed_loop, cpu_time};
+use super::uring::{Cost, LoopWait, closed_loop, cpu_time};
 use super::{BenchError, Measurement, RunLength, Sink};
-use open::{OpenError, OpenOptions, Target, open_target};
 
 /// Size of a read in bytes.
 const BLOCK: u32 = 4096;
@@ -79,7 +79,7 @@ fn if_supported<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchEr
 /// One owner of a queue.
 struct PolledLoop {
     mq: bool,
-    wait: Wait,
+    wait: LoopWait,
     depth: u16,
     runtime: Nanos,
 }
@@ -88,7 +88,7 @@ impl DeviceAction for PolledLoop {
     type Result = Cost;
 
     fn needs_interrupts(&self) -> bool {
-        self.wait == Wait::Sleep
+        self.wait == LoopWait::Sleep
     }
 
     fn run<D>(self, driver: &mut D) -> Result<Cost, BenchError>
@@ -117,7 +117,7 @@ impl DeviceAction for PolledLoop {
 pub(super) fn block(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let runtime = effort.choose(Nanos::from_millis(2000), Nanos::from_millis(100));
     for depth in [1, 8] {
-        for (wait, how) in [(Wait::Sleep, "sleeping"), (Wait::Spin, "spinning")] {
+        for (wait, how) in [(LoopWait::Sleep, "sleeping"), (LoopWait::Spin, "spinning")] {
             let measure = |mq| with_device(what, depth, PolledLoop { mq, wait, depth, runtime });
             let Some((raw, mq)) =
                 if_supported(measure(false).and_then(|raw| Ok((raw, measure(true)?))))?

@@ -10,12 +10,12 @@
 use std::path::Path;
 
 use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner};
-use workload::{IoCpuCosts, JobRunner, JobSpec};
-
-use super::{BenchError, Measurement, RunLength, Sink};
 use scenario::Scenario;
 use sim::analytic::ClosedFormLimits;
 use stack::{Stack, precondition};
+use workload::{IoCpuCosts, JobRunner, JobSpec};
+
+use super::{BenchError, Measurement, RunLength, Sink};
 
 const BENCH: &str = "live";
 

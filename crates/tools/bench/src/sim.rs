@@ -11,12 +11,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use clock::VirtualRunner;
-use workload::{IoCpuCosts, JobRunner, JobSpec};
-
-use super::{BenchError, Measurement, RunLength, Sink};
 use scenario::Scenario;
 use sim::analytic::ClosedFormLimits;
 use stack::{RunObserver, Stack, co_simulate, precondition};
+use workload::{IoCpuCosts, JobRunner, JobSpec};
+
+use super::{BenchError, Measurement, RunLength, Sink};
 
 const BENCH: &str = "sim";
 

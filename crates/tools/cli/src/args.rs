@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ::serve::nbd::Endpoint;
+use bench::multicore::Machine;
+use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use direct::remote::{Grant, ResourceName};
@@ -11,8 +13,6 @@ use lightnvm::subsystem::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
 use super::commands::bench_command::named_value;
-use bench::multicore::Machine;
-use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 
 /// The end of the help of commands that measure.
 const BENCH_EXIT_CODES: &str = "Exit codes: 0 when every result is within its bound or an expected miss, 3 when one is not, \

@@ -4,9 +4,8 @@ use direct::{DeviceKind, DirectError, IoDevice};
 use driver::DataPointers;
 use driver::pci::PciDriver;
 use nvme::{FeatureSelect, HealthLog, MetadataFormat, MetadataTransfer, ProtectionType, feature};
-use serde_json::{Value, json};
-
 use open::UNSAFE;
+use serde_json::{Value, json};
 
 /// Returns the access path of I/O to the device.
 fn access_path(device: &IoDevice) -> &'static str {

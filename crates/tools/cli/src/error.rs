@@ -10,10 +10,9 @@ use miette::{
     SourceSpan,
 };
 
-use workload::JobError;
-
 use scenario::ScenarioError;
 use scenario::format::{printable, printable_lines};
+use workload::JobError;
 
 /// Error of a command.
 #[derive(Debug)]

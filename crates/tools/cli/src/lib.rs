@@ -21,15 +21,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-pub use error::CliError;
-
 use scenario::format::{printable, printable_lines};
 use scenario::{Scenario, ScenarioError};
 
+pub use error::CliError;
+
 /// A software-defined SSD and the user-space I/O stack that drives it.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, about, arg_required_else_help = true)]
+#[command(name = "sluice", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -155,4 +154,16 @@ pub(crate) fn print_or_stderr(text: &str, is_taken: bool) -> Result<(), CliError
     // Standard error may be closed.
     let _ = io::stderr().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_describes_the_program() {
+        let about = Cli::command().get_about().map(ToString::to_string);
+        let expected = "A software-defined SSD and the user-space I/O stack that drives it";
+        assert_eq!(about.as_deref(), Some(expected));
+    }
 }

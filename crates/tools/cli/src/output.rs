@@ -7,8 +7,9 @@ use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::CliError;
 use sim::TraceOutput;
+
+use super::CliError;
 
 /// Name that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";

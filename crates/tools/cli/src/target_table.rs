@@ -7,9 +7,8 @@ use lightnvm::subsystem::{
     DriveHealth, Endurance, MediaManager, NewTarget, Sharing, Target, WEAR_BINS, Warranty,
 };
 use nvme::HealthLog;
-use serde_json::{Value, json};
-
 use scenario::format::{bytes_binary, bytes_decimal, count};
+use serde_json::{Value, json};
 
 /// Formats rows of equal length as columns; columns from `numbers` on are right aligned.
 fn columns(rows: &[Vec<String>], numbers: usize) -> String {

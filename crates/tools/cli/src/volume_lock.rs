@@ -13,11 +13,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
+use open::Target;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::CliError;
-use open::Target;
 
 /// Lock of a process on a volume's device while it uses the volume.
 #[derive(Debug)]

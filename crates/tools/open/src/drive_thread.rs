@@ -13,10 +13,10 @@ use clock::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use drive::{Controller, DriveStats};
 use lightnvm::ShardHandle;
 use ring::Port;
+use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
-use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
 
 /// The host's side of a drive, which must be closed before the drive.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use direct::DirectError;
 use driver::pci::PciError;
 use nvme::Status;
-
 use scenario::ScenarioError;
 use stack::{PrepareError, StackError};
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 use block::Features;
 use clock::{Nanos, RealClock};
 use direct::IoDevice;
+use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
+use stack::{AssembledDrive, HostHandles, prepare_drive};
 
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenError, OpenOptions};
-use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
-use stack::{AssembledDrive, HostHandles, prepare_drive};
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
 const TARGET_FEATURES: Features =

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use driver::pci::{PciAddress, PciDriver};
+use scenario::units;
 
 use super::OpenError;
-use scenario::units;
 
 /// A device to open.
 ///

@@ -11,9 +11,9 @@ use drive::Controller;
 use lightnvm::ShardHandle;
 use nvme::Status;
 use ring::AddressSpace;
+use stack::{DriveThreadState, StackDevice};
 
 use super::CloseError;
-use stack::{DriveThreadState, StackDevice};
 
 /// Maximum time for outstanding requests and for the last flush at close.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(60_000);

@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
+use scenario::format::{count, duration};
+
 use super::Report;
 use super::html::escape;
-use scenario::format::{count, duration};
 
 /// Latency breakdowns of one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{GcSummary, JobRow, Report, Variant};
 use scenario::format::{count, duration, printable, rate};
+
+use super::{GcSummary, JobRow, Report, Variant};
 
 /// Column headings; the first three columns are text, the others numbers.
 pub(super) const HEADINGS: [&str; 12] =

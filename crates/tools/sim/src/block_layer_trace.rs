@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedDevice};
 use block::trace::{TraceEvent, merge_by_time};
 use block::{BlockDevice, Submitter};
+use report::trace_file::{BlockTracks, TraceFile};
 
 use super::{DriveRun, SimError};
-use report::trace_file::{BlockTracks, TraceFile};
 
 /// Minimum number of events of one core that are buffered between two collections.
 const EVENTS: usize = 1 << 16;

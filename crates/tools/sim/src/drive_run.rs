@@ -2,10 +2,9 @@
 
 use block::BlockDevice;
 use clock::{Component, Nanos};
-use workload::JobRunner;
-
 use stack::steady_state::SteadyResult;
 use stack::{ShardCounts, StackDevice};
+use workload::JobRunner;
 
 /// A drive with its jobs during the run.
 pub(super) struct DriveRun {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use block::trace::blktrace::WriteError;
-use workload::JobError;
-
 use scenario::ScenarioError;
 use stack::StackError;
+use workload::JobError;
 
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]

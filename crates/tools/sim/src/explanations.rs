@@ -1,13 +1,13 @@
 //! [`ExplanationRecorder`]: records the tracepoints of a run and derives explanations from them.
 
-use tracepoint::{Record, Recorder};
-
-use super::spans::{DriveSink, SpanTrace};
-use super::{DriveRun, SimError};
 use report::explain::{
     BackgroundSpan, Bands, Breakdown, BusySpan, Explained, Explainer, ExplanationSink,
     SlowestRequests,
 };
+use tracepoint::{Record, Recorder};
+
+use super::spans::{DriveSink, SpanTrace};
+use super::{DriveRun, SimError};
 
 /// Explanation of the latencies of one drive's requests.
 #[derive(Clone, Debug, Default, PartialEq)]

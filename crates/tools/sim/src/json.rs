@@ -4,13 +4,13 @@ use drive::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
 use lightnvm::SuperblockHealth;
 use media::MediaStats;
+use report::explain::{breakdown_json, request_json};
 use serde_json::{Map, Value, json};
+use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
 use super::json_schema::SCHEMA;
 use super::{DriveOutcome, Note, SimOutcome, Timeline};
-use report::explain::{breakdown_json, request_json};
-use stack::ShardCounts;
 
 /// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {

@@ -28,6 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Group};
 use clock::{Component, Nanos, VirtualRunner};
+use scenario::{JobTable, Scenario};
+use stack::{
+    PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
+    precondition, stores_data, with_overlay,
+};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
 pub use error::SimError;
@@ -39,16 +44,11 @@ pub use outcome::{DriveOutcome, SimOutcome};
 pub use parameters::parameters;
 pub use precondition_cache::PreconditionCache;
 pub use report_variant::to_variant;
+pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 
 use drive_run::{DriveRun, ftl_snapshot};
 use recording::Recording;
-use scenario::{JobTable, Scenario};
-pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
-use stack::{
-    PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
-    precondition, stores_data, with_overlay,
-};
 use time_series::Sampler;
 
 /// Progress of a run.

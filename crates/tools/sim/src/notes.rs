@@ -1,12 +1,12 @@
 //! [`Note`]: a caveat on a result that may be misread. `docs/report.md` lists the codes.
 
 use clock::Nanos;
+use scenario::format::{count, duration};
+use scenario::{Precondition, Scenario};
 use serde_json::{Value, json};
 use workload::JobResult;
 
 use super::{DriveOutcome, SimOutcome};
-use scenario::format::{count, duration};
-use scenario::{Precondition, Scenario};
 
 /// Minimum CPU utilization of a job at which the host counts as the bottleneck.
 const HOST_BUSY: f64 = 0.99;

@@ -6,15 +6,15 @@ use clock::Nanos;
 use drive::DriveStats;
 use ftl::FtlStats;
 use media::MediaStats;
+use report::explain::Names;
+use scenario::{Capacity, Scenario};
 use serde_json::Value;
+use stack::steady_state::SteadyResult;
+use stack::{ShardCounts, StackDevice};
 use workload::{IoCpuCosts, RunResult};
 
 use super::parameters::parameters;
 use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
-use report::explain::Names;
-use scenario::{Capacity, Scenario};
-use stack::steady_state::SteadyResult;
-use stack::{ShardCounts, StackDevice};
 
 /// Results of a run of one scenario.
 #[derive(Clone, Debug, Default)]

@@ -7,12 +7,11 @@ use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
-use serde_json::{Map, Value, json};
-
 use scenario::{
     Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, Precondition,
     Scenario,
 };
+use serde_json::{Map, Value, json};
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub fn parameters(scenario: &Scenario) -> Value {

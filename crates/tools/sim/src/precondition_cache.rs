@@ -2,7 +2,6 @@
 
 use clock::Nanos;
 use media::{MediaConfig, estimate_memory};
-
 use scenario::{DriveSpec, Precondition, Scenario};
 use stack::{Stack, image};
 

@@ -1,12 +1,12 @@
 //! [`Recording`]: traces and time series that are recorded while the jobs run.
 
 use clock::Nanos;
+use scenario::Scenario;
 
 use super::block_layer_trace::BlockLayerTrace;
 use super::explanations::ExplanationRecorder;
 use super::spans::SpanTrace;
 use super::{DriveRun, Explanation, SimError, SimOptions};
-use scenario::Scenario;
 
 /// Traces and time series that are recorded while the jobs run.
 pub(super) struct Recording {

@@ -1,14 +1,14 @@
 //! Conversion of an outcome to a [`Variant`] of the report.
 
-use workload::{Direction as JobDirection, DirectionResult, JobResult};
-
-use super::{DriveOutcome, SimOutcome, Timeline};
 use report::explain::{band_bar, breakdown_title, request_bar};
 use report::{
     Direction, FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown,
     LatencyPoint, NoteRow, Utilization, UtilizationMap, Variant,
 };
 use scenario::format::{count, duration};
+use workload::{Direction as JobDirection, DirectionResult, JobResult};
+
+use super::{DriveOutcome, SimOutcome, Timeline};
 
 /// Maximum number of points of a distribution, which exceeds a plot's resolution.
 const CDF_POINTS: usize = 400;

@@ -11,15 +11,15 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use clock::Nanos;
-use tracepoint::ArrayOp;
-
-use super::{DriveRun, SimError, TraceOutput};
 use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
 };
 use report::trace_file::{Argument, TraceFile, Track};
 use scenario::Scenario;
+use tracepoint::ArrayOp;
+
+use super::{DriveRun, SimError, TraceOutput};
 
 /// A trace that is being written.
 pub(super) struct SpanTrace {

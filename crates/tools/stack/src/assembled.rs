@@ -11,9 +11,9 @@ use drive::Controller;
 use driver::ControllerHandle;
 use lightnvm::ShardHandle;
 use ring::Port;
+use scenario::DriveSpec;
 
 use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
-use scenario::DriveSpec;
 
 /// A drive and the host's handles.
 #[derive(Debug)]

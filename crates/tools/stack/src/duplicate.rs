@@ -1,7 +1,8 @@
 //! [`Stack::duplicate`]: creates a second stack in the state of the first.
 
-use super::{Stack, StackDevice, StackError};
 use scenario::DriveSpec;
+
+use super::{Stack, StackDevice, StackError};
 
 impl Stack {
     /// Creates a stack from `plan`, the plan of this stack, in the state of this stack.

@@ -33,6 +33,7 @@ use lightnvm::subsystem::{JOURNAL_OWNER, TargetKind};
 use lightnvm::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use ring::Port;
+use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 
 pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer::{
@@ -47,7 +48,6 @@ pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
 pub use shards::{ShardCounts, Shards};
 
 use named_target::{NamedError, TargetShare};
-use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use shards::OpenShardsError;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner

@@ -14,9 +14,9 @@ use lightnvm::subsystem::{
 use lightnvm::vector::{MemoryError, VectorQueue};
 use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
+use scenario::{DriveSpec, NamedTarget, ScenarioError};
 
 use super::image;
-use scenario::{DriveSpec, NamedTarget, ScenarioError};
 
 /// Entries of the media manager's queue pair.
 const DEPTH: u16 = 256;

@@ -15,12 +15,12 @@ use block::{BlockDevice, Limits};
 use clock::{Nanos, VirtualRunner};
 use drive::Controller;
 use ftl::FtlStats;
+use scenario::{Amount, Fill, Overwrite, Precondition, Until};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
 use super::co_simulate::{RunObserver, co_simulate};
 use super::steady_state::{Round, SteadyResult};
 use super::{Stack, StackDevice, StackError};
-use scenario::{Amount, Fill, Overwrite, Precondition, Until};
 
 /// Number of polls between two updates of the monitor; around the start and end of rounds it is
 /// updated at every poll.

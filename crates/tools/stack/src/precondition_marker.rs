@@ -7,7 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use media::{DataStore, MediaConfig};
-
 use scenario::DriveSpec;
 
 /// Suffix of the marker file.

@@ -3,10 +3,10 @@
 use std::io;
 
 use clock::{Nanos, VirtualRunner};
+use scenario::{DriveSpec, Scenario};
 
 use super::precondition_marker::{PreconditionMarker, is_fresh};
 use super::{Stack, StackError, precondition};
-use scenario::{DriveSpec, Scenario};
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
 pub const HOST_VECTOR: u16 = 1;

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use clock::Nanos;
+use scenario::Scenario;
+use scenario::format::duration;
 use serde_json::{Value, json};
 
 use super::verdict::DataPath;
@@ -10,8 +12,6 @@ use super::{
     DriveVerdict, Feasibility, HostCpuCosts, MachineCosts, ModelCost, ModelSource, RoundTrip,
 };
 use crate::{Quantiles, aligned};
-use scenario::Scenario;
-use scenario::format::duration;
 
 /// A scenario and the verdicts on its drives.
 pub type ScenarioVerdict<'a> = (&'a Scenario, &'a [DriveVerdict]);

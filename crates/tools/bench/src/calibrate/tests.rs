@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use clock::Nanos;
+use scenario::Scenario;
 use serde_json::Value;
+use sim::analytic::ClosedFormLimits;
 
 use super::verdict::{CommandCosts, DataPath, DriveDemand, Finding, assess, costs, demands, judge};
 use super::{
@@ -11,8 +13,6 @@ use super::{
     RoundTrip, SocketCosts, ThreadCosts, report,
 };
 use crate::Quantiles;
-use scenario::Scenario;
-use sim::analytic::ClosedFormLimits;
 
 fn quantiles(p50: u64) -> Quantiles {
     Quantiles { p50: Nanos(p50), p99: Nanos(2 * p50), max: Nanos(10 * p50) }

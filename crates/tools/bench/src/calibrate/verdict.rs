@@ -12,11 +12,11 @@ use std::fmt;
 use clock::{IdlePolicy, Nanos};
 use drive::PersonalityKind;
 use media::{DataStore, MediaConfig};
-
-use super::MachineCosts;
 use scenario::format::{count, duration};
 use scenario::{DriveSpec, HostTarget, Scenario};
 use sim::analytic::ClosedFormLimits;
+
+use super::MachineCosts;
 
 /// Maximum utilization of the machine's highest rate. Closer to the highest rate, commands wait for
 /// the machine and complete late.

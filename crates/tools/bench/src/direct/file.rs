@@ -18,13 +18,13 @@ use std::process::Command;
 use clock::Nanos;
 use direct::{Handle, IoDevice, QueueConfig, WaitMode};
 use driver::{Polling, TaskWork, Uring, UringConfig};
+use open::{FileOptions, OpenOptions};
 use serde_json::Value;
 
 use super::super::uring::{cpu_time, test_files::ScratchFile};
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::load::Load;
 use super::{BENCH, setup};
-use open::{FileOptions, OpenOptions};
 
 /// Wait mode, kernel completion mode, and submission batch.
 type UringVariant = (WaitMode, TaskWork, u16);

@@ -12,12 +12,12 @@ use block::{BlockDevice, Payload, Raw, Request};
 use clock::{Component, Nanos, VirtualRunner};
 use driver::{ControllerHandle, NvmeQueue};
 use rng::Rng;
+use scenario::Scenario;
+use stack::{AssembledDrive, HostHandles, Stack, precondition};
 use workload::Histogram;
 
 use super::super::BenchError;
 use super::setup;
-use scenario::Scenario;
-use stack::{AssembledDrive, HostHandles, Stack, precondition};
 
 /// A drive in virtual time.
 #[derive(Debug)]

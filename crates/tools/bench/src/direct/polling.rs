@@ -44,14 +44,14 @@ use direct::{
     CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
     WaitMode,
 };
+use open::{DriveStatsReader, OpenOptions, open_scenario};
+use scenario::Scenario;
 
 use super::super::{
     BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave, on_first_cpu,
 };
 use super::load::{Load, LoadInterval};
 use super::{BENCH, setup};
-use open::{DriveStatsReader, OpenOptions, open_scenario};
-use scenario::Scenario;
 
 /// The drive of the paper, as far as large reads show it.
 const DRIVE: &str =

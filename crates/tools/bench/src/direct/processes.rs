@@ -22,13 +22,13 @@ use std::process::{Child, Command, Stdio};
 
 use clock::{AllowedCpus, Nanos, RealClock};
 use direct::{Handle, IoDevice, Queue, QueueConfig};
+use open::OpenOptions;
+use scenario::Scenario;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
 use super::load::Load;
 use super::{BENCH, setup};
 use crate::calibrate::copies;
-use open::OpenOptions;
-use scenario::Scenario;
 
 const NULL: &str = "[drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n\
                         [[partition]]\nname = \"all\"\nfirst = 0\nsectors = 1048576\n";

@@ -8,10 +8,10 @@ use driver::ControllerHandle;
 use lightnvm::subsystem::TargetKind;
 use lightnvm::{Kv, KvConfig};
 use ring::Port;
-
-use crate::BenchError;
 use scenario::{DriveSpec, HostTarget};
 use stack::named_target::{self, NamedError};
+
+use crate::BenchError;
 
 /// Maximum number of polls of the drive for one admin command.
 const ADMIN_POLL_LIMIT: u64 = 10_000_000;

@@ -20,12 +20,12 @@ use lightnvm::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
+use scenario::{DriveSpec, HostTarget, Scenario};
+use stack::{Stack, StackDevice};
 
 use super::BENCH;
 use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
 use crate::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
-use scenario::{DriveSpec, HostTarget, Scenario};
-use stack::{Stack, StackDevice};
 
 /// Drive used if no scenario is given: that of \[LightNVM17\], with chunks of 1 MB as in \[Thesis15\],
 /// and a smaller geometry so that data fits in memory.

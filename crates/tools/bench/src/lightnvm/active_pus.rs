@@ -8,13 +8,13 @@
 //! because partly written chunks are written until their line is full. The 90th percentile of reads
 //! is at most twice that of reads alone.
 
+use stack::StackDevice;
 use workload::{Direction, DirectionResult};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::drive::pblk;
 use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
-use stack::StackDevice;
 
 /// Numbers of active parallel units, in order; 0 for all.
 const STEPS: [u32; 3] = [0, 4, 0];

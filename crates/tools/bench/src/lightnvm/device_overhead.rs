@@ -20,6 +20,7 @@ use direct::{IoDevice, Queue, QueueConfig};
 use ftl::FtlConfig;
 use lightnvm::Pblk;
 use nvme::{Geometry, Status};
+use open::{OpenOptions, open};
 use rng::Rng;
 
 use super::super::echo::QueuePairMemory;
@@ -27,7 +28,6 @@ use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave
 use super::block_backed::BlockBackedDrive;
 use super::overhead::{chunks, info_of};
 use super::{BENCH, setup};
-use open::{OpenOptions, open};
 
 /// Number of outstanding requests.
 const DEPTH: u64 = 32;

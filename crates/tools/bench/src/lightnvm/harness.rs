@@ -9,12 +9,12 @@ use std::path::Path;
 
 use block::BlockDevice;
 use clock::{Nanos, VirtualRunner};
+use scenario::{DriveSpec, Scenario};
+use stack::{RunObserver, Stack, StackDevice, co_simulate};
 use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
 
 use super::super::BenchError;
 use super::setup;
-use scenario::{DriveSpec, Scenario};
-use stack::{RunObserver, Stack, StackDevice, co_simulate};
 
 /// Seed of all random numbers.
 const SEED: u64 = 1;

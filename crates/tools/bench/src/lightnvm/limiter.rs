@@ -18,12 +18,12 @@
 
 use ftl::{FtlStats, LimiterSample};
 use media::MediaConfig;
+use stack::StackDevice;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::LightnvmHarness;
 use super::steady_state::{FULL, LatencyChain, MonitoredDevice, StallMonitor};
 use super::{BENCH, setup};
-use stack::StackDevice;
 
 /// The kinds, with their values in the scenario.
 const KINDS: [(&str, &str); 2] = [("share", "\"share\""), ("PID", "\"pid\"")];

@@ -23,13 +23,13 @@ use clock::{Component, Nanos, VirtualRunner};
 use media::MediaConfig;
 use nvme::Address;
 use rng::Rng;
+use scenario::Scenario;
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::LightnvmHarness;
 use super::vector_io::{CommandCompletion, VectorIoHost};
 use super::{BENCH, PRESET, setup};
-use scenario::Scenario;
 
 /// Percentiles, with the names of their rows.
 const PERCENTILES: [(f64, &str); 6] = [

@@ -19,12 +19,12 @@ use std::cell::Cell;
 use clock::{Component, Nanos};
 use driver::ControllerHandle;
 use lightnvm::Pblk;
+use scenario::HostTarget;
+use stack::Stack;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
-use scenario::HostTarget;
-use stack::Stack;
 
 /// Chunks per parallel unit.
 const SIZES: [u32; 3] = [32, 128, 512];

@@ -17,12 +17,12 @@
 use block::{BlockDevice, Completion};
 use clock::{Component, Nanos};
 use media::{MediaConfig, NandConfig};
+use scenario::{Capacity, DriveSpec};
+use sim::analytic::{greedy, mean_program, mean_read};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
 use super::harness::LightnvmHarness;
-use scenario::{Capacity, DriveSpec};
-use sim::analytic::{greedy, mean_program, mean_read};
 
 /// Share of the device in use.
 pub(super) const FULL: f64 = 0.95;

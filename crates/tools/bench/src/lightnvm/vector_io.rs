@@ -11,12 +11,12 @@ use driver::{ControllerHandle, OpenChannelInfo, QueuePair};
 use nvme::{Address, MAX_VECTOR_ADDRESSES, PpaList, SglDescriptor, Sqe};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use scenario::Scenario;
 use std::sync::Arc;
 use workload::Histogram;
 
 use super::super::BenchError;
 use super::setup;
-use scenario::Scenario;
 
 /// Maximum number of outstanding commands.
 const DEPTH: u16 = 1024;

@@ -18,12 +18,12 @@ use block::{BlockDevice, Payload, Request};
 use clock::{AllowedCpus, Component, IdlePolicy, Nanos, RealClock, RealRunner};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use stack::{Stack, StackDevice};
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink, on_first_cpu};
 use super::harness::LightnvmHarness;
 use super::{BENCH, setup};
-use stack::{Stack, StackDevice};
 
 /// Number of outstanding writes.
 const DEPTH: usize = 128;

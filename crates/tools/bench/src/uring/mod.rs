@@ -41,7 +41,7 @@ pub(super) struct Cost {
 
 /// Behavior of a device's owner when nothing makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum LoopWait {
     Sleep,
     Spin,
 }
@@ -54,11 +54,11 @@ enum DriverPath {
 }
 
 /// Sluice's variants in the order of measurement.
-const OURS: [(DriverPath, Wait, &str); 4] = [
-    (DriverPath::Raw, Wait::Sleep, "raw over uring, sleeping"),
-    (DriverPath::Raw, Wait::Spin, "raw over uring, spinning"),
-    (DriverPath::Mq, Wait::Sleep, "mq over uring, sleeping"),
-    (DriverPath::Mq, Wait::Spin, "mq over uring, spinning"),
+const OURS: [(DriverPath, LoopWait, &str); 4] = [
+    (DriverPath::Raw, LoopWait::Sleep, "raw over uring, sleeping"),
+    (DriverPath::Raw, LoopWait::Spin, "raw over uring, spinning"),
+    (DriverPath::Mq, LoopWait::Sleep, "mq over uring, sleeping"),
+    (DriverPath::Mq, LoopWait::Spin, "mq over uring, spinning"),
 ];
 
 /// Measures the group.
@@ -163,7 +163,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
     device: &mut D,
     depth: u16,
     runtime: Nanos,
-    wait: Wait,
+    wait: LoopWait,
 ) -> Result<Cost, BenchError> {
     let limits = *device.limits();
     let sectors = (BLOCK / limits.sector_bytes).max(1);
@@ -171,7 +171,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
     let memory = SharedRegion::anonymous(usize::from(depth) * BLOCK as usize)?;
     let at = device.memory().register(&memory)?;
     let parker = Parker::new()?;
-    if wait == Wait::Sleep {
+    if wait == LoopWait::Sleep {
         device.set_waker(parker.waker());
     }
     let mut rng = Rng::new(1);
@@ -203,7 +203,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
             }
         }
         let mut moved = device.poll(now);
-        if !moved && wait == Wait::Sleep {
+        if !moved && wait == LoopWait::Sleep {
             parker.prepare();
             if device.poll(clock.now()) {
                 parker.unpark();
@@ -212,7 +212,7 @@ pub(super) fn closed_loop<D: BlockDevice>(
                 parker.park(&[], Nanos::from_millis(1000))?;
             }
         }
-        if !moved && wait == Wait::Spin {
+        if !moved && wait == LoopWait::Spin {
             std::hint::spin_loop();
         }
         while let Some(completion) = device.reap() {
@@ -242,7 +242,7 @@ mod tests {
         let mut null = Null::default();
         let limits = null.limits();
         let mut raw = Raw::new(null.take_queue(0).unwrap(), limits);
-        for wait in [Wait::Sleep, Wait::Spin] {
+        for wait in [LoopWait::Sleep, LoopWait::Spin] {
             let cost = closed_loop(&mut raw, 4, Nanos::from_millis(20), wait).unwrap();
             assert!(cost.iops > 1000.0 && cost.cpu_ns > 0.0 && cost.cpu_ns.is_finite(), "{cost:?}");
         }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_file_is_read_through_the_whole_stack() {
         let file = ScratchFile::new(1 << 20).unwrap();
-        for (depth, wait) in [(1, Wait::Sleep), (8, Wait::Sleep), (8, Wait::Spin)] {
+        for (depth, wait) in [(1, LoopWait::Sleep), (8, LoopWait::Sleep), (8, LoopWait::Spin)] {
             let config = UringConfig { depth, read_only: true, ..UringConfig::default() };
             let mut device = Uring::open(file.path(), config).unwrap();
             let limits = device.limits();

@@ -9,12 +9,12 @@ use direct::remote::{
     AclRule, Admin, ClientEntry, Grant, KickTarget, ListEntry, PartitionSpan, Principal,
     ResourceName,
 };
+use scenario::format::{bytes_binary, count};
+use scenario::user::subject;
 use serde_json::{Value, json};
 
 use crate::args::{AdminArgs, AdminCommand, AllowArgs};
 use crate::{CliError, print};
-use scenario::format::{bytes_binary, count};
-use scenario::user::subject;
 
 /// Error of connecting to a socket of another type.
 const EPROTOTYPE: i32 = rustix::io::Errno::PROTOTYPE.raw_os_error();

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use bench::{BenchError, BenchRequest, ExpectedMisses, Format, NamedValue, RunLength, Sink};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::CliError;
 use crate::args::BenchArgs;
-use bench::{BenchError, BenchRequest, ExpectedMisses, Format, NamedValue, RunLength, Sink};
 
 impl From<BenchError> for CliError {
     fn from(error: BenchError) -> CliError {

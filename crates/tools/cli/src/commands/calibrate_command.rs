@@ -1,10 +1,11 @@
 //! `sluice calibrate`.
 
+use bench::RunLength;
+use bench::calibrate::{MachineCosts, ModelCost, ModelSource, report, verdict};
+
 use crate::args::CalibrateArgs;
 use crate::output::{Output, is_standard};
 use crate::{CliError, load_scenario, print_or_stderr};
-use bench::RunLength;
-use bench::calibrate::{MachineCosts, ModelCost, ModelSource, report, verdict};
 
 /// Runs `sluice calibrate …`.
 ///

@@ -2,11 +2,11 @@
 //! that can be opened.
 
 use driver::pci::{PciDeviceEntry, PciDriver, PciError, SysfsPci};
+use open::{OpenError, OpenOptions, Target, UNSAFE};
 use serde_json::json;
 
 use crate::args::{DeviceArgs, DeviceInfoArgs};
 use crate::{CliError, device_table, print};
-use open::{OpenError, OpenOptions, Target, UNSAFE};
 
 /// Runs `sluice device …`.
 ///

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use crate::args::{DriveArgs, DriveShowArgs};
-use crate::{CliError, print};
 use scenario::Scenario;
 use scenario::format::printable;
 use scenario::presets;
 use scenario::presets::Preset;
 use sim::analytic::summary::summary;
+
+use crate::args::{DriveArgs, DriveShowArgs};
+use crate::{CliError, print};
 
 /// Runs `sluice drive …`.
 ///

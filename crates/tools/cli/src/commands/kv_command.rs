@@ -3,17 +3,17 @@
 use std::io;
 use std::path::Path;
 
+use bench::kv::harness::{KvHarness, NamedHarnessError};
+use bench::kv::{puts, ycsb};
+use bench::{ExpectedMisses, Format, RunLength, Sink};
 use lightnvm::KvConfig;
+use scenario::Scenario;
+use stack::named_target::NamedError;
+use stack::with_overlay;
 use workload::ycsb::YcsbWorkload;
 
 use crate::CliError;
 use crate::args::{KvArgs, KvBenchArgs, KvWorkload};
-use bench::kv::harness::{KvHarness, NamedHarnessError};
-use bench::kv::{puts, ycsb};
-use bench::{ExpectedMisses, Format, RunLength, Sink};
-use scenario::Scenario;
-use stack::named_target::NamedError;
-use stack::with_overlay;
 
 /// Drive of the YCSB workloads if no scenario is given.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n";

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use report::figures;
+
 use crate::args::PlotArgs;
 use crate::{CliError, print};
-use report::figures;
 
 /// Runs `sluice plot FILE --dir DIR`.
 ///

@@ -4,6 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use scenario::format::{bytes_binary, count};
+use stack::named_target::NamedError;
+use stack::{StackError, stores_data};
+
 use ::serve::share::Partition;
 
 use super::sim_command::chosen_json_schema;
@@ -12,9 +16,6 @@ use crate::output::{Output, is_standard};
 use crate::progress::Progress;
 use crate::serve::{Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, to_json};
 use crate::{CliError, print, print_or_stderr};
-use scenario::format::{bytes_binary, count};
-use stack::named_target::NamedError;
-use stack::{StackError, stores_data};
 
 /// Default interval between two lines of statistics on a terminal.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);

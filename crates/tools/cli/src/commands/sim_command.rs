@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
-
-use crate::args::SimArgs;
-use crate::output::{Output, is_standard};
-use crate::{CliError, print};
 use report::explain::{render_bands, render_slowest};
 use report::{Report, html, table};
 use scenario::format::{printable, printable_lines};
 use scenario::{Precondition, Scenario};
+use serde_json::Value;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
 use sim::{
     JsonSchema, PreconditionCache, SCHEMA, SimError, SimOptions, SimOutcome, SimStage, simulate,
     to_json, to_text, to_variant,
 };
 use stack::StackError;
 use stack::named_target::NamedError;
+
+use crate::args::SimArgs;
+use crate::output::{Output, is_standard};
+use crate::{CliError, print};
 
 /// Number of slowest requests in a report.
 const SLOWEST_REPORTED: usize = 10;

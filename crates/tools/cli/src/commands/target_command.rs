@@ -15,14 +15,14 @@ use lightnvm::subsystem::{
 use lightnvm::vector::VectorQueue;
 use media::{DataStore, MediaConfig};
 use nvme::HealthLog;
+use scenario::{DriveSpec, Scenario};
+use stack::image;
+use stack::named_target::subsystem_config;
 
 use crate::args::{
     TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetListArgs, TargetRemoveArgs,
 };
 use crate::{CliError, print, target_table};
-use scenario::{DriveSpec, Scenario};
-use stack::image;
-use stack::named_target::subsystem_config;
 
 /// Maximum number of polls of the drive for a command.
 const ADMIN_POLL_LIMIT: u64 = 10_000_000;

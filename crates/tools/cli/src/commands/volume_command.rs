@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clock::Nanos;
 use direct::{Queue, QueueConfig};
+use open::OpenOptions;
 use store::{
     Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
     Times, Volume,
@@ -19,7 +20,6 @@ use store::{
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
 use crate::volume_lock::VolumeLock;
 use crate::{CliError, print};
-use open::OpenOptions;
 
 /// Number of bytes copied at a time.
 const CHUNK: usize = 1 << 20;

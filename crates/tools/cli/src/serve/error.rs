@@ -2,10 +2,10 @@
 
 use std::io;
 
+use stack::{PrepareError, StackError};
+
 use ::serve::nbd::{BindError, Endpoint, NbdError};
 use ::serve::share::{ListenError, ShareError};
-
-use stack::{PrepareError, StackError};
 
 /// Error of serving drives.
 #[derive(Debug, thiserror::Error)]

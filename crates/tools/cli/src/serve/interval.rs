@@ -8,10 +8,10 @@ use clock::Nanos;
 use direct::remote::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 use drive::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
+use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
 
 use super::LiveStats;
-use scenario::format::{count, duration, rate};
 
 /// Returns the latency of the requests between two readings.
 fn latency(now: &LatencyCounts, before: Option<&LatencyCounts>) -> Option<LatencySummary> {

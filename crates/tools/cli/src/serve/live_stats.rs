@@ -8,14 +8,14 @@ use clock::Nanos;
 use drive::{CommandTimes, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
+use scenario::format::{bytes_decimal, count, duration};
+use scenario::{DriveSpec, Scenario};
 use serde_json::{Value, json};
+use sim::{self, DriveOutcome, SimOutcome};
+use stack::{BlockLayerCounts, ShardCounts};
 use workload::{IoCpuCosts, RunResult};
 
 use super::interval;
-use scenario::format::{bytes_decimal, count, duration};
-use scenario::{DriveSpec, Scenario};
-use sim::{self, DriveOutcome, SimOutcome};
-use stack::{BlockLayerCounts, ShardCounts};
 
 /// Statistics of a served drive.
 #[derive(Clone, Debug)]

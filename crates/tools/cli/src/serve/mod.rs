@@ -39,15 +39,15 @@ use ::serve::share::{
 use clock::{Nanos, Parker, RealClock};
 use direct::remote::ResourceName;
 use drive::Controller;
+use scenario::{DriveSpec, Scenario};
+use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 
 pub use error::ServeError;
 pub use live_stats::{ActivityCounts, LiveStats, to_json};
 pub(crate) use signals::Signals;
 
-use scenario::{DriveSpec, Scenario};
 use service::{Service, ServiceOptions, Threads};
 use sharing::Sharing;
-use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 
 /// Options of serving a scenario.
 #[derive(Clone, Debug)]

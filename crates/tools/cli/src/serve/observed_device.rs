@@ -5,7 +5,6 @@ use std::sync::Arc;
 use block::BlockDevice;
 use clock::{Component, Nanos};
 use ftl::FtlStats;
-
 use stack::{DriveThreadState, ShardCounts, SnapshotCell, StackDevice};
 
 /// Snapshot of an FTL.

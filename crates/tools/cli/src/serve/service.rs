@@ -12,11 +12,11 @@ use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle, Wak
 use drive::Controller;
 use ftl::FtlStats;
 use media::MediaConfig;
+use scenario::{DriveSpec, HostTarget};
+use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
 
 use super::observed_device::{FtlSnapshot, ObservedDevice};
 use super::{ActivityCounts, LiveStats, ServeError, host_disk};
-use scenario::{DriveSpec, HostTarget};
-use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
 
 /// Distribution of a drive's work over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

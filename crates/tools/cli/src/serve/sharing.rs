@@ -7,9 +7,9 @@
 use ::serve::share::{Partition, PartitionTable};
 use direct::remote::{AclRule, PartitionSpan, ResourceName};
 use drive::{AccessScope, Controller};
+use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
 
 use super::ServeError;
-use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
 
 /// Name of the partition with the unassigned space, unless the scenario has a partition of this
 /// name.

@@ -1,7 +1,8 @@
 use std::path::Path;
 
-use super::*;
 use scenario::Scenario;
+
+use super::*;
 
 fn scenario(text: &str) -> Scenario {
     Scenario::parse(Path::new("s.toml"), text).unwrap()

@@ -3,7 +3,6 @@
 
 use block::trace::{Action, TraceEvent, Tracer};
 use block::{Op, Submitter};
-use clock;
 use clock::Nanos;
 use nvme::Status;
 

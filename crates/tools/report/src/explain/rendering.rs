@@ -1,12 +1,12 @@
 //! Rendering of explanations for the report and as JSON.
 
+use scenario::format::bytes_binary;
 use serde_json::{Value, json};
 use tracepoint::{Cause, RequestOp};
 
 use super::text::{Names, group_waits, op_name};
 use super::{Band, Breakdown, Explained, WaitKind, cause_name};
 use crate::{BreakdownBar, BreakdownGroup, BreakdownWait};
-use scenario::format::bytes_binary;
 
 /// Returns the color group of a reason.
 fn group(kind: WaitKind) -> BreakdownGroup {

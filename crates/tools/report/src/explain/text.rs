@@ -1,10 +1,10 @@
 //! Rendering of explanations as text for a terminal.
 
 use clock::Nanos;
+use scenario::format::{bytes_binary, count, duration};
 use tracepoint::RequestOp;
 
 use super::{Breakdown, Explained, Wait, WaitKind};
-use scenario::format::{bytes_binary, count, duration};
 
 /// Maximum number of waits of a request that are listed individually; more are grouped by reason.
 const WAITS_LISTED_MAX: usize = 14;

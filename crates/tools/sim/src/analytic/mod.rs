@@ -32,8 +32,8 @@ use clock::Nanos;
 use drive::{DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
-
 use scenario::{Capacity, DriveSpec, HostTarget};
+
 use steady_state::SteadyState;
 
 /// A resource that can limit a rate.

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::{ClosedFormLimits, Limit, Resource, mean_program, mean_read};
 use scenario::presets::all;
 use scenario::{DriveSpec, Scenario};
+
+use super::{ClosedFormLimits, Limit, Resource, mean_program, mean_read};
 
 fn plan(name: &str, more: &str) -> DriveSpec {
     let text = format!("[drive]\npreset = \"{name}\"\n{more}");

@@ -7,10 +7,10 @@ use drive::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
 use lightnvm::subsystem::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
-
-use super::summary::{line, section};
 use scenario::format::{bytes_binary, count, duration, rate};
 use scenario::{Capacity, DriveSpec, HostTarget};
+
+use super::summary::{line, section};
 
 fn yes_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }

@@ -22,9 +22,9 @@
 //! metadata of lines.
 
 use ftl::{FtlConfig, RateLimiterKind, VictimPolicyKind};
+use scenario::Capacity;
 
 use super::greedy;
-use scenario::Capacity;
 
 /// Steady state of an FTL under uniform random writes that are never idle.
 #[derive(Clone, Copy, Debug, PartialEq)]

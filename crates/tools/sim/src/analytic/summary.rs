@@ -6,10 +6,10 @@ use drive::{DriveConfig, PersonalityKind, PuScheduling, WriteBuffer};
 use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
-
-use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
 use scenario::{Capacity, DriveSpec, HostTarget};
+
+use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 
 /// Host memory that a simulated drive needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

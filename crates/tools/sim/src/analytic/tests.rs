@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::*;
 use scenario::Scenario;
+
+use super::*;
 
 fn limits(more: &str) -> ClosedFormLimits {
     ClosedFormLimits::from_spec(&plan(more))

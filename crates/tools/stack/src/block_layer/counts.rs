@@ -2,9 +2,8 @@
 
 use block::{BlockLayer, DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use clock::Nanos;
-use serde_json::{Value, json};
-
 use scenario::format::count;
+use serde_json::{Value, json};
 
 /// Counters of a drive's block layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
