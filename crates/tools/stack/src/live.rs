@@ -44,8 +44,8 @@ impl<T: Clone> SnapshotCell<T> {
         self.requested.store(false, Ordering::Release);
     }
 
-    /// Requests a copy: wakes the owner through `waker` and waits for up to [`SNAPSHOT_TIMEOUT`].
-    /// Returns `None` if the owner has never answered.
+    /// Requests a copy: wakes the owner through `waker` and waits for up to a fifth of a
+    /// second. Returns `None` if the owner has never answered.
     pub fn request(&self, waker: &Waker) -> Option<T> {
         self.requested.store(true, Ordering::Release);
         waker.wake();

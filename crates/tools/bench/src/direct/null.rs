@@ -46,7 +46,7 @@ struct Row {
 /// Measures all paths.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let rows = on_first_cpu(&AllowedCpus::allowed(), || measure(effort))?;
     rows.into_iter().try_for_each(|row| sink.push(row))

@@ -116,7 +116,7 @@ struct PolledInterval {
 /// Measures all sizes.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let cores = AllowedCpus::allowed();
     let count = effort.choose(400, 20);

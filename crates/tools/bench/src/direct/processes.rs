@@ -101,7 +101,7 @@ impl Drop for Server {
 /// Measures the part.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let cores = AllowedCpus::allowed();
     if cores.count() < 2 {

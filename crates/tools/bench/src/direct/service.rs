@@ -53,7 +53,7 @@ const P99_SHIFT_MAX: f64 = 0.20;
 /// Measures both.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     priorities(effort, sink)?;
     rates(effort, sink)

@@ -25,7 +25,7 @@ const ONE_UNIT_MB: f64 = 47.0;
 /// Measures the steps.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (size, time) = effort
         .choose(("16g", "ramp_time=200ms runtime=600ms"), ("512m", "ramp_time=60ms runtime=40ms"));

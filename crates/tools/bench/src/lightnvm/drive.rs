@@ -39,7 +39,7 @@ pub(super) fn pblk(drive: &str, target: &str) -> String {
 /// Measures table 1, section 5.1, and the drive's and pblk's write bandwidths.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     one_unit(effort, sink)?;
     all_units(effort, sink)?;

@@ -290,7 +290,7 @@ impl ErrorsHarness {
 /// Measures all combinations.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let overwrites = effort.choose(3, 1);
     for fails in [FaultKind::Reads, FaultKind::Programs, FaultKind::Erases, FaultKind::All] {

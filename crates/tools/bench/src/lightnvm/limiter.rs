@@ -34,7 +34,7 @@ const POINTS: usize = 10;
 /// Measures both kinds.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (name, words) in KINDS {
         let chunks = effort.choose(128, 24);

@@ -123,7 +123,7 @@ fn mix(
 /// Measures figure 5.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let span = JobSizes::for_run_length(effort);
     let (large, small) = (span.reads("256k", 16), span.reads("4k", 1));

@@ -220,7 +220,7 @@ impl<D: BlockDevice> Batches<D> {
 /// Measures one and two threads.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (area, name) in AREAS {
         // The large area takes long to fill, and gives equal results with one thread and with two.

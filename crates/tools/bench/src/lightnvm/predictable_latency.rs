@@ -92,7 +92,7 @@ fn mix(
 /// Measures figure 8.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(5), Nanos::from_millis(50));
     let open = |by_channel| move || SeparatePus::new(by_channel);

@@ -57,7 +57,7 @@ struct Recovery {
 /// Measures recoveries.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let sizes = &SIZES[..effort.choose(SIZES.len(), 1)];
     let mut smallest = None;

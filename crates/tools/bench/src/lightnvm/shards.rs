@@ -197,7 +197,7 @@ fn measure_together(
 /// Measures one and two threads.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     if !AllowedCpus::allowed().has_two() {
         return Ok(());

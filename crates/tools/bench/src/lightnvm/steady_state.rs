@@ -112,7 +112,7 @@ struct SteadyMeasurement {
 /// Measures every size.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for &(chunks, buffer) in effort.choose(&SIZES[..], &[(20, None)]) {
         let mut bed = LightnvmHarness::new(&scenario(chunks, buffer))?;

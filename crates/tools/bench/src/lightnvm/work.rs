@@ -41,7 +41,7 @@ const SMALL: (u32, u32, u32) = (2, 2, 40);
 /// Measures every combination.
 ///
 /// # Errors
-/// As for [`run`](super::run).
+/// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(3), Nanos::from_millis(20));
     for (data, words) in DATA {
