@@ -1,4 +1,4 @@
-//! [`open_device`]: opens the device that a caller names ([`open`](mod@open)), with errors in the
+//! [`open_device`]: opens the device that a caller names ([`open::open`](fn@open::open)), with errors in the
 //! terms of the header.
 //!
 //! Guarantee: an option that the device does not support is refused by its C name.
@@ -80,7 +80,7 @@ fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
     flag.or_else(|| sector_bytes.map(|bytes| ("sector_bytes", bytes.to_string())))
 }
 
-/// Opens any device that [`open`](fn@open::open) supports. A drive that is not closed
+/// Opens any device that [`open::open`](fn@open::open) supports. A drive that is not closed
 /// cleanly reports it to `closed`.
 pub(crate) fn open_device(
     what: &str,
