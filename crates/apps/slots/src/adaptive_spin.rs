@@ -60,7 +60,7 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// Returns the polls over this many waits, of which each `nth` succeeds within the spin.
+    /// Returns the polls over this many waits. Each `nth` wait succeeds within the spin.
     fn poll_count(spin: &AdaptiveSpin, waits: u32, nth: u32) -> u32 {
         let mut polls = 0;
         for wait in 0..waits {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_sleeps_at_once_and_tries_again_now_and_then() {
+    fn futile_waits_end_in_sleep_at_once_and_are_retried_now_and_then() {
         let spin = AdaptiveSpin::new(200);
         let polls = poll_count(&spin, 10 * RETRY_MISSES, u32::MAX);
         assert!(polls <= (CREDIT_MAX + 2 + 10) * 200, "{polls}");

@@ -31,23 +31,23 @@ fn garbage_is_dropped() {
     let served = Served::small();
     let mut random = Random(42);
     for i in 0..60 {
-        let mut c = Client::connect(&served.path);
+        let mut c = NbdClient::connect(&served.path);
         if i % 3 > 0 {
             c.take(18).unwrap();
             c.give(&3u32.to_be_bytes());
         }
-        let mut c = if i % 3 > 1 { Client::transmission(&served.path) } else { c };
+        let mut c = if i % 3 > 1 { NbdClient::transmission(&served.path) } else { c };
         let junk: Vec<u8> = (0..200).map(|_| random.next() as u8).collect();
         c.give(&junk);
         assert!(c.is_dropped());
     }
-    let mut c = Client::connect(&served.path);
+    let mut c = NbdClient::connect(&served.path);
     c.give(&8u32.to_be_bytes());
     assert!(c.is_dropped(), "an unknown client flag");
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.give(b"IHAVEOPS\0\0\0\x03\0\0\0\0");
     assert!(c.is_dropped(), "a bad option magic");
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.give(&request(READ, 0, 1, 0, 512)[1..]);
     c.give(&[0; 28]);
     assert!(c.is_dropped(), "a stream out of step");
@@ -57,13 +57,13 @@ fn garbage_is_dropped() {
 #[test]
 fn lengths_that_lie_are_refused_or_dropped() {
     let served = Served::small();
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.send_option(6, u32::MAX, b"");
     assert!(c.is_dropped());
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.send_option(1, 100_000, b"");
     assert!(c.is_dropped(), "EXPORT_NAME has no error reply");
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.send_option(10, 300_000, &vec![b'x'; 300_000]);
     assert_eq!(c.option_replies(10).last().unwrap().0, ERR_TOO_BIG);
     assert_eq!(c.option(3, &[]).last().unwrap().0, ACK, "still in step");
@@ -73,13 +73,13 @@ fn lengths_that_lie_are_refused_or_dropped() {
         }
     }
     drop(c);
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.request(WRITE, 0, 0, u32::MAX);
     assert!(c.is_dropped(), "a payload of 4 GiB");
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.request(WRITE, 0, 0, (32 << 20) + 1);
     assert!(c.is_dropped());
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     assert_eq!(c.read(0, !511), Err(EINVAL));
     assert_eq!(c.write(0, &vec![1; 20 << 20]), Err(ENOSPC), "20 MiB into 16 MiB");
     assert_eq!(c.write((16 << 20) - 512, &[1; 1024]), Err(ENOSPC));
@@ -104,28 +104,28 @@ fn lengths_that_lie_are_refused_or_dropped() {
 fn clients_that_die_in_the_middle_leave_nothing_behind() {
     let served = Served::small();
     served.cue(|c| c.latency = Nanos::from_millis(20));
-    let greet = Client::greeted(&served.path);
+    let greet = NbdClient::greeted(&served.path);
     drop(greet);
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.send_option(7, 100, b"not all of it");
     drop(c);
     for length in [4096u32, 65_536, 1 << 20] {
-        let mut c = Client::transmission(&served.path);
+        let mut c = NbdClient::transmission(&served.path);
         c.request(WRITE, 0, 0, length);
         c.give(&vec![9; length as usize / 2]);
         drop(c);
     }
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.give(&request(READ, 0, 1, 0, 512)[..20]);
     drop(c);
     for _ in 0..3 {
-        let mut c = Client::transmission(&served.path);
+        let mut c = NbdClient::transmission(&served.path);
         for i in 0..40 {
             c.request(READ, 0, i * 4096, 131_072);
         }
         drop(c);
     }
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.request(WRITE, 0, 0, 17 << 20);
     c.give(&[1; 100_000]);
     drop(c);
@@ -139,13 +139,13 @@ fn clients_that_die_in_the_middle_leave_nothing_behind() {
 fn a_half_open_client_gets_its_replies() {
     let served = Served::small();
     served.cue(|c| c.latency = Nanos::from_millis(30));
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     let cookie = c.request(READ, 0, 0, 1 << 20);
     c.socket.shutdown(Shutdown::Write).unwrap();
     assert_eq!(c.result(cookie).unwrap().len(), 8 + (1 << 20));
     assert!(c.is_dropped(), "and then is let go");
     // Shut down in the other direction: requests are executed without replies.
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     c.socket.shutdown(Shutdown::Read).unwrap();
     c.request(WRITE, 0, 0, 512);
     c.give(&[5; 512]);
@@ -157,12 +157,12 @@ fn a_half_open_client_gets_its_replies() {
 #[test]
 fn three_hundred_connections_are_too_many_and_do_no_harm() {
     let served = Served::small();
-    let mut clients: Vec<_> = (0..300).map(|_| Client::connect(&served.path)).collect();
+    let mut clients: Vec<_> = (0..300).map(|_| NbdClient::connect(&served.path)).collect();
     served.until("all were looked at", |s| s.connections + s.connections_refused == 300);
     let stats = served.stats();
     assert_eq!((stats.connections_open, stats.connections_refused), (256, 44));
     let mut dropped = clients.split_off(256);
-    assert!(dropped.iter_mut().all(Client::is_dropped));
+    assert!(dropped.iter_mut().all(NbdClient::is_dropped));
     for c in &mut clients {
         c.take(18).unwrap();
         c.give(&3u32.to_be_bytes());
@@ -183,12 +183,12 @@ fn three_hundred_connections_are_too_many_and_do_no_harm() {
 fn a_handshake_that_drips_is_cut_off() {
     let config = NbdConfig { handshake_timeout: Nanos::from_millis(300), ..NbdConfig::default() };
     let served = Served::new(limits(512, 1 << 20), config);
-    let mut served_client = Client::transmission(&served.path);
-    let mut silent = Client::connect(&served.path);
+    let mut served_client = NbdClient::transmission(&served.path);
+    let mut silent = NbdClient::connect(&served.path);
     let start = Instant::now();
     assert!(silent.is_dropped());
     assert!(start.elapsed() >= Duration::from_millis(200));
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     let mut dripped = 0;
     while std::io::Write::write_all(&mut c.socket, b"I").is_ok() {
         std::thread::sleep(Duration::from_millis(50));
@@ -203,7 +203,7 @@ fn a_handshake_that_drips_is_cut_off() {
 #[test]
 fn clients_that_do_not_read_hold_up_nobodys_small_requests() {
     let served = Served::small();
-    let mut deaf: Vec<_> = (0..12).map(|_| Client::transmission(&served.path)).collect();
+    let mut deaf: Vec<_> = (0..12).map(|_| NbdClient::transmission(&served.path)).collect();
     for (n, c) in deaf.iter_mut().enumerate() {
         // More than may be in flight, of one size per client.
         let length = if n % 2 == 0 { 1 << 20 } else { 65_536 };
@@ -211,7 +211,7 @@ fn clients_that_do_not_read_hold_up_nobodys_small_requests() {
         c.give(&all);
     }
     served.until("the medium memory is gone", |s| s.memory_waits > 0);
-    let mut other = Client::transmission(&served.path);
+    let mut other = NbdClient::transmission(&served.path);
     let start = Instant::now();
     for i in 0..100 {
         other.write(i * 65_536, &[3; 65_536]).unwrap();
@@ -234,7 +234,7 @@ fn a_client_that_hoards_memory_is_dropped_when_others_need_it() {
     let config = NbdConfig { stall_timeout: Nanos::from_millis(400), ..NbdConfig::default() };
     let served = Served::new(limits(512, 64 << 20), config);
     let unsized_client = || {
-        let mut c = Client::greeted(&served.path);
+        let mut c = NbdClient::greeted(&served.path);
         assert_eq!(c.option(7, &info_data("", &[])).last(), Some(&(ACK, vec![])));
         c
     };
@@ -243,7 +243,7 @@ fn a_client_that_hoards_memory_is_dropped_when_others_need_it() {
     hoarder.give(&[1; 100_000]);
     served.until("it has the memory", |s| s.memory_bytes >= 32 << 20);
     // Short requests have their own size class.
-    let mut short = Client::transmission(&served.path);
+    let mut short = NbdClient::transmission(&served.path);
     let start = Instant::now();
     short.write(0, &vec![7; 1 << 20]).unwrap();
     assert!(start.elapsed() < Duration::from_millis(300));
@@ -264,7 +264,7 @@ fn long_requests_of_many_clients_take_turns_without_deadlock() {
         for n in 0..6u8 {
             let path = &served.path;
             scope.spawn(move || {
-                let mut c = Client::greeted(path);
+                let mut c = NbdClient::greeted(path);
                 assert_eq!(c.option(7, &info_data("", &[])).last(), Some(&(ACK, vec![])));
                 let at = u64::from(n) << 20;
                 for round in 0..4 {
@@ -284,7 +284,7 @@ fn random_sessions_never_hurt_the_server() {
     let served = Served::small();
     let mut random = Random(7);
     for _ in 0..150 {
-        let mut c = Client::transmission(&served.path);
+        let mut c = NbdClient::transmission(&served.path);
         let mut out = Vec::new();
         for _ in 0..random.next() % 20 {
             let kind = (random.next() % 9) as u16;

@@ -160,7 +160,7 @@ fn tcp_serves_the_same_and_two_endpoints_reach_one_device() {
         let thread = scope.spawn(move || {
             server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, stop)
         });
-        let mut c = Client::transmission(&path);
+        let mut c = NbdClient::transmission(&path);
         c.write(0, &[0xcd; 65_536]).unwrap();
         c.disconnect();
         let uri = format!("nbd://127.0.0.1:{port}");

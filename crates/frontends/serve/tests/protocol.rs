@@ -17,7 +17,7 @@ fn named() -> NbdConfig {
 #[test]
 fn options_are_answered_as_the_specification_says() {
     let served = Served::new(limits(4096, 16 << 20), named());
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     let mut entry = 6u32.to_be_bytes().to_vec();
     entry.extend_from_slice(b"drive0a drive");
     assert_eq!(c.option(3, &[]), [(REP_SERVER, entry), (ACK, vec![])]);
@@ -60,7 +60,7 @@ fn options_are_answered_as_the_specification_says() {
     assert_eq!(c.block_status(0, 0, 4096), Err(EINVAL), "no context was selected");
     c.disconnect();
 
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     assert_eq!(c.option(2, &[]), [(ACK, vec![])]);
     assert!(c.is_dropped(), "ABORT ends the session");
     served.until("nobody vanished", |s| s.connections_open == 0);
@@ -71,7 +71,7 @@ fn options_are_answered_as_the_specification_says() {
 fn export_name_enters_transmission_with_and_without_padding() {
     let served = Served::new(limits(512, 1 << 20), named());
     for (flags, padding) in [(1u32, 124), (3, 0)] {
-        let mut c = Client::connect(&served.path);
+        let mut c = NbdClient::connect(&served.path);
         c.take(18).unwrap();
         c.give(&flags.to_be_bytes());
         c.send_option(1, 6, b"drive0");
@@ -81,7 +81,7 @@ fn export_name_enters_transmission_with_and_without_padding() {
         assert_eq!(c.read(0, 512).unwrap(), [0; 512]);
         c.disconnect();
     }
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     c.send_option(1, 5, b"other");
     assert!(c.is_dropped());
     served.ends_well();
@@ -95,8 +95,8 @@ fn what_is_written_is_read_in_every_form_and_size() {
     };
     for structured in [false, true] {
         let mut c = match structured {
-            true => Client::transmission(&served.path),
-            false => Client::simple(&served.path),
+            true => NbdClient::transmission(&served.path),
+            false => NbdClient::simple(&served.path),
         };
         for (seed, len) in
             [512, 4096, 61_440, 61_952, 65_536, 300_032, 1 << 20].into_iter().enumerate()
@@ -109,7 +109,7 @@ fn what_is_written_is_read_in_every_form_and_size() {
         c.disconnect();
     }
     // A client that did not ask for block sizes may use 32 MiB at a time.
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     assert_eq!(c.option(7, &info_data("", &[])).last(), Some(&(ACK, vec![])));
     let bytes = data(32 << 20, 5);
     c.write(512, &bytes).unwrap();
@@ -124,7 +124,7 @@ fn what_is_written_is_read_in_every_form_and_size() {
 fn many_requests_are_under_way_and_each_reply_names_its_own() {
     let served = Served::small();
     served.cue(|c| (c.latency, c.scatter) = (Nanos::from_micros(300), true));
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     let writer = c.socket.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
         let mut out = Vec::new();
@@ -164,7 +164,7 @@ fn many_requests_are_under_way_and_each_reply_names_its_own() {
 #[test]
 fn a_flush_on_one_connection_covers_the_other_and_fua_is_passed_on() {
     let served = Served::small();
-    let (mut a, mut b) = (Client::transmission(&served.path), Client::simple(&served.path));
+    let (mut a, mut b) = (NbdClient::transmission(&served.path), NbdClient::simple(&served.path));
     a.write(0, &[7; 512]).unwrap();
     b.flush().unwrap();
     assert_eq!(b.read(0, 512).unwrap(), [7; 512]);
@@ -185,7 +185,7 @@ fn a_flush_on_one_connection_covers_the_other_and_fua_is_passed_on() {
 #[test]
 fn block_status_tells_holes_from_data() {
     let served = Served::small();
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     const ALL: u32 = 16 << 20;
     assert_eq!(c.block_status(0, 0, ALL).unwrap(), [(ALL, 3)], "queries are put together");
     c.write(4096, &[1; 8192]).unwrap();
@@ -219,7 +219,7 @@ fn block_status_tells_holes_from_data() {
 #[test]
 fn errors_of_the_device_become_errors_of_the_protocol() {
     let served = Served::small();
-    let (mut c, mut s) = (Client::transmission(&served.path), Client::simple(&served.path));
+    let (mut c, mut s) = (NbdClient::transmission(&served.path), NbdClient::simple(&served.path));
     for (sector, status, read, write) in [
         (100, Status::UNRECOVERED_READ, EIO, EIO),
         (200, Status::WRITE_PROTECTED, EPERM, EPERM),
@@ -255,7 +255,7 @@ fn errors_of_the_device_become_errors_of_the_protocol() {
 fn an_error_in_the_middle_of_a_split_request_fails_it_once() {
     let served = Served::new(limits(512, 64 << 20), NbdConfig::default());
     served.cue(|c| c.fail.extend([(40_000, Status::UNRECOVERED_READ)]));
-    let mut c = Client::greeted(&served.path);
+    let mut c = NbdClient::greeted(&served.path);
     assert_eq!(c.option(8, &[]), [(ACK, vec![])]);
     assert_eq!(c.option(7, &info_data("", &[])).last(), Some(&(ACK, vec![])));
     c.structured = true;
@@ -269,7 +269,7 @@ fn an_error_in_the_middle_of_a_split_request_fails_it_once() {
 fn a_read_only_export_refuses_changes() {
     let config = NbdConfig { read_only: true, ..NbdConfig::default() };
     let served = Served::new(limits(512, 1 << 20), config);
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     assert_eq!(c.write(0, &[1; 100_000 / 512 * 512]), Err(EPERM));
     assert_eq!(c.command(TRIM, 0, 0, 512), Err(EPERM));
     assert_eq!(c.command(WRITE_ZEROES, 0, 0, 512), Err(EPERM));
@@ -283,7 +283,7 @@ fn a_stopped_server_answers_what_is_under_way_and_flushes() {
     let served = Served::small();
     let cues = served.cues.clone();
     served.cue(|c| c.latency = Nanos::from_millis(100));
-    let mut c = Client::transmission(&served.path);
+    let mut c = NbdClient::transmission(&served.path);
     let cookie = c.request(READ, 0, 0, 4096);
     served.until("it is under way", |s| s.reads == 1);
     let path = served.path.clone();
@@ -323,7 +323,7 @@ fn a_small_pool_serves_shorter_requests_one_after_another() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let mut c = Client::transmission(&served.path);
+                let mut c = NbdClient::transmission(&served.path);
                 c.give(&all);
                 let mut seen = 0u64;
                 for _ in 0..64 {

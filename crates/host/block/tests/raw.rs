@@ -1,15 +1,18 @@
 //! The raw path against a drive that completes commands at once.
 
+#[path = "../../driver/tests/common/mod.rs"]
+mod common;
+
 use std::sync::Arc;
 
 use clock::{Component, Nanos, Parker};
+use common::{MockDrive, SECTOR};
 use driver::{ControllerHandle, HardwareQueue, NvmeDeviceError};
 use nvme::{Geometry, Status};
 use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 use sluice_block::{
     BlockDevice, Completion, Extent, ExtentState, Op, Payload, QueueFull, Raw, Request,
 };
-use testkit::mock_drive::{MockDrive, SECTOR};
 
 const SECTORS: u64 = 1000;
 const NOW: Nanos = Nanos::ZERO;

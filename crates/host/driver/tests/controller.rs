@@ -3,13 +3,15 @@
 
 // guarantee: S-17
 
+mod common;
+
+use common::{Faults, MockDrive};
 use nvme::opcode::admin;
 use nvme::{
     ChunkState, FeatureSelect, Geometry, IdentifyNamespace, Sqe, Status, feature, log_page,
 };
 use ring::Port;
 use sluice_driver::{Completed, ControllerHandle, DriverError};
-use testkit::mock_drive::{Faults, MockDrive};
 
 const POLLS: u64 = 100;
 

@@ -3,12 +3,14 @@
 
 // guarantee: C-05, C-08, C-09, C-10
 
+mod common;
 mod device_bus;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use clock::Nanos;
+use common::MockDrive;
 use device_bus::TestBus;
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
@@ -18,7 +20,6 @@ use sluice_driver::{
     ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
     NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
 };
-use testkit::mock_drive::MockDrive;
 
 /// Virtual time of one call of `pump`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
@@ -69,7 +70,7 @@ impl Model {
             port,
             bus,
             drive: None,
-            sectors: vec![0; SECTORS * testkit::mock_drive::SECTOR],
+            sectors: vec![0; SECTORS * common::SECTOR],
             slow: Some(3),
             waited: 0,
             fails_to_start: false,

@@ -1,6 +1,9 @@
 //! Media events, the controller memory buffer and the device L2P of drives that report wrong data
 //! about them.
 
+mod common;
+
+use common::{Faults, MockDrive};
 use nvme::opcode::admin;
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{
@@ -9,7 +12,6 @@ use nvme::{
 };
 use ring::{Port, SharedRegion};
 use sluice_driver::{ControllerHandle, DriverError};
-use testkit::mock_drive::{Faults, MockDrive};
 
 const POLLS: u64 = 100;
 

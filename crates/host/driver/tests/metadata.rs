@@ -2,9 +2,12 @@
 
 // guarantee: C-03
 
+mod common;
+
 use std::sync::{Arc, Mutex};
 
 use clock::Nanos;
+use common::{MockDrive, SECTOR};
 use nvme::{LbaFormat, MetadataFormat, MetadataTransfer, ProtectionType, Status};
 use ring::{Iova, Port, SharedRegion};
 use rng::Rng;
@@ -12,7 +15,6 @@ use sluice_driver::{
     BindError, ConnectOptions, ControllerHandle, DataPointers, HardwareQueue, NvmeQueue, Op,
     Payload, Request, Tag,
 };
-use testkit::mock_drive::{MockDrive, SECTOR};
 
 const SECTORS: usize = 200;
 

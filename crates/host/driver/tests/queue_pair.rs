@@ -1,9 +1,11 @@
 //! A queue pair against a drive that posts valid and invalid completions.
 
+mod common;
+
+use common::{Faults, MockDrive};
 use nvme::{Sqe, Status};
 use ring::Port;
 use sluice_driver::{ControllerHandle, QueueFull, QueuePair, Tag};
-use testkit::mock_drive::{Faults, MockDrive};
 
 fn queue(depth: u16) -> (MockDrive, QueuePair) {
     let port = Port::new().unwrap();

@@ -2,7 +2,10 @@
 
 // guarantee: B-03
 
+mod common;
+
 use clock::Nanos;
+use common::{Faults, MockDrive};
 use nvme::Status;
 use nvme::opcode::admin;
 use ring::Port;
@@ -10,7 +13,6 @@ use sluice_driver::{
     BindError, ControllerHandle, HardwareQueue, LowLevelDriver, NvmeDevice, NvmeQueue, Payload,
     QueueState, Request, Tag, TagError,
 };
-use testkit::mock_drive::{Faults, MockDrive};
 
 const POLLS: u64 = 100;
 

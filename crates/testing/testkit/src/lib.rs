@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
 //! | `memory_device` | a block device in memory (feature `block`) |
-//! | [`mock_drive`] | a small NVMe drive that completes commands at once, with faults |
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
 //! | [`two_processes`] | a port between a test and a second process of it |
 //!
@@ -34,7 +33,6 @@ mod allowed;
 pub mod choices;
 #[cfg(feature = "block")]
 pub mod memory_device;
-pub mod mock_drive;
 pub mod nbd_client;
 mod poll;
 pub mod two_processes;

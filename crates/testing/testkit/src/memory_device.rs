@@ -46,7 +46,7 @@ impl MemoryDevice {
         }
     }
 
-    fn carry_out(&self, request: &Request) -> Status {
+    fn execute(&self, request: &Request) -> Status {
         let (at, len) = ((request.lba * u64::from(SECTOR)) as usize, request.sectors * SECTOR);
         let there = match request.data {
             Payload::Contiguous(there) if matches!(request.op, Op::Read | Op::Write) => there,
@@ -96,7 +96,7 @@ impl Component for MemoryDevice {
     fn poll(&mut self, _: Nanos) -> bool {
         let moved = !self.waiting.is_empty();
         while let Some(request) = self.waiting.pop_front() {
-            let status = self.carry_out(&request);
+            let status = self.execute(&request);
             self.done.push_back(Completion { tag: request.tag, status, result: 0 });
         }
         moved

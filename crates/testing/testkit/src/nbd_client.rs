@@ -1,4 +1,4 @@
-//! [`Client`]: an NBD client with valid and invalid behavior. It is written from the specification and shares no
+//! [`NbdClient`]: an NBD client with valid and invalid behavior. It is written from the specification and shares no
 //! code with the server.
 #![allow(missing_docs, reason = "names and values are those of the NBD protocol")]
 
@@ -44,7 +44,7 @@ pub enum Reply {
     Chunk { flags: u16, kind: u16, cookie: u64, payload: Vec<u8> },
 }
 
-pub struct Client {
+pub struct NbdClient {
     pub socket: UnixStream,
     pub structured: bool,
     cookie: u64,
@@ -93,17 +93,17 @@ pub fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
     out
 }
 
-impl Client {
+impl NbdClient {
     /// Connects and sends nothing.
-    pub fn connect(path: &Path) -> Client {
+    pub fn connect(path: &Path) -> NbdClient {
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { socket, structured: false, cookie: 1 }
+        NbdClient { socket, structured: false, cookie: 1 }
     }
 
     /// Connects and receives the greeting.
-    pub fn greeted(path: &Path) -> Client {
-        let mut client = Client::connect(path);
+    pub fn greeted(path: &Path) -> NbdClient {
+        let mut client = NbdClient::connect(path);
         let hello = client.take(18).unwrap();
         assert_eq!(&hello[..16], b"NBDMAGICIHAVEOPT");
         assert_eq!(be16(&hello[16..]), 3, "FIXED_NEWSTYLE and NO_ZEROES");
@@ -112,8 +112,8 @@ impl Client {
     }
 
     /// Negotiates structured replies, `base:allocation`, block sizes, and the default export.
-    pub fn transmission(path: &Path) -> Client {
-        let mut client = Client::greeted(path);
+    pub fn transmission(path: &Path) -> NbdClient {
+        let mut client = NbdClient::greeted(path);
         assert_eq!(client.option(8, &[]), [(ACK, vec![])]);
         client.structured = true;
         let contexts = client.option(10, &meta_data("", &["base:allocation"]));
@@ -124,8 +124,8 @@ impl Client {
     }
 
     /// Negotiates simple replies only.
-    pub fn simple(path: &Path) -> Client {
-        let mut client = Client::greeted(path);
+    pub fn simple(path: &Path) -> NbdClient {
+        let mut client = NbdClient::greeted(path);
         let go = client.option(7, &info_data("", &[3]));
         assert_eq!(go.last(), Some(&(ACK, vec![])));
         client

@@ -12,7 +12,7 @@ pub struct PollBudget {
 
 impl PollBudget {
     /// Polls up to `limit`, and yields the processor between polls.
-    pub const fn yielding(limit: Duration) -> PollBudget {
+    pub const fn within(limit: Duration) -> PollBudget {
         PollBudget { limit, pause: Duration::ZERO }
     }
 
@@ -50,7 +50,7 @@ mod tests {
             polls += 1;
             polls == 3
         };
-        PollBudget::yielding(Duration::MAX).poll_until(&mut count, || unreachable!());
+        PollBudget::within(Duration::MAX).poll_until(&mut count, || unreachable!());
         assert_eq!(polls, 3);
         let never = PollBudget::every(Duration::from_millis(1), Duration::from_millis(5));
         let failed = std::panic::catch_unwind(|| never.poll_until(|| false, || "no event".into()));

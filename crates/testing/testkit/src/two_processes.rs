@@ -65,8 +65,8 @@ pub fn receive(socket: impl AsFd) -> Option<(u8, Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Runs the test `child` of this binary as another process, which holds the other end of the
-/// socket.
-pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>) {
+/// socket. `configure` may add to its environment.
+pub fn spawn(role: &str, configure: impl FnOnce(&mut Command)) -> (Child, Arc<OwnedFd>) {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -74,14 +74,14 @@ pub fn spawn(role: &str, environment: &[(&str, String)]) -> (Child, Arc<OwnedFd>
         None,
     )
     .unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
-        .envs(environment.iter().map(|(k, v)| (k, v)))
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stdout(Stdio::null());
+    configure(&mut command);
+    let child = command.spawn().unwrap();
     (child, Arc::new(ours))
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use served::*;
-use testkit::nbd_client::{self, Client};
+use testkit::nbd_client::{self, NbdClient};
 
 /// Overwrites a drive several times with fio verifying every block, and checks that garbage was
 /// collected meanwhile.
@@ -233,30 +233,30 @@ fn harass(server: &Server, until: &AtomicBool) -> u64 {
                 let _ = s.write_all(&[0xa5; 4096]);
             }
             1 => {
-                let mut c = Client::transmission(path);
+                let mut c = NbdClient::transmission(path);
                 // The header of a write, half of its data, and gone.
                 c.request(nbd_client::WRITE, 0, (60 << 20) - (8 << 20), 65_536);
                 c.give(&[0xee; 30_000]);
             }
             2 => {
-                let mut c = Client::transmission(path);
+                let mut c = NbdClient::transmission(path);
                 assert_eq!(c.command(nbd_client::TRIM, 0, 1 << 60, 4096), Err(nbd_client::EINVAL));
                 assert!(c.read(1 << 50, 4096).is_err(), "out of range");
                 assert!(c.read(0, 4096).is_ok(), "and goes on");
             }
             3 => {
-                let mut c = Client::transmission(path);
+                let mut c = NbdClient::transmission(path);
                 c.give(&nbd_client::request(nbd_client::WRITE, 0, 1, 0, u32::MAX));
                 assert!(c.is_dropped(), "a length that nobody can mean");
             }
             4 => {
-                let mut c = Client::greeted(path);
+                let mut c = NbdClient::greeted(path);
                 c.give(&[0x5a; 64]);
                 assert!(c.is_dropped(), "not an option");
             }
             _ => {
                 // Asks for much, and takes none of it.
-                let mut c = Client::transmission(path);
+                let mut c = NbdClient::transmission(path);
                 for _ in 0..8 {
                     c.request(nbd_client::READ, 0, 0, 1 << 20);
                 }

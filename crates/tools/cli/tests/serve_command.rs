@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use served::*;
-use testkit::nbd_client::{self, Client};
+use testkit::nbd_client::{self, NbdClient};
 
 const SECTOR: usize = 4096;
 /// Sectors that the writer goes round in.
@@ -116,7 +116,7 @@ impl Writer {
 
 /// Every sector as the drive has it now.
 fn numbers(server: &Server) -> Vec<u64> {
-    let mut client = Client::transmission(&server.socket);
+    let mut client = NbdClient::transmission(&server.socket);
     let step = 50;
     let mut numbers = Vec::new();
     for first in (0..SPAN).step_by(step) {

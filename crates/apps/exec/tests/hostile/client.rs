@@ -108,7 +108,7 @@ impl Client {
     /// Waits until the service has freed the slot of a posted write.
     pub(crate) fn wait_until_free(&self, slot: usize) {
         let state = self.slots.atomic_u32(slots::header_offset(slot));
-        PollBudget::yielding(TIMEOUT).poll_until(
+        PollBudget::within(TIMEOUT).poll_until(
             || state.load(Ordering::Acquire) == slots::FREE,
             || format!("slot {slot} is not given back"),
         );
@@ -127,7 +127,7 @@ impl Client {
     }
 
     pub(crate) fn answer(&self, slot: usize) -> i64 {
-        PollBudget::yielding(TIMEOUT)
+        PollBudget::within(TIMEOUT)
             .poll_until(|| self.is_completed(slot), || format!("slot {slot} is not answered"));
         self.slots
             .atomic_u64(slots::header_offset(slot) + slots::REPLY_OFFSET)

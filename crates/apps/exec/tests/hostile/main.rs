@@ -69,7 +69,7 @@ fn usual_descriptors(name: &str) -> usize {
 
 /// Waits until the service has closed the descriptors.
 fn wait_for_descriptors(wanted: usize) {
-    PollBudget::yielding(TIMEOUT).poll_until(
+    PollBudget::within(TIMEOUT).poll_until(
         || descriptors() <= wanted,
         || format!("{} descriptors, {wanted} before", descriptors()),
     );

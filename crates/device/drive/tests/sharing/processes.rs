@@ -257,7 +257,9 @@ impl Server {
         let theirs = port.clone();
         self.call(move |drive| drive.attach_as(&theirs, access)).unwrap();
         port.set_drive_waker(self.waker.clone()).unwrap();
-        let (child, socket) = socket::spawn(role, environment);
+        let (child, socket) = socket::spawn(role, |command| {
+            command.envs(environment.iter().map(|(key, value)| (key, value)));
+        });
         socket::send_port(&socket, &port);
         let (theirs, stream) = (port.clone(), socket.clone());
         let (note, notes) = channel();

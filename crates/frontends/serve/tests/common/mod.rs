@@ -86,7 +86,7 @@ impl Served {
 
     /// Checks that the server still serves, that all memory is free, and that it stops cleanly.
     pub fn ends_well(mut self) -> NbdStats {
-        let mut client = Client::transmission(&self.path);
+        let mut client = NbdClient::transmission(&self.path);
         let pattern: Vec<u8> = (0..4096u32).map(|i| (i * 7) as u8).collect();
         client.write(0, &pattern).unwrap();
         assert_eq!(client.read(0, 4096).unwrap(), pattern, "others are served");

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use testkit::choices::Choices;
 
-use crate::common::{Client, Served, request};
+use crate::common::{NbdClient, Served, request};
 
 fn bytes(choices: &mut Choices, most: u64) -> Vec<u8> {
     (0..choices.below(most)).map(|_| choices.next_u64() as u8).collect()
@@ -45,9 +45,9 @@ fn command(choices: &mut Choices) -> Vec<u8> {
 pub fn talk(server: &Served, choices: &mut Choices) {
     let phase = choices.below(3);
     let mut client = match phase {
-        0 => Client::connect(&server.path),
-        1 => Client::greeted(&server.path),
-        _ => Client::transmission(&server.path),
+        0 => NbdClient::connect(&server.path),
+        1 => NbdClient::greeted(&server.path),
+        _ => NbdClient::transmission(&server.path),
     };
     for _ in 0..choices.below(12) {
         let said = match phase {
@@ -61,7 +61,7 @@ pub fn talk(server: &Served, choices: &mut Choices) {
         }
     }
     let _ = client.socket.shutdown(Shutdown::Both);
-    let mut other = Client::transmission(&server.path);
+    let mut other = NbdClient::transmission(&server.path);
     assert!(other.read(0, 512).is_ok(), "a client that behaves is served");
 }
 

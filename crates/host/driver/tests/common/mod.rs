@@ -1,7 +1,7 @@
 //! A small mock drive: completes commands at once, keeps its sectors in a vector, and fails when
 //! the test says so.
 
-#![allow(missing_docs, reason = "the fields are those of the NVMe specification")]
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses another part of it")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
