@@ -9,6 +9,7 @@ pub mod args;
 pub mod commands;
 mod device_table;
 mod error;
+mod log;
 mod output;
 mod progress;
 pub mod serve;
@@ -25,11 +26,16 @@ use scenario::format::{printable, printable_lines};
 use scenario::{Scenario, ScenarioError};
 
 pub use error::CliError;
+pub use log::LogFilter;
 
 /// A software-defined SSD and the user-space I/O stack that drives it.
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, arg_required_else_help = true)]
 struct Cli {
+    /// Print events of the control plane on standard error: a level (error, warn, info, debug,
+    /// trace), or levels by crate, as in `warn,sluice_ftl=debug`. SLUICE_LOG has the same effect.
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<LogFilter>,
     #[command(subcommand)]
     command: Command,
 }
@@ -83,6 +89,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
+    if let Err(problem) = log::start(cli.log) {
+        eprintln!("error: {problem}");
+        return ExitCode::from(2);
+    }
     let result = match cli.command {
         Command::Sim(args) => commands::sim_command::run(&args),
         Command::Serve(args) => commands::serve_command::run(&args),

@@ -1,0 +1,112 @@
+//! The README's figures are what its commands print.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// Runs `sluice sim` in `folder` and returns what it prints.
+fn sim(folder: &Path, scenarios: &[&str]) -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .arg("sim")
+        .args(scenarios)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The text between a line that is `from` and the next line that is `to`, both excluded.
+fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+    let from = format!("\n{from}\n");
+    let begin = text.find(&from).unwrap_or_else(|| panic!("no line {from:?}")) + from.len();
+    let end = text[begin..].find(&format!("\n{to}\n")).unwrap_or_else(|| panic!("no line {to:?}"));
+    &text[begin..begin + end + 1]
+}
+
+/// The cells of a row of a table whose columns are at least two spaces apart.
+fn cells(row: &str) -> Vec<&str> {
+    row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+#[test]
+fn the_first_run_prints_what_the_readme_shows() {
+    let text = readme();
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = between(&text, "cat > first.toml <<'END'", "END");
+    std::fs::write(folder.path().join("first.toml"), scenario).unwrap();
+    let printed = sim(folder.path(), &["first.toml"]);
+    let after = &text[text.find("sluice sim first.toml").unwrap()..];
+    let shown = between(after, "```text", "```");
+    assert!(printed.starts_with(shown), "the README shows\n{shown}\nthe command prints\n{printed}");
+}
+
+#[test]
+fn the_demo_prints_what_the_readme_shows() {
+    let makefile = std::fs::read_to_string(root().join("Makefile")).unwrap();
+    let demo = makefile.lines().find_map(|line| line.strip_prefix("DEMO := ")).unwrap();
+    let printed = sim(&root(), &demo.split(' ').collect::<Vec<_>>());
+    let mut lines = printed.lines();
+    let header = cells(lines.next().unwrap());
+    let column = |name: &str| header.len() - header.iter().position(|h| *h == name).unwrap();
+    // The first column is empty below a way's first row, and the last one is in some rows only.
+    let cell = |row: &[&str], name: &str| {
+        let missing = usize::from(row.last().is_some_and(|last| last.contains(' ')));
+        row[row.len() + missing - column(name)].to_owned()
+    };
+    let rows: Vec<_> = lines.map(cells).collect();
+    let of_job = |job: &'static str, name: &'static str| {
+        rows.iter().filter(move |row| row.contains(&job)).map(move |row| cell(row, name))
+    };
+    let measured: Vec<_> = of_job("reader", "mean")
+        .zip(of_job("reader", "p99"))
+        .zip(of_job("writer", "throughput"))
+        .map(|((mean, p99), written)| format!("{mean} | {p99} | {written} |"))
+        .collect();
+    let text = readme();
+    let shown = between(&text, "|---|---|---|---|", "");
+    let shown: Vec<_> = shown.lines().map(|row| row.splitn(3, "| ").nth(2).unwrap()).collect();
+    assert_eq!(shown, measured);
+}
+
+#[test]
+fn a_wrong_key_is_reported_as_the_readme_shows() {
+    let text = readme();
+    let begin = text.find("scenario.toml:3:10: error").unwrap();
+    let shown = &text[begin..begin + text[begin..].find("```").unwrap()];
+    let scenario = between(&text, "```toml", "```");
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = scenario.replace("geometry.chunks = 64  ", "geometry.chanels = 4  ");
+    assert_ne!(wrong, scenario);
+    std::fs::write(folder.path().join("scenario.toml"), wrong).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.args(["sim", "scenario.toml"]).current_dir(folder.path()).env("NO_COLOR", "1");
+    let out = command.output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let printed = String::from_utf8(out.stderr).unwrap();
+    // The caret's line shows the whole line of the file; the README leaves its comment out.
+    let words = |text: &str| {
+        let text = text.replace("# change what you like", "");
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&printed), words(shown));
+}
+
+#[test]
+fn the_waits_of_the_slow_read_add_up() {
+    let text = readme();
+    let begin = text.find("read of 4 KiB at LBA").unwrap();
+    let block = &text[begin..begin + text[begin..].find("```").unwrap()];
+    let number = |word: &str| word.replace(',', "").parse::<u64>().unwrap();
+    let (first, waits) = block.split_once('\n').unwrap();
+    let total = number(first.rsplit(": ").next().unwrap().trim_end_matches(" ns"));
+    let waits = waits.lines().map(|line| number(line.split_whitespace().next().unwrap()));
+    assert_eq!(waits.sum::<u64>(), total);
+}
