@@ -173,13 +173,13 @@ impl Pu {
     /// # Errors
     /// The first violation.
     pub(crate) fn check_invariants(&self, pu: u32) -> Result<(), DriveViolation> {
-        let CacheRegister { staged, staged_ready, staging, .. } = self.cache;
+        let CacheRegister { staged, staging, .. } = self.cache;
         let check = DriveCheck { part: DrivePart::NandArray, subject: "parallel unit", index: pu };
         check.require(
-            staged != NO_PU_OP || staging == 0 && !staged_ready,
+            staged != NO_PU_OP || staging == 0,
             "only a staged program has data",
-            "no program, 0 sectors to transfer, not ready",
-            (staging, staged_ready),
+            "0 sectors to transfer",
+            staging,
         )?;
         check.require(
             self.array.start <= self.array.end,
