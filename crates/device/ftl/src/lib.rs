@@ -4,12 +4,15 @@
 //!
 //! # Where to look
 //!
-//! * [`Ftl`] in `ftl`: requests in, flash operations out; `kick` drives everything.
+//! [`Ftl`] is a composition of parts, each with private state and invariants of its own:
+//!
 //! * `requests`: queued writes and trims, and reads. `mapping`: the maps, and the map cache.
-//! * `buffer`: the write buffer. `space`: chunks and lines. `pipeline`: from the one to the other.
+//! * `buffer`: the write buffer. `space`: chunks and lines, and where write units go.
 //! * `gc`: garbage collection, its victim policies and the rate limiter. `health`: refresh and wear.
-//! * `durability`: flushes, trims, checkpoints and the [`journal`]. `recovery`: an [`Ftl`] from flash.
-//! * `check`: the invariants of all of these.
+//! * `durability`: barriers, trims, checkpoints and the [`journal`].
+//!
+//! `ftl::pipeline` has the transactions that span several parts; `kick` there drives everything. `recovery`
+//! finds what is on flash, and `ftl::restore` makes an [`Ftl`] of it. `check` says what a violated invariant is.
 //!
 //! # The path of a write
 //!
