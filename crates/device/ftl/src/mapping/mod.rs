@@ -11,6 +11,7 @@ pub(crate) mod translation_page;
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::check::Violation;
 use crate::env::Env;
 use crate::{FlashGeometry, L2pEntry, MapCacheStats};
 use cache::fetch::PageFetches;
@@ -20,6 +21,7 @@ use cache::rebuild::PageRebuild;
 use l2p::L2p;
 use p2l::{P2l, WrittenSector};
 use reconcile::Reconcile;
+use translation_page::TranslationPage;
 
 /// The maps, and the cache of translation pages.
 ///
@@ -246,5 +248,39 @@ impl Mapping {
     /// The state of the translation pages, for a bug report.
     pub(crate) fn debug_state(&self) -> String {
         format!("fetches {:?}, {:?}, {:?}", self.fetches, self.pager, self.page_rebuild)
+    }
+
+    /// Checks the maps, the frames and the fetches; see `check`.
+    pub(crate) fn check_invariants(&self, env: &Env) -> Result<(), Violation> {
+        check::check(self, env)
+    }
+
+    /// Logical sectors whose entries are in memory, those of the translation pages themselves included.
+    pub(crate) fn resident_sectors(&self, env: &Env) -> impl Iterator<Item = u32> {
+        let (logical, pages) = (env.plan.logical, env.plan.map_pages);
+        let per_page = TranslationPage::entries_per_page(&env.geometry);
+        (0..pages)
+            .filter(|page| self.l2p.is_page_resident(*page))
+            .flat_map(move |page| page * per_page..((page + 1) * per_page).min(logical))
+            .chain(logical..logical + pages)
+    }
+
+    /// Resident pages and the pins of each, and pages that are pinned for the head of the write queue and
+    /// for garbage collection, once per pin.
+    pub(crate) fn pins(&self) -> (Vec<(u32, u32)>, Vec<u32>) {
+        let resident = self.l2p.frames().map(|frames| frames.resident_pins().collect());
+        (resident.unwrap_or_default(), self.pager.pinned_pages().collect())
+    }
+
+    /// Counts a mapped sector that is not there.
+    #[cfg(test)]
+    pub(crate) fn break_mapped(&mut self) {
+        self.l2p.count_mapped();
+    }
+
+    /// Changes an entry of the L2P, and nothing else.
+    #[cfg(test)]
+    pub(crate) fn break_entry(&mut self, lba: u32, to: L2pEntry) {
+        self.l2p.set(lba, to);
     }
 }

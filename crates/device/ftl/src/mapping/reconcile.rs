@@ -16,8 +16,9 @@
 use std::collections::BTreeSet;
 
 use crate::FlashGeometry;
-use crate::mapping::cache::fetch::{FetchReason, PageInstalled};
+use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
+use crate::mapping::cache::install::PageInstalled;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 

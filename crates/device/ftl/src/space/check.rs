@@ -1,7 +1,7 @@
 //! Invariants of chunks and lines alone.
 
 use super::Space;
-use super::lines::{Footer, LineState};
+use super::lines::{Footer, LineState, LineTable, NONE};
 use super::open_line::OpenLine;
 use crate::check::{Subject, Violation, require, require_eq};
 
@@ -83,5 +83,130 @@ impl Space {
     #[cfg(test)]
     pub(crate) fn break_programs(&mut self, pu: Option<usize>) {
         self.programs.break_count(pu);
+    }
+}
+
+impl LineTable {
+    /// Checks the lists of free chunks and the line table.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        let mut count = 0;
+        for (pu, free) in (0..).zip(&self.free_by_pu) {
+            for &chunk in free {
+                let (subject, c) = (Subject::Chunk(chunk), &self.chunks[chunk as usize]);
+                require_eq!(
+                    Space,
+                    "a free chunk is in the list of its parallel unit",
+                    subject,
+                    pu,
+                    self.geometry.pu_of(chunk)
+                );
+                require_eq!(
+                    Space,
+                    "a free chunk is in no line",
+                    subject,
+                    NONE,
+                    self.line_of[chunk as usize]
+                );
+                require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
+                require!(
+                    !c.bad && !c.offline,
+                    Space,
+                    "a free chunk is good",
+                    subject,
+                    "good",
+                    "bad"
+                );
+                count += 1;
+            }
+            if self.dynamic_wl {
+                let wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
+                require!(
+                    free.iter().is_sorted_by_key(wear),
+                    Space,
+                    "free chunks are in order of their wear",
+                    Subject::Pu(pu),
+                    "ascending",
+                    "not"
+                );
+            }
+        }
+        require_eq!(Space, "free chunks", Subject::Part, count, self.free_chunks);
+        let worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
+        require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, self.wear_max);
+        let mut free = vec![0; self.lines.len()];
+        self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
+        for (id, line) in (0..).zip(&self.lines) {
+            let subject = Subject::Line(id);
+            let is_free = line.state == LineState::Free;
+            require_eq!(
+                Space,
+                "a line that is not in use is listed",
+                subject,
+                i32::from(is_free),
+                free[id as usize]
+            );
+            require!(
+                !is_free || line.chunks.is_empty(),
+                Space,
+                "a free line has no chunks",
+                subject,
+                0,
+                line.chunks.len()
+            );
+            require!(
+                line.state != LineState::Closed || line.valid_sectors <= line.sectors,
+                Space,
+                "a closed line has no more valid sectors than sectors",
+                subject,
+                format_args!("at most {}", line.sectors),
+                line.valid_sectors
+            );
+            // Chunks whose erase has completed may be in another line.
+            let mut erased = 0;
+            for (place, &chunk) in (0..).zip(&line.chunks) {
+                if self.line_of[chunk as usize] != id {
+                    erased += 1;
+                    require!(
+                        line.erasing > 0,
+                        Space,
+                        "the chunks of a line name it",
+                        Subject::Chunk(chunk),
+                        id,
+                        self.line_of[chunk as usize]
+                    );
+                    continue;
+                }
+                let c = &self.chunks[chunk as usize];
+                require_eq!(
+                    Space,
+                    "the place of a chunk in its line",
+                    Subject::Chunk(chunk),
+                    place,
+                    c.member_index
+                );
+            }
+            if line.erasing > 0 {
+                require_eq!(
+                    Space,
+                    "chunks of a line being erased",
+                    subject,
+                    line.chunks.len() - erased,
+                    line.erasing as usize
+                );
+            }
+        }
+        for (chunk, &line) in (0..).zip(&self.line_of) {
+            let has = line == NONE
+                || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
+            require!(
+                has,
+                Space,
+                "a chunk is in the line that it names",
+                Subject::Chunk(chunk),
+                line,
+                "none"
+            );
+        }
+        Ok(())
     }
 }

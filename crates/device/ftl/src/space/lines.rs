@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC_COLD, MAP_PAGES};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::chunk::ChunkState;
@@ -147,17 +146,17 @@ pub(crate) struct CandidateChange {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LineTable {
-    geometry: FlashGeometry,
+    pub(super) geometry: FlashGeometry,
     active: u32,
     pub(crate) lines: Vec<Line>,
-    free_lines: Vec<u32>,
+    pub(super) free_lines: Vec<u32>,
     pub(crate) line_of: Vec<u32>,
     pub(crate) chunks: Vec<ChunkState>,
     /// Per parallel unit: the next one to be opened first. With wear levelling the least worn, and
     /// among equals the one that has been free longest; else that one.
-    free_by_pu: Vec<VecDeque<u32>>,
-    dynamic_wl: bool,
-    free_chunks: u32,
+    pub(super) free_by_pu: Vec<VecDeque<u32>>,
+    pub(super) dynamic_wl: bool,
+    pub(super) free_chunks: u32,
     pub(crate) erasing: u32,
     /// How many sectors of a line are valid is not known of all: no line is closed before.
     pub(crate) reconciling: bool,
@@ -268,129 +267,6 @@ impl LineTable {
     /// Free chunks.
     pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
         self.free_by_pu.iter().flatten().copied()
-    }
-
-    /// Checks the lists of free chunks and the line table.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
-        let mut count = 0;
-        for (pu, free) in (0..).zip(&self.free_by_pu) {
-            for &chunk in free {
-                let (subject, c) = (Subject::Chunk(chunk), &self.chunks[chunk as usize]);
-                require_eq!(
-                    Space,
-                    "a free chunk is in the list of its parallel unit",
-                    subject,
-                    pu,
-                    self.geometry.pu_of(chunk)
-                );
-                require_eq!(
-                    Space,
-                    "a free chunk is in no line",
-                    subject,
-                    NONE,
-                    self.line_of[chunk as usize]
-                );
-                require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
-                require!(
-                    !c.bad && !c.offline,
-                    Space,
-                    "a free chunk is good",
-                    subject,
-                    "good",
-                    "bad"
-                );
-                count += 1;
-            }
-            if self.dynamic_wl {
-                let wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
-                require!(
-                    free.iter().is_sorted_by_key(wear),
-                    Space,
-                    "free chunks are in order of their wear",
-                    Subject::Pu(pu),
-                    "ascending",
-                    "not"
-                );
-            }
-        }
-        require_eq!(Space, "free chunks", Subject::Part, count, self.free_chunks);
-        let worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
-        require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, self.wear_max);
-        let mut free = vec![0; self.lines.len()];
-        self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
-        for (id, line) in (0..).zip(&self.lines) {
-            let subject = Subject::Line(id);
-            let is_free = line.state == LineState::Free;
-            require_eq!(
-                Space,
-                "a line that is not in use is listed",
-                subject,
-                i32::from(is_free),
-                free[id as usize]
-            );
-            require!(
-                !is_free || line.chunks.is_empty(),
-                Space,
-                "a free line has no chunks",
-                subject,
-                0,
-                line.chunks.len()
-            );
-            require!(
-                line.state != LineState::Closed || line.valid_sectors <= line.sectors,
-                Space,
-                "a closed line has no more valid sectors than sectors",
-                subject,
-                format_args!("at most {}", line.sectors),
-                line.valid_sectors
-            );
-            // Chunks whose erase has completed may be in another line.
-            let mut erased = 0;
-            for (place, &chunk) in (0..).zip(&line.chunks) {
-                if self.line_of[chunk as usize] != id {
-                    erased += 1;
-                    require!(
-                        line.erasing > 0,
-                        Space,
-                        "the chunks of a line name it",
-                        Subject::Chunk(chunk),
-                        id,
-                        self.line_of[chunk as usize]
-                    );
-                    continue;
-                }
-                let c = &self.chunks[chunk as usize];
-                require_eq!(
-                    Space,
-                    "the place of a chunk in its line",
-                    Subject::Chunk(chunk),
-                    place,
-                    c.member_index
-                );
-            }
-            if line.erasing > 0 {
-                require_eq!(
-                    Space,
-                    "chunks of a line being erased",
-                    subject,
-                    line.chunks.len() - erased,
-                    line.erasing as usize
-                );
-            }
-        }
-        for (chunk, &line) in (0..).zip(&self.line_of) {
-            let has = line == NONE
-                || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
-            require!(
-                has,
-                Space,
-                "a chunk is in the line that it names",
-                Subject::Chunk(chunk),
-                line,
-                "none"
-            );
-        }
-        Ok(())
     }
 
     /// Chunks that can be opened now.

@@ -11,13 +11,13 @@
 //! that it can be rebuilt of, it is given up: its sectors are [`L2pEntry::Lost`], reads of them fail, writes
 //! heal them; and that is written, so that what garbage collection does not find is not found later.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
 use crate::mapping::Mapping;
+use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::mapping::cache::rebuild::{PageRebuild, drop_erased_copies};
 use crate::mapping::l2p::{L2p, encode_l2p_entry};
 use crate::mapping::p2l_reader::P2lReader;
@@ -132,25 +132,6 @@ pub(crate) struct CompletedFetch {
 pub(crate) struct PageRead {
     pub(crate) psn: u32,
     pub(crate) slot: u32,
-}
-
-/// What other parts must learn of a page that was put into a frame, or shown in the scratch frame.
-#[derive(Debug, Default)]
-pub(crate) struct PageInstalled {
-    /// The page differs from its copy on flash.
-    pub(crate) is_dirty: bool,
-    /// The page was given up.
-    pub(crate) is_lost: bool,
-    /// The page was rebuilt.
-    pub(crate) is_rebuilt: bool,
-    /// Sectors whose newest copy turned out to be lost.
-    pub(crate) lost_sectors: u64,
-    /// Sectors that the page has elsewhere than they were found.
-    pub(crate) mismatches: u64,
-    /// Physical sectors that turned out to be valid.
-    pub(crate) valid: Vec<u32>,
-    /// By line, sectors of a rebuilt page that are valid and may have been counted before.
-    pub(crate) recounted: BTreeMap<u32, u32>,
 }
 
 /// What is under way between the media and the frames.
@@ -701,14 +682,4 @@ impl Mapping {
             frames.unmap_scratch(shown);
         }
     }
-}
-
-/// What a page is installed from, beside the maps.
-#[derive(Clone, Copy)]
-pub(crate) struct InstallView<'a> {
-    pub(crate) lines: &'a LineTable,
-    /// The bytes of a page that was read.
-    pub(crate) bytes: &'a [u8],
-    /// The sequence number of the next unit.
-    pub(crate) next_seq: u64,
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod fetch;
 pub(crate) mod frames;
+pub(crate) mod install;
 pub(crate) mod map_cache;
 pub(crate) mod rebuild;

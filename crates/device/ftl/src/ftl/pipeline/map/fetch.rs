@@ -4,9 +4,9 @@ use clock::Nanos;
 
 use crate::flash::OpKind;
 use crate::mapping::cache::fetch::{
-    CompletedFetch, FETCH_MAX, FetchOutcome, FetchReason, InstallView, PageInstalled, PageSource,
-    READ_ATTEMPTS,
+    CompletedFetch, FETCH_MAX, FetchOutcome, FetchReason, PageSource, READ_ATTEMPTS,
 };
+use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::{FlashBackend, Ftl, OpToken, ReadDest};
 
 impl Ftl {
