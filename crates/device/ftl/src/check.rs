@@ -42,7 +42,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// What an invariant is about.
+/// The subject of an invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The part as a whole.
@@ -95,7 +95,7 @@ pub struct Violation {
     pub part: Part,
     /// The invariant's name.
     pub invariant: &'static str,
-    /// What it does not hold for.
+    /// The subject that it does not hold for.
     pub subject: Subject,
     /// The value, or the bound, that the invariant asks for.
     pub expected: String,

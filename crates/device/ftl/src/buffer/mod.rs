@@ -347,7 +347,7 @@ impl WriteBuffer {
         ring.unit(ring.unit_of_slot(slot) as u32)
     }
 
-    /// The newest copy on flash of a sector that is at this location, [`NONE`] or [`LOST`], and the sequence
+    /// The latest version on flash of a sector that is at this location, [`NONE`] or [`LOST`], and the sequence
     /// number below which no unit holds a newer one.
     #[inline]
     pub(crate) fn durable_copy_of(&self, geometry: &FlashGeometry, at: L2pEntry) -> (u32, u64) {

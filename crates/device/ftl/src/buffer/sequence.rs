@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn low_stops_at_the_first_that_is_under_way() {
+    fn low_stops_at_the_first_that_is_in_flight() {
         let mut issued = WriteSequencer::starting_at(5);
         assert_eq!((issued.low_watermark(), issued.next_seq()), (5, 5));
         assert_eq!([issued.assign(), issued.assign(), issued.assign()], [5, 6, 7]);

@@ -29,7 +29,7 @@ enum Phase {
     AwaitSnapshot(Lsn),
 }
 
-/// What a checkpoint depends on.
+/// Facts that a checkpoint depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointFacts {
     /// The position up to which the host ring is durable.
@@ -194,7 +194,7 @@ impl Checkpoint {
 
     /// Users have written or trimmed, or somebody has data moved.
     #[inline]
-    pub(crate) fn note_host_change(&mut self) {
+    pub(crate) fn record_host_change(&mut self) {
         self.changed = true;
     }
 

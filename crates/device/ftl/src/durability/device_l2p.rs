@@ -207,7 +207,7 @@ impl DeviceL2p {
     }
 }
 
-/// What a step of the reservation of sequence numbers did.
+/// Results of a step of the reservation of sequence numbers did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReservationStep {
     pub(crate) moved: bool,
@@ -316,7 +316,7 @@ impl Durability {
 
     /// Records that a sector's data is lost: the journal is to say so before the copy that says it is
     /// written.
-    pub(crate) fn note_maybe_lost(&mut self, lba: u32) {
+    pub(crate) fn record_maybe_lost(&mut self, lba: u32) {
         if let Some(map) = &mut self.device_l2p
             && map.maybe_lost.insert(lba)
         {

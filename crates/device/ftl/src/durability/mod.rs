@@ -209,8 +209,8 @@ impl Durability {
 
     /// Records that the host has written or trimmed, or that data is moved for its sake.
     #[inline]
-    pub(crate) fn note_host_change(&mut self) {
-        self.checkpoint.note_host_change();
+    pub(crate) fn record_host_change(&mut self) {
+        self.checkpoint.record_host_change();
     }
 
     /// Counts a unit of so many relocated sectors.

@@ -177,7 +177,7 @@ impl Gc {
 
     /// Records that the host has written or trimmed: there may be more to be won than before.
     #[inline]
-    pub(crate) fn note_host_change(&mut self) {
+    pub(crate) fn record_host_change(&mut self) {
         (self.futile_victims, self.free_high_water) = (0, 0);
     }
 

@@ -99,7 +99,7 @@ impl Health {
     }
 
     /// Records a read error on a parallel unit. Returns whether it is the first one there.
-    pub(crate) fn note_read_error(&mut self, pu: u32) -> bool {
+    pub(crate) fn record_read_error(&mut self, pu: u32) -> bool {
         !std::mem::replace(&mut self.pus_with_read_errors[pu as usize], true)
     }
 

@@ -188,7 +188,7 @@ impl Reconcile {
         }
     }
 
-    /// What holds of a sector, for a look.
+    /// The state of a sector, for a look.
     pub(super) fn merged(
         &self,
         geometry: &FlashGeometry,
@@ -203,7 +203,7 @@ impl Reconcile {
         }
     }
 
-    /// What holds of a sector of a page that is being counted, for good. Returns whether the page says
+    /// The state of a sector of a page that is being counted, for good. Returns whether the page says
     /// something else.
     pub(super) fn take_newer(
         &mut self,
@@ -233,7 +233,7 @@ impl Reconcile {
 /// A sector whose newest copy is lost.
 const LOST_ENTRY: PageEntry = PageEntry { psn: None, poison: true };
 
-/// What holds of a sector, compared with what its page says.
+/// The state of a sector, compared with what its page says.
 enum Merged {
     AsWritten,
     Lost,

@@ -46,7 +46,7 @@ impl Recovery {
     }
 }
 
-/// What a recovery found, from which the layer is made.
+/// Plain data of a recovery, from which the layer is made.
 #[derive(Debug)]
 pub(crate) struct RecoveredState {
     pub(crate) env: Env,

@@ -2,7 +2,7 @@
 
 use crate::FlashGeometry;
 
-/// What is known of a chunk beside its line.
+/// The state of a chunk, beside its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkState {
     /// Where what is programmed ends. The media programs a chunk in order: up to there everything is, also

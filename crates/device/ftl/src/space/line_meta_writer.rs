@@ -118,7 +118,7 @@ pub(crate) struct MetaUnit {
     pub(crate) contents: Option<MetaContents>,
 }
 
-/// What a write unit of metadata holds.
+/// The contents of a write unit of metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaContents {
     pub(crate) open_seq: u64,

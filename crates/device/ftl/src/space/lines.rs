@@ -521,7 +521,7 @@ impl LineTable {
         Some(self.closed_line(id, self.closed_total))
     }
 
-    /// What garbage collection must know of a closed line.
+    /// The facts of a closed line for garbage collection.
     fn closed_line(&self, id: u32, at: u64) -> ClosedLine {
         let line = &self.lines[id as usize];
         ClosedLine {

@@ -209,7 +209,7 @@ impl Space {
     }
 
     /// Records a read error of a chunk. Returns whether it is the first one.
-    pub(crate) fn note_read_error(&mut self, chunk: u32) -> bool {
+    pub(crate) fn record_read_error(&mut self, chunk: u32) -> bool {
         !std::mem::replace(&mut self.lines.chunks[chunk as usize].had_read_error, true)
     }
 
@@ -391,7 +391,7 @@ impl Space {
         self.lines.emit_emptied(chunk);
     }
 
-    /// What names a line in its metadata.
+    /// The identity of a line in its metadata.
     pub(crate) fn identity_of(&self, env: &Env, line: u32) -> LineIdentity {
         let l = self.lines.line(line);
         LineIdentity { owner: env.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }

@@ -19,9 +19,9 @@ pub(crate) struct Placement {
 
 /// A location in a stream's open lines, or how many write units they have room for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OpenRoom {
+pub(crate) struct OpenLineSpace {
     pub(crate) placed: Option<Placement>,
-    pub(crate) room: u32,
+    pub(crate) free_units: u32,
 }
 
 /// The first unit of a ring that waits for a footer in an open line, and the room of the lines with such
@@ -29,7 +29,7 @@ pub(crate) struct OpenRoom {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetainedUnits {
     pub(crate) first: u64,
-    pub(crate) room: i64,
+    pub(crate) free_units: i64,
 }
 
 /// An open line that can be finished early.
@@ -78,11 +78,11 @@ impl Space {
 
     /// The units of a ring that wait for footers.
     pub(crate) fn retained_units(&self, ring: usize) -> RetainedUnits {
-        let mut retained = RetainedUnits { first: NO_RETAINED_UNIT, room: 0 };
+        let mut retained = RetainedUnits { first: NO_RETAINED_UNIT, free_units: 0 };
         let lines = self.open_lines.iter().flatten();
         for open in lines.filter(|o| o.retained[ring] != NO_RETAINED_UNIT) {
             retained.first = retained.first.min(open.retained[ring]);
-            retained.room += i64::from(open.free_units);
+            retained.free_units += i64::from(open.free_units);
         }
         retained
     }
@@ -110,7 +110,7 @@ impl Space {
     }
 
     /// Places a unit on the first of these chunks that takes one and is in an open line of the stream.
-    pub(crate) fn place_on_laggard(
+    pub(crate) fn place_on_trailing_chunk(
         &mut self,
         env: &Env,
         from: PlacementBudget,
@@ -160,7 +160,7 @@ impl Space {
         stream: usize,
         recorded: Lsn,
         avoid: impl Fn(u32) -> bool,
-    ) -> OpenRoom {
+    ) -> OpenLineSpace {
         let mut room = 0;
         let mut width = self.stripe_width(env.plan.active_pus);
         let busy = &self.programs;
@@ -175,14 +175,17 @@ impl Space {
                 if open.free_units == 0 {
                     self.retire_full(stream);
                 }
-                return OpenRoom { placed: Some(Placement { line, chunk, sector }), room: 0 };
+                return OpenLineSpace {
+                    placed: Some(Placement { line, chunk, sector }),
+                    free_units: 0,
+                };
             }
             room += open.free_units;
             if width != WIDTH_UNLIMITED {
                 width = width.saturating_sub(open.writable_members());
             }
         }
-        OpenRoom { placed: None, room }
+        OpenLineSpace { placed: None, free_units: room }
     }
 
     /// Opens a line of a stream; it takes units when it is [added](Space::add_open_line).

@@ -170,8 +170,8 @@ impl Ftl {
         tracepoint::trace_at(now, || Event::FtlAdmission { state: admission });
         if written > 0 {
             self.stats.host_writes += written;
-            self.gc.note_host_change();
-            self.durability.note_host_change();
+            self.gc.record_host_change();
+            self.durability.record_host_change();
         }
         moved
     }
@@ -202,8 +202,8 @@ impl Ftl {
 
     fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
         if sectors > 0 {
-            self.gc.note_host_change();
-            self.durability.note_host_change();
+            self.gc.record_host_change();
+            self.durability.record_host_change();
         }
         let page = TranslationPage::entries_per_page(&self.env.geometry);
         let mut at = lba;

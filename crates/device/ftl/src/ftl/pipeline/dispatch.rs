@@ -13,7 +13,7 @@ use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::NONE;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
-use crate::space::placement::{OpenRoom, Placement};
+use crate::space::placement::{OpenLineSpace, Placement};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
 
 /// Names a program of padding from outside of the rings; the rest of the name is its chunk.
@@ -180,7 +180,7 @@ impl Ftl {
         let from = PlacementBudget {
             ring,
             unit: units.dispatched(),
-            units_to_spare: units.dispatchable_after(retained.first) as i64 - retained.room,
+            units_to_spare: units.dispatchable_after(retained.first) as i64 - retained.free_units,
         };
         if let Some(chunk) = units.oldest_unreadable_chunk()
             && let Some(at) = self.space.place_on_chunk(&self.env, from, streams, chunk)
@@ -197,7 +197,7 @@ impl Ftl {
         let width = self.space.stripe_width(self.env.plan.active_pus);
         if width != WIDTH_UNLIMITED {
             let chunks = units.unreadable_chunks(width);
-            let placed = self.space.place_on_laggard(&self.env, from, stream, chunks);
+            let placed = self.space.place_on_trailing_chunk(&self.env, from, stream, chunks);
             if placed.is_some() {
                 return placed;
             }
@@ -209,7 +209,7 @@ impl Ftl {
     /// is left, the other stream's open lines will do.
     fn place_unit(&mut self, from: PlacementBudget, stream: usize) -> Option<Placement> {
         loop {
-            let OpenRoom { placed, room } = self.place_on_open_line(from, stream);
+            let OpenLineSpace { placed, free_units: room } = self.place_on_open_line(from, stream);
             if placed.is_some() {
                 return placed;
             }
@@ -234,7 +234,8 @@ impl Ftl {
             if self.space.free_chunks() < 2 * self.env.plan.active_pus {
                 let mut left = room;
                 for other in (0..STREAM_COUNT).filter(|other| *other != stream) {
-                    let OpenRoom { placed, room } = self.place_on_open_line(from, other);
+                    let OpenLineSpace { placed, free_units: room } =
+                        self.place_on_open_line(from, other);
                     if placed.is_some() {
                         return placed;
                     }
@@ -280,7 +281,7 @@ impl Ftl {
     }
 
     /// A location in a stream's open lines, or how many write units they have room for.
-    fn place_on_open_line(&mut self, from: PlacementBudget, stream: usize) -> OpenRoom {
+    fn place_on_open_line(&mut self, from: PlacementBudget, stream: usize) -> OpenLineSpace {
         let (recorded, gc) = (self.durability.journal().durable(), &self.gc);
         self.space.place_on_open_line(&self.env, from, stream, recorded, |pu| gc.should_avoid(pu))
     }

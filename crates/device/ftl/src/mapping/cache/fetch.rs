@@ -652,7 +652,7 @@ impl Mapping {
             self.l2p.set_raw(at, i, encode_l2p_entry(to));
         }
         if nowhere {
-            self.page_rebuild.note_unlocated_loss(page, next_seq);
+            self.page_rebuild.record_unlocated_loss(page, next_seq);
         }
         if counts {
             self.reconcile.mark_done(page);

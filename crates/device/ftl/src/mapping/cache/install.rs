@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::space::lines::LineTable;
 
-/// What other parts must learn of a page that was put into a frame, or shown in the scratch frame.
+/// Facts that other parts must learn of a page that was put into a frame, or shown in the scratch frame.
 #[derive(Debug, Default)]
 pub(crate) struct PageInstalled {
     /// The page differs from its copy on flash.
@@ -23,7 +23,7 @@ pub(crate) struct PageInstalled {
     pub(crate) recounted: BTreeMap<u32, u32>,
 }
 
-/// What a page is installed from, beside the maps.
+/// The sources that a page is installed from, beside the maps.
 #[derive(Clone, Copy)]
 pub(crate) struct InstallView<'a> {
     pub(crate) lines: &'a LineTable,

@@ -192,7 +192,7 @@ impl PageRebuild {
 
     /// A page says of some sector that it was lost, and not where: nothing else does.
     #[cold]
-    pub(super) fn note_unlocated_loss(&mut self, page: u32, next: u64) {
+    pub(super) fn record_unlocated_loss(&mut self, page: u32, next: u64) {
         self.unlocated_losses.insert(page, next);
     }
 
@@ -208,7 +208,7 @@ impl PageRebuild {
     }
 
     /// What could not be read of a line, and nothing names, is in units with numbers up to `newest`.
-    pub(super) fn note_unreadable(&mut self, opening: u64, newest: u64) {
+    pub(super) fn record_unreadable(&mut self, opening: u64, newest: u64) {
         for rebuild in self.jobs.values_mut().filter(|r| !r.done && opening < r.until_seq) {
             rebuild.unknown_below_seq = rebuild.unknown_below_seq.max(newest);
         }
@@ -393,7 +393,7 @@ impl Mapping {
         let mut add = |psn, oob| add_copy(jobs, &self.l2p, &env.geometry, psn, oob);
         let step = reader.step(env, lines, maps, hurries, idle, &mut add);
         if let LineScanStep::Unreadable { opening, newest } = step {
-            self.page_rebuild.note_unreadable(opening, newest);
+            self.page_rebuild.record_unreadable(opening, newest);
             return LineScanStep::Done;
         }
         step

@@ -18,14 +18,15 @@ use crate::{FlashBackend, Ftl, L2pEntry};
 impl Ftl {
     /// Something in a chunk cannot be read.
     #[cold]
-    pub(crate) fn note_uncorrectable(&mut self, chunk: u32) {
+    pub(crate) fn record_uncorrectable(&mut self, chunk: u32) {
         let line = self.space.line_of(chunk);
         if self.durability.has_device_l2p() || line == NONE {
             return;
         }
-        let mut pages = self.space.note_read_error(chunk) && self.mark_pages_on_chunk_dirty(chunk);
+        let mut pages =
+            self.space.record_read_error(chunk) && self.mark_pages_on_chunk_dirty(chunk);
         let pu = self.env.geometry.pu_of(chunk);
-        if self.health.note_read_error(pu) {
+        if self.health.record_read_error(pu) {
             // Perhaps the first that is seen of a die's end.
             pages |= self.mark_pages_on_pu_dirty(pu);
         }
@@ -112,7 +113,7 @@ impl Ftl {
             if !self.mapping.is_page_resident(page) {
                 unknown |= self.mapping.reconcile().is_pending(page);
             } else if let L2pEntry::Flash(psn) = self.mapping.get(lba) {
-                self.note_uncorrectable(self.env.geometry.chunk_of(psn));
+                self.record_uncorrectable(self.env.geometry.chunk_of(psn));
             }
         }
         if unknown && self.durability.checkpoint().would_lose(u64::MAX) {

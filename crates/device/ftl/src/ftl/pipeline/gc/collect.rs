@@ -270,7 +270,7 @@ impl Ftl {
             let lba = entry.lba_plus_1 - 1;
             let lost = failed >> i & 1 != 0;
             if lost {
-                self.note_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
+                self.record_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
             }
             flash.sync_slot(entry.durable_copy, slot);
             if self.mapping.is_mapped_to(lba, entry.durable_copy) {
@@ -283,7 +283,7 @@ impl Ftl {
                 self.buffer.fill_done(slot, true, poison);
                 self.stats.uncorrectable_sectors += u64::from(lost);
                 if poison {
-                    self.durability.note_maybe_lost(lba);
+                    self.durability.record_maybe_lost(lba);
                 }
                 moved += 1;
             } else {

@@ -42,7 +42,7 @@ impl Ftl {
         self.close_if_done(line);
         self.space.request_refresh(line);
         self.space.emit_emptied(chunk);
-        self.note_uncorrectable(chunk);
+        self.record_uncorrectable(chunk);
         true
     }
 
@@ -89,7 +89,7 @@ impl Ftl {
         let (line, levels) = match self.pop_refresh() {
             Some(line) if self.finish_line(line) => return None,
             Some(line) => {
-                self.durability.note_host_change();
+                self.durability.record_host_change();
                 (line, false)
             }
             // It may want a line of its own.
