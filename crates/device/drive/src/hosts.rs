@@ -107,6 +107,7 @@ impl Controller {
             None => self.queues.ports.push(state),
         }
         let completion = self.queues.add_completion(completion, index, 0);
+        tracing::info!(host = index, "host attached");
         let urgent = nvme::QueuePriority::Urgent;
         self.queues.add_submission(submission, index, completion, urgent);
         Ok(())
@@ -120,6 +121,7 @@ impl Controller {
     /// [`NotAttached`].
     pub fn detach(&mut self, port: &Arc<Port>) -> Result<(), NotAttached> {
         let index = self.index_of(port).ok_or(NotAttached)?;
+        tracing::info!(host = index, "host detached");
         for queue in self.async_events.detach(index) {
             if let Some(queue) = &mut self.queues.submissions[queue] {
                 queue.outstanding -= 1;

@@ -91,6 +91,7 @@ impl ControllerHandle {
         if self.reset_in_progress.is_none() {
             self.generation.0.fetch_add(1, Ordering::Relaxed);
             self.resets += 1;
+            tracing::warn!(at = now.0, resets = self.resets, "controller reset begins");
             self.admin().set_suspended(true);
             let begun = init::begin_stop(self.port());
             let patience = begun.inspect_err(|_| self.mark_removed())?;
@@ -111,6 +112,9 @@ impl ControllerHandle {
 
     /// Marks the controller as removed. Every queue sees it at its next poll.
     fn mark_removed(&mut self) {
+        if !self.generation.is_removed() {
+            tracing::error!("controller removed");
+        }
         self.reset_in_progress = None;
         self.admin().mark_removed();
         self.generation.0.store(REMOVED, Ordering::Relaxed);

@@ -52,6 +52,7 @@ pub fn precondition(
     if plan.jobs.is_empty() {
         return Ok(Stack { drive, device, port, controller, steady: None });
     }
+    tracing::info!(drive = name, jobs = plan.jobs.len(), "preconditioning begins");
     drive.set_zero_latency(true);
     let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };

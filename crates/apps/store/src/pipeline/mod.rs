@@ -446,6 +446,7 @@ impl Core {
 
     /// Aborts the volume: nothing can be made durable any more.
     fn abort(&mut self, status: Status) {
+        tracing::error!(%status, "volume aborted: nothing can be made durable any more");
         self.lifecycle.abort(status);
         self.made_progress = true;
     }

@@ -178,6 +178,7 @@ impl AhciController {
 
     /// Resets the whole controller [AHCI1.3 §10.4.3].
     fn reset(&mut self, now: Nanos) {
+        tracing::info!(at = now.0, "AHCI controller reset");
         for index in 0..self.ports.len() {
             let port = &mut self.ports[index];
             port.clear_registers(&self.function);

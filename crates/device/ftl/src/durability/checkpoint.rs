@@ -281,6 +281,7 @@ impl Checkpoint {
         self.pending_base_seq = facts.low_watermark;
         self.phase = Phase::WritePages(PageCursor { next: 0, written: 0 });
         tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
+        tracing::debug!(pages = self.page_count, "checkpoint begins");
         CheckpointStep::Begun
     }
 }
@@ -323,6 +324,7 @@ impl Durability {
                 c.base_seq = c.pending_base_seq;
                 c.phase = Phase::Idle;
                 tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
+                tracing::debug!(base_seq = c.base_seq, "checkpoint durable");
                 c.unpaced = false;
                 c.loss_epoch_durable = c.loss_epoch_at_start;
                 CheckpointStep::Ended

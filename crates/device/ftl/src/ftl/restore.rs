@@ -17,6 +17,12 @@ impl RecoveredState {
     /// The layer as it was, less what was not durable.
     pub(crate) fn restore(mut self, journal: Journal) -> Result<Ftl, NewFtlError> {
         let env = self.env.clone();
+        tracing::info!(
+            next_seq = self.next_seq,
+            full_scan = self.full_scan,
+            lost_map_pages = self.lost_pages.len(),
+            "recovered"
+        );
         let device_l2p = self
             .has_device_l2p
             .then(|| DeviceL2p::new(&env.geometry, &env.plan, self.next_seq, &self.poison));

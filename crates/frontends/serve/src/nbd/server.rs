@@ -409,11 +409,14 @@ impl<D: BlockDevice> NbdServer<D> {
             };
             if self.connections.open_count() >= self.config.connections_max {
                 self.counters.connections_refused.add(1);
+                let open = self.connections.open_count();
+                tracing::warn!(open, "NBD client refused: too many connections");
                 continue;
             }
             self.counters.connections.add(1);
             let c = self.connections.insert(fd, now);
             let id = c.id;
+            tracing::info!(client = ?id, "NBD client connected");
             c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
             if self.sockets.watch(c).is_err() {
                 // Out of kernel memory for the watch: this client cannot be served.

@@ -48,6 +48,7 @@ impl ControlThread {
         let (message, descriptors, ends) = match answer {
             Ok((message, descriptors)) => (message, descriptors, false),
             Err(refusal) => {
+                tracing::warn!(client, code = ?refusal.code, "request refused: {}", refusal.text);
                 let ends = matches!(refusal.code, Code::Malformed | Code::Order);
                 let message = match ends {
                     true => Message::Disconnect(refusal),

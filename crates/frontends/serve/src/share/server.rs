@@ -276,6 +276,7 @@ impl ControlThread {
             None
         };
         if let Some(text) = refused {
+            tracing::warn!(pid = peer.pid, uid = peer.uid, "client refused: {text}");
             connection.send(
                 0,
                 Message::Disconnect(ProtocolError::new(Code::Connections, text)),
@@ -287,6 +288,7 @@ impl ControlThread {
         let data = EventData::new_u64(token);
         if epoll::add(&self.epoll, connection.socket(), data, EventFlags::IN).is_ok() {
             self.next_client += 1;
+            tracing::info!(client = token, pid = peer.pid, uid = peer.uid, "client connected");
             self.connections.insert(token, connection);
         }
     }

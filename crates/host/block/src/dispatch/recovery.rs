@@ -80,6 +80,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
                 next = next.min(*aborted + abort);
             } else if now >= bound_at + command {
                 self.stats.timeouts.add(1);
+                tracing::warn!(at = now.0, "a command timed out");
                 *aborted = now.max(Nanos(1));
                 next = next.min(now + abort);
                 // The tag is bound, so the abort cannot fail.
@@ -91,6 +92,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         self.check_at = next;
         if reset {
             self.stats.resets.add(1);
+            tracing::warn!(at = now.0, "the queue is reset: an abort timed out");
             self.queue.reset(now);
             // Record the reset even if it has finished by the next check.
             self.state = QueueState::Resetting;

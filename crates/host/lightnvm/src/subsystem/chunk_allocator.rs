@@ -298,6 +298,7 @@ impl ChunkAllocator {
             chunks.sort_unstable();
         }
         let (holder, pus) = (TargetHoldings::new(&target), target.spec.pus.clone());
+        tracing::info!(target_name = %target.spec.name, chunks = chunks.len(), "target created");
         self.apply_record(TableRecord::Created {
             target: Box::new(target),
             chunks: chunks.clone(),
@@ -328,6 +329,7 @@ impl ChunkAllocator {
             return Err(TableError::Inconsistent { what });
         }
         let chunks: Vec<u32> = self.table.owned_by(id).collect();
+        tracing::info!(target_id = %id, chunks = chunks.len(), "target removed");
         let clean = |chunk: &u32| {
             let flags = self.chunk_flags[*chunk as usize];
             flags & ERASED != 0 || flags & ACQUIRED == 0

@@ -276,6 +276,7 @@ impl Ftl {
                 return false;
             }
         }
+        tracing::debug!(line = open.line, stream, "line opened");
         self.space.add_open_line(stream, open, recorded);
         true
     }
@@ -376,6 +377,7 @@ impl Ftl {
     /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
     pub(crate) fn program_failed(&mut self, chunk: u32) {
         self.stats.program_failures += 1;
+        tracing::info!(chunk, "a program failed: the chunk is closed");
         self.space.program_failed(&self.env, chunk);
     }
 

@@ -128,6 +128,7 @@ impl Ftl {
         let units = most.div_ceil(self.env.geometry.ws_opt);
         let valid = self.space.line(line).valid_sectors;
         tracepoint::trace(|| Event::GcBegins { line, valid });
+        tracing::debug!(line, valid, "GC begins with a victim");
         self.gc.begin_scan(line, units);
     }
 
@@ -387,13 +388,17 @@ impl Ftl {
             l.state,
             l.relocations_in_flight
         );
+        tracing::debug!(at = now.0, line, "line reclaimed");
         self.gc.end_drain();
         self.stats.lines_reclaimed += 1;
         self.mapping.drop_line_copies(&self.env, self.space.table(), line);
         for i in 0..self.space.line(line).chunks.len() {
             let chunk = self.space.line(line).chunks[i];
             match self.space.begin_chunk_erase(line, chunk) {
-                ChunkErase::Retired => self.stats.retired_chunks += 1,
+                ChunkErase::Retired => {
+                    self.stats.retired_chunks += 1;
+                    tracing::info!(at = now.0, chunk, line, "chunk retired");
+                }
                 ChunkErase::Erasing => self.erase_or_defer(now, chunk, flash),
             }
         }
@@ -411,6 +416,7 @@ impl Ftl {
         if !self.space.erase_done(chunk, status.is_success()) {
             self.stats.erase_failures += 1;
             self.stats.retired_chunks += 1;
+            tracing::info!(chunk, %status, "chunk retired: an erase failed");
         }
     }
 }

@@ -33,6 +33,7 @@ impl Ftl {
         }
         let line = self.space.line_of(chunk);
         self.stats.offline_chunks += 1;
+        tracing::warn!(chunk, "chunk went offline");
         if line == NONE {
             self.stats.retired_chunks += 1;
             return true;
