@@ -114,7 +114,7 @@ impl Reclaim {
             "ascending sequence numbers",
             &seqs,
         )?;
-        for (chunk, _) in &self.erasing {
+        for chunk in self.erasing.keys() {
             check.equal(
                 "a chunk being erased has no readers",
                 KvSubject::Chunk(*chunk),

@@ -75,7 +75,7 @@ impl Ftl {
             return 0;
         }
         // A page that was evicted may have taken the last room.
-        let run = run.min(room(&self.buffer.ring(HOST)));
+        let run = run.min(room(self.buffer.ring(HOST)));
         if run == 0 {
             self.mapping.pin_head_write_page();
         } else {
