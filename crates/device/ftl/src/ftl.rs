@@ -104,7 +104,9 @@ impl Ftl {
         let env = Env { geometry: shape, config, plan: layout };
         let durability = Durability::new(&env, journal, 1, device_l2p);
         let mut ftl = Ftl::empty(env, durability, first_seq)?;
-        for chunk in (0..shape.total_chunks()).filter(|chunk| !reserved.contains(chunk)) {
+        // The journal takes the good ones of its chunks; a bad one belongs to nothing.
+        let is_journals = |chunk: &u32| reserved.contains(chunk) && good(chunk);
+        for chunk in (0..shape.total_chunks()).filter(|chunk| !is_journals(chunk)) {
             ftl.space.add_chunk(chunk, good(&chunk));
         }
         // So that the journal is of this layer before a line is.

@@ -72,7 +72,7 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
             assert!((share * f64::from(shards) - 1.0).abs() < 0.15, "{share} of {shards}");
         }
         let total = |key: &str| core(key).iter().sum::<u64>();
-        assert_eq!((total("sent"), total("lost")), (total("served"), 0));
+        assert_eq!((total("sent"), total("aborted")), (total("served"), 0));
         // Six jobs, five of 1,024 requests and one of as many, dealt to cores in turn.
         let mut dealt = vec![0; shards as usize];
         (0..6).for_each(|job| dealt[job % shards as usize] += 1024);
