@@ -33,7 +33,7 @@ pub use log::LogFilter;
 #[command(name = "sluice", version, arg_required_else_help = true)]
 struct Cli {
     /// Print events of the control plane on standard error: a level (error, warn, info, debug,
-    /// trace), or levels by crate, as in `warn,sluice_ftl=debug`. SLUICE_LOG has the same effect.
+    /// trace), or levels by crate, as in `warn,ftl=debug`. SLUICE_LOG has the same effect.
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<LogFilter>,
     #[command(subcommand)]

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Environment variable with the filter, if there is no `--log`.
 const VARIABLE: &str = "SLUICE_LOG";
 
-/// Events to print: a level, or levels by target, as `warn,sluice_ftl=debug`.
+/// Events to print: a level, or levels by target, as `warn,ftl=debug`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter(Targets);
 
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn filters_are_levels_and_levels_by_target() {
-        let LogFilter(filter) = "warn,sluice_ftl=debug".parse().unwrap();
-        assert!(filter.would_enable("sluice_ftl::gc", &Level::DEBUG));
-        assert!(!filter.would_enable("sluice_ftl::gc", &Level::TRACE));
-        assert!(filter.would_enable("sluice_block", &Level::WARN));
-        assert!(!filter.would_enable("sluice_block", &Level::INFO));
+        let LogFilter(filter) = "warn,ftl=debug".parse().unwrap();
+        assert!(filter.would_enable("ftl::gc", &Level::DEBUG));
+        assert!(!filter.would_enable("ftl::gc", &Level::TRACE));
+        assert!(filter.would_enable("block", &Level::WARN));
+        assert!(!filter.would_enable("block", &Level::INFO));
         assert!("a=b=c".parse::<LogFilter>().is_err());
-        assert!("sluice_ftl=loud".parse::<LogFilter>().is_err());
+        assert!("ftl=loud".parse::<LogFilter>().is_err());
     }
 }

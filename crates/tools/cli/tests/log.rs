@@ -21,16 +21,16 @@ fn events_are_printed_by_level_and_crate() {
     {
         assert!(told.contains(event), "{event}");
     }
-    assert!(told.contains("DEBUG sluice_ftl::"), "{}", &told[..told.len().min(2_000)]);
+    assert!(told.contains("DEBUG ftl::"), "{}", &told[..told.len().min(2_000)]);
     let (_, told) = folder.run_to_end(&["a.toml", "--log", "info"], 0);
     assert!(told.contains("preconditioning begins") && !told.contains("DEBUG"), "{told}");
-    let (_, told) = folder.run_to_end(&["a.toml", "--log", "off,sluice_ftl=debug"], 0);
+    let (_, told) = folder.run_to_end(&["a.toml", "--log", "off,ftl=debug"], 0);
     assert!(told.contains("line opened") && !told.contains("preconditioning begins"));
 }
 
 #[test]
 fn a_filter_that_is_none_is_refused() {
     let folder = Folder::new(&[("a.toml", SCENARIO)]);
-    let (_, told) = folder.run_to_end(&["a.toml", "--log", "sluice_ftl=loud"], 2);
+    let (_, told) = folder.run_to_end(&["a.toml", "--log", "ftl=loud"], 2);
     assert!(told.contains("--log"), "{told}");
 }
