@@ -5,7 +5,7 @@ use crate::CapacityError;
 /// Which closed line is reclaimed next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VictimPolicyKind {
-    /// The line with the fewest valid sectors (LightNVM paper section 4.2.4).
+    /// The line with the fewest valid sectors [LightNVM17 §4.2.4].
     Greedy,
     /// The line with the best ratio of space gained times age to copying cost.
     CostBenefit,
@@ -26,7 +26,7 @@ pub enum P2lLocation {
     Media,
 }
 
-/// Whether lines have metadata in their first and last write units (LightNVM paper section 4.2.2).
+/// Whether lines have metadata in their first and last write units [LightNVM17 §4.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineMetadata {
     /// None has.
@@ -40,7 +40,7 @@ pub enum LineMetadata {
     On,
 }
 
-/// How users' share of the write bandwidth follows from the free space (LightNVM paper section 4.2.4).
+/// How users' share of the write bandwidth follows from the free space [LightNVM17 §4.2.4].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RateLimiterKind {
     /// In proportion to what is left between the reserve and where garbage collection starts.
@@ -49,11 +49,11 @@ pub enum RateLimiterKind {
     /// users' share, its input the free space over what lies between the two levels, its time what is
     /// written over the same. Gains from 0 to [`RateLimiterKind::GAIN_MAX`].
     Pid {
-        /// Of the error.
+        /// Gain of the error.
         kp: f64,
-        /// Of the error over what has been written.
+        /// Gain of the error, integrated over the sectors written.
         ki: f64,
-        /// Of the error's change.
+        /// Gain of the error's change.
         kd: f64,
     },
 }
@@ -107,11 +107,13 @@ pub struct FtlConfig {
     /// 64 of what users write; what recovery looks at is then as many times more as is written for each of
     /// theirs.
     pub checkpoint_sectors: u32,
-    /// Memory for the map, in sectors' worth: each holds one page of the map. 0 for all of the map in
-    /// memory; else pages come from the media when they are asked for and go when others need the
-    /// room (demand paging as in DFTL). What does not fit a write buffer of this geometry is refused, a
-    /// drive that keeps the map too, and a flash that keeps no data by whoever owns it. Goes with every
-    /// other choice here; what [`reverse_map`](FtlConfig::p2l_location) takes is apart from this memory.
+    /// Memory for the map, in sectors; each holds one map page. 0 keeps the whole map in memory.
+    /// Otherwise pages are fetched from the media on demand, and evicted when others need the
+    /// frames [DFTL09].
+    ///
+    /// Rejected if the write buffer of this geometry does not fit, if the drive keeps the map, or
+    /// (by the owner of the flash) if the flash stores no data. Works with every other option. The
+    /// memory of [`reverse_map`](FtlConfig::p2l_location) is separate.
     pub map_cache_sectors: u32,
     /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
     pub gc_queue_depth_units: u32,
@@ -133,7 +135,7 @@ pub struct FtlConfig {
     pub static_wear_leveling: u32,
     /// How users and garbage collection share the write bandwidth when space is short.
     pub rate_limiter: RateLimiterKind,
-    /// What garbage collection keeps away from as long as space does not press.
+    /// Parallel units that garbage collection avoids while free space is not critical.
     pub gc_read_priority: GcReadPriority,
 }
 

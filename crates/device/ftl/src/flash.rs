@@ -1,4 +1,4 @@
-//! [`Flash`]: the seam between the translation layer and what is below it.
+//! [`FlashBackend`]: the interface between the FTL and the flash below it.
 
 use clock::Nanos;
 use tracepoint::Cause;
@@ -15,7 +15,7 @@ pub struct OpToken(pub u32);
 const KIND_SHIFT: u32 = 29;
 const INDEX_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
-/// What an operation is for.
+/// Purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     HostRead,
@@ -92,7 +92,7 @@ pub struct WriteUnit<'a> {
     pub first_slot: u32,
     /// Its number: of two copies of a sector the one in the unit with the larger number is newer.
     pub sequence: u64,
-    /// What is in its sectors.
+    /// Contents of its sectors.
     pub entries: &'a [BufferEntry],
     /// It is metadata of a line, and no data.
     pub metadata: bool,
@@ -152,11 +152,11 @@ pub trait FlashBackend {
     /// Erases a chunk.
     fn erase(&mut self, now: Nanos, op: OpToken, chunk: u32);
 
-    /// Users' reads under way on a parallel unit: those started with [`ReadDest::Host`] that
-    /// have not been reported yet. None where nobody counts.
+    /// Returns the host reads in flight on a parallel unit: those started with [`ReadDest::Host`]
+    /// that have not been reported yet. The default, 0, is for flash that does not count them.
     ///
-    /// [`GcReadPriority::PerPu`](crate::GcReadPriority::PerPu) goes by it; what is kept back for a read
-    /// is started after the [`Ftl::read_done`] of one.
+    /// [`GcReadPriority::PerPu`](crate::GcReadPriority::PerPu) uses it. Operations deferred for a
+    /// read start after its [`Ftl::read_done`].
     ///
     /// [`Ftl::read_done`]: crate::Ftl::read_done
     fn host_reads_in_flight(&self, pu: u32) -> u32 {
@@ -164,10 +164,10 @@ pub trait FlashBackend {
         0
     }
 
-    /// Makes the drive's own map forget logical sectors, pairs of the first one and how many: their
-    /// copies in units numbered up to `sequence`. Reported through [`Ftl::device_trim_done`]; at most one is
-    /// outstanding, of at most 256 runs. Returns whether it was taken: not if the drive keeps no map,
-    /// and then nobody asks who knows.
+    /// Trims runs of logical sectors, given as first sector and length, in the drive's own map: it
+    /// drops versions in units with sequence numbers up to `sequence`. The drive reports it through
+    /// [`Ftl::device_trim_done`]. At most one trim is outstanding, with at most 256 runs. Returns
+    /// whether it was accepted: `false` if the drive keeps no map, which is the default.
     ///
     /// [`Ftl::device_trim_done`]: crate::Ftl::device_trim_done
     fn device_trim(&mut self, now: Nanos, op: OpToken, runs: &[(u32, u32)], sequence: u64) -> bool {

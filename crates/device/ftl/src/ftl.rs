@@ -70,10 +70,11 @@ impl Ftl {
         Ftl::create(shape, config, &(0..shape.total_chunks()).map(found).collect::<Vec<_>>(), None)
     }
 
-    /// The same over erased flash of a drive that keeps the map: write units are numbered `from` or
-    /// more, and no trim that the drive knows of has as large a number.
+    /// Creates an FTL over erased flash whose drive keeps the map. The sequence numbers of write
+    /// units start at `from`, which is larger than that of any trim that the drive knows.
     ///
     /// # Errors
+    ///
     /// As [`new`](Ftl::new).
     pub fn new_with_device_l2p(
         shape: FlashGeometry,
@@ -148,7 +149,7 @@ impl Ftl {
         self.env.plan.logical.into()
     }
 
-    /// What the configuration made of the flash.
+    /// Returns the capacities that follow from the flash and the configuration.
     pub fn capacity_plan(&self) -> &CapacityPlan {
         &self.env.plan
     }
@@ -163,9 +164,9 @@ impl Ftl {
         &self.stats
     }
 
-    /// What the rate limiter has done since the layer was started or the curve was
-    /// [begun anew](Ftl::reset_limiter_history): at most 512 samples, oldest first, about as many sectors
-    /// written apart.
+    /// Returns the history of the rate limiter since the FTL was started or the history was
+    /// [reset](Ftl::reset_limiter_history): at most 512 samples, oldest first, about equally many
+    /// written sectors apart.
     pub fn limiter_history(&self) -> &[LimiterSample] {
         self.gc.limiter().history()
     }
@@ -296,12 +297,13 @@ impl Ftl {
         self.requests.has_completion()
     }
 
-    /// The state of the sectors from `lba` on: mapped or not, and for how many of `sectors`. Those of a
-    /// page of the map that is not in memory count as mapped, unless it was never written: nobody
-    /// waits here.
+    /// Returns whether the sectors from `lba` on are mapped, and for how many of `sectors` that
+    /// holds. Does not wait: sectors of a map page that is not in memory count as mapped, unless
+    /// the page was never written.
     ///
     /// # Panics
-    /// When the range is not within the users' sectors.
+    ///
+    /// If the range is not within the host's sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
         self.mapping.extent(&self.env, lba as u32, sectors)
@@ -335,7 +337,7 @@ pub enum NewFtlError {
 }
 
 impl Ftl {
-    /// What the layer has and waits for, for a bug report.
+    /// Returns the state of the FTL and what it waits for, for bug reports.
     pub fn debug_state(&self) -> String {
         let lines = self.space.table().iter();
         let lines: Vec<String> = lines

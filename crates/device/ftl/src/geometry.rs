@@ -10,7 +10,7 @@ use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
 
 /// Names the layer in its journal, together with [`FtlConfig::instance_id`].
 const OWNER: u32 = 0x006c_7466;
-/// The same, of a drive that keeps the map.
+/// Owner of the journal of an FTL whose drive keeps the map.
 const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
 
 /// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
@@ -176,7 +176,7 @@ pub enum CapacityError {
         /// Write units of a line.
         of: u64,
     },
-    /// Lines must have metadata, and nobody would read it.
+    /// Line metadata is required, but would never be read.
     #[error("line_metadata is on, but this drive keeps the map, and its lines have no metadata")]
     LineMetadataOnDeviceL2p,
     /// The reverse map is to be in the metadata of lines, and they have none.
@@ -243,7 +243,7 @@ pub enum CapacityError {
     },
 }
 
-/// What a configuration makes of a shape.
+/// Capacities that follow from a geometry and a configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CapacityPlan {
     /// Chunks that count towards capacity, those of the journal included.
@@ -284,12 +284,12 @@ pub struct CapacityPlan {
     /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
     /// if all of the map is.
     pub map_frames: u32,
-    /// Of the spare sectors, those kept for writing the map's pages.
+    /// Spare sectors that are reserved for writing map pages.
     pub map_write_reserve: u32,
 }
 
 impl CapacityPlan {
-    /// What the layer wants of its journal.
+    /// Returns the sizes that the FTL needs of its journal.
     pub(crate) fn journal_config(&self, drive_map: bool) -> JournalConfig {
         let CapacityPlan { snapshot_bytes, record_bytes, .. } = *self;
         let owner = if drive_map {
@@ -431,14 +431,14 @@ impl CapacityPlan {
         })
     }
 
-    /// Frames of a map of `meta` pages, and sectors for writing those.
+    /// Returns the frames of a map of `meta` pages, and the sectors reserved for writing the pages.
     ///
-    /// Every slot of the write buffer may need a page of its own to stay; so do the next sectors that
-    /// garbage collection looks at, but in room that its ring still has. Beyond that, one page for a
-    /// trim, one on its way, and one for look-ups: then whoever waits for a page gets it when others
-    /// have been served. Whatever is in the frames may have to be written, and what garbage collection
-    /// moves may change every page once before what it frees is free: two writings of the map, and the
-    /// line that its pages are written to.
+    /// Every slot of the write buffer may pin a page of its own. So may the next sectors that
+    /// garbage collection looks at, but within the free slots of its ring. Beyond that there is one
+    /// page for a trim, one in flight, and one for lookups, so that every waiter for a page gets it
+    /// after earlier ones have been served. All frames may be dirty, and relocations may change
+    /// every page once before the space they gain is free: that takes two writes of the map, and
+    /// the line that its pages are written to.
     fn map_cache(
         sectors: u32,
         meta: u64,

@@ -5,7 +5,7 @@
 pub struct FtlStats {
     /// Sectors that users wrote.
     pub host_writes: u64,
-    /// Of them, those let in out of the reserve, because there was nothing to win back.
+    /// Host writes admitted from the reserve, because there was no space to reclaim.
     pub host_writes_from_reserve: u64,
     /// Sectors that users read.
     pub host_reads: u64,
@@ -23,10 +23,9 @@ pub struct FtlStats {
     pub metadata: u64,
     /// Lines that had room for last metadata and were closed without.
     pub lines_without_metadata: u64,
-    /// Victims whose last metadata garbage collection has read, and of which it has read the
-    /// out-of-band bytes instead; none as long as the reverse map is in memory.
+    /// Victims whose footer garbage collection read. 0 while the reverse map is in memory.
     pub victims_read_by_metadata: u64,
-    /// See `victims_read_by_metadata`.
+    /// Victims whose out-of-band bytes garbage collection read instead of a footer.
     pub victims_read_by_oob: u64,
     /// Trimmed sectors that a drive with a map of its own was told of.
     pub trims_synced: u64,
@@ -82,8 +81,8 @@ pub struct FtlStats {
     pub pages_rebuilt: u64,
     /// See `pages_rebuilt`.
     pub rebuild_reads: u64,
-    /// After a recovery that left the map's pages on the media: sectors whose newest copy is lost, as
-    /// what those say of them shows.
+    /// After a recovery that left the map pages on the media: sectors whose latest version is lost,
+    /// according to their pages.
     pub map_sectors_lost: u64,
     /// After a recovery: sectors that a page of the map knew elsewhere than they were found; 0, or
     /// something is wrong.
@@ -145,7 +144,7 @@ impl FtlStats {
         }
     }
 
-    /// What happened since an earlier reading.
+    /// Returns the differences to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &FtlStats) -> FtlStats {
         FtlStats {

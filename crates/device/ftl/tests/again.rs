@@ -22,9 +22,10 @@ fn shape() -> FlashGeometry {
 const FOUND: [u64; 6] = [46, 65, 73, 79, 359, 392];
 const OVERWRITTEN: [u64; 4] = [433, 461, 754, 1_031];
 
-/// Has a chunk go, and what waited there for its pair overwritten: `before` that, or while it is written
-/// again, by programs some of which fail. Power is cut when a flush from before the overwriting ends. Returns how many
-/// sectors are then as they were flushed; `None` if the seed does not get there.
+/// Takes a chunk offline while units there wait for their paired pages. Their sectors are
+/// overwritten `before` that, or while they are re-dispatched; some of the programs fail. Cuts
+/// power when a flush issued before the overwrites completes. Returns how many sectors then hold
+/// the flushed values; `None` if the seed does not get there.
 fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
     const FLUSH: u64 = 1 << 40;
     let config = FtlConfig::default();

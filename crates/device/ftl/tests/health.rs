@@ -312,11 +312,11 @@ fn static_wear_leveling_has_cold_data_on_worn_chunks() {
     assert!(unsorted * 2 < without, "{unsorted} and {without}");
 }
 
-/// What one sector may hold: `None` is nothing that can be read.
+/// Values that one sector may hold; `None` is an uncorrectable sector.
 #[derive(Clone, Debug)]
 struct Sector {
     now: Option<u64>,
-    /// What a power cut may leave.
+    /// Values possible after a power cut.
     possible: Vec<u64>,
     /// Every value that it ever had.
     ever: Vec<u64>,
@@ -446,7 +446,7 @@ impl Case {
             return;
         }
         for s in &mut self.sectors {
-            // Of a chunk that nobody knows has gone, older copies may come to light.
+            // After the unnoticed loss of a chunk, older versions may be found.
             if self.unreported.is_empty() {
                 s.possible.clear();
                 s.fails_cut = s.fails;

@@ -1,8 +1,9 @@
-//! What the metadata of lines costs in speed (LightNVM paper sections 4.2.1 and 4.2.2): the share of writes
-//! that it takes, and no waiting where one line ends and the next begins, with the least write buffer.
+//! Costs of line metadata in speed [LightNVM17 §4.2.1, §4.2.2]: its share of the writes, and no
+//! waiting at the border of two lines, with the smallest write buffer.
 //!
-//! Every parallel unit ends one operation per turn, and users always have more to write. So many turns are
-//! needed for so many write units with metadata, and without; they may differ by a hundredth.
+//! Every parallel unit completes one operation per step, and the host always has more to write. The
+//! test compares the steps for a number of write units with metadata and without; they may differ
+//! by 1%.
 
 mod common;
 

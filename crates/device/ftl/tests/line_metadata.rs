@@ -1,4 +1,4 @@
-//! Lines with first and last metadata (LightNVM paper sections 4.2.2 and 4.2.4): what recovery saves
+//! Lines with first and last metadata [LightNVM17 §4.2.2, §4.2.4]: what recovery saves
 //! by them, what it does without, and garbage collection by what a victim says of itself.
 
 // guarantee: D-09, D-10
@@ -132,7 +132,7 @@ impl Rig {
         }
     }
 
-    /// Power is cut and comes back; returns what the recovery has read.
+    /// Cuts power and recovers. Returns what the recovery has read.
     fn cut(&mut self) -> ftl::RecoveryStats {
         self.ftl = self.flash.power_cut(self.config);
         *self.flash.recoveries.last().unwrap()

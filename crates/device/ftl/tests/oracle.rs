@@ -18,17 +18,18 @@ use ftl::{
 use nvme::Status;
 use rng::Rng;
 
-/// What one logical sector may hold.
+/// Values that one logical sector may hold.
 #[derive(Clone, Debug, Default)]
 struct Sector {
-    /// What it holds while power lasts; 0 is zeros.
+    /// Value while power is on; 0 is zeros.
     now: u64,
-    /// What a power cut may leave: the last durable value and everything written since.
+    /// Values possible after a power cut: the last durable one and everything written since.
     possible: Vec<u64>,
 }
 
 impl Sector {
-    /// What a read that begins now may find, whenever it ends: a sector is looked up once.
+    /// Returns the values that a read beginning now may find, whenever it completes: a sector is
+    /// looked up once.
     fn possible_now(&self) -> Vec<u64> {
         vec![self.now]
     }
@@ -46,7 +47,7 @@ struct Case {
     /// Counters of layers that a power cut has ended.
     stats: FtlStats,
     controls: Rng,
-    /// Reads that nobody waits for, with what they must find.
+    /// Reads in flight, with the values that they must find.
     reads: Vec<(u64, Vec<u64>)>,
     /// Whether the active parallel units change, and reads are left under way.
     steers: bool,
@@ -54,16 +55,16 @@ struct Case {
     mishaps: u64,
     /// Power cuts with a line opened ahead.
     ahead: u64,
-    /// What is on the media but not readable there is renewed now and then, as these choices say.
+    /// Chooses when units that are on the media but not readable are rewritten.
     rewrites: Option<Rng>,
 }
 
 /// Which flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
-    /// Of 4 to 15 write units, or more.
+    /// 4 to 15 write units, or more.
     Any,
-    /// Of 3 to 6, on which power is cut often.
+    /// 3 to 6 write units; power is cut often.
     Small,
 }
 
@@ -198,7 +199,7 @@ impl Case {
         case
     }
 
-    /// The same with renewals.
+    /// Returns a case with rewrites.
     fn rewriting(seed: u64, size: Chunks) -> Case {
         Case { rewrites: Some(Rng::new(seed ^ 0x4e_e3a1)), ..Case::new(seed, size) }
     }
@@ -247,7 +248,7 @@ impl Case {
         }
     }
 
-    /// Starts a read that nobody waits for: garbage collection may keep away from it.
+    /// Starts a read without waiting for it: garbage collection may avoid its parallel unit.
     fn leave_a_read(&mut self) {
         if !self.steers || self.reads.len() > 4 {
             return;

@@ -120,7 +120,7 @@ fn fails_with_programs_under_way(seed: u64, goes: bool) -> u64 {
             let found = b.read(lba);
             assert!(found == Some(*value) || found.is_none() && lost.contains(&(lba as u32)));
         }
-        // Nothing older comes back.
+        // No older version is found.
         write_on(&mut b, &mut rng, &mut values, 50);
         complete_all(&mut b);
         return b.flash.mixed;

@@ -19,7 +19,7 @@ const NOW: Nanos = Nanos(0);
 /// Logical sectors per page of the map, of sectors of 512 bytes.
 const PAGE: u64 = 112;
 
-/// A layer over a flash of sectors of 512 bytes, 112 of which a page of the map holds.
+/// An FTL over flash with sectors of 512 bytes; a map page has 112 entries.
 struct Rig {
     ftl: Ftl,
     flash: TestFlash,
@@ -122,7 +122,7 @@ fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
     let (stats, cache) = (*rig.ftl.stats(), rig.ftl.map_cache());
     assert!(stats.lines_reclaimed > 100 && stats.map_page_writes > 20_000, "{stats:?}");
     assert_eq!((cache.resident_max, cache.frames), (map_cache_sectors - 1, map_cache_sectors - 1));
-    // All of it would be more than 60 times as much, of which the pages' own places are the most.
+    // All of it would be more than 60 times as much, mostly for the locations of the pages.
     assert!(cache.bytes * 35 < 4 * (sectors + u64::from(pages)), "{cache:?}");
     let memory = u64::from(cache.frames + 1) * 4 * 112 + u64::from(pages) * 8 + 1_000;
     assert!(cache.bytes <= memory, "{cache:?}");
@@ -271,13 +271,14 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
     }
 }
 
-/// Of sectors whose page of the map is on a die that has gone, and whose newest copy is on another one:
-/// those of which what can be read does not say so. `dead` are the chunks of the die.
+/// Returns the sectors whose loss cannot be decided from what is readable. Their map page is on a
+/// die that failed, and their latest version is on another die. `dead` are the chunks of the failed
+/// die.
 ///
-/// Some place on the die, then, is named by no page of the map that is left, however old, and by no last
-/// metadata (each line's has a piece on each die); and the unit there is numbered after the newest copy that
-/// is left, and after what the newest page of it that is left knows of. Had there been a newer copy of the
-/// sector, everything that can be read would be the same to the bit.
+/// For such a sector, some location on the die is named by no remaining map page, however old, and
+/// by no footer (each line's footer has a part on each die). The unit there is sequenced after the
+/// latest remaining version, and after what the newest remaining map page covers. If there had been
+/// a newer version of the sector, every readable bit would be the same.
 fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64> {
     let shape = flash.geometry;
     let place = |lba: u64| flash.newest(lba as u32);
@@ -476,10 +477,10 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOnDeviceL2p))));
 }
 
-/// What requests cost with this much of the map in memory.
+/// Cost of requests with this much of the map in memory.
 #[derive(Debug)]
 struct Cost {
-    /// Of user reads, how many found their page.
+    /// Share of host reads that found their page in memory.
     hits: f64,
     /// Reads of the media per user read.
     reads: f64,

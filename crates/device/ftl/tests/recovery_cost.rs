@@ -1,6 +1,6 @@
-//! What a recovery reads is bounded by the distance of two checkpoints, whatever the size of the flash
-//! (LightNVM paper section 4.2.2): flash of two sizes, everything else equal, overwritten at random by
-//! many writers at once and cut at different moments between two checkpoints.
+//! The amount that a recovery reads is bounded by the distance of two checkpoints, not by the size
+//! of the flash [LightNVM17 §4.2.2]. The test takes flash of two sizes, overwrites it at random
+//! with many writers at once, and cuts power at different moments between two checkpoints.
 
 // guarantee: D-05
 
@@ -118,10 +118,11 @@ fn worst_case(
     (most, *bed.ftl.capacity_plan())
 }
 
-/// The interval counts what is moved too, so that amplification does not matter: a checkpoint is durable
-/// half an interval after it began, at the latest, so that the last one began at most one and a half ago.
-/// Beside that: the map's pages of two checkpoints, what is under way, and what was in the lines that were
-/// open then, two of each of two streams.
+/// Returns the bound on the sectors read. The interval counts relocations too, so that
+/// amplification does not matter. A checkpoint is durable at most half an interval after it began,
+/// so the last one began at most one and a half intervals ago. In addition: the map pages of two
+/// checkpoints, the units in flight, and the contents of the lines that were open then, two for
+/// each of two streams.
 fn bound(layout: &CapacityPlan) -> u64 {
     let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * UNIT;
     u64::from(INTERVAL * 3 / 2 + 2 * layout.map_pages + under_way + 4 * layout.line_sectors)

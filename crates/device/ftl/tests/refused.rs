@@ -1,5 +1,5 @@
-//! What is refused stays as it is: a layer of another configuration or of another name, whenever power
-//! was cut, on flash whose paired pages can only be read after padding.
+//! A refused drive is not changed. The FTL has another configuration or another name, power was cut
+//! at any time, and paired pages of the flash can only be read after padding.
 
 // guarantee: D-02
 

@@ -28,7 +28,7 @@ const PAGE: u64 = 112;
 #[derive(Clone, Debug, Default)]
 struct Sector {
     now: u64,
-    /// What a power cut may leave.
+    /// Values possible after a power cut.
     possible: BTreeSet<u64>,
     ever: BTreeSet<u64>,
     /// It may be lost; it may have been trimmed in vain: now, or after a power cut.
@@ -129,7 +129,7 @@ impl Case {
         self.config.p2l_location == P2lLocation::Memory && self.flash.cuts == 0
     }
 
-    /// What may be wrong with lost pages from now on.
+    /// Marks the sectors of lost pages that may be wrong from now on.
     fn mark_at_risk(&mut self) {
         if self.finds_all() {
             return;
@@ -146,7 +146,7 @@ impl Case {
         self.lost = pages;
     }
 
-    /// Whether something cannot be read of which nothing says what it is.
+    /// Records whether there are unreadable units that nothing describes.
     fn look_for_hidden(&mut self) {
         let all = self.sectors.len() as u64;
         let places: Vec<_> =
@@ -321,7 +321,8 @@ impl Case {
             self.flash.unreadable.retain(|psn| places.contains(psn));
         }
         self.mark_at_risk();
-        // That a sector was lost goes with a page that nobody has read since power came on.
+        // The loss of a sector is forgotten with its page, if the page has not been read since
+        // power-on.
         for s in self.lost.iter().flat_map(|p| p * PAGE..(p + 1) * PAGE) {
             let Some(s) = self.sectors.get_mut(s as usize) else { continue };
             s.untrimmed_cut |= s.was_lost;
@@ -345,7 +346,7 @@ impl Case {
         }
     }
 
-    /// A read of which nobody awaits the end.
+    /// Starts a read without waiting for its completion.
     fn glance(&mut self) {
         self.tag += 1;
         self.flash.requests.insert(self.tag, vec![0]);

@@ -68,7 +68,7 @@ fn measure(
     let physical = layout.logical + layout.map_pages + layout.op_sectors;
     let effective = f64::from(physical) / f64::from(layout.logical + layout.map_pages) - 1.0;
     let s = ftl.stats().since(&before);
-    // Metadata of lines goes with the lines that are written, whoever writes them.
+    // Line metadata is proportional to the lines written, by the host or by GC.
     let all = s.host_writes + s.gc_relocations + s.padding + s.metadata;
     let lines = all / u64::from(pages) * u64::from(layout.line_metadata_units);
     let of_map = s.metadata.saturating_sub(lines);

@@ -1,48 +1,52 @@
-//! [`Again`]: write units that are written once more, at another place (LightNVM paper sections 4.2.1
-//! and 4.2.3).
+//! Re-dispatch: write units that are written a second time, at another location [LightNVM17 §4.2.1,
+//! §4.2.3].
 //!
-//! # Which, and what number they have there
+//! # Cases
 //!
-//! | a unit | on the media | its number |
+//! | unit | on the media | sequence number |
 //! |---|---|---|
-//! | of the users, whose program failed | no | the same: it is still under way |
-//! | of moved data, whose program failed | no | taken back: it gets one with its place |
-//! | of either, rescued | yes | a new one, with its place |
+//! | of the host, its program failed | no | kept: the unit is still in flight |
+//! | a relocation of GC, its program failed | no | returned: the unit gets a new one with its new location |
+//! | either, re-dispatched because it is unreadable | yes | a new one, with its new location |
 //!
-//! [Rescued](Ftl::redispatch_unreadable) is what is on the media and cannot be read there yet, because its pair is not
-//! programmed: on a chunk that has gone, is [renewed](Ftl::rewrite_buffered), or is of a line that
-//! [ends](crate::ending). Its old number has ended, and map pages made since say that nothing older is to be
-//! found. The number of moved data is taken back so that nobody who trims waits for it.
+//! A unit is [re-dispatched as unreadable](Ftl::redispatch_unreadable) when it is on the media, its
+//! paired page has not been programmed, and its chunk has gone offline, is
+//! [rewritten](Ftl::rewrite_buffered) or belongs to a line that is [finished
+//! early](crate::ftl::pipeline::health::finish_line). Its old sequence number is retired, and map
+//! pages written since then may rely on that. GC returns the sequence number of a failed relocation
+//! so that no trim waits for it.
 //!
-//! A power cut makes no unit of this kind. Recovery writes nothing again: it takes of all copies the one
-//! with the largest number, which is why the numbers matter.
+//! A power cut creates no unit of this kind. Recovery rewrites nothing: it takes the version with
+//! the largest sequence number, so the numbers must be right.
 //!
-//! # The rule
+//! # Ordering invariant
 //!
-//! *A unit holds nothing that is older than what has a number already, from when it gets its own.* One that
-//! keeps its number is in order whatever was written since, and stays what it is. Of one that gets a number
-//! ([`drop_superseded`](Ftl::drop_superseded)) that becomes padding which was trimmed, or which is not the newest
-//! copy with a number; and of moved data what has been overwritten at all. That is the one difference between
-//! moved and rescued data: where the first comes from can be read, and it is not needed once more before its
-//! overwriter is there; the rescued copy may be the only one.
+//! When a write unit is assigned a sequence number, it contains no sector version older than one
+//! already sequenced. A unit retried under its old number satisfies this and is not changed. When a
+//! unit gets a *new* number, [`drop_superseded`](Ftl::drop_superseded) replaces entries with
+//! padding if the sector was trimmed or has a newer sequenced version. GC relocations also drop
+//! entries overwritten in the buffer, because their source is still readable; re-dispatched units
+//! keep them, because they may be the only copy.
 //!
-//! # What counts meanwhile
+//! # Until the unit is on the media
 //!
-//! * As long as the unit is not on the media, [`BufferEntry::durable_copy`](crate::Entry): of moved data where it comes
-//!   from, of rescued data where it was, of users' data what it overwrites. The line that this is in is not
-//!   erased before the unit is on the media: it has `moves`, or `programs`, or an `after` position.
-//! * Of what has become padding the same copy, until the trim or the overwriter is durable: its line waits
-//!   for that (`after`, `trimmed`).
-//! * No flush ends while a rescued unit is not on the media; nor, if what became padding was on a chunk that
-//!   has gone, before everything is that was numbered by then, the overwriter among it
-//!   ([`holds`](RedispatchTracker::defers_flush_at)).
-//! * A place whose program failed says nothing: the reverse map and the line's list forget it.
+//! * [`BufferEntry::durable_copy`](crate::BufferEntry) names the copy that the unit replaces: the
+//!   source of a relocation, the old location of a re-dispatched sector, or the version that a host
+//!   write overwrites. The line with that copy is not erased before the unit is durable: its counts
+//!   of programs and relocations in flight, or its `erase_after` position, prevent it.
+//! * For an entry replaced by padding, the line with the durable copy waits until the trim or the
+//!   overwriting unit is durable.
+//! * No flush completes while a re-dispatched unit is in flight. If padding replaced entries of an
+//!   offline chunk, a flush also waits until everything sequenced by then is durable, the
+//!   overwriting unit included ([`defers_flush_at`](RedispatchTracker::defers_flush_at)).
+//! * A location whose program failed holds nothing: the reverse map and the line's P2L table drop
+//!   it.
 
 use std::collections::VecDeque;
 
 use crate::buffer::unit_id::UnitId;
 
-/// What is owed to those who wait for durability.
+/// Re-dispatched units, and the position that flushes must wait for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RedispatchTracker {
     /// Units that get a location before any other, in order.

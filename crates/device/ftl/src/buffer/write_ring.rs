@@ -1,4 +1,4 @@
-//! The write buffer (LightNVM paper section 4.2.1): a ring of write units between acknowledgement
+//! The write buffer [LightNVM17 §4.2.1]: a ring of write units between acknowledgement
 //! and the media.
 //!
 //! Entries go in at the head, in order; a unit that is full is mapped and programmed as a whole,
@@ -18,8 +18,8 @@ pub struct BufferEntry {
     pub(crate) lba_plus_1: u32,
     /// The sector's data was lost.
     pub(crate) poison: bool,
-    /// The newest copy on the media as long as this one is not there; [`NONE`](crate::space::lines::NONE)
-    /// if there is none. Of a moved sector: where it comes from.
+    /// Latest version on the media while this one is not there, or
+    /// [`NONE`](crate::space::lines::NONE). For a relocated sector, its source.
     pub(crate) durable_copy: u32,
     /// Every unit with a smaller number holds no newer copy than `under`.
     pub(crate) durable_copy_seq: u64,

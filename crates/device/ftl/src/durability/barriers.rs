@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require, require_eq};
 
-/// Who waits at a barrier.
+/// Owner of a barrier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BarrierOwner {
     /// The host request with this tag.

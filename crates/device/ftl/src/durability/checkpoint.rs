@@ -79,15 +79,15 @@ pub(crate) struct Checkpoint {
     /// in units since that do not count.
     began_seq: u64,
     excluded_sectors: u64,
-    /// Somebody has changed something since then: what a checkpoint itself brings on, padding and moves
-    /// among it, brings on no other.
+    /// Whether the host or a relocation has changed a page since then. Padding and relocations that
+    /// a checkpoint itself causes do not set it.
     changed: bool,
     /// The base of the last snapshot that is durable, and of the checkpoint under way.
     base_seq: u64,
     pending_base_seq: u64,
-    /// Somebody waits for one that begins now or later.
+    /// Whether a caller waits for a checkpoint that begins now or later.
     requested: bool,
-    /// Somebody waits for the one under way: it is not paced.
+    /// Whether a caller waits for the checkpoint in progress, which is then not paced.
     unpaced: bool,
     /// The journal has no room for records until it gets a snapshot.
     needs_journal_space: bool,
@@ -153,8 +153,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// A snapshot is to be taken for somebody who asked, because the journal has no room, or because
-    /// something was lost.
+    /// Whether a snapshot is needed: a caller requested it, the journal has no capacity left, or a
+    /// loss is not durable yet.
     pub(crate) fn is_wanted(&self) -> bool {
         self.requested || self.needs_journal_space || self.has_undurable_loss()
     }
@@ -176,23 +176,24 @@ impl Checkpoint {
         self.loss_epoch > self.loss_epoch_durable
     }
 
-    /// Of a drive that keeps the map: a snapshot is on its way to `at`.
+    /// Records that a snapshot is being written to `at`. Used when the drive keeps the map.
     pub(crate) fn begin_reservation(&mut self, at: Lsn) {
         self.unpaced = std::mem::take(&mut self.requested);
         (self.needs_journal_space, self.snapshot_lsn) = (false, at);
     }
 
-    /// The same: it is durable.
+    /// Records that the snapshot of a reservation is durable.
     pub(crate) fn complete_reservation(&mut self) {
         self.unpaced = false;
     }
 
-    /// The same: it was refused, for ever if the journal has failed.
+    /// Records that the snapshot of a reservation was refused; `for_ever` if the journal has
+    /// failed.
     pub(crate) fn abort_reservation(&mut self, for_ever: bool) {
         self.requested &= !for_ever;
     }
 
-    /// Users have written or trimmed, or somebody has data moved.
+    /// Records that the host has written or trimmed, or that data is to be relocated on request.
     #[inline]
     pub(crate) fn record_host_change(&mut self) {
         self.changed = true;
@@ -204,7 +205,7 @@ impl Checkpoint {
         self.excluded_sectors += if self.counts_relocations { 0 } else { u64::from(sectors) };
     }
 
-    /// What a page says has become untrue.
+    /// Marks a page as changed since it was written.
     #[inline]
     pub(crate) fn mark_dirty(&mut self, page: u32) {
         self.dirty[page as usize / 64] |= 1 << (page % 64);

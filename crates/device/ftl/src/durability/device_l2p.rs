@@ -70,7 +70,7 @@ pub(crate) struct DeviceL2p {
     /// One bit per users' sector: it was trimmed, and the drive may have a copy from before.
     pending_trims: Box<[u64]>,
     sync_state: TrimSyncState,
-    /// What is being told: first sectors and how many; and as of which number.
+    /// Ranges being synced, as first sector and length, and the sequence number that they hold for.
     ranges: Vec<(u32, u32)>,
     sync_seq: u64,
     /// The page of those trimmed that is being told, and where to go on in it.

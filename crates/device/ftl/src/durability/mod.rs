@@ -19,10 +19,10 @@ use journal::{Journal, JournalFlash, Lsn};
 use snapshot::LineOpened;
 use trims::TrimLog;
 
-/// What makes data and trims durable.
+/// State that makes data and trims durable.
 ///
-/// Invariants: barriers are in the order of their positions; a page with trims is listed; a checkpoint's base
-/// is not above the low watermark of sequence numbers.
+/// Invariants: barriers are in the order of their positions; a page with trims is listed; a
+/// checkpoint's base is not above the low watermark of sequence numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Durability {
     journal: Journal,

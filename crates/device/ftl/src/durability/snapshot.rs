@@ -50,7 +50,7 @@ pub(crate) struct LineEntry {
 pub(crate) struct Snapshot {
     /// Chunks that count towards capacity.
     pub(crate) usable_chunks: u32,
-    /// What every write unit with a smaller number wrote is in the map's pages.
+    /// Every write unit with a smaller sequence number is included in the map pages.
     pub(crate) base_seq: u64,
     /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     pub(crate) pages: Vec<u32>,
@@ -61,7 +61,7 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} was {was} when the drive was written, and is {is} now")]
 pub struct ConfigMismatch {
-    /// What.
+    /// Name of the property.
     pub what: &'static str,
     /// Then.
     pub was: u32,

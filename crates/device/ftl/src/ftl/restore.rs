@@ -59,7 +59,8 @@ impl RecoveredState {
             observed_lbas: std::mem::take(&mut self.observations.observed_lbas),
             unreadable: std::mem::take(&mut self.observations.unreadable),
         };
-        // Of a chunk in no line nobody knows what was in it, if the journal did not say what lines there are.
+        // The contents of a bad chunk that is in no line are unknown if the journal did not say
+        // which lines exist.
         let gone = |f: &ChunkReport| *f == ChunkReport::Bad;
         let blind = self.full_scan && seen.chunk_reports.iter().any(gone);
         let (next, unreadable) = (ftl.buffer.next_seq(), seen.unreadable.clone());

@@ -1,18 +1,20 @@
-//! What garbage collection keeps back for users' reads (thesis chapter 6: the host knows which parallel
-//! units its reads wait on; LightNVM paper section 4.2.4 has collection out of the users' way).
+//! Deferral of garbage collection for host reads. The host knows which parallel units its reads
+//! wait on [Thesis15 ch. 6], and collection should not delay them [LightNVM17 §4.2.4].
 //!
 //! By [`GcReadPriority`]:
 //!
-//! * To parallel units with reads waiting: what garbage collection wants there takes another unit's turn.
-//!   Victims' units on quiet parallel units are read first, moved data is programmed on quiet ones, and an
-//!   erase waits until its unit is quiet. What finds no quiet unit is kept back.
-//! * To any read: a parallel unit is quiet when no read is under way at all, so that everything is kept
-//!   back. The next read goes elsewhere than this one, and finds what was started there.
+//! * `PerPu`: units with host reads in flight are avoided. Victim units on idle parallel units are
+//!   read first, relocations are programmed on idle ones, and an erase waits until its unit is
+//!   idle. An operation is deferred if no parallel unit is idle.
+//! * `Global`: a parallel unit counts as idle only when no host read is in flight at all, so that
+//!   everything is deferred. Otherwise the next read, which goes to another unit, would find the
+//!   operations started there.
 //!
-//! Guarantees: only while space does not press ([`RateLimiter::is_below_critical`](crate::RateLimiter)); as soon as
-//! it does, all that was kept back goes on. While something is kept back users write as if nothing were
-//! being moved, so that they wait for garbage collection no longer than without this. Something that is
-//! kept back is looked at again whenever a user's read has ended, and no read waits for it.
+//! Guarantees: operations are deferred only while free space is above the critical level
+//! ([`RateLimiter::is_below_critical`](crate::RateLimiter)); below it, all deferred operations
+//! start at once. While some are deferred, the host writes as if nothing were being relocated, so
+//! it waits for garbage collection no longer than without deferral. Deferred operations are
+//! reconsidered whenever a host read completes, and no read waits for them.
 
 use crate::gc::{Gc, VictimScan};
 use crate::space::lines::LineTable;

@@ -1,11 +1,11 @@
-//! [`RateLimiter`]: how users and garbage collection share the flash (LightNVM paper section 4.2.4:
-//! "a PID controlled rate limiter, whose feedback loop is based on the total number of free blocks
-//! available").
+//! [`RateLimiter`]: shares the flash between the host and garbage collection, with a PID controller on the
+//! number of free blocks [LightNVM17 §4.2.4].
 //!
-//! Guarantees, whichever kind: with `high` free sectors or more users write freely, but never leave
-//! fewer than `low`; with `low` or fewer they wait; in between every moved sector earns them something, so that one victim's worth of
-//! moved sectors never leaves them without any, and what was earned ahead is bounded; when nothing is
-//! moved that could earn, they do not wait for it. The same calls give the same answers (rule R3).
+//! Guarantees of every kind: with `high` free sectors or more the host writes freely, but never leaves fewer
+//! than `low`; with `low` or fewer it waits. In between, every relocated sector earns credits for the host,
+//! so that one victim's worth of relocations never leaves it without any; unused credits are bounded. If no
+//! relocation is in progress that could earn credits, the host does not wait for one. The results depend
+//! only on the calls (ARCHITECTURE.md, R3).
 
 use clock::Nanos;
 
@@ -154,7 +154,7 @@ impl RateLimiter {
         self.history.push(sample);
     }
 
-    /// What the limiter has done; see [`LimiterSample`].
+    /// Returns the history of the limiter; see [`LimiterSample`].
     pub(crate) fn history(&self) -> &[LimiterSample] {
         self.history.samples()
     }

@@ -1,4 +1,4 @@
-//! [`Curve`]: what the rate limiter did, as a bounded history (LightNVM paper section 4.2.4).
+//! [`Curve`]: what the rate limiter did, as a bounded history [LightNVM17 §4.2.4].
 //!
 //! Sampled by what is written, not by time: a device that rests adds nothing. When the history is full
 //! every other sample goes into its neighbour, and half as many are taken from then on: it always
@@ -26,11 +26,11 @@ pub struct LimiterSample {
     pub free_max: u64,
     /// Free sectors that the controller aims at; without one those from which on users are free.
     pub set_point: u64,
-    /// What the error contributes to the users' share; 0 without a controller, as the next two.
+    /// Contribution of the error to the host's share; 0 without a controller, as the next two.
     pub proportional: f64,
-    /// What the error so far contributes.
+    /// Contribution of the accumulated error.
     pub integral: f64,
-    /// What the change of the error contributes.
+    /// Contribution of the error's change.
     pub derivative: f64,
     /// The users' share of what is written, from 0 to 1.
     pub host_share: f64,

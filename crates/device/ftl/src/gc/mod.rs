@@ -1,4 +1,4 @@
-//! Garbage collection (LightNVM paper section 4.2.4): takes victims while free space is low, reads
+//! Garbage collection [LightNVM17 §4.2.4]: takes victims while free space is low, reads
 //! their valid sectors into a ring of its own, and erases a victim when all of them are durable
 //! elsewhere.
 //!

@@ -93,7 +93,7 @@ impl Pid {
         (self.low + Pid::SET_POINT * self.range) as u64
     }
 
-    /// What each term contributes.
+    /// Returns the contribution of each term.
     pub(crate) fn terms(&self) -> [f64; 3] {
         [self.proportional, self.integral, self.derivative]
     }

@@ -1,19 +1,21 @@
-//! Refresh: lines whose data is moved although nobody needs their space: because it is hard to read
-//! where it is, because a chunk has gone offline, or so that a little worn chunk takes its share of the
-//! erases (LightNVM paper section 4.1 leaves the health of the flash to the host; section 4.2.3).
+//! Refresh: lines whose data is relocated for another reason than space. The data is hard to read,
+//! a chunk has gone offline, or a chunk with little wear is to take its share of the erases. The
+//! host is responsible for the health of the flash [LightNVM17 §4.1, §4.2.3].
 //!
 //! Guarantees:
-//! - One line at a time, after those with a failed program, and only with room for all of it above
-//!   what is the users' and garbage collection's: a refresh never makes anybody wait for space.
-//! - While no space is wanted, one write unit is on its way at a time: at most one parallel unit's
-//!   worth of programs. While space is wanted, one victim in [`VICTIMS_PER_REFRESH`] at most.
-//! - A line that is being written is closed first (see `ftl::pipeline::health::finish_line`).
-//! - A chunk that has [gone offline](crate::Ftl::chunk_offline) is never used again. What of it is in the write
-//!   buffer is redispatched elsewhere, and no flush ends before; what can be read is
-//!   moved; the rest becomes poison, sector by sector.
-//! - Static wear levelling moves a line that was closed for as many closings as there are lines, one in
-//!   [`LINES_PER_WL_CHECK`] reclaimed ones at most, to the most worn of the free chunks. It does not mix with
-//!   other data there, which would have it moved again and again.
+//! - One line at a time, after those with a failed program, and only with free space for all of it
+//!   above the reserves of the host and of garbage collection: a refresh never makes a request wait
+//!   for space.
+//! - While no space is needed, one write unit is in flight at a time: at most one parallel unit's
+//!   worth of programs. While space is needed, at most one victim in [`VICTIMS_PER_REFRESH`].
+//! - An open line is closed first (see `ftl::pipeline::health::finish_line`).
+//! - A chunk that has [gone offline](crate::Ftl::chunk_offline) is never used again. Its units in
+//!   the write buffer are re-dispatched, and no flush completes before; readable sectors are
+//!   relocated; the rest becomes poison, sector by sector.
+//! - Static wear leveling relocates a line that was closed at least as many closings ago as there
+//!   are lines, to the free chunks with the most wear. It does so for at most one in
+//!   [`LINES_PER_WL_CHECK`] reclaimed lines. The data is not mixed with other data there, which
+//!   would cause repeated relocation.
 
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;

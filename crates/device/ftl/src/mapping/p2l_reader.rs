@@ -1,12 +1,12 @@
-//! [`P2lReader`]: reads what lines say was written in them, one line after the other and round about
-//! (LightNVM paper section 4.2.2: the map is recovered by scanning the metadata of blocks).
+//! [`P2lReader`]: reads the P2L information of lines, one line after the other, cyclically
+//! [LightNVM17 §4.2.2].
 //!
-//! Of a line that is being written it is known in memory if it has a list there; else its last metadata
-//! says it, or the out-of-band bytes of all of it. Guarantees: everything in a line is given to who scans,
-//! or the scan is told that there is something that it could not read; a line that is erased meanwhile
-//! says nothing any more. It needs slots of its own and nothing else, no frame, no space and no journal,
-//! so that it ends whoever waits for it. [`READS`] write units are read at a time if somebody waits, else
-//! one, and that only while no user's read is under way.
+//! The contents of an open line are known in memory if it has a table there. Otherwise they are in
+//! the line footer, or in the out-of-band bytes of all its sectors. Guarantees: the consumer gets
+//! everything in a line, or is told that a part could not be read; a line that is erased meanwhile
+//! contributes nothing. The reader needs slots of its own and nothing else (no frame, no space, no
+//! journal), so that it always completes. It reads [`READS`] write units at a time if a request
+//! waits, otherwise one, and that only while no host read is in flight.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ struct LineRead {
     reads: [Option<UnitRead>; READS_MAX],
     /// The last metadata could not be read.
     failed: bool,
-    /// What could not be read otherwise, and nothing names, is in units with numbers up to this one.
+    /// Unreadable units that nothing describes have sequence numbers up to this one.
     unknown_below_seq: u64,
     /// The line is being erased: what was read of it is not there.
     erased: bool,
@@ -112,7 +112,7 @@ impl P2lReader {
         READS_MAX as u32 * unit
     }
 
-    /// The first line of which nothing has been looked at yet.
+    /// Returns the first line that the reader has not looked at yet.
     pub(super) fn next_line(&self) -> u32 {
         self.line + u32::from(self.current.is_some())
     }
@@ -331,7 +331,7 @@ impl P2lReader {
         &mut look.bytes[at..at + size]
     }
 
-    /// Takes the out-of-band bytes of a unit, of which the sectors with a bit in `failed` could not be
+    /// Imports the out-of-band bytes of a unit. The sectors with a bit in `failed` could not be
     /// read.
     pub(super) fn import_oobs(
         &mut self,

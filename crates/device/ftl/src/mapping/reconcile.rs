@@ -230,7 +230,7 @@ impl Reconcile {
     }
 }
 
-/// A sector whose newest copy is lost.
+/// A sector whose latest version is lost.
 const LOST_ENTRY: PageEntry = PageEntry { psn: None, poison: true };
 
 /// The state of a sector, compared with what its page says.

@@ -1,4 +1,4 @@
-//! [`MapPage`]: a piece of the map as it is on the media (LightNVM paper section 4.2.2).
+//! [`MapPage`]: a piece of the map as it is on the media [LightNVM17 §4.2.2].
 //!
 //! ```text
 //! bytes 0..4      0x4d617031 ("1paM"), little endian
@@ -19,7 +19,7 @@ use crate::FlashGeometry;
 const MAGIC: u32 = 0x4d61_7031;
 const HEADER_BYTES: usize = 32;
 
-/// What a page says of a logical sector.
+/// Entry of a page for one logical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageEntry {
     /// Where it is, if anywhere.
@@ -94,7 +94,7 @@ impl<'a> TranslationPage<'a> {
         Some(TranslationPage { base_seq: low, lost_bits: bits, entries: words })
     }
 
-    /// What it says of its `i`-th logical sector.
+    /// Returns the entry of its `i`-th logical sector.
     pub(crate) fn get(&self, i: u32) -> PageEntry {
         let i = i as usize;
         let word: [u8; 4] = self.entries[4 * i..4 * i + 4].try_into().unwrap_or_default();

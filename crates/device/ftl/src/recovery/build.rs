@@ -1,4 +1,4 @@
-//! What was found becomes a layer.
+//! Builds the FTL from the results of the recovery.
 
 use super::{NewestCopies, Phase, Recovery, RecoveryError, ScanObservations};
 use crate::Ftl;
@@ -64,13 +64,13 @@ pub(crate) struct RecoveredState {
     pub(crate) poison: Vec<u32>,
     /// Translation pages: the physical sector and the page.
     pub(crate) pages: Vec<(u32, u32)>,
-    /// Translation pages whose newest copy is lost.
+    /// Translation pages whose latest version is lost.
     pub(crate) lost_pages: Vec<u32>,
     /// Copies that are newer than the translation pages.
     pub(crate) copies: NewestCopies,
     pub(crate) observations: ScanObservations,
     pub(crate) lines: Vec<LineEntry>,
     pub(crate) journal_chunks: Vec<u32>,
-    /// Logical sectors whose newest copy is lost.
+    /// Logical sectors whose latest version is lost.
     pub(crate) lost: Vec<u32>,
 }

@@ -13,7 +13,7 @@ use crate::Oob;
 use crate::durability::device_l2p::{DeviceL2p, SEQ_GAP_AFTER_DAMAGE};
 use crate::durability::snapshot::LineEntry;
 
-/// What the drive's own map says.
+/// Entries of the drive's own map.
 #[derive(Debug, Default)]
 pub(super) struct DeviceL2pImport {
     /// Logical sectors, and where they are.
@@ -29,7 +29,8 @@ pub(super) struct DeviceL2pImport {
 }
 
 impl DeviceL2pImport {
-    /// These entries, which nobody has looked at, of a map whose newest entry has this number.
+    /// Wraps entries that have not been checked, of a map whose largest sequence number is
+    /// `newest`.
     pub(super) fn new(entries: Vec<(u32, u32)>, newest: u64) -> DeviceL2pImport {
         DeviceL2pImport {
             blank: entries.is_empty() && newest == 0,
@@ -118,7 +119,7 @@ impl Recovery {
         }
     }
 
-    /// Takes the map's entries, each of which must name a sector of its own that has been written.
+    /// Checks the map's entries: each must name a sector of its own that has been written.
     fn check_device_l2p(&mut self) -> Result<(), RecoveryError> {
         let Some(given) = &mut self.device_l2p else { return Ok(()) };
         let mut offline = BTreeSet::new();

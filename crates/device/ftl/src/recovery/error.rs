@@ -10,10 +10,10 @@ pub enum RecoveryError {
     /// The layer does not fit the flash.
     #[error(transparent)]
     New(#[from] NewFtlError),
-    /// The journal is somebody else's, or of another version.
+    /// The journal belongs to another owner, or has another version.
     #[error("the layer's journal: {0}")]
     Journal(JournalError),
-    /// The drive, or the configuration, is not what it was.
+    /// The drive or the configuration differs from the one that was written.
     #[error("{0}: open it with the geometry and configuration that it was written with")]
     ConfigMismatch(ConfigMismatch),
     /// The drive's own map cannot be: what it names was never written, or twice.
@@ -23,7 +23,7 @@ pub enum RecoveryError {
         lba: u32,
         /// Where it is said to be, flat.
         psn: u32,
-        /// What cannot be.
+        /// Description of the contradiction.
         what: &'static str,
     },
     /// The drive's own map knows of nothing, but there is data.
@@ -59,7 +59,7 @@ pub enum RecoveryError {
     OtherLayout {
         /// The sector, flat.
         psn: u32,
-        /// What is in it.
+        /// Logical sector that the entry names.
         lba: u32,
         /// Logical sectors there are, map pages included.
         sectors: u32,

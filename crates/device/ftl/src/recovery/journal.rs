@@ -16,7 +16,7 @@ use crate::{CapacityPlan, FlashGeometry, NewFtlError};
 /// a header that was looked at before its frame, nor what was read before the journal was padded.
 pub(super) type JournalContents = BTreeMap<u32, Box<[u8]>>;
 
-/// A read of the journal of which everything is known: its operation, and the contents.
+/// A journal read with known result: its operation, and the contents.
 type JournalRead = (u32, Vec<u8>);
 
 /// The journal's way to the flash: jobs, but for what is known.
@@ -197,7 +197,7 @@ impl Recovery {
     }
 }
 
-/// What of a chunk of the journal can be read as it is.
+/// Returns the part of a journal chunk that can be read without padding.
 pub(super) fn without_padding(
     shape: &FlashGeometry,
     found: JournalChunkReport,

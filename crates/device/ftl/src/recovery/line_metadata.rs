@@ -27,7 +27,7 @@ struct FooterCandidate {
     /// Reads that have not been reported.
     remaining: u32,
     valid: bool,
-    /// What it says, if it is to be checked.
+    /// The footer, if it is to be checked.
     footer: Option<LineFooter>,
 }
 

@@ -1,11 +1,11 @@
-//! Sectors whose newest copy was on a chunk that has gone since the last checkpoint: nothing says so
-//! but that the copy before, which a map page knows of, is not there any more either.
+//! Sectors whose latest version was on a chunk that went offline after the last checkpoint. The
+//! only evidence is that the previous version, which a map page names, is gone too.
 //!
-//! A line is erased only when all that was in it is durable elsewhere. So if the place that a page
-//! names was erased, or holds another sector, there was a newer copy, and it cannot be read: the
-//! sector is lost, and must not read as what is there now. If the place still holds the sector, this
-//! cannot be told from there never having been a newer copy. A layer that had time to notice that the
-//! chunk was going has [made a checkpoint](crate::Ftl::chunk_offline) that names the newest copy.
+//! A line is erased only when all its data is durable elsewhere. So if the location that a page
+//! names was erased, or holds another sector, there was a newer version, and it cannot be read: the
+//! sector is lost, and must not read as the data there now. If the location still holds the sector,
+//! recovery cannot tell whether there was a newer version. An FTL that noticed the failing chunk in
+//! time has [made a checkpoint](crate::Ftl::chunk_offline) that names the latest version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::FlashGeometry;
 /// A sector that holds nothing of a logical sector.
 const PADDING: u32 = u32::MAX;
 
-/// What was read where: four bytes for each sector that was looked at.
+/// Logical sectors read at physical ones: four bytes for each sector that was scanned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedLbas {
     /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
@@ -39,7 +39,7 @@ impl ObservedLbas {
     }
 }
 
-/// What a recovery found of chunks and sectors, for who compares it with what the map's pages say.
+/// Observations of a recovery about chunks and sectors, which are compared with the map pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScanObservations {
     pub(crate) chunk_reports: Vec<ChunkReport>,
@@ -71,7 +71,7 @@ impl ScanObservations {
 }
 
 impl Recovery {
-    /// The newest copy of a sector is lost.
+    /// Records that the latest version of a sector is lost.
     pub(super) fn mark_lost(&mut self, lba: u32) {
         self.stats.uncorrectable_sectors += 1;
         self.l2p_entries[lba as usize] = 0;

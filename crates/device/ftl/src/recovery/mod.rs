@@ -1,49 +1,33 @@
-//! [`Recovery`]: the layer from what is on the media after power was lost, or after an orderly end
-//! (LightNVM paper section 4.2.2).
+//! [`Recovery`]: rebuilds the FTL from the media after a power loss or a clean shutdown [LightNVM17
+//! §4.2.2].
 //!
-//! | file | noun |
-//! |---|---|
-//! | `mod` | the phases, and the jobs that whoever owns the flash does for them |
-//! | [`job`](Job) | what is to be done on the flash |
-//! | [`error`](RecoveryError) | why what is there cannot be used |
-//! | `journal` | the journal, read first without padding it |
-//! | `sectors` | padding of open chunks, and out-of-band bytes |
-//! | `pages` | the pages of the map |
-//! | `given` | what the drive says when it keeps the map |
-//! | `copies` | of every sector the newest copy |
-//! | `metas` | lines that are known by their first and last metadata |
-//! | `lost` | sectors whose newest copy cannot be read |
-//! | `lines` | lines as they were, and what has become of their chunks |
-//! | `finish` | what was found becomes a layer |
+//! # Steps
 //!
-//! # What is read
-//!
-//! 1. The **journal**: the last snapshot, and which lines were opened since. First without padding: what is
-//!    somebody else's, or of another configuration, is refused as it is.
+//! 1. The **journal**: the last snapshot, and the lines opened since. It is read first without
+//!   padding: a journal of another owner or configuration is refused unchanged.
 //! 2. Open chunks are **padded**, so that the paired pages of everything in them are programmed.
-//! 3. What the lines hold in which a unit may be numbered from the snapshot's base on:
-//!    (the **last** metadata of those that are full, the out-of-band bytes of the others):
-//!    of all **copies** of a sector the one in the unit with the largest number is the newest, and in
-//!    a unit the last.
-//! 4. The **pages** of the map: what a page says of a sector holds if no copy was found in a unit
-//!    numbered from the page's `low` on.
+//! 3. Lines that may contain units sequenced at or after the snapshot's base are scanned: full ones
+//!   by their **footers**, others by their out-of-band bytes. The latest version of a sector is the
+//!   one in the unit with the largest sequence number; within a unit, the last.
+//! 4. The **map pages**: a page's entry is valid if no version of the sector was found in a unit
+//!   sequenced at or after the page's `base_seq`.
 //!
-//! So what is read is bounded by the distance of two checkpoints (and the map), not by capacity.
-//! Without a snapshot, or when a page or the end of the journal cannot be read, all that is written is
-//! read so, in lines that **first** metadata tells of, or else chunk by chunk; a page then takes back
-//! what was trimmed. What can be read without padding is read before anything is padded, and refused
-//! if none of it is a layer's.
+//! So the amount read is bounded by the distance of two checkpoints (and the map), not by capacity.
+//! Without a snapshot, or when a page or the end of the journal cannot be read, everything written
+//! is scanned, by lines if line **headers** can be read, otherwise by chunks. A page then undoes
+//! trims. Units readable without padding are read before anything is padded, and the drive is
+//! refused if none belongs to an FTL.
 //!
-//! Of a map in frames the last step is left to the layer, which looks at the pages when they are needed
-//! (see `counting`); one that cannot be read then, or is known to be lost, is rebuilt (see `salvage`).
+//! If the map is in frames, step 4 is left to the FTL, which reads the pages when it needs them
+//! (see `mapping::reconcile`). A page that is unreadable then, or known to be lost, is rebuilt (see
+//! `mapping::cache::rebuild`).
 //!
-//! # Why a flushed trim stays trimmed
+//! # Trims that were flushed stay trimmed
 //!
-//! A flush writes the pages of what was trimmed only when everything that was issued before is on
-//! the media, so that no copy of a sector that was trimmed before is in a unit numbered `low` or
-//! more.
+//! A flush writes the pages with trims only when everything issued before is on the media. So no
+//! version of a sector that was trimmed before is in a unit sequenced at or after `base_seq`.
 //!
-//! A recovery can itself be cut: it writes nothing but padding, at write pointers.
+//! A recovery can itself be cut: it writes only padding, at write pointers.
 
 mod build;
 mod device_l2p_import;
@@ -73,7 +57,7 @@ use lost::ObservedLbas;
 pub(crate) use lost::ScanObservations;
 pub(crate) use newest_copies::{CopyRef, NewestCopies};
 
-/// What is known of a chunk at power-on.
+/// State of a chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkReport {
     /// Erased, nothing written.
@@ -86,7 +70,7 @@ pub enum ChunkReport {
     ProgramFailed(u32),
     /// Not to be used.
     Bad,
-    /// Somebody else's.
+    /// Belongs to another owner.
     NotOwned,
 }
 
@@ -100,16 +84,16 @@ impl ChunkReport {
     }
 }
 
-/// What a recovery has read.
+/// Counters of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryStats {
     /// Whether there was a snapshot to begin with.
     pub from_checkpoint: bool,
     /// Lines that were read: those in which a unit may be newer than the checkpoint.
     pub lines_read: u64,
-    /// Of these, those whose last metadata was read.
+    /// Lines whose footer was read.
     pub lines_by_metadata: u64,
-    /// Of these, those whose out-of-band bytes were read.
+    /// Lines whose out-of-band bytes were read.
     pub lines_by_oob: u64,
     /// Without a snapshot, lines that were found by their first metadata.
     pub lines_found: u64,
@@ -117,15 +101,15 @@ pub struct RecoveryStats {
     pub oob_sectors: u64,
     /// Sectors that were read with their data: the journal's, the map's, and metadata of lines.
     pub data_sectors: u64,
-    /// Of these, those of the journal, each once.
+    /// Sectors of the journal, each counted once.
     pub journal_sectors: u64,
-    /// Of these, pages of the map.
+    /// Sectors of map pages.
     pub page_sectors: u64,
     /// Write units of padding.
     pub padding_units: u64,
     /// Map pages that said something else than what was found; 0, or something is wrong.
     pub map_mismatches: u64,
-    /// Sectors whose newest copy is lost, as what the map's pages say of them shows.
+    /// Sectors whose latest version is lost, according to their map pages.
     pub uncorrectable_sectors: u64,
 }
 
@@ -158,7 +142,7 @@ pub struct Recovery {
     snapshot: Option<Snapshot>,
     /// The recovery of the journal, while it is only looked at.
     journal_after_probe: Option<Box<JournalRecovery>>,
-    /// What has been read of the journal, until it has all been.
+    /// Contents of the journal read so far.
     journal_contents: JournalContents,
     /// Lines as the journal knows them; without one, every chunk is a line.
     lines: Vec<LineEntry>,
@@ -174,7 +158,7 @@ pub struct Recovery {
     /// Chunks in the order in which they are read, and how far each was written before padding.
     scan_queue: Vec<(u32, u32)>,
     page_queue: Vec<(u32, u32)>,
-    /// Pages whose newest copy is lost.
+    /// Pages whose latest version is lost.
     lost_pages: Vec<u32>,
     l2p_entries: Vec<u32>,
     poison: Vec<u32>,
@@ -184,7 +168,7 @@ pub struct Recovery {
     has_own_data: bool,
     foreign_evidence: (u64, u32),
     error: Option<RecoveryError>,
-    /// What the drive's own map says, if it keeps one.
+    /// Entries of the drive's own map, if it keeps one.
     device_l2p: Option<DeviceL2pImport>,
     /// Logical sectors that are lost.
     lost: Vec<u32>,
@@ -206,12 +190,15 @@ impl Recovery {
         Recovery::create(shape, config, found, counted, None)
     }
 
-    /// A recovery of the layer of a drive that keeps the map, whose `entries` are pairs of a logical
-    /// sector and the flat physical one that has its newest copy, and of whose entries, trims included,
-    /// `newest` is the largest number. Nothing is read but the journal, and open chunks are padded.
+    /// Starts the recovery of an FTL whose drive keeps the map. `entries` are pairs of a logical
+    /// sector and the flat physical sector of its latest version; `newest` is the largest sequence
+    /// number of the map's entries, trims included. Only the journal is read, and open chunks are
+    /// padded.
     ///
     /// # Errors
-    /// As [`Ftl::new`](crate::Ftl::new). Entries that cannot be are reported by [`finish`](Recovery::finish).
+    ///
+    /// As [`Ftl::new`](crate::Ftl::new). Invalid entries are reported by
+    /// [`finish`](Recovery::finish).
     pub fn from_device_l2p(
         shape: FlashGeometry,
         config: FtlConfig,
@@ -393,12 +380,13 @@ impl Recovery {
         (data.len() / self.geometry.sector_bytes.max(1) as usize) as u64
     }
 
-    /// What every unit with a smaller number wrote is in the map's pages.
+    /// Returns the base sequence number: every unit with a smaller one is included in the map
+    /// pages.
     pub(super) fn base_seq(&self) -> u64 {
         self.snapshot.as_ref().filter(|_| !self.full_scan).map_or(0, |s| s.base_seq)
     }
 
-    /// What has been read.
+    /// Returns what has been read so far.
     pub fn stats(&self) -> RecoveryStats {
         self.stats
     }

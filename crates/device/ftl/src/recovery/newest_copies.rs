@@ -1,4 +1,4 @@
-//! [`Copies`]: of every sector that was found, the newest copy.
+//! [`NewestCopies`]: the latest version of every sector that was found.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct CopyRef {
     pub(crate) poison: bool,
 }
 
-/// The newest copies, by logical sector.
+/// Latest versions by logical sector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewestCopies {
     newest: BTreeMap<u32, CopyRef>,
@@ -31,7 +31,7 @@ impl NewestCopies {
         }
     }
 
-    /// The newest copy of a sector.
+    /// Returns the latest version of the sector.
     pub(crate) fn get(&self, lba: u32) -> Option<CopyRef> {
         self.newest.get(&lba).copied()
     }

@@ -11,7 +11,7 @@ pub(crate) enum RecoveryOpPurpose {
     Journal {
         /// The journal's own name for it.
         op: u32,
-        /// Of a read, the first sector, flat.
+        /// First sector to read, flat.
         first: u32,
     },
     /// Padding of a chunk up to this sector.
@@ -35,16 +35,16 @@ pub(crate) enum RecoveryOpPurpose {
     },
     /// A write unit of last metadata.
     LineFooter {
-        /// Of which line among those that are being read.
+        /// Index of the line among those being read.
         candidate: u32,
         /// Which.
         unit_index: u32,
     },
     /// Out-of-band bytes of a sector, to be compared with last metadata.
     Check {
-        /// Of which line among those that are being read.
+        /// Index of the line among those being read.
         candidate: u32,
-        /// Of which of its chunks.
+        /// Index of the chunk in the line.
         member: u32,
         /// The sector, flat.
         psn: u32,

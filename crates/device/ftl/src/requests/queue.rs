@@ -80,7 +80,7 @@ impl WriteQueue {
         self.queue.get(position).copied()
     }
 
-    /// Replaces the first request, part of which has been admitted.
+    /// Replaces the first request, after a part of it has been admitted.
     #[inline]
     pub(crate) fn update_front(&mut self, request: QueuedWrite) {
         self.queue[0] = request;

@@ -23,6 +23,6 @@ pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
 pub struct ActivePusError {
     /// Asked for.
     pub requested: u32,
-    /// What reserves and capacity were computed for.
+    /// Width that reserves and capacity were computed for.
     pub max: u32,
 }

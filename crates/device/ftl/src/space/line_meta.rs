@@ -17,8 +17,8 @@ const HEADER_BYTES: usize = 48;
 const CRC_OFFSET: usize = 40;
 /// Metadata is at most one part in this many of a line.
 const METADATA_DIVISOR: u64 = 16;
-/// The same, of lines that may do without: what garbage collection wins of such a line is a few write
-/// units, and more metadata would take too many of them.
+/// Divisor for lines that may have no metadata: garbage collection gains only a few write units
+/// from such a line, and more metadata would take too many of them.
 const METADATA_DIVISOR_AUTO: u64 = 32;
 /// No line before this one.
 const NO_CHUNK: u32 = u32::MAX;
@@ -92,7 +92,7 @@ pub(crate) fn data_end(shape: &FlashGeometry, members: u32, last: u32, member: u
     rows as u32 * shape.ws_opt
 }
 
-/// What names a line for good: nothing else was opened with its number.
+/// Permanent identity of a line: no other line was opened with its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineIdentity {
     pub(crate) owner: u32,
@@ -151,7 +151,7 @@ fn seal(out: &mut [u8]) {
     out[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What the first write unit of a line says.
+/// Contents of a line's header, its first write unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineHeader {
     pub(crate) identity: LineIdentity,
@@ -197,7 +197,8 @@ fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<u32>> {
     bytes.as_chunks::<4>().0.iter().map(word).collect()
 }
 
-/// What was written in a line: of each write unit its number, of each sector the logical one.
+/// Physical-to-logical table of a line: the sequence number of each write unit, and the logical
+/// sector of each sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct P2lTable {
     open_seq: u64,
@@ -212,7 +213,7 @@ pub(crate) struct P2lTable {
 }
 
 impl P2lTable {
-    /// Of a line of this many chunks in which nothing was written.
+    /// Creates the table of a line of `members` chunks in which nothing was written.
     pub(crate) fn new(shape: &FlashGeometry, members: u32, open_seq: u64) -> P2lTable {
         let sectors = members as usize * shape.sectors_per_chunk as usize;
         P2lTable {
@@ -267,7 +268,7 @@ impl P2lTable {
         (self.entries[self.entry_index(member, sector)] & !POISON).checked_sub(1)
     }
 
-    /// What is beside a member's sector on the media; `None` where nothing was written.
+    /// Returns the out-of-band bytes of a member's sector; `None` where nothing was written.
     pub(crate) fn oob(&self, member: u32, sector: u32) -> Option<Oob> {
         let at = self.entry_index(member, sector);
         let delta = Some(self.seq_deltas[at / self.ws_opt as usize]).filter(|n| *n != NO_UNIT)?;
@@ -284,7 +285,7 @@ impl P2lTable {
     }
 }
 
-/// What the last write units of a line say.
+/// Contents of a line's footer, its last write units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineFooter {
     pub(crate) identity: LineIdentity,

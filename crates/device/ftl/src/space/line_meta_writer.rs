@@ -1,4 +1,4 @@
-//! [`Metadata`]: writes what lines say of themselves (LightNVM paper section 4.2.2), first when a line
+//! [`Metadata`]: writes what lines say of themselves [LightNVM17 §4.2.2], first when a line
 //! takes its first unit, and last when nothing else goes into it.
 //!
 //! * It goes through write units of slots of its own, so that it waits for no ring, and none for it

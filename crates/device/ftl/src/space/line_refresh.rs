@@ -2,7 +2,7 @@
 
 use crate::space::lines::{LineState, LineTable};
 
-/// What has become of a chunk, for who looks after chunks that nobody writes.
+/// Change of a chunk, for the component that maintains chunks that are not being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
     /// It takes no more writes; so many of its sectors are written.
@@ -45,7 +45,7 @@ impl LineTable {
                 continue;
             }
             match line.state {
-                // It will close by itself, and come again.
+                // It closes by itself, and is refreshed then.
                 LineState::Open if line.fully_mapped => line.refresh_requested = true,
                 LineState::Open => return Some(id),
                 LineState::Closed => return Some(id),
@@ -94,7 +94,7 @@ impl LineTable {
         }
     }
 
-    /// What was in a line when it was scanned has been moved, although it was being written.
+    /// Records that the data found in an open line when it was scanned has been relocated.
     pub(crate) fn emit_swept(&mut self, id: u32) {
         for i in 0..self.lines[id as usize].chunks.len() {
             self.emit_emptied(self.lines[id as usize].chunks[i]);

@@ -56,7 +56,7 @@ pub(crate) struct Line {
     pub(crate) fully_mapped: bool,
     /// A chunk of it failed: it is to be reclaimed first.
     pub(crate) degraded: bool,
-    /// Its data is to be moved, whoever needs space.
+    /// Its data is to be relocated, even if no space is needed.
     pub(crate) refresh_requested: bool,
     /// How many lines had been closed before.
     pub(crate) close_index: u64,
@@ -76,8 +76,8 @@ pub(crate) struct Line {
     /// The number of the next write unit when it was opened.
     pub(crate) open_seq: u64,
     pub(crate) footer: Footer,
-    /// What was written in it: while it is written, if it gets last metadata or there is no reverse
-    /// map in memory; while it is reclaimed, if there is none.
+    /// Table of its contents. Present while the line is open, if it gets a footer or there is no
+    /// reverse map in memory; and while it is reclaimed, if there is none.
     pub(crate) p2l: Option<Box<P2lTable>>,
     pub(crate) chunks: Vec<u32>,
 }
@@ -174,7 +174,7 @@ pub(crate) struct LineTable {
     pub(crate) refresh_queue: VecDeque<u32>,
     /// Erases of the most worn chunk.
     pub(crate) wear_max: u32,
-    /// Chunks that were closed and emptied, if somebody wants to know.
+    /// Changes of chunks, if a component has subscribed to them.
     pub(crate) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
 

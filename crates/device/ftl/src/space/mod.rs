@@ -287,7 +287,7 @@ impl Space {
         line.p2l = None;
     }
 
-    /// What was in a line that is not a victim has been relocated.
+    /// Records that the data of a line that is not a victim has been relocated.
     pub(crate) fn emit_swept(&mut self, line: u32) {
         self.lines.emit_swept(line);
     }

@@ -199,7 +199,7 @@ impl OpenLine {
         self.allocate_at(shape, from, chunk, at)
     }
 
-    /// The same of the chunk that has this place in its line, if that is this one.
+    /// Takes the next write unit of the member with this index, if it is the given chunk.
     #[inline]
     pub(crate) fn allocate_at(
         &mut self,

@@ -85,8 +85,8 @@ pub struct TestFlash {
     completions: Vec<Vec<OpCompletion>>,
     /// Which end is reported next, if not the oldest one.
     order: Option<Rng>,
-    /// Programs of which the end was reported after that of a later one of their chunk, and up to where those
-    /// of each chunk have been reported.
+    /// Programs reported after a later program of the same chunk, and the reported end of each
+    /// chunk.
     pub late: u64,
     reported: Vec<u32>,
     /// Successes of programs that were reported after the failure of a later one of their chunk.
@@ -107,13 +107,13 @@ pub struct TestFlash {
     /// Sectors that cannot be read any more.
     /// The layer is kicked after a read only if it asks for that, as those do who own a real flash.
     pub lazy: bool,
-    /// What cannot be read can be when there is a newer copy of what is there.
+    /// Whether an unreadable sector becomes readable when a newer version of it exists.
     pub heals: bool,
     pub unreadable: BTreeSet<u32>,
     pub recoveries: Vec<RecoveryStats>,
     /// Power cuts, those during a recovery included.
     pub cuts: u64,
-    /// Of every program, read and erase that the FTL asked for, in order.
+    /// Hash of every program, read and erase that the FTL issued, in order.
     pub calls: CallHash,
     /// Completions reported so far, and how many of them from one check of the FTL's invariants to the next.
     completions_reported: u64,
@@ -222,13 +222,13 @@ impl TestFlash {
         self.failing[chunk as usize] = true;
     }
 
-    /// A chunk goes: the logical sectors of which it held a copy.
+    /// Takes a chunk offline. Returns the logical sectors that had a copy in it.
     pub fn kill(&mut self, chunk: u32) -> Vec<u32> {
         self.dead[chunk as usize] = true;
         self.copies(chunk).into_iter().map(|(_, lba)| lba).collect()
     }
 
-    /// What is in a chunk: sectors, and which logical ones.
+    /// Returns the written sectors of a chunk, with their logical sectors.
     pub fn copies(&self, chunk: u32) -> Vec<(u32, u32)> {
         let first = (chunk * self.geometry.sectors_per_chunk) as usize;
         let cells = &self.cells[first..first + self.geometry.sectors_per_chunk as usize];
@@ -239,7 +239,7 @@ impl TestFlash {
         (0..).zip(cells).filter_map(|(sector, cell)| Some((sector, lba(cell)?))).collect()
     }
 
-    /// Where the newest copy of a logical sector is.
+    /// Returns the location of the latest version of a logical sector.
     pub fn newest(&self, lba: u32) -> Option<u32> {
         let copies = (0..).zip(&self.cells).filter_map(|(psn, cell)| match cell {
             Some(Cell::Written(oob, _)) if oob.lba == Some(lba) => Some((oob.sequence, psn)),
@@ -248,7 +248,8 @@ impl TestFlash {
         copies.max().map(|(_, psn)| psn)
     }
 
-    /// What is written in a chunk: where, the unit's number, which logical sector.
+    /// Returns the written sectors of a chunk: location, sequence number of the unit, logical
+    /// sector.
     pub fn written_in(&self, chunk: u32) -> Vec<(u32, u64, Option<u32>)> {
         let first = chunk * self.geometry.sectors_per_chunk;
         let cells = &self.cells[first as usize..(first + self.geometry.sectors_per_chunk) as usize];
@@ -259,7 +260,7 @@ impl TestFlash {
         (first..).zip(cells).filter_map(what).collect()
     }
 
-    /// What is in a sector, if it is more than a value.
+    /// Returns the contents of a sector, if it is more than a value.
     pub fn bytes_at(&self, psn: u32) -> Option<&[u8]> {
         match self.cells.get(psn as usize)? {
             Some(Cell::Written(_, Content::Bytes(bytes))) => Some(bytes),
@@ -295,7 +296,7 @@ impl TestFlash {
         (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
     }
 
-    /// Where the newest copy of a logical sector may be: where it was written, all of those.
+    /// Returns every location that a logical sector was written to.
     pub fn copies_of(&self, lba: u32) -> Vec<u32> {
         let is =
             |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.lba == Some(lba));

@@ -1,4 +1,4 @@
-//! [`TestFlash`] when power goes, and the recovery when it comes back.
+//! Power cuts of a [`TestFlash`], and the recovery after them.
 
 use ftl::{
     ChunkReport, Ftl, FtlConfig, Oob, Recovery, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
@@ -39,7 +39,7 @@ impl TestFlash {
     /// Cuts power: programs under way may leave a torn unit, everything else is forgotten.
     pub fn cut(&mut self) {
         self.cuts += 1;
-        // What has ended is on the media, whoever has heard of it.
+        // Completed operations are on the media, even if they were not reported.
         self.completions.iter_mut().for_each(Vec::clear);
         self.reported.fill(0);
         self.failures.fill(false);

@@ -1,4 +1,4 @@
-//! Bytes that somebody else has changed: never wrong records, never a guess.
+//! Damaged bytes: recovery never returns wrong records, and never guesses.
 
 // guarantee: D-02
 
@@ -147,7 +147,7 @@ fn other_owners_and_other_versions_are_refused_and_not_touched() {
     }
 }
 
-/// What a journal's chunks hold and how far they are written.
+/// Returns the contents of a journal's chunks, up to their write pointers.
 fn content(flash: &TestFlash) -> Vec<Vec<Option<Vec<u8>>>> {
     flash.chunks.iter().map(|(_, cells)| cells.units.clone()).collect()
 }

@@ -23,7 +23,7 @@ enum Op {
 /// A chunk's contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
-    /// What was programmed; `None` is torn.
+    /// The programmed units; `None` is a torn one.
     pub(crate) units: Vec<Option<Vec<u8>>>,
     /// Takes no more until it is erased.
     pub(crate) closed: bool,
@@ -34,13 +34,13 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// What was to be done is never begun.
+    /// Drops the operations that have not begun.
     pub(crate) fn forget_operations(&mut self) {
         self.queue.clear();
     }
 }
 
-/// What has ended, to be told to whoever started it.
+/// A completion that is to be reported.
 #[derive(Clone, Copy)]
 enum OpCompletion {
     Program(u32, bool),
@@ -64,7 +64,8 @@ pub(crate) struct TestFlash {
     pub(crate) geometry: FlashGeometry,
     /// The reserved chunks, by number.
     pub(crate) chunks: Vec<(u32, Cells)>,
-    /// What has ended and was not reported yet, and which of it is next, if not all is reported at once.
+    /// Completions not reported yet, and the generator that picks the next one if they are reported
+    /// one by one.
     completions: Vec<OpCompletion>,
     order: Option<Rng>,
     /// Ends that were reported after that of a later operation.
@@ -157,7 +158,7 @@ impl TestFlash {
         (programs, ops().filter(|op| matches!(op, Op::Erase { .. })).count())
     }
 
-    /// What a chunk's state is at power-on.
+    /// Returns the states of the chunks at power-on.
     pub(crate) fn chunk_reports(&self) -> Vec<(u32, JournalChunkReport)> {
         let state = |cells: &Cells| {
             let written = cells.units.len() as u32 * self.geometry.ws_opt;
@@ -298,7 +299,7 @@ impl TestFlash {
                         }
                         cells.dead.push(0);
                         if self.rng.chance(0.5) {
-                            // It was done, and nobody has heard of it.
+                            // The program was done, but is never reported.
                             cells.units.push(Some(bytes));
                             continue;
                         }

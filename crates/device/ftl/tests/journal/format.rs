@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::flash::TestFlash;
 
-/// What is in a journal.
+/// Contents of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) snapshot: Option<Vec<u8>>,
@@ -83,12 +83,12 @@ pub(crate) fn frames(flash: &TestFlash, with_dead: bool) -> Vec<(u32, Frame)> {
     all
 }
 
-/// What a recovery must find.
+/// Returns the contents that a recovery must find.
 pub(crate) fn content(flash: &TestFlash, with_dead: bool) -> Content {
     contents(flash, with_dead).into_iter().next().unwrap_or_default()
 }
 
-/// What is in every generation that is complete, the newest first.
+/// Returns the contents of every complete generation, the newest first.
 pub(crate) fn contents(flash: &TestFlash, with_dead: bool) -> Vec<Content> {
     let mut generations: BTreeMap<u64, BTreeMap<u32, Frame>> = BTreeMap::new();
     for (_, frame) in frames(flash, with_dead) {

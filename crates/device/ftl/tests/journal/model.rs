@@ -8,7 +8,7 @@ enum Entry {
     Record(Vec<u8>),
 }
 
-/// What was given, in order.
+/// The records given to the journal, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     entries: Vec<Entry>,

@@ -12,7 +12,7 @@ use crate::flash::{TestFlash, shape};
 use crate::format::{self, Content};
 use crate::model::Model;
 
-/// What all cases together went through.
+/// Sums over all cases.
 #[derive(Default)]
 struct Totals {
     cuts: u64,
@@ -31,7 +31,8 @@ struct Case {
     flash: TestFlash,
     config: JournalConfig,
     journal: Journal,
-    /// What the journal was given; and what else may be found, until something new is durable.
+    /// The records given to the journal; and other results that are possible until new records are
+    /// durable.
     model: Model,
     ghosts: Vec<Model>,
     /// The journal's position when it was made, and how long the model was.

@@ -11,7 +11,7 @@ use crate::FlashGeometry;
 /// Bytes in front of every record.
 pub(crate) const RECORD_HEADER: usize = 4;
 
-/// What an owner wants of its journal.
+/// Sizes that an owner needs of its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalConfig {
     /// Names the owner; in every frame, and other owners' journals are refused.

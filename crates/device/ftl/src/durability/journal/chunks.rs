@@ -6,7 +6,7 @@
 use super::JournalError;
 use crate::FlashGeometry;
 
-/// What a chunk is used for.
+/// Use of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkRole {
     /// Erased.
@@ -27,8 +27,8 @@ pub(crate) struct PoolChunk {
     pub(crate) chunk: u32,
     pub(crate) pu: u32,
     pub(crate) role: ChunkRole,
-    /// What it holds may contradict what is written next: nothing is programmed anywhere before it
-    /// is erased.
+    /// Whether its contents may contradict the next write. It is erased before anything is
+    /// programmed.
     pub(crate) untrusted: bool,
     /// Programs under way.
     pub(crate) programs: u32,
@@ -151,7 +151,7 @@ impl ChunkPool {
         self.chunks.iter().position(|s| s.role == ChunkRole::Stale && s.programs == 0)
     }
 
-    /// Lets go of chunks that are held for something; says whether there were any.
+    /// Releases the chunks for which `which` holds. Returns whether there were any.
     pub(crate) fn release(&mut self, which: impl Fn(u64, usize) -> bool) -> bool {
         let mut any = false;
         for slot in &mut self.chunks {

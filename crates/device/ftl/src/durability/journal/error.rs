@@ -8,9 +8,9 @@ pub enum JournalError {
     InvalidParameter {
         /// The number's name.
         what: &'static str,
-        /// What it is.
+        /// The invalid value.
         value: u64,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A chunk that was given does not exist, or was given twice.

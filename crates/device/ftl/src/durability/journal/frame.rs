@@ -13,7 +13,7 @@ pub(crate) const VERSION: u16 = 1;
 const MAGIC: [u8; 8] = *b"SLUICJNL";
 const CRC_AT: usize = 44;
 
-/// What a frame holds.
+/// Contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// Nothing: it is there so that others can be read.
@@ -24,7 +24,7 @@ pub(crate) enum FrameKind {
     SnapshotPart = 3,
     /// The last part of the snapshot.
     SnapshotEnd = 4,
-    /// Records, of which the first and the last may be cut.
+    /// Records. The first and the last may be cut.
     Records = 5,
 }
 
@@ -40,7 +40,7 @@ impl FrameKind {
     }
 }
 
-/// What a frame says of itself.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
@@ -59,7 +59,7 @@ pub(crate) struct FrameHeader {
     pub(crate) payload_crc: u32,
 }
 
-/// What the start of a write unit turns out to be.
+/// Result of decoding the start of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameDecode {
     /// A frame of this version.
@@ -103,7 +103,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// What `bytes`, the start of a write unit with room for `payload_max` bytes of payload, is.
+    /// Decodes `bytes`, the start of a write unit with space for `payload_max` bytes of payload.
     pub(crate) fn decode(bytes: &[u8], payload_max: usize) -> FrameDecode {
         let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return FrameDecode::Garbage;

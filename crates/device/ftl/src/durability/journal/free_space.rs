@@ -7,8 +7,8 @@ use super::{Journal, JournalError};
 /// Times that a snapshot is begun anew in one copy before more is given up for it.
 const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
 
-/// The most that two lanes can both have: `a` and `b` frames, and so many more chunks of `units` frames,
-/// each of which goes to the lane that has less.
+/// Returns the largest number of frames that two mirror copies can both get. They have `a` and `b`
+/// frames, and each of `chunks` further chunks of `units` frames goes to the copy that has less.
 fn common_frames(a: i64, b: i64, chunks: u32, units: u32) -> i64 {
     let (low, high) = (a.min(b), a.max(b));
     let (chunks, units) = (i64::from(chunks), i64::from(units));
@@ -21,7 +21,7 @@ fn common_frames(a: i64, b: i64, chunks: u32, units: u32) -> i64 {
     (low + (level + pairs) * units).min(high + (pairs + odd) * units)
 }
 
-/// What came of looking for a chunk.
+/// Result of the search for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextWrite {
     /// The lane has one.
@@ -180,9 +180,9 @@ impl Journal {
         self.advance_durable();
     }
 
-    /// Nothing is free for the snapshot of lane `i`: gives up, in this order, the copy that is less
-    /// far; what this copy has programmed, of which failures have taken a part; the second copy of
-    /// the old generation; and the journal.
+    /// Frees a chunk for the snapshot of copy `i`. Drops the first that exists of: the copy with
+    /// less progress; what this copy has programmed, if failures have taken a part; the second copy
+    /// of the old generation; the journal.
     fn free_space_for_base(&mut self, i: usize, generation: u64) -> NextWrite {
         let other = 1 - i;
         if self.mirrors[other].live {

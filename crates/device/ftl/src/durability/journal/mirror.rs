@@ -54,7 +54,7 @@ impl MirrorCopy {
         };
     }
 
-    /// Gives up until the next generation.
+    /// Stops this copy until the next generation.
     pub(crate) fn stop(&mut self) {
         let seq = self.done_seq;
         self.restart(seq);

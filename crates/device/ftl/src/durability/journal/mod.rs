@@ -1,56 +1,43 @@
 //! A journal on a few reserved chunks of flash: records behind a snapshot, in two copies, safe from
-//! power cuts (LightNVM paper section 4.2.2: a snapshot "periodically as checkpoints in form of an
-//! FTL log that persists operations on blocks").
-//!
-//! | file | noun |
-//! |---|---|
-//! | [`capacity`](JournalConfig) | what an owner wants room for, and how many chunks that takes |
-//! | `frame` | one write unit: a header and its payload (`docs/format/journal.md`) |
-//! | `backlog` | what is not durable yet, cut into frames |
-//! | `chunks` | the reserved chunks, and which is used for what |
-//! | `lane` | how far one copy is written |
-//! | [`writer`](Journal) | the journal: records and snapshots in, flash operations out |
-//! | `room` | when a copy is given up, and when a snapshot is due |
-//! | `scan` | padding and headers at power-on |
-//! | `replay` | one generation from its frames |
-//! | [`recovery`](JournalRecovery) | what the chunks hold, and the journal that goes on with it |
-//! | [`stats`](JournalStats) | what was written, and how far |
-//! | [`error`](JournalError) | what is refused |
+//! power cuts [LightNVM17 §4.2.2]. The format is in `docs/format/journal.md`.
 //!
 //! # Generations
 //!
 //! The journal is a sequence of *generations*: a snapshot, then records. A generation counts when
-//! its whole snapshot is on the media; from then on its predecessors are not needed, and their chunks
-//! are erased. [`Journal::append`] puts a record into the frame that fills up; a full frame is
-//! programmed, and [`Journal::flush`] has one programmed that is not full. Both copies of a frame are
-//! on different parallel units where the chunks allow it. What [`Journal::durable`] has reached
-//! comes back after a power cut, as long as one copy of every frame can be read.
+//! its whole snapshot is on the media. From then on its predecessors are not needed, and their
+//! chunks are erased. [`Journal::append`] puts a record into the open frame; a full frame is
+//! programmed, and [`Journal::flush`] programs one that is not full. Both copies of a frame are on
+//! different parallel units where the chunks allow it. Records up to [`Journal::durable`] are
+//! recovered after a power cut, as long as one copy of every frame can be read.
 //!
-//! Where paired pages must be programmed before a unit can be read, the records behind a snapshot make it
-//! readable; until then the generation before is kept. When there is none before, or when its chunks are
-//! needed, a copy that has nothing else to write pads instead. So a journal can be told from others, and its
-//! owner sees what it was made for, without writing anything. The padding takes no room that was announced:
-//! where none is left there is less.
+//! Where paired pages must be programmed before a unit can be read, the records behind a snapshot
+//! make it readable. Until then the previous generation is kept. If there is none, or its chunks
+//! are needed, a copy that has nothing else to write pads instead. So recovery can identify the
+//! journal and its owner without writing. The padding uses no capacity that was announced: if none
+//! is left, there is less padding.
 //!
-//! # Why recovery finds the same however often it is cut
+//! # Recovery is idempotent
 //!
-//! 1. A copy's frames are programmed strictly in order, and a chunk holds frames of one generation and
-//!    one copy only. So if a frame of a copy is missing, later ones of that copy are too, unless what
-//!    was programmed cannot be read any more (which [`Recovered::truncated`] reports).
-//! 2. Recovery writes padding only, at write pointers, and only if nothing that can be read without it is
-//!    another owner's or another version's, and something is a journal's, or nothing can be read.
-//! 3. After recovery every chunk that is not part of the generation found is erased before anything is
-//!    programmed. So what could not be read, and perhaps can be next time, never stands beside
-//!    something newer under the same number.
-//! 4. The generation found goes on only if nothing in its chunks could be a frame that was not found. A
-//!    torn unit could be: after a cut inside of a program a snapshot is due before the next record.
+//! 1. A copy's frames are programmed strictly in order, and a chunk holds frames of one generation
+//!   and one copy only. So if a frame of a copy is missing, later ones of that copy are too, unless
+//!   programmed units cannot be read any more (reported by [`Recovered::truncated`]).
+//! 2. Recovery writes padding only, at write pointers. It pads only if no unit that is readable
+//!   without padding belongs to another owner or version, and either one belongs to a journal or
+//!   none is readable.
+//! 3. After recovery every chunk outside the generation found is erased before anything is
+//!   programmed. So a unit that was unreadable, and may be readable the next time, never coexists
+//!   with a newer one under the same number.
+//! 4. The journal continues the generation found only if no unit in its chunks could be a frame
+//!   that was not found. A torn unit could be one: after a cut inside a program, a snapshot is due
+//!   before the next record.
 //!
 //! # Faults
 //!
-//! A chunk in which a program failed takes no more; the frame, and those after it, go to another.
-//! Such a chunk is erased once more and retired, like one whose erase failed. When chunks run short, first the second copy is given up,
-//! then the second copy of the old generation; with none left for a snapshot the journal has
-//! [`failed`](Journal::failed), and what it holds can still be recovered.
+//! A chunk with a failed program takes no more frames; the failed frame and those after it go to
+//! another chunk. The chunk is erased once more and retired, as after a failed erase. When chunks
+//! run short, the journal first drops the second copy, then the second copy of the old generation.
+//! With none left for a snapshot the journal has [`failed`](Journal::failed); its contents can
+//! still be recovered.
 
 mod capacity;
 mod chunks;
@@ -101,7 +88,7 @@ pub trait JournalMedia: JournalFlash {
     fn read_data(&mut self, op: u32, out: &mut [u8]);
 }
 
-/// What is known of a reserved chunk at power-on.
+/// State of a reserved chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalChunkReport {
     /// Erased, nothing written.

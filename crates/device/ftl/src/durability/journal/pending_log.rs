@@ -12,7 +12,7 @@ use super::frame::FrameKind;
 /// Buffers of frames kept for the next ones.
 const BUFFERS_KEPT: usize = 8;
 
-/// What a run of frames holds.
+/// Contents of a run of frames.
 #[derive(Clone, Debug)]
 pub(crate) enum SegmentBody {
     /// One frame without payload.
@@ -224,7 +224,7 @@ impl PendingLog {
         }
     }
 
-    /// Forgets the newest generation, of which nothing was programmed.
+    /// Drops the newest generation if none of it was programmed.
     pub(crate) fn discard_base(&mut self) {
         self.discard_open_frame();
         self.base = None;

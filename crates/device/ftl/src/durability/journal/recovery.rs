@@ -15,15 +15,15 @@ use super::writer::ResumePoint;
 use super::{Journal, JournalChunkReport, JournalConfig, JournalError, JournalMedia};
 use crate::FlashGeometry;
 
-/// What was found.
+/// Result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
     /// The last snapshot; `None` if there was none before the records.
     pub snapshot: Option<Vec<u8>>,
     /// The records behind it, in the order in which they were appended.
     pub records: Vec<Vec<u8>>,
-    /// Whether there are signs of something newer that cannot be read: frames behind one that is
-    /// missing, or a newer generation of which a part is. A power cut alone never leaves such.
+    /// Whether there are signs of newer records that cannot be read: frames behind a missing one,
+    /// or a part of a newer generation. A power cut alone never causes this.
     pub truncated: bool,
     /// Write units that could not be read or were no frames: torn by a power cut, lost or damaged.
     /// When nothing was found and this is not 0, it is for the owner to say whether there was a
@@ -115,9 +115,10 @@ impl JournalRecovery {
         }
     }
 
-    /// What was found, once and as soon as it is known.
+    /// Returns the result, once and as soon as it is known.
     ///
     /// # Errors
+    ///
     /// [`JournalError::NotAJournal`], [`JournalError::Foreign`], [`JournalError::Version`].
     pub fn finish(&mut self) -> Option<Result<Recovered, JournalError>> {
         if let Phase::Done = self.phase {
@@ -271,7 +272,7 @@ fn headers(chunks: &[ScannedChunk]) -> impl Iterator<Item = super::frame::FrameH
     })
 }
 
-/// All generations of which there is a frame, in order.
+/// Returns all generations with at least one frame, in order.
 fn generations(chunks: &[ScannedChunk]) -> Vec<u64> {
     let mut all: Vec<u64> = headers(chunks).map(|h| h.generation).collect();
     all.sort_unstable();

@@ -54,7 +54,7 @@ pub(super) struct Replay {
     has_snapshot: bool,
     pub(super) snapshot: Vec<u8>,
     pub(super) records: Vec<Vec<u8>>,
-    /// A record of which more is to come, its length in front.
+    /// The beginning of a record whose rest is in later frames, with its length in front.
     partial: Vec<u8>,
 }
 

@@ -3,7 +3,7 @@
 //! First everything is looked at that can be read as it is, so that chunks which hold something else
 //! are refused before they are touched: of a journal that is the snapshot at least, from soon after it
 //! was made. Then padding is programmed behind what was being written,
-//! until the paired pages of all of it are programmed (LightNVM paper section 4.2.2), and the rest
+//! until the paired pages of all of it are programmed [LightNVM17 §4.2.2], and the rest
 //! is looked at. Padding that fails closes its chunk, which makes what it holds readable as well.
 
 use clock::Nanos;
@@ -14,7 +14,7 @@ use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES, VERSION};
 use super::{JournalChunkReport, JournalError, JournalMedia, OPS_MAX};
 use crate::FlashGeometry;
 
-/// What a write unit is.
+/// State of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitContent {
     /// Not looked at yet.

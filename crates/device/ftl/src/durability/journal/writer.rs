@@ -15,7 +15,7 @@ use crate::FlashGeometry;
 /// Erases under way at most.
 const ERASES_MAX: usize = 4;
 
-/// What an operation number stands for.
+/// Meaning of an operation number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Program { copy: usize, epoch: u32, seq: u64, pool_index: usize },
@@ -36,8 +36,8 @@ pub struct Journal {
     ops: [Option<Op>; OPS_MAX],
     /// The generation that would be found now; 0 if there is none.
     pub(super) committed: u64,
-    /// The last generation of which a snapshot can be read without padding; kept until the next one can,
-    /// unless its chunks are needed. 0 if there is none.
+    /// Last generation whose snapshot can be read without padding; 0 if there is none. It is kept
+    /// until the next one can be read, unless its chunks are needed.
     pub(super) readable_generation: u64,
     /// Which copies hold all of it that is durable.
     pub(super) complete_copies: [bool; 2],
@@ -62,7 +62,7 @@ pub struct Journal {
 pub(super) struct ResumePoint {
     /// The generation found; 0 for none.
     pub(super) generation: u64,
-    /// The newest of which there was a sign.
+    /// The newest generation that there was a sign of.
     pub(super) newest: u64,
     /// Frames found of it, and those of its snapshot.
     pub(super) frames: u32,
@@ -209,7 +209,7 @@ impl Journal {
             return Err(JournalError::SnapshotTooLarge { bytes: size, max });
         }
         if let Some(base) = self.pending_log.base() {
-            // One of which nothing is programmed can be replaced.
+            // A generation can be replaced until its first frame is programmed.
             if self.begun {
                 return Err(JournalError::SnapshotInProgress { generation: base.generation });
             }
@@ -489,7 +489,7 @@ impl Journal {
         self.initial_available_frames = self.available_frames();
     }
 
-    /// Lets go of the generation before, once the snapshot of this one can be read as it is.
+    /// Releases the previous generation once the snapshot of this one can be read without padding.
     fn release_previous_if_readable(&mut self) {
         if self.readable_generation != self.committed && self.is_committed_readable() {
             self.release_previous();
@@ -501,7 +501,8 @@ impl Journal {
         self.mirrors.iter().any(|lane| lane.is_readable_without_padding(self.committed))
     }
 
-    /// Lets go of the generation before the one that would be found now; says whether it was there.
+    /// Releases the generation before the one that recovery would find now. Returns whether there
+    /// was one.
     pub(super) fn release_previous(&mut self) -> bool {
         if self.readable_generation == self.committed {
             return false;

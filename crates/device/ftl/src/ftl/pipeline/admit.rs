@@ -15,7 +15,8 @@ use crate::mapping::translation_page::TranslationPage;
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 
-/// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of a whole drive stops nobody.
+/// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of the whole drive does not block
+/// other requests.
 const TRIM_SLICE: u32 = 1 << 16;
 
 impl Ftl {
@@ -80,7 +81,8 @@ impl Ftl {
         slot
     }
 
-    /// The same for what is about to be admitted, and for the lines that it is to be taken from.
+    /// Prefetches the map entries of queued writes, and the lines that they are about to be taken
+    /// from.
     #[inline]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;

@@ -1,5 +1,5 @@
 //! Programming: where write units go, what happens when a program ends or fails, and when the map
-//! moves from the write buffer to the media (LightNVM paper sections 4.2.1 and 4.2.3).
+//! moves from the write buffer to the media [LightNVM17 §4.2.1, §4.2.3].
 
 use clock::Nanos;
 use nvme::Status;
@@ -32,8 +32,8 @@ impl Ftl {
                 self.buffer.remove_redispatched(at);
                 moved = true;
             } else if ring == GC {
-                // Moved data that finds no place holds nobody up: what it came from is still there, and
-                // space for it may come from what users' units make durable.
+                // A relocation without a location does not block host units: its source is still
+                // readable, and the programs of host units may free space for it.
                 at += 1;
             } else {
                 return self.write_footers(now, flash) || moved;
@@ -350,7 +350,8 @@ impl Ftl {
         self.complete_deferred();
     }
 
-    /// A unit is on the media: whoever has overwritten a sector of it in the buffer is told.
+    /// Records that a unit is on the media: updates the entries that overwrite one of its sectors
+    /// in the buffer.
     fn publish_durable(&mut self, id: UnitId, sequence: u64) {
         let geometry = self.env.geometry;
         let u = self.buffer.unit(id);
@@ -374,7 +375,7 @@ impl Ftl {
         }
     }
 
-    /// A chunk takes no more, is reclaimed next, and retired (LightNVM paper section 4.2.3).
+    /// A chunk takes no more, is reclaimed next, and retired [LightNVM17 §4.2.3].
     pub(crate) fn program_failed(&mut self, chunk: u32) {
         self.stats.program_failures += 1;
         tracing::info!(chunk, "a program failed: the chunk is closed");
@@ -388,7 +389,7 @@ impl Ftl {
         }
     }
 
-    /// Points the map at flash for every unit of a chunk that can be read there now.
+    /// Points the map at flash for every unit of a chunk that has become readable from the media.
     pub(crate) fn release_readable_units(&mut self, chunk: u32) {
         let readable_end = self.space.table().chunk(chunk).readable_end(&self.env.geometry);
         while let Some(id) = self.buffer.pop_readable(&self.env.geometry, chunk, readable_end) {

@@ -1,8 +1,9 @@
-//! Users' reads: every sector is looked up once, and what is on the media is read in as few calls as there
-//! may be addresses in one.
+//! Host reads: every sector is looked up once, and sectors on the media are read with as few calls
+//! as the number of addresses per call allows.
 //!
-//! Guarantee: what a read returns of a sector is what the map says at one instant between its coming and
-//! its end. One that needs a page of the map that is not in memory waits for it, and holds up nobody.
+//! Guarantee: a read returns for a sector what the map says at one instant between submission and
+//! completion. A read whose map page is not in memory waits for it, and does not block other
+//! requests.
 
 use clock::Nanos;
 use nvme::Status;

@@ -167,7 +167,7 @@ impl Ftl {
         }
     }
 
-    /// What the first queued write or trim waits for.
+    /// Adds what the first queued write or trim waits for.
     fn push_admission(&self, blockers: &mut Vec<Blocker>) {
         let Some(first) = self.requests.writes().front() else { return };
         if !self.mapping.can_modify_now(&self.env, first.next_lba()) {
@@ -191,7 +191,7 @@ impl Ftl {
         }
     }
 
-    /// What full units of the write buffer wait for.
+    /// Adds what the full units of the write buffer wait for.
     fn push_dispatch(&self, blockers: &mut Vec<Blocker>) {
         for ring in [HOST, GC] {
             if let Some(chunk) = self.buffer.ring(ring).pair_blocked_chunk() {
@@ -220,7 +220,7 @@ impl Ftl {
         }
     }
 
-    /// What flushes wait for.
+    /// Adds what flushes wait for.
     fn push_durability(&self, blockers: &mut Vec<Blocker>) {
         if let Some(barrier) = self.durability.barriers().front() {
             let durable = self.buffer.ring(HOST).durable_pos();

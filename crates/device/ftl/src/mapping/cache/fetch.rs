@@ -35,7 +35,7 @@ pub(crate) const BACKGROUND_FETCH_MAX: u32 = 24;
 /// How often a page is read before it is given up.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
-/// Who asks for a page, and what may be done for it.
+/// Reason of a fetch, which decides what may be done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchReason {
     /// A read that has just come: a frame if one is free or clean.
@@ -52,7 +52,7 @@ pub(crate) enum FetchReason {
     ReconcileLoad,
 }
 
-/// What has become of the wish for a page.
+/// Result of a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchOutcome {
     /// It is there now.
@@ -88,7 +88,7 @@ struct PageFetch {
     last_waiter: u32,
 }
 
-/// What a page says.
+/// Contents of a page.
 enum PageContents<'a> {
     /// It was never written.
     Unwritten,
@@ -99,7 +99,7 @@ enum PageContents<'a> {
     Lost,
 }
 
-/// The newest copy of a translation page that is in no frame.
+/// Location of the latest version of a translation page that is in no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageSource {
     /// The page was never written: all of its sectors are unmapped.
@@ -134,7 +134,7 @@ pub(crate) struct PageRead {
     pub(crate) slot: u32,
 }
 
-/// What is under way between the media and the frames.
+/// Transfers between the media and the frames.
 #[derive(Clone)]
 pub(crate) struct PageFetches {
     fetches: Box<[PageFetch]>,
@@ -210,7 +210,7 @@ impl PageFetches {
         FETCH_MAX + at
     }
 
-    /// Whether somebody waits for a page that is being rebuilt.
+    /// Whether a request waits for a page that is being rebuilt.
     pub(crate) fn has_rebuild_waiters(&self) -> bool {
         let waits = |f: &&PageFetch| f.first_waiter != NONE || f.frame != NONE;
         let salvaging = self.fetches.iter().filter(|f| f.state == State::Rebuilding);
@@ -363,7 +363,7 @@ impl Mapping {
         self.fetches.find_idle(reason)
     }
 
-    /// The newest copy of a page that is in no frame.
+    /// Returns where the latest version of a page that is in no frame is.
     pub(crate) fn source_of(&self, env: &Env, buffer: &WriteBuffer, page: u32) -> PageSource {
         match self.l2p.get(env.plan.logical + page) {
             L2pEntry::Unmapped => PageSource::Unwritten,

@@ -111,7 +111,7 @@ impl Frames {
         self.frame_of[page as usize] != NONE
     }
 
-    /// The same; and it has been used.
+    /// Returns whether a page is in a frame, and marks it as used.
     #[inline]
     pub(crate) fn touch(&mut self, page: u32) -> bool {
         let frame = self.frame_of[page as usize];
@@ -121,7 +121,7 @@ impl Frames {
         frame != NONE
     }
 
-    /// Whether somebody needs a page that is in a frame to stay.
+    /// Whether a page in a frame is pinned.
     #[inline]
     pub(crate) fn is_pinned(&self, page: u32) -> bool {
         let frame = self.frame_of[page as usize];
@@ -182,7 +182,7 @@ impl Frames {
         self.pick_victim_if(steps, |page| any || clean(page))
     }
 
-    /// The same for any that `may` go.
+    /// Picks a frame to evict among those for which `may` holds.
     pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
         let count = self.frames.len() as u32;
         if self.pinned == count {

@@ -1,4 +1,4 @@
-//! What a translation page is put into its frame from, and what that tells other parts.
+//! Installing a translation page in its frame, and the updates of other parts that follow.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(crate) struct PageInstalled {
     pub(crate) is_lost: bool,
     /// The page was rebuilt.
     pub(crate) is_rebuilt: bool,
-    /// Sectors whose newest copy turned out to be lost.
+    /// Sectors whose latest version turned out to be lost.
     pub(crate) lost_sectors: u64,
     /// Sectors that the page has elsewhere than they were found.
     pub(crate) mismatches: u64,

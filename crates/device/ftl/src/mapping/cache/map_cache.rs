@@ -1,39 +1,39 @@
-//! [`MapPager`]: who needs which pages of the map, and waits for them to come into its [`Frames`]; and
-//! which of them go (demand paging of the map as in DFTL: Gupta, Kim, Urgaonkar, ASPLOS 2009; the pages are
-//! those of checkpoints, LightNVM paper section 4.2.2).
+//! [`MapPager`]: the parts of the FTL that need map pages and wait for them to be in [`Frames`],
+//! and the eviction of pages. The map is paged on demand [DFTL09]; its pages are those of
+//! checkpoints [LightNVM17 §4.2.2].
 //!
-//! # Who needs a page
+//! # Users of a page
 //!
-//! * A **sector in the write buffer**, of a user or of garbage collection, *holds* its page from when it
-//!   is put there until it can be read from the media: the word of the map names its slot.
-//! * A **write or trim** at the head of the queue waits for its page, and holds it when it comes. The
-//!   pages of those behind are fetched ahead.
-//! * **Garbage collection**, for the sake of space, health or wear, waits for the pages of all sectors of
-//!   the write unit that it looks at next, and holds them until it has. If nothing else tells what was
-//!   written in a line, it looks at all pages, one after the other.
-//! * A **read** waits in a list of its own, at the fetch of its page, and is looked up when that ends. It
-//!   holds nothing, and when no frame is to be had the page is shown to it and forgotten: reads wait for
-//!   the media and for nothing else.
-//! * **Checkpoints** need none: a page that is not in a frame has not changed.
+//! * A **sector in the write buffer** pins its page from insertion until the sector is readable
+//!   from the media: the map entry names its slot.
+//! * A **write or trim** at the head of the queue waits for its page, and pins it when it arrives.
+//!   The pages of the requests behind it are prefetched.
+//! * **Garbage collection**, for space, health or wear, waits for the pages of all sectors of the
+//!   next write unit, and pins them until it has processed the unit. If the contents of a line are
+//!   not known otherwise, it visits all pages, one after the other.
+//! * A **read** waits in the list of its page's fetch, and is looked up when the fetch completes.
+//!   It pins nothing. If no frame is available, the lookup uses the fetched page, which is then
+//!   dropped: reads wait for the media and for nothing else.
+//! * **Checkpoints** need none: a page that is in no frame has not changed.
 //!
-//! # How a page goes
+//! # Eviction
 //!
-//! One that nobody holds has no sector in the write buffer. If it is clean, it is forgotten. If not, it
-//! is written through the users' ring, and forgotten at once: until it can be read from the media it is
-//! read from its slot. Nothing that is under way can change what it says, so that its `low` is the next
-//! number there is: all trims in it are as durable as it is itself.
+//! An unpinned page has no sectors in the write buffer. A clean page is dropped. A dirty page is
+//! appended to the host ring and dropped immediately; until its flash copy is readable, fetches use
+//! the buffer slot. No in-flight write can change the page, so its `base_seq` is the next sequence
+//! number, and its trims become durable with it.
 //!
-//! # What is lost
+//! # Lost pages
 //!
-//! When a chunk is going, the pages on it are written again, those that are in no frame when they have been
-//! brought into one, and a checkpoint says where they are (see `loss`): so none of an older copy is taken for
-//! what there is. One that cannot be read is rebuilt (see `salvage`).
+//! When a chunk is at risk, the pages on it are rewritten; those in no frame are fetched first. A
+//! checkpoint then records their locations (see `loss`), so that no older version is taken for the
+//! latest one. A page that cannot be read is rebuilt (see `rebuild`).
 //!
 //! # Order
 //!
-//! A read that waits is looked up once, later than it came and before it ends; what it finds is what all
-//! writes and trims that had ended when it came left there, or something newer. Two requests that are
-//! outstanding together have no order, here as without frames. Sectors of one request may be looked up
+//! A waiting read is looked up once, between its submission and its completion. It returns what all
+//! writes and trims that completed before its submission left there, or something newer. Two
+//! outstanding requests have no order, as without frames. Sectors of one request may be looked up
 //! at different times.
 
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ struct PinRequest {
     still_wanted: bool,
 }
 
-/// Who waits for pages of the map.
+/// Waiters for map pages.
 #[derive(Clone)]
 pub(crate) struct MapPager {
     /// Reads that wait for a fetch to be free.

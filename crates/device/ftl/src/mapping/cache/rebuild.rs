@@ -1,54 +1,60 @@
-//! [`PageRebuild`]: pages of a map in frames that cannot be read are rebuilt of what lines say of themselves
-//! (LightNVM paper section 4.2.2: the map is recovered by scanning the metadata of blocks).
+//! [`PageRebuild`]: rebuilds unreadable map pages from the metadata of lines [LightNVM17 §4.2.2].
 //!
-//! # Of what
+//! # Sources
 //!
-//! * The **reverse map**, if it is in memory and the page was counted: it says what is valid, whatever can be
-//!   read. The page is then what it was.
-//! * Else a [scan](crate::mapping::p2l_reader) of all lines: of all copies of a sector the one in the unit with the
-//!   largest number is the newest. One whose last metadata names it where nothing can be read is a media error.
-//!   A page that is lost while others are being rebuilt joins where the scan is, and has been rebuilt when the
-//!   scan comes there again: pages that are lost together are rebuilt in one scan.
+//! * The **reverse map**, if it is in memory and the page was reconciled: it names the valid
+//!   sectors, readable or not. The rebuilt page equals the lost one.
+//! * Otherwise a [scan](crate::mapping::p2l_reader) of all lines: the version of a sector in the
+//!   unit with the largest sequence number is the latest. A version that a line footer names in an
+//!   unreadable location is a media error. A page lost during a scan joins it at its current line,
+//!   and is complete when the scan reaches that line again: pages lost together are rebuilt in one
+//!   scan.
 //!
-//! # Never an older copy
+//! # No stale data
 //!
-//! What a scan cannot read, and nothing names, may hold newer copies than those that it finds. No copy is there
-//! in a unit with a larger number than the newest of that line: what was found in such a unit is the newest; what
-//! was not is a media error. So is what was lost before and has no place that says so (`lost`).
+//! A scan may miss units that it cannot read and that no in-memory table describes. A missed unit's
+//! sequence number is at most its line's `max_seq`. A version found with a larger number is
+//! therefore the latest. Otherwise the missed unit may be newer, so the sector is reported as
+//! uncorrectable. So are sectors lost before that have no location to record it (`lost`).
 //!
-//! # Why nothing changes meanwhile
+//! # Isolation
 //!
-//! A page that is not in a frame has no sector in the write buffer, and none can get there: writes, trims and
-//! garbage collection wait for the page. So no copy of its sectors is written while it is rebuilt, and none
-//! that is valid is erased: a line with such a sector is not reclaimed before it was moved. What is erased, or is
-//! about to be, was obsolete, and is taken out ([`Ftl::drop_line_copies`], [`Ftl::drop_erased_copies`]).
+//! A page that is in no frame has no sector in the write buffer, and none can get there: writes,
+//! trims and garbage collection wait for the page. So no version of its sectors is written during
+//! the rebuild, and no valid one is erased: a line with such a sector is not reclaimed before it
+//! was relocated. Copies that are erased, or about to be, were obsolete, and are removed
+//! ([`Ftl::drop_line_copies`], [`Ftl::drop_erased_copies`]).
 //!
-//! # What it does not write
+//! # Durability
 //!
-//! Anything. The page is changed from then on, and written as any other: a power cut before that loses it
-//! again, and it is rebuilt again. Checkpoints meanwhile say where it was, or that it is lost.
+//! A rebuild writes nothing. The page is dirty from then on, and written as any other: a power cut
+//! before that loses it again, and it is rebuilt again. Meanwhile checkpoints record its old
+//! location, or that it is lost.
 //!
-//! # Why flushes wait for it
+//! When a chunk is at risk, the pages on it that are in no frame are fetched, or rebuilt, while the
+//! contents of the chunk are still known. The checkpoint that records the losses begins when the
+//! pages are in frames, and flushes wait for it: after a flush and a power cut the same sectors are
+//! lost as before.
 //!
-//! When a chunk is going, the pages on it that are in no frame are brought into one, rebuilt if need be, while
-//! it is still known what was in it, and the checkpoint that says what is lost begins when they are there: after
-//! a flush and a power cut the same sectors are lost as before.
+//! # Cost
 //!
-//! # What it costs
+//! [`PAGES`] pages of copies, 16 bytes for each sector of a page; one pass over the reverse map, or
+//! one scan of all lines. On the path of a write, one entry of the reverse map: obsolete sectors
+//! are removed from it only if map pages are in frames.
 //!
-//! [`PAGES`] pages of copies, 16 bytes for each sector of a page; one pass over the reverse map, or one over all
-//! lines. On the path of a write, a word of the reverse map: only a map in frames has what is not valid taken
-//! out of it.
+//! # Limits
 //!
-//! # What cannot be known
+//! A scan does not see trims: a rebuild undoes a trim while a copy of the sector is on the media.
+//! Nor does it see sectors lost without a location, if the page has not been read since power-on,
+//! nor sectors that were already unreadable at power-on, which recovery does not know either (see
+//! `recovery::lost`). Nor does it see the contents of a die that failed while power was off: the
+//! latest version of every sector of those pages may have been there, unless a unit written since
+//! the last checkpoint has a readable one. `tests/paging.rs` checks that the number of errors is
+//! minimal.
 //!
-//! A scan does not see what was trimmed: a trim is taken back, as long as a copy is on the media. Nor, what was
-//! lost without a place if the page has not been read since power came on; nor what could not be read already
-//! when it did, of which recovery knows nothing either (see `recover::lost`). Nor does it see what a die held that
-//! went while power was off: every sector of the pages there may have had its newest copy on it, unless a unit since
-//! the last checkpoint has one that can be read. `tests/paging.rs` counts that no fewer can be errors.
-//! Lines of what it brings back may have counted it already: then they count it twice, and seem fuller than they
-//! are until they are reclaimed. Never emptier, which would have them erased below their readers.
+//! Lines may have counted a rebuilt sector already. Then they count it twice, and seem fuller until
+//! they are reclaimed. They never seem emptier, which would let them be erased while sectors are
+//! valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,7 +72,7 @@ use crate::{FlashGeometry, L2pEntry, Oob};
 /// fetched.
 const REBUILD_PAGES_MAX: usize = 64;
 
-/// A sector of which no copy was found.
+/// A sector without a copy so far.
 const NO_COPY: CopyRef = CopyRef { sequence: 0, psn: NONE, poison: false };
 
 /// A page that is being rebuilt.
@@ -82,7 +88,7 @@ struct RebuildJob {
     /// were opened from `until` on does.
     unknown_below_seq: u64,
     until_seq: u64,
-    /// The newest copies found of its sectors.
+    /// Latest versions found of its sectors.
     copies: Box<[CopyRef]>,
 }
 
@@ -119,7 +125,7 @@ pub(crate) struct PageRebuild {
     unknown_below_seq: u64,
     /// The number of the first unit since then.
     start_seq: u64,
-    /// What could not be read already when power came on.
+    /// Sectors that were already unreadable at power-on.
     unreadable: BTreeSet<u32>,
 }
 
@@ -207,7 +213,8 @@ impl PageRebuild {
         self.jobs.values().any(|r| !r.done)
     }
 
-    /// What could not be read of a line, and nothing names, is in units with numbers up to `newest`.
+    /// Records that a line has unreadable units that nothing describes, with sequence numbers up to
+    /// `newest`.
     pub(super) fn record_unreadable(&mut self, opening: u64, newest: u64) {
         for rebuild in self.jobs.values_mut().filter(|r| !r.done && opening < r.until_seq) {
             rebuild.unknown_below_seq = rebuild.unknown_below_seq.max(newest);
@@ -426,7 +433,7 @@ impl Mapping {
         self.page_rebuild.reader.footer_bytes(env, read, i)
     }
 
-    /// Takes the out-of-band bytes of a unit, of which the sectors with a bit in `failed` could not be
+    /// Imports the out-of-band bytes of a unit. The sectors with a bit in `failed` could not be
     /// read.
     pub(crate) fn import_scanned_oobs(
         &mut self,

@@ -1,5 +1,5 @@
 //! Durability: who waits for it, padding for those in a hurry, and the map pages that a flush writes
-//! (LightNVM paper section 4.2.1).
+//! [LightNVM17 §4.2.1].
 
 use clock::Nanos;
 use tracepoint::Event;
@@ -111,7 +111,7 @@ impl Ftl {
         TranslationPage::encode(&self.env.geometry, page, low, mapped, out);
     }
 
-    /// Fills a begun unit with padding, because somebody waits for it to be durable.
+    /// Pads the open unit, because a barrier waits for it.
     pub(crate) fn pad_open_host_unit(&mut self, flash: &mut impl FlashBackend) {
         for _ in 0..self.buffer.ring(HOST).free_in_unit() {
             let slot = self.buffer.push(HOST, BufferEntry::PADDING, false);

@@ -1,13 +1,14 @@
-//! Losses: sectors of which nothing can be read any more, and that must not read as something else
-//! after a power cut.
+//! Losses: sectors whose every copy is unreadable. They must not read as older data after a power
+//! cut.
 //!
-//! What is beside a sector is lost with it: recovery cannot know that there was a copy, and would take
-//! the one before it, or none. So when reads begin to fail, or a chunk goes offline, where a unit may
-//! be newer than the last checkpoint, a checkpoint is begun at once: its map pages say where the
-//! newest copies are, readable or not. Guarantee: no flush ends after that before the checkpoint is
-//! durable, nor before what could be [written again](Ftl::chunk_offline) is; a flush hurries both.
+//! The out-of-band bytes of a sector are lost with it. Recovery could not know of the lost version,
+//! and would take the one before it, or none. So when reads begin to fail, or a chunk goes offline,
+//! and a unit there may be newer than the last checkpoint, the FTL begins a checkpoint at once: its
+//! map pages name the latest versions, readable or not. Guarantee: no flush completes after that
+//! before the checkpoint is durable, and before the units that could be [written
+//! elsewhere](Ftl::chunk_offline) are durable. A flush speeds up both.
 //!
-//! Nothing to do where the drive keeps the map: it does not forget.
+//! If the drive keeps the map, there is nothing to do: it does not lose entries.
 
 use nvme::Status;
 
@@ -75,7 +76,7 @@ impl Ftl {
         any
     }
 
-    /// The same for a parallel unit.
+    /// Marks the map pages on a parallel unit as dirty. Returns whether there were any.
     fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
         let mut any = false;
         for page in 0..self.env.plan.map_pages {

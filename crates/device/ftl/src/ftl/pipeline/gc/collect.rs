@@ -71,7 +71,7 @@ impl Ftl {
             0
         };
         let collects = self.gc.limiter().needs_gc((free + coming).saturating_sub(waiting));
-        // As good as always: nobody wants a victim.
+        // The usual case: no victim is needed.
         if !hurt && !collects && self.gc.draining() == 0 && !self.can_refresh() {
             return false;
         }
@@ -96,8 +96,8 @@ impl Ftl {
         if !hurt && self.gc.is_futile(&self.env, self.space.table(), free) {
             return false;
         }
-        // A further victim only if its data fits beside what is on its way: else the space would be
-        // spread over victims none of which gets done.
+        // Take a further victim only if its data fits beside the relocations in flight. Otherwise
+        // the space would be spread over victims that cannot be completed.
         let on_its_way = self.buffer.undispatched_sectors(&self.env.geometry, GC)
             + u64::from(self.env.plan.line_sectors);
         if self.gc.draining() > 0 && free < on_its_way && !stuck {

@@ -1,4 +1,4 @@
-//! What garbage collection defers for host reads. The rules are in [`defer`](crate::gc::defer).
+//! Deferral of garbage collection for host reads. The rules are in [`defer`](crate::gc::defer).
 
 use clock::Nanos;
 

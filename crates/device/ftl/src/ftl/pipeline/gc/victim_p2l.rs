@@ -96,8 +96,8 @@ impl Ftl {
         }
     }
 
-    /// Records what the L2P has in a line of which something cannot be read. Translation pages that are not
-    /// in frames are brought there, one after the other. Returns whether all have been searched.
+    /// Records the sectors that the L2P has in a line with unreadable parts. Fetches translation
+    /// pages that are not in frames, one after the other. Returns whether all have been searched.
     #[cold]
     fn recover_p2l_from_l2p(
         &mut self,

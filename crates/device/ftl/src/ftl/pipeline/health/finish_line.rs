@@ -1,19 +1,18 @@
-//! Ending: a line that is to be moved and is still being written is closed first.
+//! Finishing a line: an open line that is to be relocated is padded and closed first.
 //!
-//! A chunk is as old as what was written first into it, and has been read since then: what is put into
-//! one that is hard to read is hard to read from the start. An open line that is refreshed is
-//! therefore filled up with padding, closed, and then moved as any other. (Cai et al., "Data retention in MLC NAND flash memory",
-//! HPCA 2015, for what ages; LightNVM paper section 4.2.3 for why chunks are not left as they are: the
-//! paired pages of what is in them must be programmed.)
+//! A chunk is as old as its first unit, and has been read since that was written: retention and
+//! disturb affect units written into it later, too. An open line that is refreshed is therefore
+//! filled with padding, closed, and then relocated as any other [Retention15]. Chunks are not left
+//! partly written because paired pages must be programmed [LightNVM17 §4.2.3].
 //!
 //! Guarantees:
-//! - What waits in the write buffer for its pair there is redispatched elsewhere first, so
-//!   that it never depends on the old chunk; the line is closed, and so erased, only when all of that is on the
-//!   media.
-//! - Only with room for a line besides what is given up of this one, and with no chunk of it gone; else
-//!   what is in it is moved, and it goes on being written.
-//! - One write unit of padding is under way at a time, and one line is ended at a time. Until it is full
-//!   the line is an open one to whoever recovers it.
+//! - Units in the write buffer that wait for their paired page there are re-dispatched first, so
+//!   that they never depend on the old chunk. The line is closed, and so erased, only when all of
+//!   them are on the media.
+//! - A line is finished only if there is space for a whole line besides the rest of this one, and
+//!   no chunk of it is offline. Otherwise its data is relocated, and the line stays open.
+//! - One write unit of padding is in flight at a time, and one line is finished at a time. Until
+//!   the line is full, recovery treats it as open.
 
 use clock::Nanos;
 

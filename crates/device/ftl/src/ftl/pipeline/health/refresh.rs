@@ -106,8 +106,8 @@ impl Ftl {
         Some(line)
     }
 
-    /// Reads of garbage collection that may be under way: while a line is refreshed that nobody is in
-    /// a hurry for, one, and nothing else of its ring.
+    /// Returns how many GC reads may be in flight. While a line is refreshed without urgency: one,
+    /// and only if nothing else of its ring is in flight.
     pub(crate) fn gc_queue_depth(&self) -> u32 {
         let victim = self.gc.current_victim();
         let refreshes = victim.is_some_and(|line| self.health.is_refreshing(line));
@@ -168,7 +168,7 @@ impl Ftl {
         })
     }
 
-    /// What has become of a chunk, in order.
+    /// Returns the next change of a chunk, in order.
     #[inline]
     pub fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
         self.space.pop_chunk_event()

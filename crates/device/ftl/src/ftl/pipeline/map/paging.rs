@@ -1,4 +1,4 @@
-//! Who needs which translation pages, and which of them go. The rules are in
+//! Requests for translation pages, and their eviction. The rules are in
 //! [`map_cache`](crate::mapping::cache::map_cache).
 
 use clock::Nanos;
