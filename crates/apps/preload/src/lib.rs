@@ -31,23 +31,13 @@ macro_rules! interpose {
     )+)+ };
 }
 
-mod attributes;
-mod control;
-mod data;
-mod dirwalk;
-mod fd_table;
+mod descriptors;
 mod libc_fns;
-mod listing;
-mod mappings;
-mod memory;
-mod open;
-mod path_calls;
-mod paths;
+mod mmap;
+mod namespace;
 mod processes;
 mod session;
 mod start;
-mod stat;
-mod streams;
 
 use libc::c_int;
 

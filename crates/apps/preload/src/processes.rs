@@ -8,7 +8,7 @@ use std::ffi::CStr;
 
 use libc::{c_char, c_int, pid_t};
 
-use crate::paths::{PathTarget, ResolvedPath, cwd, resolve};
+use crate::namespace::paths::{PathTarget, ResolvedPath, cwd, resolve};
 use crate::{fail, libc_fns, unsupported};
 
 unsafe extern "C" {

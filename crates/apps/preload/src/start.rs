@@ -6,7 +6,10 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 
-use crate::{Errno, fd_table, libc_fns, mappings, paths, session, streams};
+use crate::{
+    Errno, descriptors::fd_table, descriptors::streams, libc_fns, mmap::mappings, namespace::paths,
+    session,
+};
 
 /// Address of the service, and the mount point.
 #[derive(Debug)]

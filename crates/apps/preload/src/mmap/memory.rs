@@ -4,10 +4,10 @@
 use libc::{c_int, c_void, off_t, size_t};
 use slots::Op;
 
-use crate::data::{FileOffset, read_into};
-use crate::mappings::{MappingsGuard, can_overlap};
+use crate::descriptors::data::{FileOffset, read_into};
+use crate::mmap::mappings::{MappingsGuard, can_overlap};
 use crate::session::{call, receive};
-use crate::{Errno, fail, fd_table, libc_fns, start, status, unsupported_fd};
+use crate::{Errno, descriptors::fd_table, fail, libc_fns, start, status, unsupported_fd};
 
 /// Smallest page size; the kernel enforces a larger one.
 const PAGE: usize = 4096;

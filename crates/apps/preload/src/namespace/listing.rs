@@ -5,10 +5,10 @@
 use libc::{DIR, c_char, c_int, c_long};
 use slots::{Op, entry};
 
-use crate::open::{before_close, open_on_volume};
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::descriptors::open::{before_close, open_on_volume};
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::Slot;
-use crate::{Errno, fail, fd_table, libc_fns, stat};
+use crate::{Errno, descriptors::fd_table, fail, libc_fns, namespace::stat};
 
 const MAGIC: u64 = 0x5249_4465_6369_756c;
 

@@ -5,10 +5,12 @@ use std::ffi::CStr;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, size_t};
 use slots::Op;
 
-use crate::open::masked;
-use crate::paths::{PathTarget, ResolvedPath, cwd, open_path, resolve, set_cwd};
+use crate::descriptors::open::masked;
+use crate::namespace::paths::{PathTarget, ResolvedPath, cwd, open_path, resolve, set_cwd};
 use crate::session::Slot;
-use crate::{Errno, fail, fd_table, libc_fns, start, stat, status, unsupported};
+use crate::{
+    Errno, descriptors::fd_table, fail, libc_fns, namespace::stat, start, status, unsupported,
+};
 
 /// Makes a call with one path.
 pub(crate) fn path_call(

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use slots::Op;
 
-use crate::data::{FileOffset, read_into, write_from};
-use crate::open::open_on_volume;
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::descriptors::data::{FileOffset, read_into, write_from};
+use crate::descriptors::open::open_on_volume;
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::call;
-use crate::{Errno, count, fail, fd_table, libc_fns, unsupported};
+use crate::{Errno, count, descriptors::fd_table, fail, libc_fns, unsupported};
 
 /// Maximum number of streams on the volume in a process.
 const STREAMS_MAX: usize = 1024;

@@ -6,9 +6,9 @@ use std::ffi::CStr;
 use libc::{AT_FDCWD, c_char, c_int, c_void};
 use slots::Op;
 
-use crate::open::{masked, open_on_volume};
-use crate::path_calls::path_call;
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::descriptors::open::{masked, open_on_volume};
+use crate::namespace::path_calls::path_call;
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::{Errno, fail, libc_fns, status, unsupported};
 
 const REFUSAL_REASON: &str = "the C library does not see volumes: list directories with readdir";

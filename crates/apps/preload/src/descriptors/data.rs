@@ -4,7 +4,7 @@ use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use slots::{Op, posted};
 
 use crate::session::{Slot, call};
-use crate::{Errno, count, fail, fd_table, libc_fns, status, streams};
+use crate::{Errno, count, descriptors::fd_table, descriptors::streams, fail, libc_fns, status};
 
 /// Maximum bytes of one call, as on Linux.
 const BYTES_MAX: usize = 0x7fff_f000;

@@ -3,7 +3,7 @@
 
 use libc::{AT_FDCWD, c_char, c_void, size_t, ssize_t};
 
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::{fail, libc_fns};
 
 /// Returns whether a path leads to the volume; errors are left to the C library.

@@ -12,7 +12,7 @@ use libc::{c_char, c_int};
 use slots::Op;
 
 use crate::session::Slot;
-use crate::{Errno, fd_table, libc_fns, start};
+use crate::{Errno, descriptors::fd_table, libc_fns, start};
 
 /// Maximum bytes of a path, including its NUL.
 const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;

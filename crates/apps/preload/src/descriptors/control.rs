@@ -3,9 +3,9 @@
 use libc::{c_int, c_ulong};
 use slots::Op;
 
-use crate::open::duplicate;
+use crate::descriptors::open::duplicate;
 use crate::session::{Slot, call};
-use crate::{Errno, fail, fd_table, libc_fns, status, unsupported_fd};
+use crate::{Errno, descriptors::fd_table, fail, libc_fns, status, unsupported_fd};
 
 /// Initial and maximum pause between attempts to take a lock.
 const LOCK_RETRY_NANOS: (i64, i64) = (100_000, 10_000_000);
@@ -32,7 +32,7 @@ unsafe fn range(handle: u64, lock: &libc::flock) -> Result<(u64, u64), Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0])?,
-        libc::SEEK_END => crate::stat::stat_handle(handle)?.size as i64,
+        libc::SEEK_END => crate::namespace::stat::stat_handle(handle)?.size as i64,
         _ => return Err(libc::EINVAL),
     };
     let begin = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;

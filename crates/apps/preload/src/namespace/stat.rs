@@ -3,10 +3,10 @@
 use libc::{AT_FDCWD, c_char, c_int, c_uint, c_ulong, mode_t, timespec};
 use slots::{Op, StatReply};
 
-use crate::path_calls::path_call;
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::namespace::path_calls::path_call;
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::Slot;
-use crate::{Errno, fail, fd_table, libc_fns, status};
+use crate::{Errno, descriptors::fd_table, fail, libc_fns, status};
 
 /// Device number of the volume's files; it belongs to no block device.
 const DEVICE: u64 = 0x51_0000_0001;

@@ -3,9 +3,12 @@
 use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
 use slots::Op;
 
-use crate::paths::{PathTarget, ResolvedPath, resolve};
+use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::{Slot, call};
-use crate::{Errno, fail, fd_table, libc_fns, mappings, start, streams, unsupported};
+use crate::{
+    Errno, descriptors::fd_table, descriptors::streams, fail, libc_fns, mmap::mappings, start,
+    unsupported,
+};
 
 /// Applies the process's `umask(2)` to a mode. No call only reads the mask.
 pub(crate) fn masked(mode: mode_t) -> u64 {

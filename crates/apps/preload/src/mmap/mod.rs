@@ -1,0 +1,4 @@
+//! Memory mappings of volume files.
+
+pub(crate) mod mappings;
+pub(crate) mod memory;
