@@ -10,7 +10,7 @@ use ring::Iova;
 
 use crate::BLOCK;
 use crate::invariants::{VolumeViolation, require_eq};
-use crate::layout::BlockRun;
+use crate::on_media::layout::BlockRun;
 
 /// Maximum sectors of a request without data.
 const DATALESS_SECTORS_MAX: u32 = 1 << 20;

@@ -4,10 +4,10 @@ use block::{BlockDevice, Op};
 use clock::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
-use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
-use crate::record::{InodeRecord, Record};
-use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
-use crate::{Access, Ino, Kind, Layout, OpenError, Times, snapshot};
+use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::on_media::record::{InodeRecord, Record};
+use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
+use crate::{Access, Ino, Kind, Layout, OpenError, Times, on_media::snapshot};
 
 /// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn format<D: BlockDevice>(
     };
     let (access, times) = (options.access, options.times);
     let image = InodeRecord { kind: Kind::Directory, access, links: 2, size: 0, times };
-    let mut piece = vec![0; crate::layout::SEGMENT_HEADER_BYTES];
+    let mut piece = vec![0; crate::on_media::layout::SEGMENT_HEADER_BYTES];
     Record::NextInode { ino: Ino(2) }.encode(&mut piece);
     Record::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
     let count = snapshot::seal(&mut piece, superblock.snapshot, 0, true);

@@ -24,49 +24,36 @@
 #![forbid(unsafe_code)]
 
 mod blocking_volume;
-mod check;
-mod codec;
 mod device_io;
 mod error;
-mod extents;
 pub mod format;
 pub mod fsck;
-mod inode;
 mod inode_state;
 mod invariants;
-mod journal;
-mod journaled_blocks;
-mod layout;
-mod metadata_reader;
-mod mount;
-mod name;
+mod metadata;
+mod on_media;
 mod options;
 mod parts;
 mod pipeline;
-mod problem;
-mod record;
-mod replay;
+mod recovery;
 mod request;
-mod snapshot;
 mod stats;
-mod superblock;
-mod tree;
 mod volume;
 
 pub use blocking_volume::BlockingVolume;
 pub use error::{Error, OpenError};
 pub use format::{FormatOptions, format};
+pub use fsck::problem::FsckProblem;
 pub use fsck::{FsckOptions, FsckReport, fsck};
-pub use inode::{Access, Ino, Kind, Stat, StatFs, Time, Times};
 pub use invariants::{VolumePart, VolumeViolation};
-pub use layout::{BLOCK, Layout};
-pub use mount::{Mount, MountStatus};
-pub use name::Name;
+pub use metadata::inode::{Access, Ino, Kind, Stat, StatFs, Time, Times};
+pub use metadata::name::Name;
+pub use on_media::layout::{BLOCK, Layout};
+pub use on_media::superblock::{Owner, Superblock, VERSION};
 pub use options::Options;
-pub use problem::FsckProblem;
+pub use recovery::mount::{Mount, MountStatus};
 pub use request::{Buffer, Op, OpCompletion, OpResult, Request, SetAttr};
 pub use stats::Stats;
-pub use superblock::{Owner, Superblock, VERSION};
 pub use volume::{DirEntry, QueueFull, Volume};
 
 /// Maximum bytes of a file: 16 TiB less a block.

@@ -5,8 +5,8 @@ use clock::{Component, Nanos, Waker};
 use nvme::Status;
 use ring::AddressSpace;
 
+use crate::on_media::superblock::Superblock;
 use crate::pipeline::Core;
-use crate::superblock::Superblock;
 use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats, VolumeViolation};
 
 /// The request limit is reached; retry after a completion.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::layout::BlockRun;
+use crate::on_media::layout::BlockRun;
 
 /// Blocks between small files at their placement.
 const PLACEMENT_STRIDE: u32 = 64;

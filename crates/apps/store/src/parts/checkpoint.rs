@@ -6,10 +6,10 @@ use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::Owner;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::layout::{BLOCK, BlockRun, SEGMENT_BLOCKS, SEGMENT_BYTES};
-use crate::snapshot::{SnapshotCursor, seal};
-use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
-use crate::tree::Tree;
+use crate::metadata::tree::Tree;
+use crate::on_media::layout::{BLOCK, BlockRun, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::on_media::snapshot::{SnapshotCursor, seal};
+use crate::on_media::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 /// Number of buffers for segments.
 const SEGMENT_BUFFERS: u32 = 2;

@@ -15,9 +15,9 @@ use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::Ino;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::journal::{self, JournalRing, SectorHeader};
-use crate::layout::{BLOCK, BlockRun};
-use crate::record::{EXTENT_BYTES, INODE_BYTES, InodeRecord, Record};
+use crate::on_media::journal::{self, JournalRing, SectorHeader};
+use crate::on_media::layout::{BLOCK, BlockRun};
+use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, InodeRecord, Record};
 
 /// Maximum bytes of a transaction.
 const TXN_BYTES_MAX: usize = 256 << 10;

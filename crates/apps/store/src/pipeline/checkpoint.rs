@@ -7,7 +7,7 @@ use block::Op as DeviceOp;
 use nvme::Status;
 
 use crate::device_io::SectorRun;
-use crate::layout::BLOCK;
+use crate::on_media::layout::BLOCK;
 use crate::parts::checkpoint::{
     CheckpointStart, CheckpointState, NextSegment, SegmentBuffer, SegmentWrite, SuperblockWrite,
 };

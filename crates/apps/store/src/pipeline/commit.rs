@@ -6,7 +6,7 @@ use nvme::Status;
 use ring::Iova;
 
 use crate::device_io::SectorRun;
-use crate::layout::BlockRun;
+use crate::on_media::layout::BlockRun;
 use crate::parts::log::JournalWrite;
 use crate::pipeline::{Core, TransferPurpose};
 

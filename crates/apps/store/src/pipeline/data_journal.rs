@@ -6,12 +6,12 @@
 //! of newer data adds a record of its extent, which supersedes the journaled data of these blocks
 //! (`docs/format/volume.md`, *Data in the journal*).
 
-use crate::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::tree::InodeNode;
+use crate::on_media::record::{DATA_BYTES, INODE_BYTES, Record};
 use crate::parts::page_cache::{ByteRange, FileBlock, Page};
 use crate::pipeline::Core;
 use crate::pipeline::page_lookup::bytes_within;
-use crate::record::{DATA_BYTES, INODE_BYTES, Record};
-use crate::tree::InodeNode;
 use crate::{BLOCK, Ino};
 
 /// Maximum number of blocks whose data one sync journals.

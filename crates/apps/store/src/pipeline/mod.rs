@@ -23,8 +23,11 @@ use nvme::Status;
 use ring::{AddressSpace, Iova, RegisterError};
 
 use crate::device_io::DeviceTransfers;
-use crate::journal::JournalRing;
-use crate::layout::{BLOCK, BlockRun};
+use crate::metadata::tree::{InodeNode, Tree};
+use crate::on_media::journal::JournalRing;
+use crate::on_media::layout::{BLOCK, BlockRun};
+use crate::on_media::record::EXTENT_BYTES;
+use crate::on_media::superblock::Superblock;
 use crate::parts::allocator::BlockAllocator;
 use crate::parts::barriers::FlushBarriers;
 use crate::parts::checkpoint::{Checkpoint, SegmentBuffer};
@@ -37,9 +40,6 @@ use crate::parts::writeback_queue::WritebackQueue;
 use crate::pipeline::namespace::{CreateMode, EntryName};
 use crate::pipeline::truncate::FileSpan;
 use crate::pipeline::writeback::WriteExtent;
-use crate::record::EXTENT_BYTES;
-use crate::superblock::Superblock;
-use crate::tree::{InodeNode, Tree};
 use crate::{DirEntry, Error, Ino, Op, OpCompletion, OpResult, Options, Request, Stats};
 
 /// Purpose of a transfer.

@@ -1,9 +1,9 @@
 //! Operations on names (creating, finding, renaming and removing files and directories) and on
 //! attributes. They complete in memory at once, and wait only if the journal is full.
 
+use crate::metadata::tree::{Entry, new_node};
+use crate::on_media::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
-use crate::tree::{Entry, new_node};
 use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times};
 
 /// Maximum bytes of the records of one such operation.

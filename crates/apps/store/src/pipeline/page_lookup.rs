@@ -7,13 +7,13 @@
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::extents::{BlockMapping, Extent};
-use crate::layout::BlockRun;
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::on_media::layout::BlockRun;
 use crate::parts::page_cache::{ByteRange, FileBlock, PageId};
 use crate::parts::requests::ActiveOp;
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::{Core, TransferPurpose};
-use crate::replay::CompleteBlock;
+use crate::recovery::replay::CompleteBlock;
 use crate::{BLOCK, Error, Ino};
 
 /// Result of a lookup for a change: the page, or wait for it.
@@ -169,7 +169,7 @@ impl Core {
     /// Returns whether another page may become dirty. If not, starts writeback or a checkpoint.
     fn can_dirty(&mut self) -> Result<bool, Error> {
         let full = self.page_cache.dirty_len() + 1 > self.page_cache.len() / 4 * 3;
-        if !full && self.has_metadata_space(2 * crate::record::EXTENT_BYTES) {
+        if !full && self.has_metadata_space(2 * crate::on_media::record::EXTENT_BYTES) {
             return Ok(true);
         }
         if self.page_cache.dirty_len() == 0 {

@@ -4,8 +4,8 @@
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 
-use crate::extents::{BlockMapping, Extent};
-use crate::layout::BlockRun;
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::on_media::layout::BlockRun;
 use crate::parts::requests::{ActiveOp, OpSlot, OpState};
 use crate::parts::staging::STAGING_BUFFER_BLOCKS;
 use crate::pipeline::{Core, OpStep, StagedRead, StepResult, TransferPurpose};

@@ -3,12 +3,12 @@
 //! Blocks are removed only while no I/O of the file is in flight. Otherwise an earlier transfer
 //! could read or overwrite data of their next owner.
 
-use crate::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveOp, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
 
 /// Returns the first block that begins at or after a byte.

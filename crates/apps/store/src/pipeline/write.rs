@@ -1,11 +1,11 @@
 //! Writes and appends, into pages. One request at a time changes a file, so that appended data is
 //! contiguous.
 
+use crate::on_media::record::INODE_BYTES;
 use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveOp, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::record::INODE_BYTES;
 use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
 
 impl Core {

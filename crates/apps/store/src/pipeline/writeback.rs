@@ -10,13 +10,13 @@ use clock::Nanos;
 use nvme::Status;
 use ring::SharedRegion;
 
-use crate::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::on_media::record::Record;
 use crate::parts::log::EXTENT_RECORD_BYTES;
 use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::page_lookup::bytes_within;
 use crate::pipeline::{Core, TransferPurpose};
-use crate::record::Record;
 use crate::{BLOCK, Error, Ino};
 
 /// Maximum number of urgent blocks that are written with FUA instead of a flush.

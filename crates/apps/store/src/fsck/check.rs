@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::extents::BlockMapping;
-use crate::journaled_blocks::JournaledBlocks;
-use crate::record::EXTENT_BYTES;
-use crate::tree::Tree;
+use crate::metadata::extents::BlockMapping;
+use crate::metadata::tree::Tree;
+use crate::on_media::record::EXTENT_BYTES;
+use crate::recovery::journaled_blocks::JournaledBlocks;
 use crate::{BLOCK, FsckProblem, Ino, Kind, Layout};
 
 /// Checks everything, and returns the problems found.

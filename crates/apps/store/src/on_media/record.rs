@@ -1,8 +1,8 @@
 //! [`Record`]: the records of snapshots and the journal (`docs/format/volume.md`, *Records*). A record states a
 //! fact, not an operation. Applying records again, or after older ones, yields the same state.
 
-use crate::codec::FieldReader;
-use crate::extents::Extent;
+use crate::metadata::extents::Extent;
+use crate::on_media::codec::FieldReader;
 use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.

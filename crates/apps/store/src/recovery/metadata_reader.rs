@@ -11,16 +11,16 @@ use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, RegisterError, SharedRegion};
 
-use crate::check::check;
-use crate::codec::FieldReader;
 use crate::device_io::{DeviceTransfers, SectorRun};
-use crate::journal::{Sector, decode};
-use crate::journaled_blocks::JournaledBlocks;
-use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
-use crate::record::Record;
-use crate::snapshot;
-use crate::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION};
-use crate::tree::Tree;
+use crate::fsck::check::check;
+use crate::metadata::tree::Tree;
+use crate::on_media::codec::FieldReader;
+use crate::on_media::journal::{Sector, decode};
+use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
+use crate::on_media::record::Record;
+use crate::on_media::snapshot;
+use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION};
+use crate::recovery::journaled_blocks::JournaledBlocks;
 use crate::{FsckProblem, OpenError};
 
 /// Loaded metadata.

@@ -2,9 +2,9 @@
 //! `docs/format/volume.md` has the byte map, and the argument why a damaged sector can be
 //! distinguished from the end of the journal.
 
-use crate::codec::{FieldReader, put};
 use crate::invariants::{VolumeViolation, require};
-use crate::superblock::Superblock;
+use crate::on_media::codec::{FieldReader, put};
+use crate::on_media::superblock::Superblock;
 
 /// Bytes of a sector's header.
 pub(crate) const HEADER_BYTES: usize = 40;

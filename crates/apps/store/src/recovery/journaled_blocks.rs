@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{Record, TO_EOF};
+use crate::on_media::record::{Record, TO_EOF};
 use crate::{BLOCK, Ino};
 
 /// Journaled bytes of one block, oldest first: offset in the block, and the bytes.
@@ -75,7 +75,7 @@ impl JournaledBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extents::Extent;
+    use crate::metadata::extents::Extent;
 
     fn blocks(parts: &JournaledBlocks) -> Vec<(u64, u32)> {
         parts.iter().map(|(ino, block)| (ino.0, block)).collect()

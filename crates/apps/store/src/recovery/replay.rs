@@ -12,11 +12,11 @@ use clock::Nanos;
 use ring::{Iova, SharedRegion};
 
 use crate::device_io::DeviceTransfers;
-use crate::extents::{BlockMapping, Extent};
-use crate::journaled_blocks::{JournaledBlock, JournaledBlocks};
-use crate::layout::BlockRun;
-use crate::metadata_reader::LoadedMetadata;
+use crate::metadata::extents::{BlockMapping, Extent};
+use crate::on_media::layout::BlockRun;
 use crate::parts::allocator::BlockAllocator;
+use crate::recovery::journaled_blocks::{JournaledBlock, JournaledBlocks};
+use crate::recovery::metadata_reader::LoadedMetadata;
 use crate::{BLOCK, FsckProblem, Ino, OpenError};
 
 /// A file's block with its final contents.

@@ -1,16 +1,19 @@
 //! [`fsck()`]: checks all metadata of a volume, reports every problem, and repairs unambiguous ones.
 
+pub(crate) mod check;
+pub(crate) mod problem;
+
 use block::BlockDevice;
 use clock::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
-use crate::check::check;
-use crate::layout::SEGMENT_BYTES;
-use crate::metadata_reader::{LoadedMetadata, MetadataReader};
-use crate::mount::start_volume;
-use crate::replay::Replay;
-use crate::superblock::Superblock;
-use crate::tree::{Entry, Tree, new_node};
+use crate::fsck::check::check;
+use crate::metadata::tree::{Entry, Tree, new_node};
+use crate::on_media::layout::SEGMENT_BYTES;
+use crate::on_media::superblock::Superblock;
+use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
+use crate::recovery::mount::start_volume;
+use crate::recovery::replay::Replay;
 use crate::{
     Access, BlockingVolume, Error, FsckProblem, Ino, Kind, Op, OpenError, Options, Owner, Times,
     format,

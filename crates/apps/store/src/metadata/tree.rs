@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::extents::{Extent, Extents};
 use crate::inode_state::InodeState;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::layout::BlockRun;
-use crate::record::{ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF};
+use crate::metadata::extents::{Extent, Extents};
+use crate::on_media::layout::BlockRun;
+use crate::on_media::record::{
+    ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
+};
 use crate::{Access, Error, Ino, Kind, Times};
 
 /// Target of a name.

@@ -5,10 +5,10 @@
 //! entries of each in order. Changes behind the cursor are in the journal; so are those in front of
 //! it. Applying the journal after the snapshot therefore yields the current state.
 
-use crate::codec::{FieldReader, put};
-use crate::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use crate::record::{RECORD_MAX, Record};
-use crate::tree::Tree;
+use crate::metadata::tree::Tree;
+use crate::on_media::codec::{FieldReader, put};
+use crate::on_media::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+use crate::on_media::record::{RECORD_MAX, Record};
 use crate::{Ino, Kind};
 
 const MAGIC: [u8; 4] = *b"SLPC";

@@ -8,10 +8,10 @@
 use block::BlockDevice;
 use clock::Nanos;
 
-use crate::metadata_reader::{LoadedMetadata, MetadataReader};
+use crate::on_media::superblock::Superblock;
 use crate::pipeline::{Core, StartState};
-use crate::replay::{Replay, ReplayedVolume};
-use crate::superblock::Superblock;
+use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
+use crate::recovery::replay::{Replay, ReplayedVolume};
 use crate::{OpenError, Options, Owner, Volume};
 
 /// A volume being opened: poll it until it is ready.

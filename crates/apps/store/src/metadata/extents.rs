@@ -2,7 +2,7 @@
 
 use crate::Ino;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::layout::BlockRun;
+use crate::on_media::layout::BlockRun;
 
 /// A contiguous range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

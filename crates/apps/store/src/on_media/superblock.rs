@@ -2,7 +2,7 @@
 //! byte map is in `docs/format/volume.md`.
 
 use crate::Layout;
-use crate::codec::{FieldReader, put};
+use crate::on_media::codec::{FieldReader, put};
 
 /// The version written and supported.
 pub const VERSION: u32 = 1;
