@@ -5,8 +5,8 @@ use clock::Nanos;
 
 use super::{JobThread, Phase, RunContext};
 use crate::error::RunError;
-use crate::result::JobResult;
-use crate::source::Source;
+use crate::results::result::JobResult;
+use crate::runner::source::Source;
 use crate::trace::TraceAdjustments;
 
 impl JobThread {

@@ -11,7 +11,7 @@
 use clock::Nanos;
 
 use crate::job::LatencyTarget;
-use crate::result::DepthSearchResult;
+use crate::results::result::DepthSearchResult;
 
 /// Number of consecutive windows at a depth that cannot grow, after which the search tries a depth
 /// greater by one, as in fio.

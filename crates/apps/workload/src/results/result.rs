@@ -4,11 +4,11 @@
 use clock::Nanos;
 use nvme::Status;
 
-use crate::histogram::Histogram;
 use crate::job::{Direction, JobSpec};
-use crate::time_series::TimeSeries;
+use crate::results::histogram::Histogram;
+use crate::results::time_series::TimeSeries;
+use crate::runner::verify::Mismatch;
 use crate::trace::TraceAdjustments;
-use crate::verify::Mismatch;
 
 /// Maximum number of failures per job that are described individually; all failures are counted.
 pub const FAILURES_MAX: usize = 16;

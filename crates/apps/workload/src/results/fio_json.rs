@@ -6,10 +6,10 @@
 use clock::Nanos;
 use serde_json::{Map, Value, json};
 
-use crate::histogram::Histogram;
 use crate::job::Direction;
-use crate::result::{DirectionResult, JobResult, RunResult};
-use crate::time_series::Interval;
+use crate::results::histogram::Histogram;
+use crate::results::result::{DirectionResult, JobResult, RunResult};
+use crate::results::time_series::Interval;
 
 /// Version of fio whose JSON format is written.
 pub const FIO_VERSION: &str = "fio-3.33";

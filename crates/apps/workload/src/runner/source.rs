@@ -10,7 +10,7 @@ use rng::Rng;
 use crate::error::RunError;
 use crate::io_range::IoRange;
 use crate::job::{Direction, JobSpec, Rate};
-use crate::pattern::Pattern;
+use crate::runner::pattern::Pattern;
 use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
 
 /// Default maximum of outstanding requests of a timed replay.

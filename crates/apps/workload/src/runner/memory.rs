@@ -4,11 +4,11 @@ use block::Limits;
 use ring::PAGE_BYTES;
 
 use crate::error::RunError;
-use crate::histogram::Histogram;
 use crate::io_range::largest_block;
 use crate::job::JobSpec;
-use crate::time_series::TimeSeries;
-use crate::worker::{self, JobThread};
+use crate::results::histogram::Histogram;
+use crate::results::time_series::TimeSeries;
+use crate::runner::worker::{self, JobThread};
 
 /// Rejects jobs that need more memory than `available` bytes; `None` if the available memory is
 /// unknown.

@@ -7,7 +7,7 @@ use clock::Nanos;
 use nvme::Status;
 
 use crate::job::JobSpec;
-use crate::source::{IoKind, NextIo};
+use crate::runner::source::{IoKind, NextIo};
 
 /// One outstanding request.
 #[derive(Clone, Copy, Debug)]

@@ -17,12 +17,12 @@ use tracepoint::{Event, RequestOp};
 use crate::error::RunError;
 use crate::io_range::{IoRange, io_range, largest_block};
 use crate::job::{Direction, JobSpec};
-use crate::job_log::JobLogs;
-use crate::job_runner::IoCpuCosts;
-use crate::latency_recorder::{LatencyRecorder, Timestamps};
-use crate::result::{ErrorCause, IoFailure};
-use crate::source::{IoKind, IssueDecision, NextIo, Source};
-use crate::verify::VerifyState;
+use crate::results::job_log::JobLogs;
+use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
+use crate::results::result::{ErrorCause, IoFailure};
+use crate::runner::job_runner::IoCpuCosts;
+use crate::runner::source::{IoKind, IssueDecision, NextIo, Source};
+use crate::runner::verify::VerifyState;
 
 mod depth_search;
 mod finish;
@@ -82,7 +82,7 @@ enum Phase {
 }
 
 /// Returns the tag of the request in a slot of job `index`;
-/// [`job_index_of_tag`](crate::job_runner::job_index_of_tag) is the inverse.
+/// [`job_index_of_tag`](crate::runner::job_runner::job_index_of_tag) is the inverse.
 #[inline]
 fn tag(index: u64, slot: u32) -> u64 {
     index << 32 | u64::from(slot)

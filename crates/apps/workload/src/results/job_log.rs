@@ -17,7 +17,7 @@ use clock::Nanos;
 
 use crate::error::RunError;
 use crate::job::{Direction, JobSpec, LogSpec};
-use crate::latency_recorder::Timestamps;
+use crate::results::latency_recorder::Timestamps;
 
 /// Size of the buffer of a file, in bytes.
 const BUFFER: usize = 1 << 16;

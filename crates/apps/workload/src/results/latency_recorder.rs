@@ -3,11 +3,11 @@
 use clock::Nanos;
 
 use crate::error::RunError;
-use crate::histogram::Histogram;
 use crate::job::Direction;
-use crate::job_log::{JobLogs, LogEntry};
-use crate::result::{DEPTH_LEVELS, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure};
-use crate::time_series::TimeSeries;
+use crate::results::histogram::Histogram;
+use crate::results::job_log::{JobLogs, LogEntry};
+use crate::results::result::{DEPTH_LEVELS, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure};
+use crate::results::time_series::TimeSeries;
 
 /// Timestamps of one request.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,9 @@ use ring::PAGE_BYTES;
 use super::{JobThread, RunContext};
 use crate::io_range::largest_block;
 use crate::job::Direction;
-use crate::result::{ErrorCause, IoFailure};
-use crate::source::{IoKind, NextIo};
-use crate::verify;
+use crate::results::result::{ErrorCause, IoFailure};
+use crate::runner::source::{IoKind, NextIo};
+use crate::runner::verify;
 use clock::Nanos;
 
 /// Memory for the payloads of a verifying job.

@@ -6,7 +6,7 @@
 use clock::Nanos;
 
 use crate::job::Direction;
-use crate::latency_series::LatencySeries;
+use crate::results::latency_series::LatencySeries;
 
 /// Maximum number of intervals. A run of more than half a second has at least half as many.
 pub const INTERVALS_MAX: usize = 1024;

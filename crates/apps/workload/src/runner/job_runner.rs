@@ -13,13 +13,13 @@ use tracepoint::Event;
 use crate::error::RunError;
 use crate::io_range::io_range;
 use crate::job::JobSpec;
-use crate::job_log::JobLogs;
-use crate::memory;
-use crate::ready_times::ReadyTimes;
-use crate::result::RunResult;
-use crate::source::Source;
-use crate::verify::VerifyState;
-use crate::worker::{JobThread, RunContext, VerifyBuffers};
+use crate::results::job_log::JobLogs;
+use crate::results::result::RunResult;
+use crate::runner::memory;
+use crate::runner::ready_times::ReadyTimes;
+use crate::runner::source::Source;
+use crate::runner::verify::VerifyState;
+use crate::runner::worker::{JobThread, RunContext, VerifyBuffers};
 
 /// CPU time that a job needs to submit a request and to process its completion. In real time these
 /// costs occur by themselves, and both values are zero.

@@ -1,0 +1,9 @@
+//! Execution of jobs on a device: job threads, their next requests and the verification of data.
+
+pub(crate) mod job_runner;
+pub(crate) mod memory;
+pub(crate) mod pattern;
+pub(crate) mod ready_times;
+pub(crate) mod source;
+pub(crate) mod verify;
+pub(crate) mod worker;
