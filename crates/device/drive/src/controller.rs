@@ -1,5 +1,5 @@
 //! [`Controller`]: the drive itself. It owns the queues, stages and personality that commands pass
-//! through ([`crate::command_path`]); this module covers power-on, inspection, shutdown and power
+//! through ([`crate::command::path`]); this module covers power-on, inspection, shutdown and power
 //! cuts.
 
 use std::io;
@@ -8,20 +8,20 @@ use clock::{Component, Nanos};
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use ring::Port;
 
+use crate::admin::async_events::AsyncEventQueue;
 use crate::admin::{AdminState, HealthCounters};
-use crate::async_events::AsyncEventQueue;
-use crate::block::BlockDrive;
 use crate::check::{DrivePart, DriveViolation};
-use crate::cmb::Cmb;
-use crate::commands::Commands;
-use crate::device_l2p::DeviceL2p;
+use crate::command::stage::CommandStages;
+use crate::command::table::Commands;
 use crate::error::DriveError;
+use crate::host_interface::cmb::Cmb;
+use crate::host_interface::queues::Queues;
 use crate::nand_array::{ArrayCounters, NandArray};
-use crate::null::NullDrive;
-use crate::open_channel::OpenChannelDrive;
-use crate::pcm::PcmDrive;
-use crate::queues::Queues;
-use crate::stage::CommandStages;
+use crate::personality::block::BlockDrive;
+use crate::personality::device_l2p::DeviceL2p;
+use crate::personality::null::NullDrive;
+use crate::personality::open_channel::OpenChannelDrive;
+use crate::personality::pcm::PcmDrive;
 use crate::stats::{CommandTimes, LatenessRecord};
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
@@ -121,7 +121,8 @@ impl Controller {
         personality: Personality,
         cmb: Option<Cmb>,
     ) -> Result<Controller, DriveError> {
-        let facts = crate::identity::controller_identity(&config, &personality, cmb.as_ref());
+        let facts =
+            crate::admin::drive_identity::controller_identity(&config, &personality, cmb.as_ref());
         let nobody = Port::new().map_err(DriveError::Memory)?;
         Ok(Controller {
             queues: Queues::new(config.controller.arbitration, nobody),

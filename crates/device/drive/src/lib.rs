@@ -15,38 +15,21 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod admin;
-mod admin_exec;
 mod ahci;
-mod async_events;
-mod block;
 mod check;
-mod cmb;
-mod command_path;
-mod commands;
+mod command;
 mod config;
 mod controller;
-mod data_buffer;
-mod device_l2p;
 mod error;
-mod hosts;
-mod identity;
-mod media_events;
-mod media_scrub;
+mod host_interface;
+mod media_health;
 mod nand_array;
-mod null;
-mod open_channel;
-mod operation;
-mod pcm;
+mod personality;
 mod power;
-mod pu;
-mod queues;
 mod sidecar;
-mod stage;
 mod stats;
 
-pub use access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use ahci::{
     AhciConfig, AhciConfigError, AhciController, AhciStats, InjectedSectorError, SataData,
     SataDriveConfig, SataDriveStats,
@@ -58,7 +41,8 @@ pub use config::{
 };
 pub use controller::Controller;
 pub use error::DriveError;
-pub use hosts::NotAttached;
+pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
+pub use host_interface::hosts::NotAttached;
 pub use power::PoweredOffController;
 pub use stats::{
     CommandTimes, DeviceL2pStats, DriveStats, HintStats, Lateness, LatenessRecord, MediaScrubStats,

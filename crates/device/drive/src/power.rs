@@ -5,9 +5,9 @@ use std::sync::Arc;
 use media::Nand;
 use ring::SharedRegion;
 
-use crate::cmb::Cmb;
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::host_interface::cmb::Cmb;
 use crate::nand_array::NandArray;
 use crate::{DriveConfig, PersonalityKind};
 

@@ -6,7 +6,7 @@ use nvme::VectorHints;
 
 use super::DrivePart;
 use crate::nand_array::OpOwner;
-use crate::operation::SectorAddress;
+use crate::nand_array::operation::SectorAddress;
 use crate::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,

@@ -11,8 +11,8 @@ use media::ChunkIndex;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};
-use crate::operation::{NandOpKind, PuOp, PuOpId};
-use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
+use crate::nand_array::operation::{NandOpKind, PuOp, PuOpId};
+use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 impl NandArray {
     /// Starts the next work of an idle parallel unit.

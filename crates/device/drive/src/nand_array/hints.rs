@@ -6,8 +6,8 @@ use media::PhysSector;
 use nvme::VectorHints;
 
 use super::{ArrayEvent, NandArray};
-use crate::operation::{NandOpKind, PuOp, PuOpId};
-use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP, SuspendedOp};
+use crate::nand_array::operation::{NandOpKind, PuOp, PuOpId};
+use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP, SuspendedOp};
 use crate::{PuScheduling, SuspendConfig};
 
 impl NandArray {

@@ -1,7 +1,7 @@
 //! [`OpTable`]: the operations in flight and their parts on parallel units.
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
-use crate::operation::{AddressList, NandOpKind, Op, OpOwner, PuOp};
+use crate::nand_array::operation::{AddressList, NandOpKind, Op, OpOwner, PuOp};
 
 /// Operations and their parts, by index. A freed index is reused.
 #[derive(Clone, Debug, Default)]

@@ -18,8 +18,8 @@ use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};
 use crate::PuScheduling;
-use crate::operation::{NandOpKind, SectorAddress};
-use crate::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
+use crate::nand_array::operation::{NandOpKind, SectorAddress};
+use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 /// A channel; it is free from `free_at`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,11 +8,11 @@ use nvme::{
 };
 use ring::{CqProducer, Iova, ShadowDoorbells, SqConsumer};
 
-use crate::access::AccessCheck;
 use crate::admin::{DeviceL2pSource, LogPageId};
+use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
-use crate::data_buffer::DataBuffer;
-use crate::queues::QueueTeardown;
+use crate::host_interface::access::AccessCheck;
+use crate::host_interface::queues::QueueTeardown;
 
 impl Controller {
     /// Executes an admin command. Returns `Ok(None)` if it completes later.

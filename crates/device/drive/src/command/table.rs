@@ -7,12 +7,12 @@ use clock::Nanos;
 use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use ring::Port;
 
-use crate::data_buffer::DataBuffer;
+use crate::command::data_buffer::DataBuffer;
 
 /// A command in flight.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Index of its submission queue in [`crate::queues::Queues`].
+    /// Index of its submission queue in [`crate::host_interface::queues::Queues`].
     pub(crate) queue: u32,
     pub(crate) sq_id: u16,
     pub(crate) cid: u16,

@@ -14,10 +14,10 @@ use nvme::{
     VectorHints, log_page,
 };
 
-use crate::commands::Commands;
-use crate::device_l2p::DeviceL2p;
+use crate::command::table::Commands;
+use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
-use crate::operation::SectorAddress;
+use crate::personality::device_l2p::DeviceL2p;
 
 /// Maximum number of sectors in a command by logical block address, which executes as a vector.
 const MAX_SECTORS: u32 = 64;

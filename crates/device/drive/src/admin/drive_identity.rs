@@ -5,8 +5,8 @@ use media::MediaConfig;
 use nvme::{MediaTiming, VendorExtensions, feature};
 
 use crate::admin::ControllerIdentity;
-use crate::cmb::Cmb;
 use crate::controller::Personality;
+use crate::host_interface::cmb::Cmb;
 use crate::{Arbitration, DriveConfig};
 
 /// No limit on the number of open chunks.

@@ -23,7 +23,7 @@ use media::{ChunkIndex, ChunkState, Nand};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 
 use crate::MediaScrubConfig;
-use crate::media_events::MediaEvent;
+use crate::media_health::events::MediaEvent;
 use crate::stats::MediaScrubStats;
 
 /// Passes after which an open line is refreshed, because its oldest data is as old as the line.

@@ -7,7 +7,7 @@ use media::{DataStore, Pcm};
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
 use tracepoint::{Event as Tracepoint, StageKind};
 
-use crate::commands::Commands;
+use crate::command::table::Commands;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PcmDrive {

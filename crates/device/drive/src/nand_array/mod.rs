@@ -6,6 +6,9 @@
 //! and completes operations. `array` models the array of a parallel unit, `transfer` the channels,
 //! and `hints` the hints of vector commands [LightNVM17 §3.3].
 
+pub(crate) mod operation;
+pub(crate) mod pu;
+
 use std::collections::VecDeque;
 
 use clock::{Nanos, TimerQueue};
@@ -14,10 +17,10 @@ use nvme::VectorHints;
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
-use crate::media_events::MediaEventLog;
-pub(crate) use crate::operation::{NandOpKind, OpCompletion, OpOwner};
-use crate::operation::{PuOp, SectorAddress};
-use crate::pu::Pu;
+use crate::media_health::events::MediaEventLog;
+pub(crate) use crate::nand_array::operation::{NandOpKind, OpCompletion, OpOwner};
+use crate::nand_array::operation::{PuOp, SectorAddress};
+use crate::nand_array::pu::Pu;
 use crate::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
 
 mod array;

@@ -7,8 +7,8 @@ use clock::Nanos;
 use nvme::{IoCommand, Status};
 
 use crate::NullConfig;
-use crate::commands::Commands;
-use crate::stage::ServiceStage;
+use crate::command::stage::ServiceStage;
+use crate::command::table::Commands;
 
 #[derive(Clone, Debug)]
 pub(crate) struct NullDrive {

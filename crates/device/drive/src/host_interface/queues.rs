@@ -13,9 +13,9 @@ use nvme::{Cqe, QueuePriority, Sqe, Status};
 use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::Arbitration;
-use crate::access::AccessCheck;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
-use crate::hosts::{HostPort, HostState};
+use crate::host_interface::access::AccessCheck;
+use crate::host_interface::hosts::{HostPort, HostState};
 
 /// A submission queue.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct SubmissionQueue {
     /// The poll in which the doorbell was read last.
     last_poll: u64,
     /// Maximum number of commands in flight; unlimited for a host without
-    /// [`AccessCheck`](crate::access::AccessCheck).
+    /// [`AccessCheck`](crate::host_interface::access::AccessCheck).
     outstanding_max: u32,
     /// Commands of this queue consume tokens of the host's rate limits.
     rate_limited: bool,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use clock::Nanos;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
-use crate::operation::{NandOpKind, PuOp};
+use crate::nand_array::operation::{NandOpKind, PuOp};
 
 /// The index that stands for no operation.
 pub(crate) const NO_PU_OP: u32 = u32::MAX;

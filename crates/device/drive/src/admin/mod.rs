@@ -8,6 +8,10 @@
 //! requires of a controller with one namespace. A request allocates at most one page of the log
 //! that it reads.
 
+pub(crate) mod async_events;
+pub(crate) mod drive_identity;
+pub(crate) mod exec;
+
 use std::collections::VecDeque;
 
 use clock::Nanos;

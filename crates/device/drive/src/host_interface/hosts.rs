@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
-use crate::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 use crate::controller::Controller;
+use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 
 /// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use ring::Iova;
 use tracepoint::Event;
 
 use crate::admin::AdminState;
+use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
-use crate::data_buffer::DataBuffer;
-use crate::hosts::HostPort;
+use crate::host_interface::hosts::HostPort;
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {

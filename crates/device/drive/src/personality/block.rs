@@ -15,10 +15,10 @@ use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use ring::{OwnedRegion, SharedRegion};
 
-use crate::commands::Commands;
-use crate::media_scrub::{MediaEventHandler, MediaScrubRead};
+use crate::command::table::Commands;
+use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
+use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
-use crate::operation::SectorAddress;
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,7 @@
+//! The side of the controller that hosts access: queues, arbitration, rights and the controller memory
+//! buffer.
+
+pub(crate) mod access;
+pub(crate) mod cmb;
+pub(crate) mod hosts;
+pub(crate) mod queues;
