@@ -12,17 +12,12 @@
 mod chunk;
 mod config;
 mod error;
-mod fault_injection;
-mod fault_model;
-mod file_lock;
-mod image;
+mod faults;
 mod layout;
 mod nand;
-mod paired_pages;
-mod pattern;
 mod pcm;
 mod stats;
-mod store;
+mod storage;
 #[cfg(test)]
 mod testing;
 
@@ -32,14 +27,14 @@ pub use config::{
     NandTiming, PcmConfig,
 };
 pub use error::{MediaError, Operation};
-pub use fault_injection::InjectedFault;
-pub use fault_model::ErrorModelError;
-pub use file_lock::lock_holder;
-pub use image::{IMAGE_VERSION, OpenError};
+pub use faults::fault_injection::InjectedFault;
+pub use faults::fault_model::ErrorModelError;
 pub use layout::{ChunkIndex, NandLayout, PhysAddress, PhysSector};
 pub use nand::{Nand, ReadInfo};
 pub use nvme::ChunkState;
-pub use pattern::{PatternMismatch, check_pattern, fill_pattern, fill_pattern_from};
 pub use pcm::{Pcm, PcmError, PcmStats};
 pub use stats::{MediaStats, PowerLossReport, Wear};
-pub use store::estimate_memory;
+pub use storage::file_lock::lock_holder;
+pub use storage::image::{IMAGE_VERSION, OpenError};
+pub use storage::pattern::{PatternMismatch, check_pattern, fill_pattern, fill_pattern_from};
+pub use storage::store::estimate_memory;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvme::{GeometryError, Status};
 use ring::SharedRegion;
 
-use crate::image::{
+use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, OpenedImage, PAGE_BYTES, reserve_tables,
 };
 use crate::{DataStore, PcmConfig, fill_pattern_from};

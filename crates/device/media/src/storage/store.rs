@@ -12,8 +12,10 @@ use std::sync::atomic::{Ordering, fence};
 use ring::SharedRegion;
 
 use crate::chunk::ChunkRecord;
-use crate::fault_model::FailureModel;
-use crate::image::{self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables};
+use crate::faults::fault_model::FailureModel;
+use crate::storage::image::{
+    self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables,
+};
 use crate::{
     ChunkIndex, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
     fill_pattern,

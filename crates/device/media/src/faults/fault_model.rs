@@ -7,7 +7,7 @@
 
 use rng::Rng;
 
-use crate::pattern::mix;
+use crate::storage::pattern::mix;
 use crate::{ChunkIndex, ErrorModel, NandConfig, PhysSector};
 
 /// The kind of a random value.

@@ -16,7 +16,7 @@ use ring::SharedRegion;
 use rustix::fs::FlockOperation;
 
 use crate::ErrorModelError;
-use crate::file_lock::lock_holder;
+use crate::storage::file_lock::lock_holder;
 
 /// Size in bytes of the header page, and alignment of the areas after it.
 pub(crate) const PAGE_BYTES: usize = ring::PAGE_BYTES;

@@ -10,6 +10,7 @@
 //! checks all rules, and only a mismatch is examined further.
 
 mod aging;
+pub(crate) mod paired_pages;
 mod power;
 mod retry;
 mod write;
@@ -24,11 +25,11 @@ use clock::Nanos;
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
 };
-use crate::fault_injection::InjectedFaults;
-use crate::fault_model::{BitErrorModel, FailureModel};
-use crate::image::OpenMode;
-use crate::paired_pages::PairedPages;
-use crate::store::{OpenedStore, Store};
+use crate::faults::fault_injection::InjectedFaults;
+use crate::faults::fault_model::{BitErrorModel, FailureModel};
+use crate::nand::paired_pages::PairedPages;
+use crate::storage::image::OpenMode;
+use crate::storage::store::{OpenedStore, Store};
 use crate::{
     ChunkIndex, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError, Operation,
     PhysSector, Wear,

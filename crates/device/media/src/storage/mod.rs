@@ -1,0 +1,6 @@
+//! Storage of a medium's contents: memory or an image file, or a pattern instead of data.
+
+pub(crate) mod file_lock;
+pub(crate) mod image;
+pub(crate) mod pattern;
+pub(crate) mod store;
