@@ -18,7 +18,7 @@ use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
 use open::{CloseError, OpenError};
 
-use crate::open::errno_of;
+use crate::device::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};
 
 /// Why a call failed.

@@ -18,44 +18,29 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 #![allow(clippy::missing_safety_doc, reason = "what pointers must be is said once, above")]
 
-mod buffer;
-mod chunks;
 mod device;
-mod device_ref;
 mod error;
-mod event_fd;
 mod handle;
-mod handle_device;
-mod handle_options;
-mod io;
-mod open;
 mod options;
-mod poller;
 mod queue;
-mod queue_binding;
-mod queue_kind;
 mod request;
-mod single_thread;
-mod stats;
 mod vector;
-mod vector_io;
-mod vectored;
 mod version;
 
-pub use buffer::*;
-pub use chunks::*;
+pub use device::buffer::*;
+pub use device::chunks::*;
 pub use device::*;
 pub use error::sluice_last_error;
-pub use event_fd::*;
+pub use handle::event_fd::*;
+pub use handle::options::*;
+pub use handle::single_thread::sluice_handle;
+pub use handle::stats::*;
 pub use handle::*;
-pub use handle_options::*;
-pub use io::*;
-pub use poller::*;
+pub use queue::poller::*;
 pub use queue::*;
+pub use request::blocking::*;
+pub use request::vectored::*;
 pub use request::*;
-pub use single_thread::sluice_handle;
-pub use stats::*;
+pub use vector::io::*;
 pub use vector::*;
-pub use vector_io::*;
-pub use vectored::*;
 pub use version::*;

@@ -7,9 +7,9 @@ use clock::{Component, Nanos};
 use direct::{DirectError, Handle, WaitMode};
 
 use crate::error::{CallError, call};
-use crate::handle_device::HandleDevice;
-use crate::handle_options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
-use crate::single_thread::{Guard, sluice_handle};
+use crate::handle::device::HandleDevice;
+use crate::handle::options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
+use crate::handle::single_thread::{Guard, sluice_handle};
 
 /// Sets the wait mode of a handle; a device or a poller must be able to wake a sleeping one.
 pub(crate) fn set_wait(handle: &mut Handle<HandleDevice>, wait: WaitMode) -> Result<(), CallError> {

@@ -11,9 +11,9 @@ use clock::{Component, Nanos, Waker};
 use direct::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
 use ring::AddressSpace;
 
-use crate::device_ref::DeviceRef;
+use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;
-use crate::queue_kind::QueueKind;
+use crate::queue::kind::QueueKind;
 
 /// State of a queue.
 #[derive(Debug)]

@@ -1,6 +1,10 @@
 //! `sluice_queue`: a hardware queue of the application's own, optionally behind a scheduler
 //! ([NVMeDirect16 §3.1]).
 
+pub(crate) mod binding;
+pub(crate) mod kind;
+pub(crate) mod poller;
+
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -15,10 +19,10 @@ use crate::device::{
     flags, hand_out, init_out_pointer, object_ref, optional_text, reserved, sluice_device,
 };
 use crate::error::{CallError, call};
-use crate::handle_options::value_error;
+use crate::handle::options::value_error;
 use crate::options::{ExtensibleStruct, read_struct};
-use crate::queue_binding::QueueOwner;
-use crate::queue_kind::QueueKind;
+use crate::queue::binding::QueueOwner;
+use crate::queue::kind::QueueKind;
 
 /// Several handles may be bound to the queue, each from a thread of its own.
 pub const SLUICE_QUEUE_SHARED: u32 = 1;
@@ -304,7 +308,7 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::{OpenOptions, open_device};
+    use crate::device::open::{OpenOptions, open_device};
 
     const NONE: sluice_group = sluice_group {
         group: 0,

@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use direct::Buffer;
 use ring::Iova;
 
+use crate::device::device_ref::DeviceRef;
 use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};
-use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call, call_or};
 
 /// A buffer found by address.

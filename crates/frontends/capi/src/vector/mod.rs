@@ -4,6 +4,8 @@
 //! Guarantees: every accepted command completes exactly once, even if the drive's process has
 //! ended; a queue is for one thread at a time, which is checked.
 
+pub(crate) mod io;
+
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -13,13 +15,13 @@ use direct::{IoDevice, QueueConfig};
 use lightnvm::vector::{VectorCompletion, VectorQueue};
 use nvme::Status;
 
-use crate::chunks::media;
+use crate::device::chunks::media;
+use crate::device::device_ref::DeviceRef;
 use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};
-use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call};
-use crate::handle_options::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value_error};
+use crate::handle::options::{SLUICE_WAIT_EVENT, SLUICE_WAIT_POLL, value_error};
+use crate::handle::single_thread::{Guard, SingleThreadCell};
 use crate::options::{ExtensibleStruct, read_struct};
-use crate::single_thread::{Guard, SingleThreadCell};
 
 /// Default number of outstanding commands.
 const DEPTH_DEFAULT: u32 = 255;

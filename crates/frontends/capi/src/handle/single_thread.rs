@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use clock::RealClock;
 use direct::{Buffer, Handle, IoDevice, WaitMode};
 
-use crate::device_ref::DeviceRef;
+use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;
-use crate::handle_device::HandleDevice;
-use crate::queue_binding::QueueOwner;
-use crate::stats::HandleCounters;
+use crate::handle::device::HandleDevice;
+use crate::handle::stats::HandleCounters;
+use crate::queue::binding::QueueOwner;
 
 const FREE: u8 = 0;
 const ENTERED: u8 = 1;

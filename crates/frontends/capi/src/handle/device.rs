@@ -4,7 +4,7 @@ use block::BlockDevice;
 use clock::Component;
 use direct::{Cache, CacheStats, MultiQueue, QueueStats};
 
-use crate::queue_binding::QueueBinding;
+use crate::queue::binding::QueueBinding;
 
 /// The device stack of a handle; unused parts are absent.
 #[derive(Debug)]

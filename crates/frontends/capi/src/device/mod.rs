@@ -1,14 +1,19 @@
 //! `sluice_device`: an opened device.
 
+pub(crate) mod buffer;
+pub(crate) mod chunks;
+pub(crate) mod device_ref;
+pub(crate) mod open;
+
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
 use clock::Nanos;
 use direct::{DeviceKind, Features, IoDevice};
 
-use crate::device_ref::DeviceRef;
+use crate::device::device_ref::DeviceRef;
+use crate::device::open::{OpenOptions, open_device};
 use crate::error::{CallError, call, call_or};
-use crate::open::{OpenOptions, open_device};
 use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::version;
 

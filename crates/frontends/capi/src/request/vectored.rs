@@ -10,9 +10,9 @@ use direct::Buffer;
 use libc::iovec;
 use ring::Iova;
 
-use crate::buffer::registered_iova;
+use crate::device::buffer::registered_iova;
 use crate::error::{CallError, call};
-use crate::single_thread::{Guard, HandleInner, sluice_handle};
+use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// Bytes of the bounce buffer.
 const BOUNCE_BYTES: usize = 256 << 10;

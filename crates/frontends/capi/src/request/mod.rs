@@ -1,5 +1,8 @@
 //! Concurrent requests: submitted, and reaped in the order of completion.
 
+pub(crate) mod blocking;
+pub(crate) mod vectored;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 
@@ -7,11 +10,11 @@ use block::{Completion, Op, Payload, Request};
 use clock::Nanos;
 use direct::IoError;
 
-use crate::buffer::sluice_buffer;
+use crate::device::buffer::sluice_buffer;
+use crate::device::device_ref::DeviceRef;
 use crate::device::object_ref;
-use crate::device_ref::DeviceRef;
 use crate::error::{CallError, call, status_errno};
-use crate::single_thread::{Guard, HandleInner, sluice_handle};
+use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// Sectors to memory.
 pub const SLUICE_OP_READ: u32 = 1;

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use block::{Limits, Op, Request};
 
 use crate::error::call;
+use crate::handle::single_thread::{Guard, sluice_handle};
 use crate::options::{ExtensibleStruct, write_struct};
-use crate::single_thread::{Guard, sluice_handle};
 
 /// Requests of a handle, counted at submission.
 #[derive(Clone, Copy, Debug, Default)]

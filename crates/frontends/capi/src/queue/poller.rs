@@ -9,8 +9,8 @@ use direct::{CompletionPoller, PollPeriod, PollerConfig};
 use crate::device::{hand_out, init_out_pointer, object_ref, reserved, sluice_device};
 use crate::error::{CallError, call};
 use crate::options::{ExtensibleStruct, read_struct, write_struct};
+use crate::queue::binding::{QueueOwner, QueueState};
 use crate::queue::sluice_queue;
-use crate::queue_binding::{QueueOwner, QueueState};
 
 /// It sleeps until enough may have come, by how fast requests ended lately.
 pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;

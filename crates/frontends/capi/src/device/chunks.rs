@@ -10,7 +10,7 @@ use nvme::Address;
 use crate::device::{object_ref, sluice_device};
 use crate::error::{CallError, call};
 use crate::options::{ExtensibleStruct, write_struct};
-use crate::vector_io::ADDRESSES_MAX;
+use crate::vector::io::ADDRESSES_MAX;
 
 /// The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
 pub const SLUICE_VECTOR_CAN_COPY: u32 = 1;

@@ -11,10 +11,10 @@ use lightnvm::vector::{DataSegments, VectorCompletion};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa};
 use ring::Iova;
 
-use crate::buffer::sluice_buffer;
+use crate::device::buffer::sluice_buffer;
 use crate::device::{object_ref, reserved};
 use crate::error::{CallError, call, status_errno};
-use crate::handle_options::value_error;
+use crate::handle::options::value_error;
 use crate::request::check_capacity;
 use crate::vector::{VectorQueueInner, enter, sluice_vector_queue};
 

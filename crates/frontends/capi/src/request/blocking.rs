@@ -6,11 +6,11 @@ use std::ffi::c_int;
 
 use block::{Limits, Payload, Request};
 
-use crate::buffer::sluice_buffer;
+use crate::device::buffer::sluice_buffer;
 use crate::device::flags;
 use crate::error::{CallError, call};
+use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 use crate::request::{SLUICE_FUA, SLUICE_MAY_UNMAP, payload};
-use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
 impl HandleInner {
     pub(crate) fn run(&mut self, request: Request) -> Result<(), CallError> {

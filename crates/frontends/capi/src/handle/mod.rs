@@ -1,6 +1,12 @@
 //! Handles: creation over queues and policies, and destruction (`nvmed_create_handle`,
 //! `nvmed_create_mq_handle`).
 
+pub(crate) mod device;
+pub(crate) mod event_fd;
+pub(crate) mod options;
+pub(crate) mod single_thread;
+pub(crate) mod stats;
+
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,15 +17,15 @@ use direct::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy}
 
 use crate::device::{hand_out, init_out_pointer, object_ref};
 use crate::error::{CallError, call};
-use crate::event_fd::set_wait;
-use crate::handle_device::HandleDevice;
-use crate::handle_options::{
+use crate::handle::device::HandleDevice;
+use crate::handle::event_fd::set_wait;
+use crate::handle::options::{
     parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
 };
+use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 use crate::options::read_struct;
+use crate::queue::binding::{QueueBinding, QueueOwner};
 use crate::queue::sluice_queue;
-use crate::queue_binding::{QueueBinding, QueueOwner};
-use crate::single_thread::{Guard, HandleInner, sluice_handle};
 
 /// Timeout for the device when a handle is destroyed. Longer than the time after which a file's
 /// queue abandons commands.
