@@ -2,8 +2,8 @@
 
 use driver::Limits;
 
-use crate::merge::MergerError;
 use crate::sched::{SchedError, Scheduling};
+use crate::submitter::merge::MergerError;
 use crate::{Group, Timeouts};
 
 /// The cores that submit: those of the modelled or the real machine, or a number of threads.

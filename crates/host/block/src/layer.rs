@@ -13,13 +13,13 @@ use driver::{HardwareQueue, LowLevelDriver};
 
 use crate::account::{DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use crate::dispatch::Dispatch;
-use crate::hctx::DispatchQueue;
-use crate::merge::Merger;
+use crate::dispatch::queue::DispatchQueue;
 use crate::ownership::OwnedOrLocked;
 use crate::queue::{LockedDispatch, QueuePath, SharedQueue};
 use crate::staging::Staging;
 use crate::steer;
-use crate::submit_ctx::{SPLIT_MAX, SubmitContext};
+use crate::submitter::context::{SPLIT_MAX, SubmitContext};
+use crate::submitter::merge::Merger;
 use crate::sync::{Lock, Platform};
 use crate::{
     BlockError, BlockLayerConfig, Limits, Native, Queue, QueueModel, StagingScope, Submitter,

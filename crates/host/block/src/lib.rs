@@ -21,23 +21,16 @@ pub mod completion;
 mod config;
 mod device;
 mod dispatch;
-mod flush;
-mod hctx;
-mod io_hooks;
 mod layer;
-mod merge;
 mod ownership;
 mod queue;
 mod raw;
-mod request_table;
 mod run_queue;
 pub mod sched;
-mod staged;
 mod staging;
 mod steer;
-mod submit_ctx;
+mod submitter;
 mod sync;
-mod tag_fairness;
 pub mod trace;
 
 pub use account::{
@@ -53,8 +46,8 @@ pub use driver::{
     Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment, WaitResult,
 };
 pub use layer::{BlockLayer, OpenedQueues};
-pub use merge::MergerError;
 pub use queue::Queue;
 pub use raw::Raw;
-pub use staged::{Group, StagedRequest, Submitter};
+pub use staging::request::{Group, StagedRequest, Submitter};
+pub use submitter::merge::MergerError;
 pub use sync::{Lock, Native, Platform};

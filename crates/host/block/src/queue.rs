@@ -19,12 +19,12 @@ use clock::{Component, Nanos, Parker, Waker};
 use driver::HardwareQueue;
 use ring::AddressSpace;
 
-use crate::hctx::DispatchQueue;
+use crate::dispatch::queue::DispatchQueue;
 use crate::ownership::OwnedOrLocked;
 use crate::run_queue::{complete_or_steer, flush_plug, reap_hw, run_staging};
 use crate::staging::Staging;
 use crate::steer::Receiver;
-use crate::submit_ctx::{PLUG_MAX, SubmitContext};
+use crate::submitter::context::{PLUG_MAX, SubmitContext};
 use crate::sync::{Lock, Platform};
 use crate::trace::Tracer;
 use crate::{

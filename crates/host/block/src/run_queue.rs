@@ -5,10 +5,10 @@ use clock::Nanos;
 use driver::HardwareQueue;
 
 use crate::dispatch::CompletedRequest;
-use crate::hctx::DispatchQueue;
-use crate::io_hooks::NO_QUEUE;
+use crate::dispatch::queue::DispatchQueue;
 use crate::staging::Staging;
-use crate::submit_ctx::SubmitContext;
+use crate::submitter::context::SubmitContext;
+use crate::submitter::io_hooks::NO_QUEUE;
 use crate::sync::Platform;
 use crate::trace::Action;
 use crate::{Op, StagedRequest};

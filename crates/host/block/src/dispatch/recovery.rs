@@ -6,7 +6,7 @@ use nvme::Status;
 
 use super::{Dispatch, STATUS_REMOVED, Timeouts};
 use crate::Op;
-use crate::io_hooks::IoHooks;
+use crate::submitter::io_hooks::IoHooks;
 
 impl<Q: HardwareQueue> Dispatch<Q> {
     /// Handles command timeouts, and reclaims commands after a reset.

@@ -11,7 +11,10 @@
 //!
 //! Invariant: every started request is returned by [`Dispatch::fetch`] exactly once.
 
+pub(crate) mod flush;
+pub(crate) mod queue;
 mod recovery;
+pub(crate) mod tag_fairness;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +25,10 @@ use nvme::Status;
 use tracepoint::Event as Tracepoint;
 
 use crate::account::DispatchStats;
-use crate::flush::FlushMachine;
-use crate::io_hooks::IoHooks;
+use crate::dispatch::flush::FlushMachine;
+use crate::dispatch::tag_fairness::TagFairness;
+use crate::submitter::io_hooks::IoHooks;
 use crate::sync::Platform;
-use crate::tag_fairness::TagFairness;
 use crate::trace::Action;
 use crate::{Group, Op, Payload, Request, StagedRequest, Submitter};
 

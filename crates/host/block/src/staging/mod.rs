@@ -3,13 +3,15 @@
 //! Its length follows the submitted load; the scheduler decides the order ([SYSTOR13 §3.2],
 //! software staging queues).
 
+pub(crate) mod request;
+
 use std::sync::Arc;
 
 use clock::Nanos;
 
 use crate::account::StagingStats;
-use crate::merge::{MergeSide, Merger};
 use crate::sched::Scheduler;
+use crate::submitter::merge::{MergeSide, Merger};
 use crate::{Op, StagedRequest};
 
 /// A staging queue.

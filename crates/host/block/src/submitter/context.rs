@@ -13,9 +13,9 @@ use tracepoint::Event;
 use crate::account::SubmitterStats;
 use crate::device::validate_request;
 use crate::dispatch::CompletedRequest;
-use crate::io_hooks::{IoHooks, NO_QUEUE};
-use crate::merge::{MergeSide, Merger};
-use crate::request_table::{CompletionRoute, RequestTable};
+use crate::submitter::io_hooks::{IoHooks, NO_QUEUE};
+use crate::submitter::merge::{MergeSide, Merger};
+use crate::submitter::request_table::{CompletionRoute, RequestTable};
 use crate::trace::Action;
 use crate::{
     Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, StagedRequest, Submitter,
