@@ -23,38 +23,31 @@
 
 #![deny(unsafe_code)]
 
-mod admin;
 mod ahci;
-mod cmb;
-mod command;
 mod controller;
 mod data;
 mod error;
-mod events;
 pub mod hal;
-mod info;
-mod init;
 mod interrupt;
-mod memory;
 mod null;
 mod nvme_device;
 pub mod pci;
 mod queue_pair;
 mod request;
-mod reset;
 mod tag;
 mod uring;
 
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
-pub use cmb::{Cmb, OutOfCmbBounds};
+pub use controller::cmb::{Cmb, OutOfCmbBounds};
+pub use controller::events::MediaEvent;
+pub use controller::info::{ControllerInfo, OpenChannelInfo};
+pub use controller::reset::ControllerGeneration;
 pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};
 pub use error::DriverError;
-pub use events::MediaEvent;
 pub use hal::{
     BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState, WaitResult,
 };
-pub use info::{ControllerInfo, OpenChannelInfo};
 pub use interrupt::{
     InterruptContext, InterruptOptions, InterruptStats, IrqRunHistogram, IrqRunRecorder,
 };
@@ -62,7 +55,6 @@ pub use null::{Null, NullQueue};
 pub use nvme_device::{NvmeDevice, NvmeDeviceError, NvmeQueue};
 pub use queue_pair::{Completed, QueueFull, QueuePair, RingAddresses};
 pub use request::{Completion, Extent, ExtentState, Op, Payload, Request, Segment};
-pub use reset::ControllerGeneration;
 pub use tag::{Detached, Tag, TagError, TagSet, TagState};
 pub use uring::{
     Passthrough, PassthroughQueue, Polling, RingDevice, RingQueue, SubmissionThread, TaskWork,

@@ -9,10 +9,10 @@ use nvme::{AdminCommand, GeometryPage, IdentifyController, IdentifyNamespace, Na
 use ring::{NotRegistered, PAGE_BYTES, Port, ShadowDoorbells};
 
 use super::{ConnectOptions, ControllerHandle, DoorbellUse};
-use crate::admin::{AdminQueue, ProgressFn};
-use crate::info::CommandSupport;
-use crate::init;
-use crate::reset::ControllerGeneration;
+use crate::controller::admin::{AdminQueue, ProgressFn};
+use crate::controller::info::CommandSupport;
+use crate::controller::init;
+use crate::controller::reset::ControllerGeneration;
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
 /// Time that a real controller may leave an admin command unanswered.

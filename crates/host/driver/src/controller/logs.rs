@@ -6,7 +6,7 @@ use nvme::{
 };
 
 use super::ControllerHandle;
-use crate::events::EventSubscription;
+use crate::controller::events::EventSubscription;
 use crate::{DriverError, MediaEvent, OpenChannelInfo};
 
 /// The namespace identifier of all namespaces.

@@ -1,20 +1,26 @@
 //! [`ControllerHandle`]: an initialized NVMe drive behind a port, with its queue pairs, logs,
 //! events and features.
 
+pub(crate) mod admin;
+pub(crate) mod cmb;
 mod connect;
+pub(crate) mod events;
+pub(crate) mod info;
+pub(crate) mod init;
 mod logs;
 mod queues;
+pub(crate) mod reset;
 
 use std::sync::Arc;
 
 use nvme::AdminCommand;
 use ring::{Port, ShadowDoorbells};
 
-use crate::admin::AdminQueue;
+use crate::controller::admin::AdminQueue;
+use crate::controller::events::EventSubscription;
+use crate::controller::reset::{ControllerGeneration, ControllerReset};
 use crate::data::PrpLists;
-use crate::events::EventSubscription;
-use crate::memory::{QueueMemory, RangeMemory};
-use crate::reset::{ControllerGeneration, ControllerReset};
+use crate::queue_pair::memory::{QueueMemory, RangeMemory};
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
 /// Options of a connection to a drive.

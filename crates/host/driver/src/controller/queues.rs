@@ -9,9 +9,9 @@
 use nvme::{AdminCommand, QueuePriority, Status};
 
 use super::ControllerHandle;
-use crate::admin::ProgressFn;
+use crate::controller::admin::ProgressFn;
 use crate::data::PrpLists;
-use crate::memory::{QueueMemory, RangeMemory};
+use crate::queue_pair::memory::{QueueMemory, RangeMemory};
 use crate::{Completed, DriverError, Event, QueuePair, RingAddresses};
 
 impl ControllerHandle {

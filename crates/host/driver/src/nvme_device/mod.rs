@@ -16,6 +16,7 @@
 //! controller is present. If the system requests a controller back, the driver stops it first, so
 //! that it accesses no memory any more.
 
+pub(crate) mod command;
 mod recreate;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,13 +26,13 @@ use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MetadataFormat, Sqe, Sta
 use ring::{AddressSpace, Port, RegisterError};
 
 use self::recreate::QueueRecreate;
-use crate::command::command;
+use crate::controller::reset::ControllerGeneration;
 use crate::data::{
     BounceStats, ExtendedLbaLayout, PointerTarget, PrpLists, TransferSpec, set_sgl_pointer,
 };
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
-use crate::memory::RangeMemory;
-use crate::reset::ControllerGeneration;
+use crate::nvme_device::command::command;
+use crate::queue_pair::memory::RangeMemory;
 use crate::{
     Completed, ControllerHandle, ControllerInfo, DataPointers, DriverError, Extent, Op, Payload,
     QueuePair, Request, Tag, TagError, TagSet,

@@ -8,9 +8,9 @@ use nvme::{AdminCommand, Status};
 use ring::{ControllerOwnership, Port};
 
 use super::NvmeQueue;
-use crate::admin::AdminCommandId;
-use crate::reset::ResetState;
-use crate::{DriverError, init};
+use crate::controller::admin::AdminCommandId;
+use crate::controller::reset::ResetState;
+use crate::{DriverError, controller::init};
 
 /// Time without an answer to an admin command, during a reset, after which the drive counts as
 /// removed.

@@ -9,7 +9,7 @@ use nvme::Cap;
 use ring::{DmaBus, DmaWindow, DoorbellLayout, Port, SharedRegion};
 
 use super::{PciAddress, PciDriver, PciError, SysfsPci, UioFunction, VfioFunction};
-use crate::init;
+use crate::controller::init;
 use crate::{ConnectOptions, ControllerHandle};
 
 /// Default number of I/O queues to request: each takes an interrupt vector of the machine.

@@ -6,7 +6,7 @@
 use nvme::{DsmRange, MetadataFormat, Sqe, Status};
 use rustix::io::Errno;
 
-use crate::command::command;
+use crate::nvme_device::command::command;
 use crate::uring::backend::{CommandFlow, NextStep, SqeData};
 use crate::uring::in_flight::RETRIES_MAX;
 use crate::uring::status;

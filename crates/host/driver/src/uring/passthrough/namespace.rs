@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::entry::CommandEntry;
 use super::{NvmeCommandFlow, call};
-use crate::info::CommandSupport;
+use crate::controller::info::CommandSupport;
 use crate::uring::backend::{CommandFlow, SqeData, UringBackend};
 use crate::uring::ring::Ring;
 use crate::uring::{UringConfig, UringError};

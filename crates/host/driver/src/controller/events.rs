@@ -16,7 +16,7 @@ use nvme::{
 };
 use ring::{Iova, PAGE_BYTES, SharedRegion};
 
-use crate::admin::{AdminCommandId, AdminQueue};
+use crate::controller::admin::{AdminCommandId, AdminQueue};
 use crate::{DriverError, OpenChannelInfo};
 
 /// A notification about the drive's media.

@@ -8,6 +8,8 @@
 //! completion queue. It is returned by [`reap`](QueuePair::reap) or, when the queue is abandoned,
 //! by [`orphan_next`](QueuePair::orphan_next).
 
+pub(crate) mod memory;
+
 use std::sync::Arc;
 
 use clock::Nanos;

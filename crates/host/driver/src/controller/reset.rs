@@ -16,8 +16,8 @@ use nvme::AdminCommand;
 use nvme::feature::{self, NumberOfQueues};
 use ring::ControllerOwnership;
 
-use crate::admin::AdminCommandId;
-use crate::init::{self, InitState};
+use crate::controller::admin::AdminCommandId;
+use crate::controller::init::{self, InitState};
 use crate::{ControllerHandle, DriverError};
 
 /// Time that the controller may leave the command of a reset unanswered.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
 use ring::{Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
 
-use crate::{DriverError, QueuePair, RingAddresses, init};
+use crate::{DriverError, QueuePair, RingAddresses, controller::init};
 
 /// A function called while waiting, so that the drive makes progress: it polls the drive in virtual
 /// time, and yields or sleeps in real time.

@@ -15,7 +15,7 @@ use nvme::{Cap, Cc, Csts, Sqe};
 use ring::{ControllerOwnership, NotRegistered, Port};
 
 use crate::DriverError;
-use crate::admin::ProgressFn;
+use crate::controller::admin::ProgressFn;
 
 /// Size of a completion queue entry, in bytes.
 const CQE_BYTES: usize = 16;
