@@ -6,21 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod analytic;
-mod block_layer_trace;
 mod drive_run;
 mod error;
-mod explanations;
 mod flush;
-mod json;
-mod json_schema;
-mod notes;
 mod outcome;
-mod parameters;
+mod output;
 mod precondition_cache;
 mod recording;
-mod report_variant;
-mod spans;
-mod time_series;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -36,20 +28,20 @@ use stack::{
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
 pub use error::SimError;
-pub use explanations::Explanation;
-pub use json::{to_json, to_text};
-pub use json_schema::{JsonSchema, SCHEMA};
-pub use notes::{Note, NoteCode};
 pub use outcome::{DriveOutcome, SimOutcome};
-pub use parameters::parameters;
+pub use output::json::{to_json, to_text};
+pub use output::json_schema::{JsonSchema, SCHEMA};
+pub use output::notes::{Note, NoteCode};
+pub use output::parameters::parameters;
+pub use output::report_variant::to_variant;
 pub use precondition_cache::PreconditionCache;
-pub use report_variant::to_variant;
+pub use recording::explanations::Explanation;
+pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
-pub use time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 
 use drive_run::{DriveRun, ftl_snapshot};
 use recording::Recording;
-use time_series::Sampler;
+use recording::time_series::Sampler;
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -327,7 +319,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let outcome = SimOutcome::new(scenario, drives, elapsed, costs, ignored);
     let mut outcome = SimOutcome { partial, untraced_events: untraced, ..outcome };
-    outcome.notes = notes::notes(scenario, &outcome, &from_images);
+    outcome.notes = output::notes::notes(scenario, &outcome, &from_images);
     Ok(outcome)
 }
 

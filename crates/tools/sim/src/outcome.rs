@@ -13,7 +13,7 @@ use stack::steady_state::SteadyResult;
 use stack::{ShardCounts, StackDevice};
 use workload::{IoCpuCosts, RunResult};
 
-use super::parameters::parameters;
+use crate::output::parameters::parameters;
 use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
 
 /// Results of a run of one scenario.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
-use super::json_schema::SCHEMA;
-use super::{DriveOutcome, Note, SimOutcome, Timeline};
+use crate::output::json_schema::SCHEMA;
+use crate::{DriveOutcome, Note, SimOutcome, Timeline};
 
 /// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {

@@ -10,7 +10,7 @@ use block::trace::{TraceEvent, merge_by_time};
 use block::{BlockDevice, Submitter};
 use report::trace_file::{BlockTracks, TraceFile};
 
-use super::{DriveRun, SimError};
+use crate::{DriveRun, SimError};
 
 /// Minimum number of events of one core that are buffered between two collections.
 const EVENTS: usize = 1 << 16;
@@ -18,7 +18,7 @@ const EVENTS: usize = 1 << 16;
 const EVENTS_PER_REQUEST: usize = 8;
 
 /// Events of every drive's block layer.
-pub(super) struct BlockLayerTrace {
+pub(crate) struct BlockLayerTrace {
     dir: Option<PathBuf>,
     /// Writer per drive; `None` if not requested, and for drives without a block layer.
     writers: Vec<Option<BlktraceWriter<BufWriter<File>>>>,
@@ -28,7 +28,7 @@ pub(super) struct BlockLayerTrace {
 impl BlockLayerTrace {
     /// Starts to trace: into `dir` for blkparse, and into `file` for Perfetto. Returns `None` if
     /// neither is requested, or if no drive has a block layer.
-    pub(super) fn create(
+    pub(crate) fn create(
         dir: Option<&Path>,
         mut file: Option<&mut TraceFile<File>>,
         lanes: &mut [DriveRun],
@@ -93,7 +93,7 @@ impl BlockLayerTrace {
     }
 
     /// Returns whether the event buffer of a core is nearly full.
-    pub(super) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
+    pub(crate) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
         lanes.iter_mut().any(|lane| {
             let cores = lane.device_mut().and_then(|d| d.block_layer_mut());
             cores.is_some_and(|cores| {
@@ -104,7 +104,7 @@ impl BlockLayerTrace {
     }
 
     /// Writes the events since the last call.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         &mut self,
         mut file: Option<&mut TraceFile<File>>,
         lanes: &mut [DriveRun],
@@ -139,7 +139,7 @@ impl BlockLayerTrace {
 
     /// Completes the files; returns the number of events that were dropped because a buffer was
     /// full.
-    pub(super) fn finish(self, lanes: &mut [DriveRun]) -> Result<u64, SimError> {
+    pub(crate) fn finish(self, lanes: &mut [DriveRun]) -> Result<u64, SimError> {
         for writer in self.writers.into_iter().flatten() {
             let dir = self.dir.clone().unwrap_or_default();
             writer.finish().map_err(|source| SimError::Blktrace { dir, source })?;

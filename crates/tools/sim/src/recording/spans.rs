@@ -19,10 +19,10 @@ use report::trace_file::{Argument, TraceFile, Track};
 use scenario::Scenario;
 use tracepoint::ArrayOp;
 
-use super::{DriveRun, SimError, TraceOutput};
+use crate::{DriveRun, SimError, TraceOutput};
 
 /// A trace that is being written.
-pub(super) struct SpanTrace {
+pub(crate) struct SpanTrace {
     path: PathBuf,
     file: TraceFile<File>,
     drives: Vec<DriveTracks>,
@@ -52,7 +52,7 @@ const BACKGROUND: u32 = 1_000_000;
 const JOBS: u32 = 10_000;
 
 impl SpanTrace {
-    pub(super) fn create(
+    pub(crate) fn create(
         output: TraceOutput,
         scenario: &Scenario,
         lanes: &[DriveRun],
@@ -96,17 +96,17 @@ impl SpanTrace {
     }
 
     /// Returns the file, for other writers.
-    pub(super) fn file(&mut self) -> &mut TraceFile<File> {
+    pub(crate) fn file(&mut self) -> &mut TraceFile<File> {
         &mut self.file
     }
 
     /// Returns the sink of one drive's explanations.
-    pub(super) fn drive_sink(&mut self, drive: usize) -> DriveSink<'_> {
+    pub(crate) fn drive_sink(&mut self, drive: usize) -> DriveSink<'_> {
         DriveSink { trace: self, drive }
     }
 
     /// Writes the current values of the counters.
-    pub(super) fn count(&mut self, now: Nanos, lanes: &[DriveRun]) {
+    pub(crate) fn count(&mut self, now: Nanos, lanes: &[DriveRun]) {
         for (lane, tracks) in lanes.iter().zip(&self.drives) {
             if let Some((stats, free)) = lane.ftl_snapshot() {
                 self.file.counter(tracks.drive, "free lines", now, free);
@@ -119,14 +119,14 @@ impl SpanTrace {
         }
     }
 
-    pub(super) fn finish(self) -> Result<(), SimError> {
+    pub(crate) fn finish(self) -> Result<(), SimError> {
         let path = self.path;
         self.file.finish().map_err(|source| SimError::Trace { path, source })
     }
 }
 
 /// Draws the activity of one drive and its jobs.
-pub(super) struct DriveSink<'a> {
+pub(crate) struct DriveSink<'a> {
     trace: &'a mut SpanTrace,
     drive: usize,
 }

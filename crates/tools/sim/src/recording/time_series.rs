@@ -8,7 +8,7 @@
 use clock::Nanos;
 use ftl::FtlStats;
 
-use super::DriveRun;
+use crate::DriveRun;
 
 /// Maximum number of samples. A run of more than half a second has at least half as many.
 const SAMPLES_MAX: usize = 512;
@@ -135,7 +135,7 @@ impl FtlTimeSeries {
 }
 
 /// Samples the FTLs of all drives during a run.
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     started: Nanos,
     width: Nanos,
     /// Time of the next sample.
@@ -146,7 +146,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Returns a sampler of a run that starts at `now`.
-    pub(super) fn start(now: Nanos, lanes: &[DriveRun]) -> Sampler {
+    pub(crate) fn start(now: Nanos, lanes: &[DriveRun]) -> Sampler {
         let layer = |lane: &DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
         Sampler {
             started: now,
@@ -157,13 +157,13 @@ impl Sampler {
     }
 
     /// Returns the time of the next sample; `Nanos::MAX` if no drive has an FTL.
-    pub(super) fn next(&self) -> Nanos {
+    pub(crate) fn next(&self) -> Nanos {
         if self.drives.iter().all(Option::is_none) { Nanos::MAX } else { self.next }
     }
 
     /// Takes all samples that are due by `now`; `view` returns counters and free lines of a drive's
     /// FTL.
-    pub(super) fn sample(&mut self, now: Nanos, view: impl Fn(usize) -> Option<(FtlStats, f64)>) {
+    pub(crate) fn sample(&mut self, now: Nanos, view: impl Fn(usize) -> Option<(FtlStats, f64)>) {
         while self.next() <= now {
             self.push(&view);
             if self.sample_count() == SAMPLES_MAX {
@@ -174,7 +174,7 @@ impl Sampler {
     }
 
     /// Returns the samples of all drives, the last at `now`, the end of the run.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         mut self,
         now: Nanos,
         view: impl Fn(usize) -> Option<(FtlStats, f64)>,

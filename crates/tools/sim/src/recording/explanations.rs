@@ -6,8 +6,8 @@ use report::explain::{
 };
 use tracepoint::{Record, Recorder};
 
-use super::spans::{DriveSink, SpanTrace};
-use super::{DriveRun, SimError};
+use crate::recording::spans::{DriveSink, SpanTrace};
+use crate::{DriveRun, SimError};
 
 /// Explanation of the latencies of one drive's requests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Explanation {
 }
 
 /// A recording of the simulating thread.
-pub(super) struct ExplanationRecorder {
+pub(crate) struct ExplanationRecorder {
     recorder: Recorder,
     records: Vec<Record>,
     drives: Vec<DriveExplainer>,
@@ -71,7 +71,7 @@ impl ExplanationRecorder {
     ///
     /// # Errors
     /// [`SimError::Recording`] if the thread already records.
-    pub(super) fn start(
+    pub(crate) fn start(
         slowest: usize,
         lanes: &[DriveRun],
     ) -> Result<ExplanationRecorder, SimError> {
@@ -88,7 +88,7 @@ impl ExplanationRecorder {
     }
 
     /// Processes the events recorded since the last call.
-    pub(super) fn collect(&mut self, mut trace: Option<&mut SpanTrace>) {
+    pub(crate) fn collect(&mut self, mut trace: Option<&mut SpanTrace>) {
         self.records.clear();
         self.recorder.drain_into(&mut self.records);
         for record in &self.records {
@@ -104,7 +104,7 @@ impl ExplanationRecorder {
     }
 
     /// Returns the explanation of each drive.
-    pub(super) fn finish(self, lanes: &[DriveRun]) -> Vec<Explanation> {
+    pub(crate) fn finish(self, lanes: &[DriveRun]) -> Vec<Explanation> {
         let all = self.drives.into_iter().zip(lanes).map(|(drive, lane)| Explanation {
             slowest: drive.slowest.into_requests(),
             breakdowns: drive.bands.finish(),

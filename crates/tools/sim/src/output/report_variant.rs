@@ -8,7 +8,7 @@ use report::{
 use scenario::format::{count, duration};
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
-use super::{DriveOutcome, SimOutcome, Timeline};
+use crate::{DriveOutcome, SimOutcome, Timeline};
 
 /// Maximum number of points of a distribution, which exceeds a plot's resolution.
 const CDF_POINTS: usize = 400;
@@ -69,7 +69,7 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
         way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
     }
     way.remarks.extend(outcome.failures());
-    let row = |note: &super::Note| NoteRow {
+    let row = |note: &crate::Note| NoteRow {
         code: note.code.as_str().to_owned(),
         text: note.text.clone(),
     };
@@ -139,7 +139,7 @@ fn latency_breakdown(drive: &DriveOutcome, several: bool) -> Option<LatencyBreak
 /// Returns the time series of a drive's FTL.
 fn ftl_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Option<FtlSeries> {
     let intervals = drive.ftl_time_series.as_ref()?.intervals(timeline);
-    let point = |(start_ns, i): (u64, &super::FtlInterval)| {
+    let point = |(start_ns, i): (u64, &crate::FtlInterval)| {
         let all = i.host_sectors + i.relocated_sectors;
         FtlPoint {
             start_ns,

@@ -6,7 +6,7 @@ use scenario::{Precondition, Scenario};
 use serde_json::{Value, json};
 use workload::JobResult;
 
-use super::{DriveOutcome, SimOutcome};
+use crate::{DriveOutcome, SimOutcome};
 
 /// Minimum CPU utilization of a job at which the host counts as the bottleneck.
 const HOST_BUSY: f64 = 0.99;
@@ -121,7 +121,7 @@ impl Note {
 
 /// Returns all notes of an outcome in a fixed order. `from_images` lists the drives that started
 /// from an image.
-pub(super) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&str]) -> Vec<Note> {
+pub(crate) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&str]) -> Vec<Note> {
     let mut notes = Vec::new();
     if outcome.partial {
         let text = format!(

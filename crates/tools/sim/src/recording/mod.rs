@@ -1,22 +1,27 @@
 //! [`Recording`]: traces and time series that are recorded while the jobs run.
 
+pub(crate) mod block_layer_trace;
+pub(crate) mod explanations;
+pub(crate) mod spans;
+pub(crate) mod time_series;
+
 use clock::Nanos;
 use scenario::Scenario;
 
-use super::block_layer_trace::BlockLayerTrace;
-use super::explanations::ExplanationRecorder;
-use super::spans::SpanTrace;
-use super::{DriveRun, Explanation, SimError, SimOptions};
+use crate::recording::block_layer_trace::BlockLayerTrace;
+use crate::recording::explanations::ExplanationRecorder;
+use crate::recording::spans::SpanTrace;
+use crate::{DriveRun, Explanation, SimError, SimOptions};
 
 /// Traces and time series that are recorded while the jobs run.
-pub(super) struct Recording {
+pub(crate) struct Recording {
     explanations: Option<ExplanationRecorder>,
     spans: Option<SpanTrace>,
     block_layer: Option<BlockLayerTrace>,
 }
 
 impl Recording {
-    pub(super) fn start(
+    pub(crate) fn start(
         scenario: &Scenario,
         options: &mut SimOptions<'_>,
         lanes: &mut [DriveRun],
@@ -34,22 +39,22 @@ impl Recording {
     }
 
     /// Returns whether the events of the run are processed only about every thousand steps.
-    pub(super) fn is_coarse(&self) -> bool {
+    pub(crate) fn is_coarse(&self) -> bool {
         self.spans.is_none() && self.block_layer.is_none()
     }
 
     /// Derives explanations from the recorded events.
-    pub(super) fn explain(&mut self) {
+    pub(crate) fn explain(&mut self) {
         if let Some(stories) = &mut self.explanations {
             stories.collect(self.spans.as_mut());
         }
     }
 
-    pub(super) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
+    pub(crate) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
         self.block_layer.as_ref().is_some_and(|layer| layer.is_buffer_low(lanes))
     }
 
-    pub(super) fn collect(&mut self, now: Nanos, lanes: &mut [DriveRun]) -> Result<(), SimError> {
+    pub(crate) fn collect(&mut self, now: Nanos, lanes: &mut [DriveRun]) -> Result<(), SimError> {
         if let Some(layer) = &mut self.block_layer {
             layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
         }
@@ -62,7 +67,7 @@ impl Recording {
 
     /// Completes the files; returns the number of events that they lack, and the explanation of
     /// each drive.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         self,
         lanes: &mut [DriveRun],
     ) -> Result<(u64, Vec<Explanation>), SimError> {

@@ -1,0 +1,7 @@
+//! Output of an outcome: JSON, the report's variants, and notes on results.
+
+pub(crate) mod json;
+pub(crate) mod json_schema;
+pub(crate) mod notes;
+pub(crate) mod parameters;
+pub(crate) mod report_variant;
