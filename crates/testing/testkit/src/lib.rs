@@ -74,6 +74,15 @@ macro_rules! has_programs {
     };
 }
 
+/// Path of the test `$test` of the calling module, as the test binary's filter names it. A test that runs its own
+/// binary as another process passes it with `--exact`.
+#[macro_export]
+macro_rules! test_path {
+    ($test:ident) => {
+        concat!(module_path!(), "::", stringify!($test)).split_once("::").unwrap().1
+    };
+}
+
 /// The first of these programs that is in no directory of `PATH`.
 pub fn missing_program<'p>(programs: &[&'p str]) -> Option<&'p str> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -64,9 +64,13 @@ pub fn receive(socket: impl AsFd) -> Option<(u8, Vec<u8>, Vec<OwnedFd>)> {
     Some((*kind, rest.to_vec(), fds))
 }
 
-/// Runs the test `child` of this binary as another process, which holds the other end of the
-/// socket. `configure` may add to its environment.
-pub fn spawn(role: &str, configure: impl FnOnce(&mut Command)) -> (Child, Arc<OwnedFd>) {
+/// Runs the test with the path `test` of this binary as another process, which holds the other end of the socket
+/// ([`test_path!`](crate::test_path)). `configure` may add to its environment.
+pub fn spawn(
+    test: &str,
+    role: &str,
+    configure: impl FnOnce(&mut Command),
+) -> (Child, Arc<OwnedFd>) {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -76,7 +80,7 @@ pub fn spawn(role: &str, configure: impl FnOnce(&mut Command)) -> (Child, Arc<Ow
     .unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null());

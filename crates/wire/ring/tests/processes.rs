@@ -11,7 +11,7 @@ use sluice_ring::{
     CqConsumer, CqProducer, DOORBELL_STRIDE, Iova, MAX_QUEUES, Port, PortLimits, SqConsumer,
     SqProducer,
 };
-use testkit::two_processes;
+use testkit::{test_path, two_processes};
 
 const ROUNDS: u64 = 3_000;
 
@@ -95,7 +95,7 @@ fn two_processes_ping_and_wake_each_other() {
     let ((sq, depth), (cq, _)) = (port.admin_submission(), port.admin_completion());
     let mut sq = SqConsumer::open(&port, 0, sq, depth).unwrap();
     let mut cq = CqProducer::open(&port, 0, cq, depth, Some(0)).unwrap();
-    let (mut child, socket) = two_processes::spawn("ping", |_| {});
+    let (mut child, socket) = two_processes::spawn(test_path!(child), "ping", |_| {});
     two_processes::send_port(&socket, &port);
     let theirs = port.clone();
     let control = std::thread::spawn(move || two_processes::serve(&socket, &theirs, |_| {}));
@@ -130,7 +130,7 @@ fn two_processes_ping_and_wake_each_other() {
 fn a_host_registers_no_more_than_it_may() {
     let limits = PortLimits { vectors: 0, regions: 9, bytes: 4 * 4096 };
     let port = Port::shared(limits).unwrap();
-    let (mut child, socket) = two_processes::spawn("register", |_| {});
+    let (mut child, socket) = two_processes::spawn(test_path!(child), "register", |_| {});
     two_processes::send_port(&socket, &port);
     assert!(port.take_descriptor().is_err(), "given out once");
     two_processes::serve(&socket, &port, |_| {});
@@ -145,7 +145,7 @@ fn a_host_that_dies_leaves_nothing() {
     for _ in 0..5 {
         let port = Port::shared(PortLimits::default()).unwrap();
         port.set_drive_waker(parker.waker()).unwrap();
-        let (mut child, socket) = two_processes::spawn("linger", |_| {});
+        let (mut child, socket) = two_processes::spawn(test_path!(child), "linger", |_| {});
         two_processes::send_port(&socket, &port);
         assert!(matches!(two_processes::receive(&socket), Some((two_processes::kind::NOTE, ..))));
         child.kill().unwrap();
