@@ -1,6 +1,6 @@
 //! Planted breaks: each is reported by the name of its part.
 
-#[path = "../../../tests/cache/flaky.rs"]
+#[path = "../../../tests/suite/cache/flaky.rs"]
 #[allow(dead_code, reason = "not all of the device is used")]
 mod flaky;
 

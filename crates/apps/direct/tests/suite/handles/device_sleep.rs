@@ -19,7 +19,7 @@ use direct::{
 };
 use rng::Rng;
 
-use crate::rig::{file, null_limits};
+use super::rig::{file, null_limits};
 
 /// State shared by the sleepers of one stack: the random generator, and the number of requests
 /// below.

@@ -13,7 +13,7 @@ use direct::{
 };
 use drive::PersonalityKind;
 
-use crate::rig::{config, drive, everywhere, null_limits, over};
+use super::rig::{config, drive, everywhere, null_limits, over};
 
 fn queue(device: &IoDevice) -> direct::Queue {
     device.create_queue(QueueConfig::default()).unwrap()

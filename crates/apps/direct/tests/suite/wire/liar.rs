@@ -19,7 +19,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
 use testkit::choices::Choices;
 
-use crate::message::message;
+use super::message::message;
 
 /// The client's timeout for replies that do not arrive.
 const TIMEOUT: Nanos = Nanos::from_millis(10);

@@ -5,7 +5,7 @@ use clock::{Component, Nanos};
 use direct::{Cache, CacheConfig, DirectError, EvictionPolicy, Handle, IoDevice, WritePolicy};
 use nvme::Status;
 
-use crate::flaky::Flaky;
+use super::flaky::Flaky;
 
 const LIMITS: Limits = Limits {
     sector_bytes: 4096,

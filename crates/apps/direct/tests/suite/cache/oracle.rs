@@ -7,7 +7,7 @@ use clock::{Component, Nanos};
 use direct::{Buffer, Cache, CacheConfig, EvictionPolicy, IoDevice, WritePolicy};
 use rng::Rng;
 
-use crate::flaky::Flaky;
+use super::flaky::Flaky;
 
 /// Number of the request that wrote a sector, and the value written; zeros are frequent.
 type Version = (u64, u32);
