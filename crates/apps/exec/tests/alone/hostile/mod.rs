@@ -3,12 +3,11 @@
 //! descriptor, open file or session.
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-exec --test
-//! hostile`.
+//! alone`.
 
 // guarantee: D-15, D-18
 
-#[path = "../../../store/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 mod client;
 
@@ -23,7 +22,7 @@ use exec::{Address, Service, ServiceStats};
 use rng::Rng;
 use slots::{Call, Op, posted};
 use store::{BlockingVolume, FsckOptions, Options};
-use testkit::PollBudget;
+use testkit::{PollBudget, test_path};
 
 use client::{Client, TIMEOUT, address, hello, named, welcome};
 
@@ -41,7 +40,9 @@ fn descriptors() -> usize {
 
 fn start(role: &str, name: &str, seed: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command
+        .args(["--exact", test_path!(child), "--nocapture", "--test-threads=1"])
+        .stdout(Stdio::null());
     command.env(ROLE, role).env(NAME, name).env(SEED, seed.to_string()).spawn().unwrap()
 }
 

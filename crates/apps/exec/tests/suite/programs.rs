@@ -55,7 +55,7 @@ fn library() -> PathBuf {
 
 /// Compiles a program of the command's tests.
 fn compile(name: &str, dir: &Path) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/cli/tests/exec");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/cli/tests/suite/exec");
     compiled(&folder.join(format!("{name}.c")), dir.join(name))
 }
 
