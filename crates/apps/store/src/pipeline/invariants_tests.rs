@@ -1,6 +1,6 @@
 //! Planted breaks: each is reported by the name of its part.
 
-#[path = "../../tests/common/ram.rs"]
+#[path = "../../tests/suite/common/ram.rs"]
 #[allow(dead_code, unreachable_pub, reason = "not all of the device is used")]
 mod ram;
 

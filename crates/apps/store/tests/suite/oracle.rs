@@ -3,21 +3,18 @@
 //! data of other files appears; and `fsck` finds no problem.
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
-//! oracle`. `SLUICE_CASES` sets the number of seeds.
+//! suite oracle::`. `SLUICE_CASES` sets the number of seeds.
 
 // guarantee: D-11
 
-mod common;
-mod oracle {
-    pub(crate) mod bed;
-    pub(crate) mod case;
-    pub(crate) mod mix;
-    pub(crate) mod model;
-}
+mod bed;
+mod case;
+mod mix;
+mod model;
 
-use oracle::bed::{DriveBed, RamBed};
-use oracle::case::Case;
-use oracle::mix::{Mix, Seen};
+use bed::{DriveBed, RamBed};
+use case::Case;
+use mix::{Mix, Seen};
 
 fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwindSafe) -> Seen {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
@@ -32,7 +29,7 @@ fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwin
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-store --test oracle {name}"
+                     sluice-store --test suite oracle::{name}"
                 );
                 std::panic::resume_unwind(panic);
             }

@@ -2,11 +2,11 @@
 //! whatever other operations run; no block is lost.
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-store --test
-//! reserved`.
+//! suite reserved::`.
 
 // guarantee: D-15
 
-mod common;
+use crate::common;
 
 use clock::Component as _;
 use common::{Open, formatted, open, pattern, try_open};

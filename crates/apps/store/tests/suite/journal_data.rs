@@ -3,7 +3,7 @@
 
 // guarantee: D-12
 
-mod common;
+use crate::common;
 
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
 use nvme::Status;

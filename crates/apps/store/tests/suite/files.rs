@@ -1,6 +1,6 @@
 //! Properties of files: names, contents, sizes, space, and refused operations.
 
-mod common;
+use crate::common;
 
 use common::{Ram, cut, formatted, open, pattern, try_open};
 use store::{

@@ -1,0 +1,10 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod allocations;
+mod common;
+mod damage;
+mod files;
+mod journal_data;
+mod oracle;
+mod reserved;
+mod volume_bytes;
