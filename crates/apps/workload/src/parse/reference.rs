@@ -8,7 +8,7 @@ const INTRODUCTION: &str = "\
 # fio's words
 
 Job files, and `[[job]]` tables of scenarios, are in fio's words. This page is written from the tables of the parser
-(`SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test words`); a test compares both, and compares the tables with
+(`SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test suite words::`); a test compares both, and compares the tables with
 fio 3.33. A word that is in none of them is an error, with the word that was probably meant.
 
 **Files.** A `[section]` is a job, `[global]` holds for all jobs after it. `#` and `;` start a comment anywhere in a

@@ -1,7 +1,7 @@
 //! For random jobs and devices: the run ends, every request is accounted for, data verifies, and
 //! equal seeds give equal results.
 
-mod common;
+use crate::common;
 
 use block::{BlockDevice, Op};
 use clock::Nanos;

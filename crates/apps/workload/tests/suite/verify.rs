@@ -1,6 +1,6 @@
 //! `verify=crc32c` finds the faults of a device, and reports none without a fault.
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{Fault, Ram, run};

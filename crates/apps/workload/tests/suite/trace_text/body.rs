@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::workload::{
+use super::workload::{
     Replay, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader,
 };
 use testkit::choices::{Choices, mangled};

@@ -1,6 +1,6 @@
 //! Traces replay at their own pace, or as fast as the device allows.
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use testkit::choices::{Choices, mangled};
 
-use crate::workload::parse_jobs;
+use super::workload::parse_jobs;
 
 /// Job files that are right.
 const SAMPLES: [&str; 4] = [

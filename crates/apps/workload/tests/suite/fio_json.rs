@@ -2,7 +2,7 @@
 //! `fio --output-format=json` (3.33, Debian 12) with a mixed job that verifies, flushes and has a
 //! description: every path through the output, with percentiles and job options left open.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn json() -> Value {
 fn keys_and_their_order_are_those_of_real_fio() {
     let mut ours = Vec::new();
     paths(&json(), "", &mut ours);
-    let theirs: Vec<&str> = include_str!("fio-3.33-keys.txt").lines().collect();
+    let theirs: Vec<&str> = include_str!("../fio-3.33-keys.txt").lines().collect();
     let extra: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
     let missing: Vec<_> = theirs.iter().filter(|k| !extra.contains(**k)).collect();
     assert_eq!(missing, Vec::<&&str>::new(), "keys of fio that are missing");

@@ -1,6 +1,6 @@
 //! fio's logs over time: names, lines, windows, errors.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Comparison of replays and logs with those of fio 3.33 on the same files.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

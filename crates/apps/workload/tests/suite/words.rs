@@ -16,7 +16,7 @@ fn the_reference_page_is_written_from_the_tables() {
     assert!(
         committed == written,
         "docs/fio.md is not what the tables say; write it anew with \
-         SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test words"
+         SLUICE_WRITE_DOCS=1 cargo test -p sluice-workload --test suite words::"
     );
 }
 

@@ -1,6 +1,6 @@
 //! Jobs run as fio's manual says: order, size, depth, pace, stages, accounting.
 
-mod common;
+use crate::common;
 
 use block::Op;
 use clock::{Component, Nanos, VirtualRunner};

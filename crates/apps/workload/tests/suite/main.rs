@@ -1,0 +1,14 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod common;
+mod fio_json;
+mod host;
+mod job_text;
+mod logs;
+mod parse;
+mod properties;
+mod real_fio;
+mod replay;
+mod trace_text;
+mod verify;
+mod words;
