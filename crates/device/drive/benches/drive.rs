@@ -4,7 +4,7 @@
 //!
 //! `SLUICE_BLOCKS` sets the blocks per plane (MQSim: 2048).
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/suite/common/mod.rs"]
 mod common;
 
 use clock::{Nanos, VirtualRunner};

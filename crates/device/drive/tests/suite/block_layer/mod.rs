@@ -1,0 +1,171 @@
+//! The block layer over queue pairs of an emulated drive: data integrity with every queue model,
+//! with merges and splits, and recovery from command timeouts and from a drive that hangs.
+
+// guarantee: B-01
+
+use crate::common;
+mod load;
+mod rig;
+mod threads;
+
+use block::sched::Scheduling;
+use block::{BlockDevice, BlockLayerConfig, QueueModel, Request, STATUS_REMOVED, StagingScope};
+use clock::{Component, Nanos};
+use nvme::Status;
+use rig::{Rig, config, multi, timeouts};
+
+/// Queue models, and hardware queues for four cores.
+const LAYOUTS: [(QueueModel, u16); 6] = [
+    (QueueModel::SingleQueue, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 4),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 2),
+    (QueueModel::MultiQueue { staging: StagingScope::Core }, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Device }, 1),
+    (QueueModel::MultiQueue { staging: StagingScope::Device }, 4),
+];
+
+#[test]
+fn data_is_right_whatever_the_layout() {
+    for (layout, queues) in LAYOUTS {
+        for (merge, scheduler) in [(false, "none"), (true, "none"), (true, "deadline")] {
+            let scheduler = scheduler.parse().unwrap();
+            let scheduler = Scheduling { scheduler, limits: None };
+            let config = BlockLayerConfig { merge, scheduler, ..config(layout, 4) };
+            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            rig.submit(700, 200_000);
+            rig.drain();
+            let what = format!("{layout:?}, {queues} queues, merge {merge}");
+            assert!(rig.completed() > 1_500, "{what}: {}", rig.completed());
+            assert_eq!(rig.failed(), [], "{what}");
+            assert_eq!(rig.count(|d| d.timeouts.get() + d.resets.get() + d.spurious.get()), 0);
+            let stat = rig.layer.stat(rig.now);
+            let merges = stat.reads().merges + stat.writes().merges;
+            assert_eq!(merges > 50, merge, "{what}: {merges} merges");
+            let splits: u64 = rig.layer.submitters().iter().map(|s| s.splits.get()).sum();
+            assert!(splits > 0, "{what}: nothing was too long");
+            // The layer's count of issued commands equals the drive's count.
+            let stats = rig.drive.stats();
+            assert_eq!(rig.count(|d| d.issued.get()), rig.count(|d| d.completed.get()), "{what}");
+            assert!(stats.late.count >= rig.count(|d| d.issued.get()), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_drive_without_media_answers_every_request_once() {
+    for (layout, queues) in LAYOUTS {
+        for merge in [false, true] {
+            let config = BlockLayerConfig { merge, ..config(layout, 4) };
+            let mut rig = Rig::new(rig::null(), queues, 5, &config);
+            rig.submit(600, 20_000);
+            rig.drain();
+            assert!(rig.completed() > 2_500, "{}", rig.completed());
+            assert_eq!(rig.failed(), []);
+        }
+    }
+}
+
+#[test]
+fn virtual_time_repeats_itself() {
+    let run = || {
+        let mut rig = Rig::new(rig::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
+        rig.submit(200, 60_000);
+        rig.drain();
+        (rig.now, rig.completed(), rig.layer.stat(rig.now).to_string())
+    };
+    assert_eq!(run(), run());
+}
+
+/// Commands that exceed their timeout are aborted (which the drive does not support). Then their
+/// queue is deleted and created again, and they are reissued until they complete in time.
+#[test]
+fn queues_are_reset_in_mid_flight_and_nothing_is_lost() {
+    for (layout, queues) in LAYOUTS {
+        for (seed, retries) in [(300, 200), (450, 200), (120, 3)] {
+            let mut config = config(layout, 4);
+            config.timeouts = timeouts(seed, 50, retries);
+            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            rig.submit(150, 60_000);
+            rig.drain();
+            let what = format!("{layout:?}, {queues} queues, {seed} us: {:?}", rig.layer);
+            assert!(rig.completed() > 100, "{what}: {}", rig.completed());
+            let (timeouts, resets) =
+                (rig.count(|d| d.timeouts.get()), rig.count(|d| d.resets.get()));
+            assert!(resets > 0 && timeouts >= resets, "{what}: {timeouts}, {resets}");
+            if retries == 200 {
+                assert_eq!(rig.failed(), [], "{what}");
+            }
+            assert!(rig.failed().iter().all(|status| *status == Status::ABORTED));
+            assert!(rig.count(|d| d.requeued.get()) > 0, "{what}");
+            // Afterwards the drive works normally.
+            let failed = rig.failed().len();
+            let before = rig.completed();
+            for load in &mut rig.loads {
+                while !load.submit(rig.now) {}
+            }
+            rig.drain();
+            assert!(rig.completed() >= before + 4 && rig.failed().len() >= failed);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_and_comes_back_loses_nothing() {
+    for (layout, queues) in LAYOUTS {
+        let mut config = config(layout, 4);
+        config.timeouts = timeouts(20_000, 5_000, 5);
+        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        rig.submit(50, 60_000);
+        rig.drain();
+        // Shorter than the timeout of a reset.
+        rig.hung = true;
+        rig.submit(20, 60_000);
+        assert!(rig.outstanding() > 0);
+        rig.run_to(rig.now + Nanos::from_millis(700));
+        assert!(rig.outstanding() > 0);
+        rig.hung = false;
+        rig.submit(50, 60_000);
+        rig.drain();
+        assert_eq!(rig.failed(), [], "{layout:?}, {queues} queues");
+        assert!(rig.count(|d| d.resets.get()) > 0);
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_for_good_is_removed() {
+    for (layout, queues) in LAYOUTS {
+        let mut config = config(layout, 4);
+        config.timeouts = timeouts(20_000, 5_000, 5);
+        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        rig.submit(50, 60_000);
+        rig.drain();
+        assert_eq!(rig.failed(), []);
+        rig.hung = true;
+        while rig.loads.iter_mut().map(|load| load.submit(rig.now)).filter(|took| *took).count() > 0
+        {
+        }
+        let lost = rig.outstanding();
+        let took = rig.drain();
+        // Command timeout, abort timeout, and reset timeout.
+        let expected = Nanos::from_millis(20 + 5 + 1000);
+        let late = took.since(expected);
+        assert!(took >= expected && late < Nanos::from_millis(2), "{took}");
+        assert_eq!(rig.failed().len(), lost);
+        assert!(rig.failed().iter().all(|status| *status == STATUS_REMOVED), "{:?}", rig.failed());
+        // Later requests fail at once, and the return of the drive changes nothing.
+        rig.hung = false;
+        rig.settle();
+        for load in &mut rig.loads {
+            let request = Request::read(0, 1, block::Payload::BitBucket, 77);
+            load.queue.submit(rig.now, request).unwrap();
+            load.queue.poll(rig.now);
+            let completion = load.queue.reap().unwrap();
+            assert_eq!((completion.tag, completion.status), (77, STATUS_REMOVED));
+            load.queue.submit(rig.now, Request::flush(78)).unwrap();
+            load.queue.poll(rig.now);
+            assert_eq!(load.queue.reap().map(|c| (c.tag, c.status)), Some((78, STATUS_REMOVED)));
+            assert_eq!((load.queue.reap(), load.queue.outstanding()), (None, 0));
+            assert_eq!(load.queue.deadline(), Nanos::MAX);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod ahci;
+mod block_layer;
+mod closed_forms;
+mod common;
+mod full;
+mod hostile;
+mod open_channel;
+mod oracle;
+mod paging;
+mod ppa;
+mod timing;
+mod transfers;
