@@ -49,7 +49,7 @@
 //! nor sectors that were already unreadable at power-on, which recovery does not know either (see
 //! `recovery::lost`). Nor does it see the contents of a die that failed while power was off: the
 //! latest version of every sector of those pages may have been there, unless a unit written since
-//! the last checkpoint has a readable one. `tests/paging.rs` checks that the number of errors is
+//! the last checkpoint has a readable one. `tests/suite/paging.rs` checks that the number of errors is
 //! minimal.
 //!
 //! Lines may have counted a rebuilt sector already. Then they count it twice, and seem fuller until

@@ -4,7 +4,7 @@
 
 // guarantee: M-06, M-07
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};

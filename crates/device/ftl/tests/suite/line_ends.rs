@@ -5,7 +5,7 @@
 //! test compares the steps for a number of write units with metadata and without; they may differ
 //! by 1%.
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};

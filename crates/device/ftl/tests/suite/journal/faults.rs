@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use clock::Nanos;
 use ftl::journal::{Journal, JournalError};
 
-use crate::flash::TestFlash;
-use crate::format::{self, Content};
-use crate::model::Model;
-use crate::script::{CHUNKS, CONFIG, Script, flat};
+use super::flash::TestFlash;
+use super::format::{self, Content};
+use super::model::Model;
+use super::script::{CHUNKS, CONFIG, Script, flat};
 
 /// The copies of every frame of the newest generation: copy, chunk.
 fn copies(flash: &TestFlash) -> BTreeMap<u32, Vec<(u8, u32)>> {

@@ -2,7 +2,7 @@
 //! behind what was written before it in the write buffer, so that a page which still names an older
 //! copy never is durable before what has been written over it.
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};

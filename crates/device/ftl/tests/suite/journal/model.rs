@@ -1,6 +1,6 @@
 //! [`Model`]: what was given to a journal, and what may be found of it.
 
-use crate::format::Content;
+use super::format::Content;
 
 #[derive(Clone, Debug)]
 enum Entry {

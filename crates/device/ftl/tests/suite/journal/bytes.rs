@@ -3,8 +3,8 @@
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `journal` (`fuzz/`).
 
-use crate::damage::{CONFIG, written};
-use crate::format::{crc, number};
+use super::damage::{CONFIG, written};
+use super::format::{crc, number};
 use testkit::choices::{Choices, seed};
 
 /// Bytes of a frame's header, its checksum included.

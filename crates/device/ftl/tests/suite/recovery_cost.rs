@@ -4,7 +4,7 @@
 
 // guarantee: D-05
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};

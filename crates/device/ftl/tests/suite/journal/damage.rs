@@ -6,10 +6,10 @@ use clock::Nanos;
 use ftl::journal::{Journal, JournalConfig, JournalError};
 use rng::Rng;
 
-use crate::flash::{TestFlash, shape};
-use crate::format::{Content, crc};
-use crate::model::Model;
-use crate::script::{self, Script};
+use super::flash::{TestFlash, shape};
+use super::format::{Content, crc};
+use super::model::Model;
+use super::script::{self, Script};
 
 pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 0xabcd, snapshot_bytes: 5_000, record_bytes: 5_000 };

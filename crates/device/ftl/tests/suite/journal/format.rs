@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::flash::TestFlash;
+use super::flash::TestFlash;
 
 /// Contents of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

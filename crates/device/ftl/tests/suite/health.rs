@@ -3,11 +3,11 @@
 //! The oracle kills chunks, tells the layer a little later, and cuts power: a sector holds what it
 //! should or cannot be read; something else only if power was cut before the layer was told, or before
 //! a flush that came after. A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test health`.
+//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite health::`.
 
 // guarantee: D-06, D-22, D-24, D-25, D-35, D-36
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::bench::Bench;
@@ -586,7 +586,7 @@ fn what_a_chunk_takes_along_is_an_error_and_never_something_else() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p sluice-ftl \
-                     --test health"
+                     --test suite health::"
                 );
                 std::panic::resume_unwind(panic);
             }

@@ -1,16 +1,16 @@
 //! Random owners with failures and power cuts at any event, in programs, erases and recoveries.
 //!
 //! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test journal oracle`. `SLUICE_CASES` sets how many seeds
+//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite journal::oracle`. `SLUICE_CASES` sets how many seeds
 //! are tried.
 
 use clock::Nanos;
 use ftl::journal::{Journal, JournalConfig, JournalError, JournalRecovery, Recovered};
 use rng::Rng;
 
-use crate::flash::{TestFlash, shape};
-use crate::format::{self, Content};
-use crate::model::Model;
+use super::flash::{TestFlash, shape};
+use super::format::{self, Content};
+use super::model::Model;
 
 /// Sums over all cases.
 #[derive(Default)]
@@ -293,7 +293,7 @@ fn everything_durable_survives_any_power_cut_and_nothing_else_appears() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p sluice-ftl \
-                     --test journal oracle"
+                     --test suite journal::oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

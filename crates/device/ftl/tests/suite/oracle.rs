@@ -1,12 +1,12 @@
 //! Random commands with failures and power cuts against an oracle: for every sector, the last value
 //! that is certainly durable and the values that may be there instead.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test oracle`.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite oracle::`.
 //! `SLUICE_CASES` sets how many seeds are tried.
 
 // guarantee: D-01, D-06, D-07, D-31, D-35
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::golden::{CallHash, assert_calls};
@@ -558,7 +558,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p sluice-ftl \
-                     --test oracle"
+                     --test suite oracle::"
                 );
                 std::panic::resume_unwind(panic);
             }

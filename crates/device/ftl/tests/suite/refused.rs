@@ -3,7 +3,7 @@
 
 // guarantee: D-02
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{TestFlash, geometry};

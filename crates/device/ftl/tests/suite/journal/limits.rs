@@ -7,7 +7,7 @@ use ftl::journal::{
 };
 use rng::Rng;
 
-use crate::flash::{TestFlash, shape};
+use super::flash::{TestFlash, shape};
 
 fn config(snapshot_bytes: u64, record_bytes: u64) -> JournalConfig {
     JournalConfig { owner: 1, snapshot_bytes, record_bytes }

@@ -4,9 +4,9 @@ use clock::Nanos;
 use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalConfig, Recovered};
 
-use crate::flash::{TestFlash, shape};
-use crate::format::Content;
-use crate::model::Model;
+use super::flash::{TestFlash, shape};
+use super::format::Content;
+use super::model::Model;
 
 pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 7, snapshot_bytes: 1_500, record_bytes: 3_000 };

@@ -3,7 +3,7 @@
 
 // guarantee: D-35, D-36
 
-mod common;
+use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

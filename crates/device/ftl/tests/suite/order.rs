@@ -3,7 +3,7 @@
 
 // guarantee: D-06
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::bench::Bench;

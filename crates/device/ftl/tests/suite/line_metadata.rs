@@ -3,7 +3,7 @@
 
 // guarantee: D-09, D-10
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 
