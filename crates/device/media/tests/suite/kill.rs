@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use media::{ChunkIndex, ChunkState, DataStore, MediaError, Nand, NandConfig};
 use rng::Rng;
+use testkit::test_path;
 
-use crate::fixture::{config, stage, verify};
+use super::fixture::{config, stage, verify};
 
 const IMAGE: &str = "SLUICE_TEST_IMAGE";
 const SEED: &str = "SLUICE_TEST_SEED";
@@ -67,7 +68,7 @@ fn a_kill_is_a_power_cut() {
     let mut said = vec![(0u32, 0u32); chunks as usize];
     for round in 0..30u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill::child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["--exact", test_path!(child), "--ignored", "--nocapture", "--test-threads=1"])
             .env(IMAGE, &path)
             .env(SEED, round.to_string())
             .stdout(Stdio::null())

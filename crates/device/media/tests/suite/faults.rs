@@ -5,7 +5,7 @@ use media::{
     PhysSector,
 };
 
-use crate::fixture::{config, erase, nand, program, program_all, verify};
+use super::fixture::{config, erase, nand, program, program_all, verify};
 
 const C: ChunkIndex = ChunkIndex(7);
 

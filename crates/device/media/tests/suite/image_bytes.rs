@@ -8,7 +8,7 @@ use media::{DataStore, Nand, NandConfig, PhysSector};
 use tempfile::NamedTempFile;
 use testkit::choices::{Choices, seed};
 
-use crate::fixture::{config, program, program_all};
+use super::fixture::{config, program, program_all};
 
 fn on(image: &NamedTempFile) -> NandConfig {
     NandConfig { data: DataStore::File(image.path().into()), ..config() }

@@ -13,7 +13,7 @@ use media::{
 };
 use tempfile::TempDir;
 
-use crate::fixture::{config, erase, program, program_all, stage, verify};
+use super::fixture::{config, erase, program, program_all, stage, verify};
 
 const C: ChunkIndex = ChunkIndex(7);
 

@@ -2,7 +2,7 @@
 
 use media::{ChunkIndex, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport};
 
-use crate::fixture::{config, erase, nand, program, program_all, stage, verify};
+use super::fixture::{config, erase, nand, program, program_all, stage, verify};
 
 const C: ChunkIndex = ChunkIndex(7);
 

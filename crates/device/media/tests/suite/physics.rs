@@ -6,7 +6,7 @@ use media::{
 };
 use ring::SharedRegion;
 
-use crate::fixture::{config, erase, nand, program, program_all, stage, verify};
+use super::fixture::{config, erase, nand, program, program_all, stage, verify};
 
 const C: ChunkIndex = ChunkIndex(7);
 

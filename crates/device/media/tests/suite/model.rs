@@ -6,7 +6,7 @@ use media::{
 };
 use proptest::prelude::*;
 
-use crate::fixture::{config, stage, verify};
+use super::fixture::{config, stage, verify};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
