@@ -1,8 +1,7 @@
 //! What must not be: every call with `NULL`, objects of several devices, objects in use, two threads in one
 //! handle, values out of range. Each is a negative `errno` and says what is allowed.
 
-#[macro_use]
-mod support;
+use crate::support;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};

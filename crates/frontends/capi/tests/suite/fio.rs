@@ -5,7 +5,7 @@
 
 // guarantee: S-15
 
-mod serving;
+use crate::serving;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -191,7 +191,7 @@ fn a_served_drive_is_verified_by_processes_and_by_threads() {
     let shares = "[[partition]]\nname = \"left\"\nsize = \"16M\"\n\
                   [[partition]]\nname = \"right\"\nfirst = 4096\nsize = \"16M\"\n";
     let what = scenario(folder.path(), "", shares);
-    let server = Server::start("child", folder.path(), Path::new(&what), "left");
+    let server = Server::start(testkit::test_path!(child), folder.path(), Path::new(&what), "left");
     let on = |partition| format!("--sluice_device={}", server.device(partition));
     let (left, right) = (on("left"), on("right"));
     let verify = ["--bs=4k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1"];

@@ -1,10 +1,7 @@
 //! Waiting: on a handle's descriptor, and until a time has passed.
 
-#[allow(dead_code, reason = "shared: not every test uses all of it")]
-#[path = "../../../apps/direct/tests/handles/rig.rs"]
-mod rig;
-#[macro_use]
-mod support;
+use crate::rig;
+use crate::support;
 
 use std::ptr::{null, null_mut};
 

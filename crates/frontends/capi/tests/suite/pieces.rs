@@ -1,7 +1,6 @@
 //! `sluice_preadv()` and `sluice_pwritev()`: how many requests a call is, and what comes of it.
 
-#[macro_use]
-mod support;
+use crate::support;
 
 use std::ffi::c_void;
 

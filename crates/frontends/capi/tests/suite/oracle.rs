@@ -6,9 +6,7 @@
 
 // guarantee: S-14
 
-#[allow(dead_code, reason = "shared: not every test uses all of it")]
-#[path = "../../../apps/direct/tests/handles/rig.rs"]
-mod rig;
+use crate::rig;
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;

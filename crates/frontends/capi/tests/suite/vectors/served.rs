@@ -27,7 +27,7 @@ fn open(shares: &str, partition: &str, wait: u32) -> (Server, Vectors) {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("served.toml");
     std::fs::write(&scenario, format!("{DRIVE}{shares}")).unwrap();
-    let server = Server::start("served::child", folder.path(), &scenario, partition);
+    let server = Server::start(testkit::test_path!(child), folder.path(), &scenario, partition);
     let what = CString::new(server.device(partition)).unwrap();
     let vectors = Vectors::open(&what, wait, folder);
     (server, vectors)

@@ -2,7 +2,7 @@
 //!
 //! `UPDATE=1 cargo test --package sluice-capi` writes both anew.
 
-mod pages;
+use crate::pages;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

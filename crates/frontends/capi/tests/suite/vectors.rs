@@ -3,12 +3,8 @@
 
 // guarantee: S-16
 
-#[macro_use]
-mod support;
-#[path = "vectors/served.rs"]
+use crate::support;
 mod served;
-mod serving;
-
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 

@@ -1,5 +1,5 @@
 //! A server of a drive, shared at a socket: the test's own binary in a process of its own. The binary has a
-//! test that calls [`serve_if_asked`] and does nothing else, and says its name to [`Server::start`].
+//! test that calls [`serve_if_asked`] and does nothing else, and gives its path to [`Server::start`].
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,18 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+#[macro_use]
+mod support;
+
+mod fio;
+mod header;
+mod installed;
+mod misuse;
+mod oracle;
+mod pages;
+mod pieces;
+#[allow(dead_code, reason = "tests of another crate use the rest")]
+#[path = "../../../../apps/direct/tests/suite/handles/rig.rs"]
+mod rig;
+mod serving;
+mod vectors;
+mod waits;
