@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use clock::{Component, IdlePolicy, Nanos, RealClock};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
 
-#[path = "../tests/common/memory.rs"]
+#[path = "../tests/suite/common/memory.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 mod memory;
 

@@ -1,7 +1,7 @@
 //! Real programs against the server, over a Unix socket and over TCP: `nbdinfo`, `nbdcopy`,
 //! `qemu-img`, `qemu-io` and `fio`.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -14,7 +14,7 @@ use ring::{PortDescriptor, SharedRegion};
 use rustix::net::{RecvFlags, SendFlags};
 use testkit::choices::Choices;
 
-use crate::rig::{Server, name, table};
+use super::rig::{Server, name, table};
 
 /// Maximum number of messages of a case.
 const MESSAGES: usize = 60;

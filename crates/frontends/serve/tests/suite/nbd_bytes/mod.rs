@@ -4,8 +4,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules that other tests share")]
 
 mod body;
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 
 use testkit::choices::{Choices, seed};
 

@@ -1,7 +1,7 @@
 //! Clients that send garbage or wrong lengths, stall, or disconnect. Each gets the protocol's error
 //! or is dropped; memory is freed, and other clients are served.
 
-mod common;
+use crate::common;
 
 use std::net::Shutdown;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Protocol conformance, tested by a client that shares no code with the server.
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
