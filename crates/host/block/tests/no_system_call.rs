@@ -5,6 +5,7 @@
 
 // guarantee: B-06
 
+#[path = "suite/reads/mod.rs"]
 mod reads;
 
 use std::process::{Command, ExitStatus};

@@ -7,8 +7,8 @@ use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingError, Strategy, StrategyError, Transfer, WaitError,
 };
 
-use crate::harness::{Harness, strategies};
-use crate::mock_controller::{MockController, SECTOR, SECTORS};
+use super::harness::{Harness, strategies};
+use super::mock_controller::{MockController, SECTOR, SECTORS};
 
 #[test]
 fn requests_that_cannot_be_are_answered_at_once() {

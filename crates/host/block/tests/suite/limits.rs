@@ -2,7 +2,7 @@
 
 // guarantee: B-02, B-03, B-04
 
-mod common;
+use crate::common;
 
 use clock::{Component, Nanos};
 use common::{Chaos, ChaosQueue, SECTOR};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_block::completion::{Mode, Strategy};
 
-use crate::harness::{EASY, Harness, random_io, strategies, wait_for};
+use super::harness::{EASY, Harness, random_io, strategies, wait_for};
 
 #[test]
 fn nothing_is_lost_when_the_strategy_changes_under_load() {

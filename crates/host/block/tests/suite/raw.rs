@@ -1,13 +1,12 @@
 //! The raw path against a drive that completes commands at once.
 
-#[path = "../../driver/tests/common/mod.rs"]
-mod common;
+use crate::mock_drive;
 
 use std::sync::Arc;
 
 use clock::{Component, Nanos, Parker};
-use common::{MockDrive, SECTOR};
 use driver::{ControllerHandle, HardwareQueue, NvmeDeviceError};
+use mock_drive::{MockDrive, SECTOR};
 use nvme::{Geometry, Status};
 use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 use sluice_block::{

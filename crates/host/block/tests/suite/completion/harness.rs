@@ -10,7 +10,7 @@ use sluice_block::completion::{
 };
 use testkit::PollBudget;
 
-use crate::mock_controller::{MockController, MockQueue, Running, SECTOR};
+use super::mock_controller::{MockController, MockQueue, Running, SECTOR};
 
 pub(crate) const INTERVAL: Nanos = Nanos::from_micros(50);
 

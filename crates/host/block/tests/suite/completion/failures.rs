@@ -5,8 +5,8 @@ use nvme::Status;
 use sluice_block::completion::{BlockingConfig, Strategy, Transfer};
 use sluice_block::{STATUS_REMOVED, Timeouts};
 
-use crate::harness::{Harness, strategies, wait_for};
-use crate::mock_controller::SECTOR;
+use super::harness::{Harness, strategies, wait_for};
+use super::mock_controller::SECTOR;
 
 #[test]
 fn a_thread_may_go_while_its_request_is_under_way() {

@@ -2,8 +2,8 @@
 
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
 
-use crate::harness::{Harness, INTERVAL, random_io, strategies, wait_for};
-use crate::mock_controller::SECTORS;
+use super::harness::{Harness, INTERVAL, random_io, strategies, wait_for};
+use super::mock_controller::SECTORS;
 
 #[test]
 fn every_strategy_finishes_every_request_once_with_the_right_data() {

@@ -4,7 +4,7 @@
 use clock::Nanos;
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
 
-use crate::harness::{Harness, INTERVAL, wait_for};
+use super::harness::{Harness, INTERVAL, wait_for};
 
 #[test]
 fn threads_that_come_by_find_what_others_wait_for() {

@@ -3,7 +3,7 @@
 
 // guarantee: B-05
 
-mod reads;
+use crate::reads;
 
 use driver::NullQueue;
 use reads::{MQ, SQ, layer, work};

@@ -3,7 +3,7 @@
 
 // guarantee: B-01
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
