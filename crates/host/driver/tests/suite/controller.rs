@@ -3,7 +3,7 @@
 
 // guarantee: S-17
 
-mod common;
+use crate::common;
 
 use common::{Faults, MockDrive};
 use nvme::opcode::admin;

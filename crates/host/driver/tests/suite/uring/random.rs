@@ -9,7 +9,7 @@ use sluice_driver::{
     HardwareQueue, LowLevelDriver, Op, Payload, Request, Segment, TaskWork, UringConfig,
 };
 
-use crate::fixture::{Disk, Fixture, Loop, wait};
+use super::fixture::{Disk, Fixture, Loop, wait};
 
 /// Maximum sectors per request.
 const REQUEST_SECTORS_MAX: u64 = 8;

@@ -11,7 +11,7 @@ use sluice_driver::{
     TagState, TaskWork, Uring, UringConfig, UringError,
 };
 
-use crate::fixture::{Disk, Fixture};
+use super::fixture::{Disk, Fixture};
 
 fn refused(path: &std::path::Path, config: UringConfig) -> UringError {
     match Uring::open(path, config) {
@@ -255,7 +255,7 @@ fn registrations_of_several_devices_can_be_shared() {
     first.memory.region.fill(0, 4096, 0x77);
     let mut queue = second.take_queue(0).unwrap();
     let write = Request::write(0, 1, Payload::Contiguous(first.memory.at(0)), 0);
-    assert!(crate::fixture::run(&mut queue, write).is_success());
+    assert!(super::fixture::run(&mut queue, write).is_success());
     first.ok(Request::read(0, 1, Payload::Contiguous(first.memory.at(8192)), 0));
     assert_eq!(fs::read(&two.path).unwrap()[..8], [0x77; 8]);
     drop(memory);

@@ -12,7 +12,7 @@ use sluice_driver::{
     WaitResult,
 };
 
-use crate::fixture::{Disk, Fixture, release_bound_tags, wait};
+use super::fixture::{Disk, Fixture, release_bound_tags, wait};
 
 fn configurations() -> [UringConfig; 4] {
     let default = UringConfig::default();

@@ -3,8 +3,8 @@
 
 // guarantee: C-05, C-08, C-09, C-10
 
-mod common;
-mod device_bus;
+use crate::common;
+use crate::device_bus;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

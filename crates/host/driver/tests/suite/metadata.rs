@@ -2,7 +2,7 @@
 
 // guarantee: C-03
 
-mod common;
+use crate::common;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! Media events, the controller memory buffer and the device L2P of drives that report wrong data
 //! about them.
 
-mod common;
+use crate::common;
 
 use common::{Faults, MockDrive};
 use nvme::opcode::admin;

@@ -7,7 +7,7 @@ use nvme::Status;
 use ring::SharedRegion;
 use sluice_driver::{LowLevelDriver, Payload, Request, Segment, UringConfig};
 
-use crate::fixture::{Disk, Fixture, Loop};
+use super::fixture::{Disk, Fixture, Loop};
 
 fn plain(bed: &mut Fixture) {
     let s = bed.sector();

@@ -5,7 +5,7 @@ use nvme::Status;
 use rng::Rng;
 use sluice_driver::{HardwareQueue, LowLevelDriver, Payload, Request, Tag, Uring, UringConfig};
 
-use crate::fixture::{Disk, Memory, run, wait};
+use super::fixture::{Disk, Memory, run, wait};
 
 const THREADS: u16 = 4;
 const SECTORS: u64 = 256;

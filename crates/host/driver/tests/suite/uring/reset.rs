@@ -9,7 +9,7 @@ use sluice_driver::{
     BindError, HardwareQueue, Payload, QueueState, Request, Tag, TaskWork, UringConfig,
 };
 
-use crate::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, wait};
+use super::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, wait};
 
 const BYTES: u64 = 16 << 20;
 

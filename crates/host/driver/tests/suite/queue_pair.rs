@@ -1,6 +1,6 @@
 //! A queue pair against a drive that posts valid and invalid completions.
 
-mod common;
+use crate::common;
 
 use common::{Faults, MockDrive};
 use nvme::{Sqe, Status};

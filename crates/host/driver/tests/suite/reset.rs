@@ -2,7 +2,7 @@
 
 // guarantee: B-03
 
-mod common;
+use crate::common;
 
 use clock::Nanos;
 use common::{Faults, MockDrive};
