@@ -1,6 +1,6 @@
 //! Checks of the repository's own sources: structure, names, prose, citations, links and dependencies.
 //!
-//! `tests/repository.rs` runs every check of [`checks::CHECKS`] and compares the result with
+//! `tests/suite/repository.rs` runs every check of [`checks::CHECKS`] and compares the result with
 //! `ratchets.toml`. A result above its ratchet fails the test, and so does a result below it, so that a
 //! ratchet never permits more than the tree contains. Settings are in `lint.toml`, banned words in
 //! `banned.toml`.

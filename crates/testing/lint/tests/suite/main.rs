@@ -1,0 +1,4 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod licences;
+mod repository;
