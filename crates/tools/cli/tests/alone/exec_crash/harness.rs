@@ -1,0 +1,323 @@
+//! [`Bed`]: a volume on a drive, what runs on it, and four ways to end that at once.
+//!
+//! The drive is an emulated one with a volatile write buffer and an image. `kill -9` of the process that has the image
+//! is a power cut (`docs/format/image.md`): what was in the buffer is gone, and what was being programmed is torn.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rng::Rng;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
+    waitpgid,
+};
+
+use super::library::{SLUICE, build, text};
+
+/// Longer than anything takes on a loaded machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The program alone; the volume is then closed in order.
+    Program,
+    /// `sluice exec`, with the volume in a file of the host: the program goes on without files.
+    Service,
+    /// `sluice serve`, which has the drive: service and program go on without it.
+    Server,
+    /// Program, service and drive at once, as when the machine loses power.
+    Power,
+}
+
+/// A drive whose buffer forgets, with room for a volume, shared as partition `db`.
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
+    geometry = { channels = 2, pus = 4, chunks = 128, pages = 64 }\n\
+    timing = { read = \"10us\", program = \"50us\", erase = \"200us\" }\n\
+    write_buffer = { kind = \"volatile\", size = \"1m\" }\n\
+    [[partition]]\nname = \"db\"\nfirst = 0\nsectors = 40000\n";
+
+/// In memory, if there is room: what is killed here are processes, whose files the host keeps.
+fn directory() -> tempfile::TempDir {
+    const SHM_BYTES_MIN: u64 = 2 << 30;
+    let room = |has: rustix::fs::StatVfs| has.f_bavail * has.f_frsize;
+    let memory = "/dev/shm";
+    if rustix::fs::statvfs(memory).is_ok_and(|has| room(has) >= SHM_BYTES_MIN)
+        && let Ok(dir) = tempfile::tempdir_in(memory)
+    {
+        return dir;
+    }
+    tempfile::tempdir().unwrap()
+}
+
+/// A volume, and who is cut how.
+pub(crate) struct CrashHarness {
+    pub(crate) cut: Cut,
+    dir: tempfile::TempDir,
+    /// Where the volume is to be; on the host there is nothing.
+    at: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+impl CrashHarness {
+    /// With a new volume.
+    pub(crate) fn new(cut: Cut) -> CrashHarness {
+        build();
+        // Whoever loses its parent is waited for here, at once; who knows when the machine's first process would.
+        set_child_subreaper(Some(getpid())).unwrap();
+        let mut bed =
+            CrashHarness { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
+        if cut == Cut::Service {
+            File::create(bed.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
+        } else {
+            std::fs::write(bed.path("drive.toml"), DRIVE).unwrap();
+        }
+        bed.serve();
+        let out = bed.sluice(&["volume", "format", &bed.volume()]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        bed
+    }
+
+    /// A path in the directory of the test.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.dir.path().canonicalize().unwrap().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Where the volume is for the program.
+    pub(crate) fn at(&self) -> String {
+        self.at.path().canonicalize().unwrap().to_str().unwrap().to_owned()
+    }
+
+    fn volume(&self) -> String {
+        match self.cut {
+            Cut::Service => self.path("disk.img"),
+            Cut::Server => format!("sluice://{}#db", self.path("share.sock")),
+            Cut::Program | Cut::Power => self.path("drive.toml"),
+        }
+    }
+
+    /// Starts the server if there is to be one, and waits until it can be reached.
+    fn serve(&mut self) {
+        if self.cut != Cut::Server {
+            return;
+        }
+        let mut command = Command::new(SLUICE);
+        command.args(["serve", &self.path("drive.toml"), "--socket", &self.path("share.sock")]);
+        let log = |name: &str| File::create(self.path(name)).unwrap();
+        let mut server =
+            command.stdout(log("server.out")).stderr(log("server.err")).spawn().unwrap();
+        let begun = Instant::now();
+        while !std::fs::read_to_string(self.path("server.out")).unwrap().contains("sharing ") {
+            let ended = server.try_wait().unwrap();
+            let said = std::fs::read_to_string(self.path("server.err")).unwrap();
+            assert!(ended.is_none() && begun.elapsed() < TEST_TIMEOUT, "the server: {said}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.server = Some(server);
+    }
+
+    pub(crate) fn sluice(&self, args: &[&str]) -> Output {
+        Command::new("timeout").args(["-s", "KILL", "60", SLUICE]).args(args).output().unwrap()
+    }
+
+    /// The command that runs a program on the volume.
+    fn command(&self, program: &[&str]) -> Command {
+        let mut command = Command::new(SLUICE);
+        let (volume, at) = (self.volume(), self.at());
+        command.args(["exec", "--volume", &volume, "--at", &at, "--"]).args(program);
+        // Their own group, as all of it may be killed at once.
+        command.current_dir(self.dir.path()).process_group(0);
+        command
+    }
+
+    /// Runs a program on the volume to its end.
+    pub(crate) fn run(&self, program: &[&str]) -> Output {
+        let running = self.start(program, Stdio::piped());
+        running.output()
+    }
+
+    /// Starts a program on the volume. Its output can be read, or is kept in a file of the directory.
+    pub(crate) fn start(&self, program: &[&str], stdin: Stdio) -> Running<'_> {
+        let mut options = File::options();
+        options.create(true).truncate(true).read(true).write(true);
+        let said = options.open(self.path("said")).unwrap();
+        let mut command = self.command(program);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(said.try_clone().unwrap());
+        let child = command.spawn().unwrap();
+        Running { harness: self, child, stderr: said, is_over: false }
+    }
+
+    /// Now and then: a start that is cut before it is through, so that a recovery is. Of cuts that end the program,
+    /// since one that has nothing to do does not find out about the others.
+    pub(crate) fn run_with_cut(&mut self, program: &[&str], stdin: &str, rng: &mut Rng) {
+        if !matches!(self.cut, Cut::Program | Cut::Power) || !rng.chance(0.3) {
+            return;
+        }
+        let mut running = self.start(program, Stdio::piped());
+        let mut input = running.stdin();
+        // It may not want to hear it.
+        let _ = input.write_all(stdin.as_bytes());
+        std::thread::sleep(Duration::from_micros(rng.below(120_000)));
+        running.cut();
+        running.wait_all();
+        self.restart();
+    }
+
+    /// After a cut: the drive is served again, and the volume is whole.
+    pub(crate) fn restart(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().unwrap();
+            server.wait().unwrap();
+            self.serve();
+        }
+        let out = self.sluice(&["volume", "fsck", &self.volume()]);
+        let said = text(&out.stdout);
+        // Who deletes a file that it has open may be cut off before it closes it: every opening lets it go.
+        let wrong = |line: &&str| !line.ends_with("has lost its name and its last user");
+        let found: Vec<&str> = said.lines().filter(wrong).collect();
+        assert_eq!((found, out.status.success()), (vec!["clean"], true), "{}", text(&out.stderr));
+    }
+}
+
+impl Drop for CrashHarness {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// A program on the volume.
+pub(crate) struct Running<'b> {
+    harness: &'b CrashHarness,
+    child: Child,
+    /// Its standard error.
+    stderr: File,
+    is_over: bool,
+}
+
+impl Running<'_> {
+    pub(crate) fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().unwrap()
+    }
+
+    /// What it said to standard error.
+    pub(crate) fn stderr_text(&self) -> String {
+        let (mut said, mut all) = (self.stderr.try_clone().unwrap(), Vec::new());
+        said.rewind().unwrap();
+        said.read_to_end(&mut all).unwrap();
+        text(&all)
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    fn output(mut self) -> Output {
+        drop(self.child.stdin.take());
+        let mut stdout = Vec::new();
+        self.child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        let status = self.child.wait().unwrap();
+        self.is_over = true;
+        Output { status, stdout, stderr: self.stderr_text().into_bytes() }
+    }
+
+    /// Cuts. What lost its files then ends by itself, when it next needs them ([`Running::wait_all`]).
+    pub(crate) fn cut(&mut self) {
+        match self.harness.cut {
+            Cut::Program => {
+                // It may have ended, or not have begun.
+                let mut found = children(self.child.id());
+                while found.is_empty() && !self.has_ended() {
+                    found = children(self.child.id());
+                }
+                for process in found {
+                    let _ = kill_process(process, Signal::KILL);
+                }
+            }
+            Cut::Service => self.child.kill().unwrap(),
+            Cut::Server => {
+                let server = self.harness.server.as_ref().unwrap();
+                kill_process(Pid::from_child(server), Signal::KILL).unwrap();
+            }
+            Cut::Power => self.kill().unwrap(),
+        }
+    }
+
+    /// Kills what is left of service and program.
+    pub(crate) fn kill(&self) -> rustix::io::Result<()> {
+        kill_process_group(Pid::from_child(&self.child), Signal::KILL)
+    }
+
+    /// Waits for its end, and that of all that it left behind.
+    pub(crate) fn wait_all(mut self) {
+        let begun = Instant::now();
+        let group = Pid::from_child(&self.child);
+        let orphan_ends =
+            || waitpgid(group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some());
+        // The service first, so that its number is nobody else's group meanwhile.
+        while self.child.try_wait().unwrap().is_none()
+            || orphan_ends()
+            || rustix::process::test_kill_process_group(group).is_ok()
+        {
+            let hangs = begun.elapsed() > TEST_TIMEOUT;
+            assert!(!hangs, "{:?}: it does not end: {}", self.harness.cut, self.stderr_text());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.is_over = true;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _ = self.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Processes whose parent a process is.
+fn children(parent: u32) -> Vec<Pid> {
+    let of = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // Behind the name, which may have blanks: state and parent.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace();
+        let above: u32 = fields.nth(1)?.parse().ok()?;
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        (above == parent).then_some(process).and_then(Pid::from_raw)
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.unwrap())).collect()
+}
+
+/// The seed of a run: what `SLUICE_SEED` says, or `default`.
+pub(crate) fn seed(default: u64) -> u64 {
+    std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default)
+}
+
+/// Prints how a failing run is repeated.
+pub(crate) struct Repeat(pub(crate) u64);
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("repeat with SLUICE_SEED={}", self.0);
+        }
+    }
+}
+
+/// Waits a moment, so that the cut can come anywhere between two answers.
+pub(crate) fn moment(rng: &mut Rng) {
+    if rng.chance(0.7) {
+        std::thread::sleep(Duration::from_micros(rng.below(3000)));
+    }
+}

@@ -1,0 +1,265 @@
+//! Redis with an append-only file that is synced with every write: what it was told and has answered is there, and what
+//! is there is what it was told up to some command, no more and no less.
+//!
+//! Commands are numbered, and a function of seed and number. Each of them writes its number, so that what has been
+//! recovered says up to which one; everything else must then be as a model says that has done the same.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Instant;
+
+use rng::Rng;
+
+use super::harness::{CrashHarness, Cut, Repeat, Running, TEST_TIMEOUT, moment, seed};
+
+const KEYS: u64 = 60;
+
+/// What Redis answers.
+#[derive(Debug, PartialEq, Eq)]
+enum Reply {
+    Text(String),
+    Error(String),
+    Number(i64),
+    Bulk(Option<Vec<u8>>),
+    List(Vec<Reply>),
+}
+
+struct Client {
+    stream: UnixStream,
+    input: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Waits until it has loaded what it has.
+    fn connect(socket: &str, running: &mut Running<'_>) -> Client {
+        let begun = Instant::now();
+        loop {
+            if let Ok(stream) = UnixStream::connect(socket) {
+                let input = BufReader::new(stream.try_clone().unwrap());
+                stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+                let mut client = Client { stream, input };
+                client.send(&[&[b"PING"]]);
+                if client.receive() == Some(Reply::Text("PONG".into())) {
+                    return client;
+                }
+            }
+            let over = running.has_ended() || begun.elapsed() > TEST_TIMEOUT;
+            assert!(!over, "it does not start: {}", running.stderr_text());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    /// Sends commands; of one that is gone nothing is heard.
+    fn send(&mut self, commands: &[&[&[u8]]]) -> bool {
+        let mut bytes = Vec::new();
+        for command in commands {
+            bytes.extend(format!("*{}\r\n", command.len()).bytes());
+            for word in *command {
+                bytes.extend(format!("${}\r\n", word.len()).bytes());
+                bytes.extend(*word);
+                bytes.extend(b"\r\n");
+            }
+        }
+        self.stream.write_all(&bytes).is_ok()
+    }
+
+    /// The next answer; none from one that is gone.
+    fn receive(&mut self) -> Option<Reply> {
+        let mut line = String::new();
+        if self.input.read_line(&mut line).ok()? == 0 || !line.ends_with("\r\n") {
+            return None;
+        }
+        let (kind, rest) = line.trim_end().split_at(1);
+        Some(match kind {
+            "+" => Reply::Text(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Number(rest.parse().unwrap()),
+            "$" if rest == "-1" => Reply::Bulk(None),
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.input.read_exact(&mut bytes).ok()?;
+                bytes.truncate(bytes.len() - 2);
+                Reply::Bulk(Some(bytes))
+            }
+            "*" => {
+                let count = rest.parse::<usize>().unwrap();
+                Reply::List((0..count).map(|_| self.receive()).collect::<Option<_>>()?)
+            }
+            _ => panic!("it answers {line}"),
+        })
+    }
+}
+
+type Model = BTreeMap<u64, Vec<u8>>;
+
+/// Command `number`: what it does to the model, and what is sent.
+fn command(seed: u64, number: u64, model: &mut Model) -> Vec<Vec<Vec<u8>>> {
+    let mut rng = Rng::new(seed).fork(number);
+    let last = number.to_string().into_bytes();
+    let word = |text: &str| text.as_bytes().to_vec();
+    let key = |key: u64| format!("key:{key}").into_bytes();
+    if rng.chance(0.15) {
+        // A transaction: the file has it as a whole or not at all.
+        let gone = rng.below(KEYS);
+        model.remove(&gone);
+        return vec![
+            vec![word("MULTI")],
+            vec![word("DEL"), key(gone)],
+            vec![word("SET"), word("last"), last],
+            vec![word("EXEC")],
+        ];
+    }
+    let mut command = vec![word("MSET")];
+    for _ in 0..1 + rng.below(4) {
+        let (to, len) = (rng.below(KEYS), 1 + rng.below(1500) as usize);
+        let value: Vec<u8> = format!("{number}.{to}:").into_bytes();
+        let value: Vec<u8> = value.iter().copied().cycle().take(len).collect();
+        model.insert(to, value.clone());
+        command.extend([key(to), value]);
+    }
+    command.extend([word("last"), last]);
+    vec![command]
+}
+
+/// What was recovered is what a model says; returns the last command's number.
+fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), sent: u64) {
+    client.send(&[&[b"GET", b"last"]]);
+    let last = match client.receive() {
+        Some(Reply::Bulk(Some(number))) => String::from_utf8(number).unwrap().parse().unwrap(),
+        Some(Reply::Bulk(None)) => 0,
+        other => panic!("{other:?}"),
+    };
+    let acknowledged = *at;
+    assert!(last >= acknowledged, "{acknowledged} were acknowledged, {last} are there");
+    assert!(last <= sent, "{sent} were sent, {last} are there");
+    for number in acknowledged + 1..=last {
+        command(seed, number, model);
+    }
+    *at = last;
+    for key in 0..KEYS {
+        client.send(&[&[b"GET", format!("key:{key}").as_bytes()]]);
+        let value = Reply::Bulk(model.get(&key).cloned());
+        assert!(client.receive() == Some(value), "key {key} is not as {last} commands left it");
+    }
+    client.send(&[&[b"DBSIZE"]]);
+    let keys = model.len() as i64 + i64::from(last > 0);
+    assert_eq!(client.receive(), Some(Reply::Number(keys)));
+}
+
+/// Runs, is cut, and runs again, so many times.
+fn cuts(cut: Cut, count: u64, default_seed: u64) {
+    if !testkit::has_programs!(&["redis-server", "redis-check-aof"]) {
+        return;
+    }
+    let seed = seed(default_seed);
+    let _repeat = Repeat(seed);
+    let mut rng = Rng::new(seed);
+    let mut bed = CrashHarness::new(cut);
+    let (at, socket, log) = (bed.at(), bed.path("redis.sock"), bed.path("redis.log"));
+    let (mut model, mut acknowledged, mut sent) = (Model::new(), 0, 0);
+    for round in 0..=count {
+        let preamble = if rng.chance(0.5) { "yes" } else { "no" };
+        let script = format!(
+            "m={at}/appendonlydir/appendonly.aof.manifest; if [ -e $m ]; then \
+             yes | redis-check-aof --fix $m || exit 9; fi; \
+             exec redis-server --port 0 --unixsocket {socket} --dir {at} --appendonly yes \
+             --appendfsync always --save '' --logfile {log} --aof-use-rdb-preamble {preamble}"
+        );
+        bed.run_with_cut(&["sh", "-c", &script], "", &mut rng);
+        // Of the one before, which the kernel would let nobody reach.
+        let _ = std::fs::remove_file(&socket);
+        let mut running = bed.start(&["sh", "-c", &script], Stdio::null());
+        let mut client = Client::connect(&socket, &mut running);
+        verify(&mut client, seed, (&mut model, &mut acknowledged), sent);
+        if round == count {
+            client.send(&[&[b"SHUTDOWN", b"NOSAVE"]]);
+            running.wait_all();
+            break;
+        }
+        sent = acknowledged;
+        let (until, window) = (acknowledged + 5 + rng.below(80), 1 + rng.below(8) as usize);
+        let rewrite_at = rng.chance(0.6).then(|| acknowledged + rng.below(40));
+        // What is under way: how many answers, and whether they are a command's.
+        let mut under_way = VecDeque::new();
+        let mut is_cut = false;
+        loop {
+            while under_way.len() < window && (!is_cut || under_way.is_empty()) {
+                if rewrite_at == Some(sent) && under_way.iter().all(|(_, numbered)| *numbered) {
+                    client.send(&[&[b"BGREWRITEAOF"]]);
+                    under_way.push_back((1, false));
+                }
+                let parts = command(seed, sent + 1, &mut model.clone());
+                let words: Vec<Vec<&[u8]>> =
+                    parts.iter().map(|part| part.iter().map(|w| &w[..]).collect()).collect();
+                let words: Vec<&[&[u8]]> = words.iter().map(|part| &part[..]).collect();
+                sent += 1;
+                client.send(&words);
+                under_way.push_back((parts.len(), true));
+            }
+            let Some((answers, numbered)) = under_way.pop_front() else { break };
+            let answers: Option<Vec<Reply>> = (0..answers).map(|_| client.receive()).collect();
+            let Some(answers) = answers else { break };
+            if numbered && !answers.iter().any(|answer| matches!(answer, Reply::Error(_))) {
+                acknowledged += 1;
+                command(seed, acknowledged, &mut model);
+            } else if numbered {
+                // Refused, which only happens without files; so is everything that follows.
+                assert!(is_cut, "{answers:?}");
+            }
+            if acknowledged >= until && !is_cut {
+                moment(&mut rng);
+                running.cut();
+                is_cut = true;
+            }
+        }
+        assert!(is_cut, "it has ended: {}", running.stderr_text());
+        running.wait_all();
+        bed.restart();
+    }
+}
+
+#[test]
+fn survives_kills_of_the_program() {
+    cuts(Cut::Program, 10, 1);
+}
+
+#[test]
+fn survives_kills_of_the_service() {
+    cuts(Cut::Service, 10, 2);
+}
+
+#[test]
+fn survives_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, 10, 3);
+}
+
+#[test]
+fn survives_cuts_of_power() {
+    cuts(Cut::Power, 10, 4);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_program() {
+    cuts(Cut::Program, 200, 5);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_service() {
+    cuts(Cut::Service, 200, 6);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_kills_of_the_drive_s_server() {
+    cuts(Cut::Server, 200, 7);
+}
+
+#[test]
+#[ignore = "200 cuts: make test-long"]
+fn survives_many_cuts_of_power() {
+    cuts(Cut::Power, 200, 8);
+}

@@ -1,0 +1,419 @@
+//! `sluice serve` as a process: what is on the drive after it was asked to end, or was killed; images
+//! that are not its own; what it says and how it ends.
+
+// guarantee: D-47, D-52, D-53
+
+use crate::served;
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use served::*;
+use testkit::nbd_client::{self, NbdClient};
+
+const SECTOR: usize = 4096;
+/// Sectors that the writer goes round in.
+const SPAN: u64 = 4000;
+
+/// What a writer knows of each sector: the last number that it was told is written, and the last of
+/// those that a flush or FUA covered. Numbers grow.
+struct Known {
+    acknowledged: Vec<u64>,
+    flushed: Vec<u64>,
+    flushes: u64,
+}
+
+impl Known {
+    /// Of a drive that has these numbers, and has been shut down in order since.
+    fn from_numbers(numbers: Vec<u64>) -> Mutex<Known> {
+        Mutex::new(Known { acknowledged: numbers.clone(), flushed: numbers, flushes: 0 })
+    }
+}
+
+/// A sector with a number all over it.
+fn sector(lba: u64, number: u64) -> Vec<u8> {
+    let words = (0..SECTOR / 16).flat_map(|_| [lba.to_le_bytes(), number.to_le_bytes()]);
+    words.flatten().collect()
+}
+
+/// The number in a sector, which must be whole; 0 if it was never written.
+fn number_in(lba: u64, data: &[u8]) -> u64 {
+    if data.iter().all(|b| *b == 0) {
+        return 0;
+    }
+    let n = u64::from_le_bytes(data[8..16].try_into().unwrap());
+    assert!(data == sector(lba, n), "sector {lba} is mixed, or another's");
+    n
+}
+
+/// One request after the other with simple replies; errors when the server goes.
+struct Writer(UnixStream);
+
+impl Writer {
+    fn connect(path: &Path) -> io::Result<Writer> {
+        let mut socket = UnixStream::connect(path)?;
+        let mut greeting = [0; 18];
+        socket.read_exact(&mut greeting)?;
+        let go = nbd_client::info_data("", &[3]);
+        let mut out = 3u32.to_be_bytes().to_vec();
+        out.extend_from_slice(b"IHAVEOPT");
+        out.extend_from_slice(&7u32.to_be_bytes());
+        out.extend_from_slice(&(go.len() as u32).to_be_bytes());
+        out.extend_from_slice(&go);
+        socket.write_all(&out)?;
+        loop {
+            let mut head = [0; 20];
+            socket.read_exact(&mut head)?;
+            let [.., a, b, c, d, e, f, g, h] = head;
+            let mut data = vec![0; u32::from_be_bytes([e, f, g, h]) as usize];
+            socket.read_exact(&mut data)?;
+            if u32::from_be_bytes([a, b, c, d]) == nbd_client::ACK {
+                return Ok(Writer(socket));
+            }
+        }
+    }
+
+    fn ask(&mut self, kind: u16, flags: u16, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut out = nbd_client::request(kind, flags, 1, offset, data.len() as u32);
+        out.extend_from_slice(data);
+        self.0.write_all(&out)?;
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply)?;
+        assert_eq!(reply[4..8], [0; 4], "no request fails");
+        Ok(())
+    }
+
+    /// Writes numbers from `first` on, and flushes, until the server is gone.
+    fn run(mut self, first: u64, known: &Mutex<Known>) -> io::Result<()> {
+        let mut x = first;
+        for n in first.. {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let lba = (x >> 33) % SPAN;
+            let fua = if n % 7 == 0 { nbd_client::FUA } else { 0 };
+            self.ask(nbd_client::WRITE, fua, lba * SECTOR as u64, &sector(lba, n))?;
+            {
+                let mut known = known.lock().unwrap();
+                known.acknowledged[lba as usize] = n;
+                if fua != 0 {
+                    known.flushed[lba as usize] = n;
+                }
+            }
+            if n % 50 == 0 {
+                self.ask(nbd_client::FLUSH, 0, 0, &[])?;
+                let mut known = known.lock().unwrap();
+                known.flushed = known.acknowledged.clone();
+                known.flushes += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every sector as the drive has it now.
+fn numbers(server: &Server) -> Vec<u64> {
+    let mut client = NbdClient::transmission(&server.socket);
+    let step = 50;
+    let mut numbers = Vec::new();
+    for first in (0..SPAN).step_by(step) {
+        let data = client.read(first * SECTOR as u64, (step * SECTOR) as u32).unwrap();
+        let each = data.chunks(SECTOR).zip(first..).map(|(data, lba)| number_in(lba, data));
+        numbers.extend(each);
+    }
+    client.disconnect();
+    numbers
+}
+
+/// Ends a server under load with `signal`, starts it again, and compares; several times over, on one
+/// image. Beside the writer fio overwrites the rest of the drive, so that garbage is collected.
+fn ends_under_load(scenario: &str, signal: Signal) {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = in_file(scenario);
+    let mut on_drive = vec![0; SPAN as usize];
+    for round in 0..3u64 {
+        let mut server = Server::start(dir.path(), &scenario);
+        let known = Known::from_numbers(on_drive);
+        std::thread::scope(|scope| {
+            let writer = Writer::connect(&server.socket).unwrap();
+            let known = &known;
+            scope.spawn(move || writer.run(1 + (round << 32), known));
+            let job = "--rw=randwrite --bs=16k --iodepth=8 --offset=20m --size=30m --norandommap \
+                       --time_based --runtime=30";
+            let mut load = fio(&server, &job.split_whitespace().collect::<Vec<_>>());
+            let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(900 + 150 * round));
+            server.signal(signal);
+            let status = server.wait();
+            assert_eq!(status.success(), signal != Signal::KILL, "{}", server.stderr());
+            // It ends by itself, as its server is gone; how is not the question.
+            let _ = load.wait();
+        });
+        let known = known.into_inner().unwrap();
+        assert!(known.flushes > 5, "it was under load");
+        let again = Server::start(dir.path(), &scenario);
+        let found = numbers(&again);
+        // Asked to end, it loses nothing that it answered; killed, nothing that was flushed.
+        let promised = match signal {
+            Signal::KILL => &known.flushed,
+            _ => &known.acknowledged,
+        };
+        for (lba, (found, promised)) in found.iter().zip(promised).enumerate() {
+            assert!(found >= promised, "sector {lba} has {found}, {promised} was promised");
+        }
+        // The drive goes on as before.
+        let job = ["--rw=randwrite", "--bs=4k", "--offset=20m", "--size=16m", "--verify=crc32c"];
+        fio_ok(&again, &job);
+        again.stop();
+        on_drive = found;
+    }
+}
+
+/// A drive whose buffer is lost with its power.
+fn volatile() -> String {
+    DRIVE.to_owned() + "write_buffer = { kind = \"volatile\", size = \"2M\" }\n"
+}
+
+#[test]
+fn killed_under_load_a_drive_has_everything_that_was_flushed() {
+    ends_under_load(&volatile(), Signal::KILL);
+}
+
+#[test]
+fn killed_under_load_pblk_has_everything_that_was_flushed() {
+    ends_under_load(&pblk(), Signal::KILL);
+}
+
+#[test]
+fn killed_under_load_shards_have_everything_that_was_flushed() {
+    ends_under_load(&shards(), Signal::KILL);
+}
+
+#[test]
+fn interrupted_under_load_a_drive_has_everything_that_was_answered() {
+    ends_under_load(&volatile(), Signal::INT);
+}
+
+#[test]
+fn interrupted_under_load_pblk_has_everything_that_was_answered() {
+    ends_under_load(&pblk(), Signal::INT);
+}
+
+#[test]
+fn a_restart_finds_the_data() {
+    for scenario in [DRIVE.to_owned(), pblk(), shards()] {
+        let scenario = in_file(&scenario);
+        let dir = tempfile::tempdir().unwrap();
+        let job = ["--rw=randwrite", "--bs=4k", "--verify=crc32c", "--randseed=7", "--size=32m"];
+        let server = Server::start(dir.path(), &scenario);
+        fio_ok(&server, &[&job[..], &["--do_verify=0"]].concat());
+        server.stop();
+        let server = Server::start(dir.path(), &scenario);
+        fio_ok(&server, &[&job[..], &["--verify_only"]].concat());
+        server.stop();
+    }
+}
+
+/// Runs `sluice serve` to its end, which is to come by itself.
+#[test]
+fn the_block_layer_stands_behind_the_server() {
+    for path in [
+        "queue_model = \"mq\"\n",
+        "queue_model = \"sq\"\nscheduler = \"deadline\"\n",
+        "queue_model = \"mq\"\nscheduler = \"fair\"\nqueue_depth = 8\n",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let scenario = format!("{}[path]\n{path}", in_file(DRIVE));
+        for threads in ["1", "2"] {
+            let server = Server::launch(dir.path(), &scenario, &["--threads", threads]);
+            let server = server.wait_ready();
+            let mut writer = Writer::connect(&server.socket).unwrap();
+            for lba in 0..200 {
+                let fua = if lba % 3 == 0 { nbd_client::FUA } else { 0 };
+                let offset = lba * SECTOR as u64;
+                writer.ask(nbd_client::WRITE, fua, offset, &sector(lba, lba + 1)).unwrap();
+            }
+            writer.ask(nbd_client::FLUSH, 0, 0, &[]).unwrap();
+            let found = numbers(&server);
+            assert!((0..200).all(|lba| found[lba as usize] == lba + 1), "{path} {threads}");
+            drop(writer);
+            let drive = server.stop();
+            let layer = &drive["block_layer"];
+            assert!(path.contains(layer["kind"].as_str().unwrap()), "{layer}");
+            assert!(number(layer, "/dispatch_queues/0/issued") >= 200, "{layer}");
+            assert_eq!(number(layer, "/dispatch_queues/0/timeouts"), 0);
+        }
+        // The image is that of the drive, whatever led to it.
+        let server = Server::start(dir.path(), &in_file(DRIVE));
+        assert_eq!(numbers(&server)[199], 200);
+        assert!(server.stop()["block_layer"].is_null());
+    }
+}
+
+#[test]
+fn several_cores_are_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = format!("{DRIVE}[path]\nqueue_model = \"mq\"\ncores = 2\n");
+    let (code, told) = refused(dir.path(), &scenario, "unix:x.sock");
+    assert!(code == 2 && told.contains("path.cores = 2"), "{code}: {told}");
+}
+
+fn refused(dir: &Path, scenario: &str, nbd: &str) -> (i32, String) {
+    let path = dir.join("scenario.toml");
+    std::fs::write(&path, scenario).unwrap();
+    let Output { status, stderr, .. } = Command::new("timeout")
+        .args(["60", env!("CARGO_BIN_EXE_sluice"), "serve"])
+        .arg(path)
+        .args(["--nbd", nbd])
+        .output()
+        .unwrap();
+    (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn an_image_that_is_not_this_drives_is_refused_unharmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &in_file(DRIVE));
+    fio_ok(&server, &["--rw=write", "--bs=64k", "--size=4m"]);
+    server.stop();
+    let image = dir.path().join("drive.img");
+    let before = std::fs::read(&image).unwrap();
+    let nbd = format!("unix:{}", dir.path().join("s").display());
+    let other = in_file(DRIVE).replace("chunks = 24", "chunks = 32");
+    let (code, told) = refused(dir.path(), &other, &nbd);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("drive.img"), "{told}");
+    assert!(std::fs::read(&image).unwrap() == before, "not a byte has changed");
+    // Another version, and something that is no image at all.
+    for (offset, byte) in [(8, 0x7f), (0, b'?')] {
+        let mut damaged = before.clone();
+        damaged[offset] = byte;
+        std::fs::write(&image, &damaged).unwrap();
+        let (code, told) = refused(dir.path(), &in_file(DRIVE), &nbd);
+        assert_eq!(code, 1, "{told}");
+        assert!(std::fs::read(&image).unwrap() == damaged, "not a byte has changed");
+    }
+    std::fs::write(&image, &before).unwrap();
+    Server::start(dir.path(), &in_file(DRIVE)).stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = DRIVE.replace("program = \"30us\"", "program = \"100s\"");
+    let mut server = Server::start(dir.path(), &slow);
+    std::thread::scope(|scope| {
+        let mut writer = Writer::connect(&server.socket).unwrap();
+        scope.spawn(move || writer.ask(nbd_client::WRITE, 0, 0, &sector(0, 1)));
+        std::thread::sleep(Duration::from_millis(300));
+        server.signal(Signal::INT);
+        let start = std::time::Instant::now();
+        while !server.stderr().contains("finishing what is under way") {
+            assert!(start.elapsed() < Duration::from_secs(20), "{}", server.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(1));
+    });
+    assert_eq!(server.stdout().lines().count(), 1, "no summary: it was not finished");
+}
+
+#[test]
+fn an_image_and_a_socket_have_one_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &in_file(DRIVE));
+    let nbd = format!("unix:{}", dir.path().join("other.sock").display());
+    let (code, told) = refused(dir.path(), &in_file(DRIVE), &nbd);
+    assert_eq!(code, 1, "{told}");
+    let (code, told) = refused(dir.path(), DRIVE, &format!("unix:{}", server.socket.display()));
+    assert_eq!(code, 1);
+    assert!(told.contains("already serves"), "{told}");
+    fio_ok(&server, &["--rw=randwrite", "--bs=4k", "--size=4m", "--verify=crc32c"]);
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_served_is_told_with_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = format!("unix:{}", dir.path().join("s").display());
+    let open = DRIVE.to_owned() + "personality = \"open-channel\"\n";
+    for (scenario, nbd, says) in [
+        (open.as_str(), s.as_str(), "not a block device"),
+        ("[drive]\npreset = \"no-such\"\n", &s, "scenario.toml:2:10"),
+        (DRIVE, "tcp:localhost", "HOST:PORT"),
+        (DRIVE, "tcp:0.0.0.0:0", "loopback"),
+        (DRIVE, &format!("unix:/{}", "a".repeat(120)), "1 to 107 bytes"),
+    ] {
+        let (code, told) = refused(dir.path(), scenario, nbd);
+        assert_eq!(code, 2, "{told}");
+        assert!(told.contains(says), "`{says}` is not in {told}");
+    }
+    let missing = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["serve", "nowhere.toml", "--nbd", &s])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("nowhere.toml"));
+}
+
+#[test]
+fn several_drives_are_served_side_by_side_on_either_number_of_threads() {
+    for threads in ["1", "2"] {
+        let dir = tempfile::tempdir().unwrap();
+        let two = "[[drive]]\nname = \"managed\"\npreset = \"femu-default\"\n\
+             geometry = { channels = 1, chunks = 16, pages = 32 }\n\
+             [[drive]]\nname = \"hosted\"\npreset = \"femu-default\"\n\
+             personality = \"open-channel\"\ntarget.kind = \"pblk\"\n\
+             geometry = { channels = 1, chunks = 16, pages = 32 }\n\
+             [precondition]\nfill = \"sequential\"\n";
+        let mut server = Server::launch(
+            dir.path(),
+            two,
+            &["--threads", threads, "--stats", "1", "--nbd", "tcp:127.0.0.1:0"],
+        );
+        let start = std::time::Instant::now();
+        while server.stdout().lines().count() < 4 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", server.stderr());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let base = server.socket.clone();
+        for name in ["managed", "hosted"] {
+            server.socket = format!("{}.{name}", base.display()).into();
+            let job = ["--rw=randwrite", "--bs=4k", "--verify=crc32c", "--iodepth=8"];
+            fio_ok(&server, &[&job[..], &["--size=4m"]].concat());
+        }
+        let wait = std::time::Instant::now();
+        while !server.stderr().contains("IOPS") {
+            assert!(wait.elapsed() < Duration::from_secs(20), "a line a second");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let line = server.stderr();
+        assert!(line.contains("late") && line.contains("free lines"), "{line}");
+        assert!(line.contains("preconditioning managed"), "{line}");
+        let first = server.stop();
+        // Preconditioning is not what clients did.
+        assert_eq!(number(&first, "/ftl/host_sectors_written"), 1024);
+        let stdout = std::fs::read_to_string(dir.path().join("stdout")).unwrap();
+        assert!(stdout.contains("managed: served for") && stdout.contains("hosted: served for"));
+    }
+}
+
+#[test]
+fn an_emulator_that_cannot_keep_up_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nothing that is run by an operating system is always on time to a nanosecond.
+    let server = Server::start(
+        dir.path(),
+        "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\nnull.latency = \"1ns\"\n",
+    );
+    assert!(server.stderr().contains("keeps no data"), "{}", server.stderr());
+    fio_ok(&server, &["--rw=randread", "--bs=4k", "--iodepth=4", "--size=16m"]);
+    let drive = server.stop();
+    assert_eq!(drive["lateness_ns"]["kept_up"], false);
+    let stdout = std::fs::read_to_string(dir.path().join("stdout")).unwrap();
+    assert!(stdout.contains("could not keep up"), "{stdout}");
+}

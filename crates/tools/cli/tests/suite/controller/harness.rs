@@ -1,0 +1,226 @@
+//! [`Rig`]: a controller and what makes it go.
+
+use std::sync::{Arc, Mutex};
+
+use block::{BlockDevice, Raw};
+use clock::{Component, Nanos, RealClock};
+use drive::{
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
+};
+use driver::pci::{
+    self, ControllerGuard, OpenedController, PciAddress, PciDriver, PciError, SysfsPci,
+};
+use driver::{ConnectOptions, ControllerHandle, ControllerInfo, NvmeQueue};
+use ftl::FtlConfig;
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use open::Target;
+use ring::AddressSpace;
+
+use super::load::{DeviceProperties, QueueProvider};
+
+/// A controller that has been brought up.
+pub(crate) struct ControllerHarness {
+    pub(crate) controller: Arc<Mutex<ControllerHandle>>,
+    pub(crate) info: ControllerInfo,
+    pub(crate) port: Arc<ring::Port>,
+    pub(crate) world: DriveSide,
+    /// Of a real controller; last.
+    _keeper: Option<ControllerGuard>,
+}
+
+/// What makes the other side go, and tells the time.
+pub(crate) enum DriveSide {
+    Emulated { drive: Box<Controller>, now: Nanos },
+    Real(RealClock),
+}
+
+impl DriveSide {
+    /// Lets the other side make progress, and says what time it is.
+    pub(crate) fn progress(&mut self) -> Nanos {
+        match self {
+            DriveSide::Emulated { drive, now } => {
+                *now += Nanos::from_micros(20);
+                drive.poll(*now);
+                *now
+            }
+            DriveSide::Real(clock) => {
+                std::thread::yield_now();
+                clock.now()
+            }
+        }
+    }
+
+    /// What runs while an admin command is unanswered.
+    pub(crate) fn admin_progress(&mut self) {
+        self.progress();
+        if matches!(self, DriveSide::Real(_)) {
+            pci::progress();
+        }
+    }
+
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self, DriveSide::Real(_))
+    }
+}
+
+fn config(sector_bytes: u32) -> DriveConfig {
+    let nand = NandConfig {
+        geometry: NandGeometry {
+            channels: 2,
+            pus: 4,
+            planes: 1,
+            chunks: 64,
+            pages: 64,
+            page_bytes: 4096,
+            sector_bytes,
+            oob_bytes: 16,
+        },
+        cell: CellType::Slc,
+        one_shot: false,
+        paired_page_distance: 0,
+        timing: NandTiming::uniform(
+            Nanos::from_micros(20),
+            Nanos::from_micros(50),
+            Nanos::from_micros(100),
+            0,
+        ),
+        errors: ErrorModel::default(),
+        data: DataStore::Memory,
+        seed: 1,
+    };
+    DriveConfig {
+        name: "suite".into(),
+        personality: PersonalityKind::Block,
+        media: MediaConfig::Nand(nand),
+        controller: ControllerConfig { doorbell_buffer: true, ..ControllerConfig::default() },
+        pu_scheduling: PuScheduling::Fifo,
+        page_register: false,
+        cache_program: true,
+        transfers: TransferConfig::default(),
+        write_buffer: WriteBuffer::Volatile { bytes: 1 << 20 },
+        ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+        null: NullConfig::default(),
+        open_channel: OpenChannelConfig::default(),
+    }
+}
+
+/// How the controller is named that `SLUICE_CONTROLLER` has: `vfio:ADDRESS` or `uio:ADDRESS?unsafe=1`.
+pub(crate) fn target() -> String {
+    std::env::var("SLUICE_CONTROLLER").expect("SLUICE_CONTROLLER names a controller")
+}
+
+/// Its address, and who gives it to this process.
+pub(crate) fn named() -> (PciAddress, PciDriver) {
+    match target().parse() {
+        Ok(Target::Controller { address, by, .. }) => (address, by),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens it.
+pub(crate) fn open_real(options: ConnectOptions) -> Result<OpenedController, PciError> {
+    let system = SysfsPci::default();
+    match named() {
+        (address, PciDriver::VfioPci) => pci::open_controller(&system, address, options),
+        (address, PciDriver::UioPciGeneric) => {
+            pci::open_controller_without_iommu(&system, address, options)
+        }
+    }
+}
+
+impl ControllerHarness {
+    /// A drive of this process, in virtual time.
+    pub(crate) fn emulated(sector_bytes: u32, options: ConnectOptions) -> ControllerHarness {
+        let mut drive = Controller::new(config(sector_bytes)).unwrap();
+        let port = drive.attach().unwrap();
+        let mut world = DriveSide::Emulated { drive: Box::new(drive), now: Nanos::ZERO };
+        let pump = &mut || world.admin_progress();
+        let controller = ControllerHandle::connect_with(port, options, pump, 1_000_000).unwrap();
+        ControllerHarness::new(controller, world, None)
+    }
+
+    /// The controller that `SLUICE_CONTROLLER` names.
+    pub(crate) fn real(options: ConnectOptions) -> ControllerHarness {
+        let opened = open_real(options).unwrap();
+        ControllerHarness::new(
+            opened.controller,
+            DriveSide::Real(RealClock::start()),
+            Some(opened.guard),
+        )
+    }
+
+    fn new(
+        controller: ControllerHandle,
+        world: DriveSide,
+        keeper: Option<ControllerGuard>,
+    ) -> ControllerHarness {
+        let (info, port) = (controller.info().clone(), controller.port().clone());
+        let controller = Arc::new(Mutex::new(controller));
+        ControllerHarness { controller, info, port, world, _keeper: keeper }
+    }
+
+    /// A queue of its own interrupt vector, where there are any.
+    pub(crate) fn queue(&mut self, depth: u16) -> Result<NvmeQueue, driver::NvmeDeviceError> {
+        let next = self.controller.lock().unwrap().next_qid();
+        let vector = next.filter(|_| self.port.has_interrupts());
+        let world = &mut self.world;
+        NvmeQueue::open(&self.controller, depth, vector, &mut || world.admin_progress())
+    }
+
+    /// Gives a queue back that has nothing outstanding.
+    pub(crate) fn close(&mut self, queue: NvmeQueue) {
+        let world = &mut self.world;
+        let back = &mut |_| panic!("nothing was outstanding");
+        queue.close(back, &mut || world.admin_progress()).unwrap();
+    }
+
+    /// What needs the controller and its progress.
+    pub(crate) fn admin<T>(
+        &mut self,
+        what: impl FnOnce(&mut ControllerHandle, &mut dyn FnMut()) -> T,
+    ) -> T {
+        let world = &mut self.world;
+        what(&mut self.controller.lock().unwrap(), &mut || world.admin_progress())
+    }
+
+    /// Fewer rounds where the processor is emulated, too.
+    pub(crate) fn rounds(&self, rounds: usize) -> usize {
+        if self.world.is_real() { rounds / 2 } else { rounds }
+    }
+}
+
+impl QueueProvider for ControllerHarness {
+    type Queue = Raw<NvmeQueue>;
+
+    fn properties(&self) -> DeviceProperties {
+        DeviceProperties {
+            sector_bytes: self.info.sector_bytes,
+            sectors: self.info.sectors,
+            max_sectors: self.info.max_sectors,
+            features: self.info.features,
+            alignment: 1,
+            scattered: true,
+            discards_are_zeros: !self.world.is_real(),
+        }
+    }
+
+    fn memory(&self) -> AddressSpace {
+        self.port.memory().clone()
+    }
+
+    fn queue(&mut self, depth: u16) -> Raw<NvmeQueue> {
+        let queue = ControllerHarness::queue(self, depth).unwrap();
+        let limits = queue.limits();
+        Raw::new(queue, limits)
+    }
+
+    fn close(&mut self, mut queue: Raw<NvmeQueue>) {
+        assert!(queue.reap().is_none());
+        ControllerHarness::close(self, queue.into_queue().0);
+    }
+
+    fn progress(&mut self) -> Nanos {
+        self.world.progress()
+    }
+}

@@ -1,0 +1,84 @@
+//! [`Stage`]: a volume on a file, and programs to run on it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+pub(crate) use super::library::{SLUICE, build, text};
+
+/// A directory of the test's own with a volume in `disk.img`.
+pub(crate) struct Fixture {
+    dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    /// With a volume on a device of so many bytes.
+    pub(crate) fn new(bytes: u64) -> Fixture {
+        build();
+        let stage = Fixture { dir: tempfile::tempdir().unwrap() };
+        let device = stage.path("disk.img");
+        std::fs::File::create(&device).unwrap().set_len(bytes).unwrap();
+        let out = stage.sluice(&["volume", "format", &device]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        stage
+    }
+
+    /// A path in the directory.
+    pub(crate) fn path(&self, name: &str) -> String {
+        let dir = self.dir.path().canonicalize().unwrap();
+        dir.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs the command.
+    pub(crate) fn sluice(&self, args: &[&str]) -> Output {
+        Command::new(SLUICE).args(args).output().unwrap()
+    }
+
+    /// Runs a program on the host.
+    pub(crate) fn run(&self, program: &str, args: &[&str]) -> Output {
+        Command::new(program).args(args).output().unwrap()
+    }
+
+    /// The command that runs a program with the volume at `at`.
+    pub(crate) fn command(&self, program: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        let (disk, at) = (self.path("disk.img"), self.path("at"));
+        command.args(["--foreground", "-s", "KILL", "120", SLUICE, "exec", "--volume", &disk]);
+        command.args(["--at", &at, "--"]).args(program);
+        command
+    }
+
+    /// Runs a program with the volume at `at`.
+    pub(crate) fn exec(&self, program: &[&str]) -> Output {
+        self.command(program).output().unwrap()
+    }
+
+    /// Compiles a program of this folder.
+    pub(crate) fn compile(&self, name: &str) -> String {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/suite/exec/{name}.c"));
+        let program = self.path(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-w", "-pthread", "-D_FILE_OFFSET_BITS=64", "-o", &program]);
+        let out = cc.arg(source).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        program
+    }
+
+    /// A program that is linked statically.
+    pub(crate) fn compile_static(&self) -> String {
+        let (source, program) = (self.path("static.c"), self.path("static"));
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let out = Command::new("cc").args(["-static", "-o", &program, &source]).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        program
+    }
+
+    /// The volume is not in use, and everything of it fits together.
+    pub(crate) fn is_clean(&self) {
+        let device = self.path("disk.img");
+        let out = self.sluice(&["volume", "fsck", &device]);
+        assert_eq!(text(&out.stdout), "clean\n", "{}", text(&out.stderr));
+        let info = self.sluice(&["volume", "info", &device]);
+        assert!(text(&info.stdout).contains("in use by    nobody"), "{}", text(&info.stdout));
+    }
+}

@@ -1,0 +1,14 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod blktrace;
+mod commands;
+mod controller;
+mod exec;
+mod messages;
+mod readme;
+mod real_programs;
+mod scenario_text;
+mod served;
+mod sharing;
+mod sim;
+mod sim_folder;
