@@ -14,7 +14,7 @@
 //! valid sectors in almost every page, so R is about 1/u, where u = 1 − 1/W is the valid share of a
 //! victim. The transfer term applies only without cache read.
 //!
-//! `tests/closed_forms.rs` tests the simulated drive against these forms. [`summary`] prints them
+//! `tests/suite/closed_forms.rs` tests the simulated drive against these forms. [`summary`] prints them
 //! for `sluice drive show`.
 
 pub mod greedy;

@@ -1,0 +1,10 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod block_layer;
+mod closed_forms;
+mod explain;
+mod notes;
+mod paper_effect;
+mod precondition;
+mod repository;
+mod shards;
