@@ -55,18 +55,18 @@ test: test-packages ## install what the tests need, and run them
 
 test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
 	$(CARGO) test --workspace --profile long -- --include-ignored $(addprefix --skip ,$(IN_GUEST))
-	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test oracle
+	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test suite oracle:: -- --skip journal::
 
 test-fio: test-packages ## fio on the library, through the engine built for it
-	$(CARGO) test --package sluice-capi --test fio -- --include-ignored
+	$(CARGO) test --package sluice-capi --test suite fio:: -- --include-ignored
 
 test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linux guests with an IOMMU and without
 	-scripts/apt-install $(GUEST_PACKAGES)
 	$(CARGO) build --package sluice-cli --bin sluice
 	$(CARGO) build --package sluice-preload
 	$(CARGO) rustc --package sluice-capi --lib --crate-type staticlib
-	@suite=$$($(CARGO) test --package sluice-cli --test controller --no-run --message-format=json \
-	    | sed -n 's/.*"executable":"\([^"]*controller-[^"]*\)".*/\1/p' | tail -1); \
+	@suite=$$($(CARGO) test --package sluice-cli --test suite --no-run --message-format=json \
+	    | sed -n 's/.*"executable":"\([^"]*suite-[^"]*\)".*/\1/p' | tail -1); \
 	  built="$${CARGO_TARGET_DIR:-target}/debug"; engine="$$built/fio-engine/libfio_sluice.so"; status=0; \
 	  scripts/fio-engine "$$built/libsluice_c.a" "$$engine" || status=$$?; \
 	  case $$status in \

@@ -1,8 +1,8 @@
-//! fio job files (`crates/apps/workload/tests/job_text/body.rs`).
+//! fio job files (`crates/apps/workload/tests/suite/job_text/body.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/apps/workload/tests/job_text/body.rs"]
+#[path = "../../crates/apps/workload/tests/suite/job_text/body.rs"]
 mod body;
 
 use ::workload;

@@ -1,10 +1,10 @@
-//! The server of shared drives, and clients that say anything (`crates/frontends/serve/tests/share/rude.rs`).
+//! The server of shared drives, and clients that say anything (`crates/frontends/serve/tests/suite/share/rude.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/frontends/serve/tests/share/rig.rs"]
+#[path = "../../crates/frontends/serve/tests/suite/share/rig.rs"]
 mod rig;
-#[path = "../../crates/frontends/serve/tests/share/rude.rs"]
+#[path = "../../crates/frontends/serve/tests/suite/share/rude.rs"]
 mod rude;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rude::fuzz(bytes));

@@ -1,8 +1,8 @@
-//! Traces (`crates/apps/workload/tests/trace_text/body.rs`).
+//! Traces (`crates/apps/workload/tests/suite/trace_text/body.rs`).
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/apps/workload/tests/trace_text/body.rs"]
+#[path = "../../crates/apps/workload/tests/suite/trace_text/body.rs"]
 mod body;
 
 use ::workload;
