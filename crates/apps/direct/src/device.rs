@@ -10,8 +10,8 @@ use driver::pci::{OpenedController, PciDriver};
 use driver::{
     ControllerHandle, ControllerInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig,
 };
-use lightnvm::vector::VectorQueue;
 use nvme::ChunkDescriptor;
+use ocssd::vector::VectorQueue;
 use ring::AddressSpace;
 
 use crate::buffer::{Buffer, Pool};
@@ -299,7 +299,7 @@ impl IoDevice {
     ///
     /// Queues check a controller while requests are outstanding, and this call checks it too, both
     /// twice a second. Submitters of vector commands must ask here, and abandon their commands on
-    /// removal ([`VectorQueue::abandon`](lightnvm::vector::VectorQueue::abandon)).
+    /// removal ([`VectorQueue::abandon`](ocssd::vector::VectorQueue::abandon)).
     pub fn removal_reason(&self) -> Option<RemovalReason> {
         self.inner.removal_reason()
     }

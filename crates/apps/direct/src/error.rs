@@ -4,8 +4,8 @@ use std::io;
 
 use block::{Op, QueueFull};
 use driver::{DriverError, NvmeDeviceError, UringError};
-use lightnvm::vector::MemoryError;
 use nvme::Status;
+use ocssd::vector::MemoryError;
 use ring::RegisterError;
 
 use crate::remote::RemoteDeviceError;

@@ -9,7 +9,7 @@ use super::format::key::Key;
 use super::recovery::scan::POLL_LIMIT;
 use super::request::{KvAnswer, KvMutation, KvRequest, ValueBuffer};
 use super::{Cursor, Kv, KvError};
-use crate::vector::register;
+use ocssd::vector::register;
 
 /// A mutation of a batch, with its value.
 #[derive(Clone, Copy, Debug)]

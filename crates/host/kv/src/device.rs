@@ -6,7 +6,7 @@ use ring::{Iova, SharedRegion};
 
 use super::format::command_tag::KvCommandTag;
 use super::request::ValueBuffer;
-use crate::vector::{Addresses, VectorQueue};
+use ocssd::vector::{Addresses, VectorQueue};
 
 /// The drive, and host memory registered with it.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 use nvme::{Address, Status};
 
 use super::format::key::KeyLengthError;
-use crate::vector::MemoryError;
+use ocssd::vector::MemoryError;
 
 /// Why a drive cannot be opened as a key-value target.
 #[derive(Debug, thiserror::Error)]

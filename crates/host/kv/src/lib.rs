@@ -14,7 +14,9 @@
 //! - A returned value is exactly the value that was put.
 //! - Doorbells are rung once per poll.
 //! - Requests with keys of at most 30 bytes and values of one record cause no allocation, apart
-//!   from the growth of the index and of the record lists of chunks (`tests/kv_allocations.rs`).
+//!   from the growth of the index and of the record lists of chunks (`tests/suite/allocations.rs`).
+
+#![forbid(unsafe_code)]
 
 mod blocking;
 mod buffer;

@@ -14,7 +14,7 @@ use super::chunks::{ChunkRole, KvChunks};
 use super::config::Layout;
 use super::device::KvDevice;
 use super::format::command_tag::KvCommandTag;
-use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
+use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
 /// Maximum number of commands in flight per read operation; its sectors are on one parallel unit.
 const COMMANDS_MAX: u32 = 8;

@@ -151,8 +151,8 @@ impl<'a> Reader<'a> {
 mod tests {
     use rng::Rng;
 
-    use super::super::PuIndex;
     use super::*;
+    use crate::PuIndex;
 
     #[test]
     fn what_is_written_is_read() {

@@ -5,7 +5,7 @@ use ftl::journal::JournalError;
 use nvme::{Address, Status};
 
 use super::{ReleaseError, TargetKind};
-use crate::vector::MemoryError;
+use ocssd::vector::MemoryError;
 
 /// Why a partition table cannot be read, or a change cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

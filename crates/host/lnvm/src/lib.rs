@@ -14,6 +14,8 @@
 //! Bad chunks leave this cycle for good. An exclusive target acquires all free chunks of its
 //! parallel units when it is created, and keeps them.
 
+#![forbid(unsafe_code)]
+
 mod allocate_all;
 mod bytes;
 mod chunk_allocator;
@@ -37,8 +39,8 @@ mod table_window;
 mod target;
 mod wear;
 
-pub use crate::ppa::PuIndex;
-pub use crate::pu_set::{PuSet, PuSetError};
+pub use ocssd::ppa::PuIndex;
+pub use ocssd::ppa::{PuSet, PuSetError};
 
 pub use chunk_allocator::{ChunkAllocator, ChunkAllocatorConfig, ChunkAllocatorStats, Holdings};
 pub use chunk_quota::{ChunkQuota, ChunkRate, QuotaLimits};

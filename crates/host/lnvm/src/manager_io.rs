@@ -13,7 +13,7 @@ use ftl::journal::{JournalFlash, JournalMedia, OPS_MAX};
 use nvme::{Address, Geometry, Ppa, Status};
 use ring::{Iova, SharedRegion};
 
-use crate::vector::{
+use ocssd::vector::{
     Addresses, DataSegments, MemoryError, VectorCompletion, VectorQueue, register,
 };
 

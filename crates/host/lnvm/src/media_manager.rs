@@ -22,7 +22,7 @@ use super::{
     Holdings, MediaManagerError, RATED_CYCLES, ReleaseError, RelocationReason, ScrubConfig,
     Scrubber, Table, TableWindow, Target, TargetId,
 };
-use crate::vector::VectorQueue;
+use ocssd::vector::VectorQueue;
 
 /// Configuration of a media manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

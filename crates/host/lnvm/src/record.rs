@@ -127,8 +127,8 @@ impl TableRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::super::target::tests::full;
     use super::*;
+    use crate::target::tests::full;
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_not_if_cut() {

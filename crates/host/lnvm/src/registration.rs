@@ -34,7 +34,7 @@ use super::{
     ChunkAllocator, ChunkUse, MediaManager, MediaManagerConfig, MediaManagerError, Table,
     TableError, TableWindow, Uid,
 };
-use crate::vector::{Addresses, VectorQueue};
+use ocssd::vector::{Addresses, VectorQueue};
 
 impl MediaManager {
     /// Opens a drive to read its partition table. Nothing is written, unless power was cut during

@@ -259,8 +259,8 @@ impl Target {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::PuIndex;
     use super::*;
+    use crate::PuIndex;
 
     pub(in super::super) fn full() -> Target {
         Target {

@@ -1,14 +1,14 @@
 //! Attaches to an open-channel drive and prints its geometry, address format, speed, chunks, and
 //! one sector's address in its three forms.
 //!
-//! `cargo run -p sluice-lightnvm --example geometry`
+//! `cargo run -p sluice-ocssd --example geometry`
 
 mod common;
 
 use std::error::Error;
 
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{Address, PuSet};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{Address, PuSet};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;

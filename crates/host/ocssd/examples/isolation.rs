@@ -1,15 +1,15 @@
 //! The experiment of [LightNVM17 §5.5]: 4 KB random reads at queue depth 1 beside 64 KB writes at
 //! queue depth 1, on separate and on the same parallel units.
 //!
-//! `cargo run -p sluice-lightnvm --example isolation`
+//! `cargo run -p sluice-ocssd --example isolation`
 
 mod common;
 
 use std::error::Error;
 
 use clock::{Component, Nanos};
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
 
 const READS: usize = 2_000;
 

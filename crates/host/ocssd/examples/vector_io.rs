@@ -1,15 +1,15 @@
 //! Vectors of any length over all parallel units: one vector is written and read synchronously;
 //! then random reads run at queue depth 32, with polling.
 //!
-//! `cargo run -p sluice-lightnvm --example vector_io`
+//! `cargo run -p sluice-ocssd --example vector_io`
 
 mod common;
 
 use std::error::Error;
 
 use clock::Component;
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;

@@ -1,14 +1,14 @@
 //! A log on a virtual block: it is appended, read back, recovered after a power cut, and copied to
 //! another block within the drive.
 //!
-//! `cargo run -p sluice-lightnvm --example virtual_block`
+//! `cargo run -p sluice-ocssd --example virtual_block`
 
 mod common;
 
 use std::error::Error;
 
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{FreeChunks, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{FreeChunks, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;

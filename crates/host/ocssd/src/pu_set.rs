@@ -14,14 +14,14 @@ use crate::ppa::{AddressError, PpaSpace, PuIndex};
 /// A set of parallel units.
 ///
 /// ```
-/// use lightnvm::ppa::{PuIndex, PuSet};
+/// use ocssd::ppa::{PuIndex, PuSet};
 ///
 /// let set: PuSet = "8-11, 0,4,5".parse()?;
 /// assert_eq!(set.to_string(), "0,4-5,8-11");
 /// assert_eq!(set.len(), 7);
 /// assert!(set.contains(PuIndex(9)) && !set.contains(PuIndex(7)));
 /// assert!(set.is_disjoint(&"1-3,12-63".parse()?));
-/// # Ok::<(), lightnvm::ppa::PuSetError>(())
+/// # Ok::<(), ocssd::ppa::PuSetError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PuSet {
@@ -64,8 +64,8 @@ impl PuSet {
         PuSet { ranges: some.then(|| (first.0, end.0 - 1)).into_iter().collect() }
     }
 
-    /// Returns the union of half-open ranges.
-    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
+    /// Returns the set of the units in half-open ranges, which may overlap.
+    pub fn from_ranges(runs: impl IntoIterator<Item = Range<u32>>) -> PuSet {
         let some = runs.into_iter().filter(|run| !run.is_empty());
         PuSet::from_inclusive(some.map(|run| (run.start, run.end - 1)).collect())
     }

@@ -13,7 +13,7 @@
 //!
 //! | command | effect |
 //! |---|---|
-//! | `cargo bench --package sluice-lightnvm --bench instructions` | counts, and fails if a bound is exceeded |
+//! | `cargo bench --package sluice-pblk --bench instructions` | counts, and fails if a bound is exceeded |
 //! | the command above with `-- run pblk-write 100000` | runs as many batches without a tracer, for timing or a profiler |
 
 use std::process::{Command, ExitCode};
@@ -24,13 +24,13 @@ use block::{BlockDevice, Payload, Raw, Request};
 use clock::Nanos;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
-use lightnvm::{Pblk, Sharded, ShardedConfig};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
+use pblk::{Pblk, Sharded, ShardedConfig};
 use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 

@@ -1,10 +1,8 @@
-//! Host-managed flash: a media manager and targets for open-channel drives, which are accessed by
-//! physical page addresses [LightNVM17 §4].
+//! Block devices on flash that the host manages [LightNVM17 §4.2].
 //!
 //! A *target* translates requests into vector commands on a queue pair of an open-channel drive.
-//! [`Pblk`], [`Sharded`] and [`Rrpc`] expose a block device; [`Kv`] exposes a key-value store.
-//! [`ppa`] is the library for applications that place their own data, and [`subsystem`] divides a
-//! drive between targets.
+//! [`Pblk`] exposes a block device, [`Sharded`] one with a handle per core. [`Rrpc`] keeps its map in the
+//! drive, and [`OverlapSerializer`] orders its overlapping requests.
 //!
 //! # The path of a write
 //!
@@ -22,27 +20,14 @@
 
 #![forbid(unsafe_code)]
 
-// The unit tests share the drive of the integration tests, which names this crate.
-#[cfg(test)]
-extern crate self as lightnvm;
+mod overlap;
+mod pblk;
+mod rrpc;
 
-pub mod ppa;
-mod pu_set;
-mod ssd;
-pub mod subsystem;
-mod targets;
-pub mod vector;
-
-pub use ssd::{ChunkInfo, OcssdError, OpenChannelSsd, Performance};
-pub use targets::kv::{
-    BlockingKv, BlockingMutation, Cursor, Key, KeyLengthError, Kv, KvAnswer, KvCompletion,
-    KvConfig, KvError, KvLayout, KvMutation, KvOp, KvOpenError, KvPart, KvQueueFull, KvRequest,
-    KvStats, KvSubject, KvViolation, ValueBuffer,
-};
-pub use targets::overlap::{OverlapSerializer, OverlapStats};
-pub use targets::pblk::sharded::{
+pub use overlap::{OverlapSerializer, OverlapStats};
+pub use pblk::sharded::{
     ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,
     SuperblockHealth,
 };
-pub use targets::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
-pub use targets::rrpc::{DeviceL2pEntries, Rrpc, RrpcError};
+pub use pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
+pub use rrpc::{DeviceL2pEntries, Rrpc, RrpcError};

@@ -32,7 +32,7 @@ use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
 
 use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
-use crate::subsystem::ScrubConfig;
+use lnvm::ScrubConfig;
 
 /// Contents of the device L2P, read after the last write command: the entries of all logical
 /// addresses ([`driver::ControllerHandle::dual_map`]), and the totals

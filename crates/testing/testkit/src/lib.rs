@@ -3,8 +3,10 @@
 //! | module | contents |
 //! |---|---|
 //! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
+//! | `managed_drive` | an emulated open-channel drive with a media manager (feature `managed-drive`) |
 //! | `memory_device` | a block device in memory (feature `block`) |
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
+//! | `open_channel_drive` | an open-channel drive without an admin queue (feature `open-channel-drive`) |
 //! | [`two_processes`] | a port between a test and a second process of it |
 //!
 //! [`PollBudget`] bounds waits in real time.
@@ -31,9 +33,13 @@ use std::path::Path;
 
 mod allowed;
 pub mod choices;
+#[cfg(feature = "managed-drive")]
+pub mod managed_drive;
 #[cfg(feature = "block")]
 pub mod memory_device;
 pub mod nbd_client;
+#[cfg(feature = "open-channel-drive")]
+pub mod open_channel_drive;
 mod poll;
 pub mod two_processes;
 

@@ -1,6 +1,5 @@
-//! An open-channel drive of the `drive` crate with a media manager: power-on, power cuts,
-//! inspection.
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+//! [`ManagedDrive`]: an emulated open-channel drive in virtual time, for a media manager: power-on,
+//! power cuts, inspection.
 
 use std::cell::{Cell as StdCell, RefCell};
 use std::path::Path;
@@ -12,17 +11,19 @@ use drive::{
 };
 use driver::{ControllerHandle, ControllerInfo};
 use ftl::FtlConfig;
-use lightnvm::subsystem::{
+use lnvm::{
     MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, PuSet, QuotaLimits, Sharing,
     TargetKind, TargetOptions, Uid,
 };
-use lightnvm::vector::VectorQueue;
 use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
 use media::{NandTiming, PhysSector};
 use nvme::{ChunkDescriptor, HealthLog};
+use ocssd::vector::VectorQueue;
 
+/// Bytes of a sector.
 pub const SECTOR: usize = 512;
 
+/// Returns a geometry with pages of four sectors.
 pub fn geometry(channels: u32, pus: u32, chunks: u32, pages: u32) -> NandGeometry {
     NandGeometry {
         channels,
@@ -70,6 +71,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
     }
 }
 
+/// Returns the error model of a drive with NAND, to change it.
 pub fn errors(config: &mut DriveConfig) -> &mut ErrorModel {
     match &mut config.media {
         MediaConfig::Nand(nand) => &mut nand.errors,
@@ -78,25 +80,33 @@ pub fn errors(config: &mut DriveConfig) -> &mut ErrorModel {
 }
 
 /// A drive with power.
-pub struct Rig {
+pub struct ManagedDrive {
+    /// The drive.
     pub drive: RefCell<Controller>,
+    /// The virtual time.
     pub now: StdCell<Nanos>,
-    /// Number of pump calls until the power is cut; from then on the drive completes nothing.
+    /// Number of pump calls until the power is cut. From then on the drive completes nothing.
     pub left: StdCell<u64>,
+    /// The properties that the host read when it connected.
     pub info: ControllerInfo,
+    /// The chunk report of that time.
     pub report: Vec<ChunkDescriptor>,
+    /// The health log of that time.
     pub health: HealthLog,
     controller: RefCell<ControllerHandle>,
 }
 
+/// A number of pump calls that is never used up.
 pub const FOREVER: u64 = u64::MAX;
 
-impl Rig {
-    pub fn new(config: DriveConfig) -> Rig {
-        Rig::over(Controller::new(config).unwrap())
+impl ManagedDrive {
+    /// Switches a new drive on.
+    pub fn new(config: DriveConfig) -> ManagedDrive {
+        ManagedDrive::over(Controller::new(config).unwrap())
     }
 
-    pub fn over(mut drive: Controller) -> Rig {
+    /// Connects to a drive that is on.
+    pub fn over(mut drive: Controller) -> ManagedDrive {
         let port = drive.attach().unwrap();
         let mut pump = || {
             drive.poll(Nanos::ZERO);
@@ -105,7 +115,7 @@ impl Rig {
         let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
         let report = controller.chunks(0, total, &mut pump).unwrap();
         let health = controller.health(&mut pump).unwrap();
-        Rig {
+        ManagedDrive {
             info: controller.info().clone(),
             report,
             health,
@@ -153,15 +163,24 @@ impl Rig {
         drive.poll(self.now.get());
     }
 
+    /// Returns whether the power is cut.
     pub fn is_cut(&self) -> bool {
         self.left.get() == 0
     }
 
+    /// Registers the drive at a new media manager.
+    ///
+    /// # Errors
+    /// Those of [`MediaManager::register`].
     pub fn register(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
         MediaManager::register(&self.info, &self.report, queue, now, config, &mut || self.pump())
     }
 
+    /// Opens the media manager of the drive.
+    ///
+    /// # Errors
+    /// Those of [`MediaManager::open`].
     pub fn open(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
         MediaManager::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
@@ -182,9 +201,9 @@ impl Rig {
     }
 
     /// Cuts the power and restores it.
-    pub fn cut(self) -> Rig {
+    pub fn cut(self) -> ManagedDrive {
         let drive = self.drive.into_inner();
-        Rig::over(drive.power_cut().power_on().unwrap())
+        ManagedDrive::over(drive.power_cut().power_on().unwrap())
     }
 
     /// Cuts the power without restoring it.
@@ -232,11 +251,13 @@ impl Rig {
         bytes.first_chunk().map(|uid| Uid(u128::from_le_bytes(*uid)))
     }
 
+    /// Injects a fault of the media.
     pub fn inject(&self, fault: media::InjectedFault) {
         self.drive.borrow_mut().nand_mut().unwrap().inject(fault).unwrap();
     }
 }
 
+/// Returns the specification of a target for applications.
 pub fn spec(name: &str, pus: &str, sharing: Sharing) -> NewTarget {
     NewTarget {
         name: name.into(),
@@ -249,6 +270,6 @@ pub fn spec(name: &str, pus: &str, sharing: Sharing) -> NewTarget {
 }
 
 /// Returns a configuration with a small poll limit.
-pub fn core_config() -> MediaManagerConfig {
+pub fn manager_config() -> MediaManagerConfig {
     MediaManagerConfig { poll_limit: 2000, ..MediaManagerConfig::default() }
 }

@@ -1,14 +1,11 @@
-//! A small open-channel drive for tests. It stores data and out-of-band bytes per address, panics
+//! [`OpenChannelDrive`]: a small open-channel drive for tests. It stores data and out-of-band bytes per address, panics
 //! on violations of the NAND rules, completes commands in random order over its parallel units,
 //! injects failures, and can lose power. It has no admin queue; methods replace the admin commands.
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
-use ftl::{FtlConfig, Oob};
-use lightnvm::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
     PpaFormat, PpaList, SglDescriptor, Sqe, Status,
@@ -16,6 +13,8 @@ use nvme::{
 use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 
+/// Returns a geometry with sectors of 512 bytes. `unit` is the write unit and `pair` the cache of
+/// units that a read needs, in sectors.
 pub fn geometry(
     groups: u32,
     pus: u32,
@@ -93,7 +92,56 @@ struct Link {
     queues: Vec<(SqConsumer, CqProducer)>,
 }
 
+/// Failures that a test injects.
+#[derive(Debug, Default)]
+pub struct InjectedFaults {
+    /// Probability that a program fails.
+    pub program_fail: f64,
+    /// Probability that an erase fails.
+    pub erase_fail: f64,
+    /// Unreadable sectors.
+    pub unreadable: BTreeSet<u64>,
+    /// Number of commands after which power is cut: all later commands are aborted.
+    pub cut_after: Option<u64>,
+    /// Whether the drive completes nothing.
+    pub dead: bool,
+}
+
+/// Properties of the controller.
+#[derive(Debug)]
+pub struct OpenChannelDriveOptions {
+    /// Whether reads may overtake programs and erases.
+    pub reads_first: bool,
+    /// Maximum transfer in sectors.
+    pub mdts_sectors: u32,
+    /// Number of I/O queues.
+    pub io_queues: u16,
+}
+
+/// Counters.
+#[derive(Debug, Default)]
+pub struct OpenChannelDriveStats {
+    /// Hash of all operations, in order.
+    pub history: u64,
+    /// Number of fetched commands.
+    pub fetched: u64,
+    /// Number of programs that did not fail.
+    pub programs: u64,
+    /// Number of stored programs that begin with padding.
+    pub padding: u64,
+    /// Number of executed erases.
+    pub erases: u64,
+    /// Number of read commands with more than one data block.
+    pub scattered: u64,
+    /// Number of read commands with more than one address.
+    pub vectors: u64,
+    /// Number of doorbell writes.
+    pub doorbells: u64,
+}
+
+/// The drive, with all queues and outstanding commands.
 pub struct OpenChannelDrive {
+    /// Geometry.
     pub geometry: Geometry,
     format: PpaFormat,
     stores_data: bool,
@@ -105,32 +153,18 @@ pub struct OpenChannelDrive {
     pus: Vec<VecDeque<Part>>,
     commands: Vec<Command>,
     free: Vec<usize>,
+    /// The generator of all random choices.
     pub rng: Rng,
-    pub program_fail: f64,
-    pub erase_fail: f64,
-    /// Unreadable sectors.
-    pub unreadable: BTreeSet<u64>,
-    /// Whether reads may overtake programs and erases.
-    pub reads_first: bool,
-    /// Number of commands after which power is cut: all later commands are aborted.
-    pub cut_after: Option<u64>,
-    /// Whether the drive completes nothing.
-    pub dead: bool,
-    pub mdts_sectors: u32,
-    pub io_queues: u16,
-    /// Hash of all operations, in order.
-    pub history: u64,
-    pub fetched: u64,
-    pub programs: u64,
-    pub padding: u64,
-    pub erases: u64,
-    /// Numbers of read commands with more than one data block, and with more than one address.
-    pub scattered: u64,
-    pub vectors: u64,
-    pub doorbells: u64,
+    /// Failures that a test injects.
+    pub faults: InjectedFaults,
+    /// Properties of the controller.
+    pub options: OpenChannelDriveOptions,
+    /// Counters.
+    pub stats: OpenChannelDriveStats,
 }
 
 impl OpenChannelDrive {
+    /// Creates an erased drive; `seed` determines all of its choices.
     pub fn new(geometry: Geometry, stores_data: bool, seed: u64) -> OpenChannelDrive {
         geometry.check().unwrap();
         let sectors = geometry.total_sectors() as usize;
@@ -147,26 +181,19 @@ impl OpenChannelDrive {
             commands: Vec::new(),
             free: Vec::new(),
             rng: Rng::new(seed),
-            program_fail: 0.0,
-            erase_fail: 0.0,
-            unreadable: BTreeSet::new(),
-            reads_first: false,
-            cut_after: None,
-            dead: false,
-            mdts_sectors: 64,
-            io_queues: 1,
-            history: 0,
-            fetched: 0,
-            programs: 0,
-            padding: 0,
-            erases: 0,
-            scattered: 0,
-            vectors: 0,
-            doorbells: 0,
+            faults: InjectedFaults::default(),
+            options: OpenChannelDriveOptions { reads_first: false, mdts_sectors: 64, io_queues: 1 },
+            stats: OpenChannelDriveStats::default(),
             geometry,
         }
     }
 
+    /// Returns whether data and out-of-band bytes are kept.
+    pub fn stores_data(&self) -> bool {
+        self.stores_data
+    }
+
+    /// Returns the properties that a host reads when it connects.
     pub fn info(&self) -> ControllerInfo {
         ControllerInfo {
             serial: "mock-oc".into(),
@@ -177,10 +204,10 @@ impl OpenChannelDrive {
             oob_bytes: self.geometry.oob_bytes,
             metadata: None,
             sectors: self.geometry.total_sectors(),
-            max_sectors: self.mdts_sectors,
+            max_sectors: self.options.mdts_sectors,
             optimal_sectors: self.geometry.ws_opt,
             volatile_cache: false,
-            io_queues: self.io_queues,
+            io_queues: self.options.io_queues,
             max_outstanding: 0,
             data: driver::DataPointers::Sgl,
             features: driver::Features::default(),
@@ -248,43 +275,22 @@ impl OpenChannelDrive {
             let rings = RingAddresses { submission: at, completion: cq };
             pairs.push(QueuePair::open(&port, qid, rings, depth, None).unwrap());
         }
-        self.io_queues = count;
+        self.options.io_queues = count;
         self.link = Some(Link { queues, port: port.clone() });
         (port, pairs)
     }
 
-    /// Opens the drive as a sharded device through a new port, with a queue pair per shard.
-    pub fn open_sharded(
-        &mut self,
-        config: ShardedConfig,
-        depth: u16,
-    ) -> Result<Sharded, ShardedError> {
-        let (port, queues) = self.connect_many(depth, config.shards.clamp(1, 40) as u16);
-        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data);
-        let pump = &mut || {
-            self.fetch();
-            for _ in 0..4 {
-                self.step();
-            }
-        };
-        Sharded::open(&info, &chunks, queues, port, config, pump, keeps)
-    }
-
-    /// Opens the drive through a new port.
-    pub fn open(&mut self, config: FtlConfig, depth: u16) -> Result<Pblk, PblkError> {
-        let (port, queue) = self.connect(depth);
-        let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data);
-        let pump = &mut || {
-            self.fetch();
-            for _ in 0..4 {
-                self.step();
-            }
-        };
-        Pblk::open(&info, &chunks, queue, port, config, pump, keeps)
+    /// Fetches commands and executes four operations.
+    pub fn pump(&mut self) {
+        self.fetch();
+        for _ in 0..4 {
+            self.step();
+        }
     }
 
     fn fold_history(&mut self, what: u64) {
-        self.history = (self.history ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        self.stats.history =
+            (self.stats.history ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     }
 
     /// Fetches commands.
@@ -296,17 +302,17 @@ impl OpenChannelDrive {
     fn fetch_from(&mut self, queue: usize) -> bool {
         let mut moved = false;
         loop {
-            let Some(link) = self.link.as_mut().filter(|_| !self.dead) else { return moved };
+            let Some(link) = self.link.as_mut().filter(|_| !self.faults.dead) else { return moved };
             let (sq, _) = &mut link.queues[queue];
             if sq.waiting() == 0 {
                 if sq.read_tail().unwrap() == 0 {
                     return moved;
                 }
-                self.doorbells += 1;
+                self.stats.doorbells += 1;
             }
             let Some(sqe) = sq.fetch() else { return moved };
             moved = true;
-            self.fetched += 1;
+            self.stats.fetched += 1;
             self.begin(queue, sqe);
         }
     }
@@ -339,14 +345,14 @@ impl OpenChannelDrive {
         let psns = self.addresses(list);
         psns.iter().for_each(|psn| self.fold_history(*psn));
         let count = psns.len() as u32;
-        assert!(kind == 2 || count <= self.mdts_sectors, "a transfer of {count} sectors");
+        assert!(kind == 2 || count <= self.options.mdts_sectors, "a transfer of {count} sectors");
         let new = Command { sqe, queue, count, parts: 0, failed: 0, status: Status::SUCCESS };
         let id = self.free.pop().unwrap_or_else(|| {
             self.commands.push(new.clone());
             self.commands.len() - 1
         });
         self.commands[id] = new;
-        if self.cut_after.is_some_and(|n| self.fetched > n) {
+        if self.faults.cut_after.is_some_and(|n| self.stats.fetched > n) {
             self.commands[id].status = Status::POWER_LOSS;
             return self.complete(id);
         }
@@ -362,7 +368,7 @@ impl OpenChannelDrive {
                 self.queue(psn / per_pu, id, Work::Program { psn, count, early });
             }
             1 => {
-                self.vectors += u64::from(count > 1);
+                self.stats.vectors += u64::from(count > 1);
                 let mut parts: Vec<Vec<(u32, u64)>> = vec![Vec::new(); self.pus.len()];
                 for (i, psn) in (0..).zip(psns) {
                     parts[(psn / per_pu) as usize].push((i, psn));
@@ -396,7 +402,7 @@ impl OpenChannelDrive {
                 let mut bytes = vec![0; length as usize];
                 let link = self.link.as_ref().unwrap();
                 link.port.memory().read(Iova(address), &mut bytes).expect("a registered segment");
-                self.scattered += 1;
+                self.stats.scattered += 1;
                 let word = |w: &[u8; 8]| u64::from_le_bytes(*w);
                 let words: Vec<u64> = bytes.as_chunks().0.iter().map(word).collect();
                 words.chunks(2).map(|w| SglDescriptor::decode([w[0], w[1]])).collect()
@@ -435,12 +441,12 @@ impl OpenChannelDrive {
     /// Completes the oldest operation of a random parallel unit. Returns whether there was any.
     pub fn step(&mut self) -> bool {
         let busy: Vec<usize> = (0..self.pus.len()).filter(|i| !self.pus[*i].is_empty()).collect();
-        if busy.is_empty() || self.dead {
+        if busy.is_empty() || self.faults.dead {
             return false;
         }
         let pu = busy[self.rng.below(busy.len() as u64) as usize];
         let read = self.pus[pu].iter().position(|p| matches!(p.work, Work::Read(_)));
-        let at = read.filter(|_| self.reads_first && self.rng.chance(0.5)).unwrap_or(0);
+        let at = read.filter(|_| self.options.reads_first && self.rng.chance(0.5)).unwrap_or(0);
         let part = self.pus[pu].remove(at).unwrap();
         let id = part.command;
         self.execute(part);
@@ -476,7 +482,7 @@ impl OpenChannelDrive {
         if let Some((data, bytes)) = payload {
             self.data[range.start * size..range.end * size].copy_from_slice(&data);
             self.oob[range.start * oob..range.end * oob].copy_from_slice(&bytes);
-            self.padding += u64::from(bytes[..4] == [0; 4]);
+            self.stats.padding += u64::from(bytes[..4] == [0; 4]);
         }
         self.cells[range].fill(Cell::Written);
     }
@@ -495,13 +501,13 @@ impl OpenChannelDrive {
                 }
                 assert!(!self.chunks[chunk].offline && !self.chunks[chunk].interrupted);
                 assert_eq!(self.chunks[chunk].written, sector, "chunk {chunk} in order");
-                if self.rng.chance(self.program_fail) {
+                if self.rng.chance(self.faults.program_fail) {
                     self.chunks[chunk].failed = true;
                     return self.fail(command, some.max(1), Status::CHUNK_CLOSED_EARLY);
                 }
                 self.store(psn, count, payload);
                 self.chunks[chunk].written += count;
-                self.programs += 1;
+                self.stats.programs += 1;
             }
             Work::Read(list) => {
                 let blocks = self.blocks(&sqe, all);
@@ -515,12 +521,12 @@ impl OpenChannelDrive {
                     (c.written > 0 || c.failed) && !c.offline,
                     "chunk {chunk} is erased again: {c:?}"
                 );
-                self.erases += 1;
+                self.stats.erases += 1;
                 let first = chunk * sectors;
                 let range = self.range(first, sectors as u32);
                 self.cells[range].fill(Cell::Erased);
-                self.unreadable.retain(|psn| psn / sectors != chunk);
-                let offline = self.rng.chance(self.erase_fail);
+                self.faults.unreadable.retain(|psn| psn / sectors != chunk);
+                let offline = self.rng.chance(self.faults.erase_fail);
                 self.chunks[chunk as usize] =
                     Chunk { erases: c.erases + 1, offline, ..Chunk::default() };
                 if offline {
@@ -542,7 +548,7 @@ impl OpenChannelDrive {
     fn read(&mut self, command: usize, sqe: &Sqe, i: u32, psn: u64, blocks: Option<&[Iova]>) {
         assert!(self.readable(psn), "sector {psn} is read before it can be");
         let p = psn as usize;
-        if self.cells[p] == Cell::Torn || self.unreadable.contains(&psn) {
+        if self.cells[p] == Cell::Torn || self.faults.unreadable.contains(&psn) {
             return self.fail(command, 1 << i, Status::UNRECOVERED_READ);
         }
         let memory = self.link.as_ref().unwrap().port.memory();
@@ -593,7 +599,7 @@ impl OpenChannelDrive {
         self.link = None;
         self.commands.clear();
         self.free.clear();
-        self.cut_after = None;
+        self.faults.cut_after = None;
     }
 
     /// Returns the number of outstanding commands.
@@ -607,15 +613,15 @@ impl OpenChannelDrive {
         self.pus.iter().filter(|q| q.iter().any(program)).count()
     }
 
-    /// Returns every copy of a logical sector on the media, readable or not, for panic messages.
-    pub fn copies(&self, lba: u32) -> String {
+    /// Lists the sectors whose out-of-band bytes `describe` describes, readable or not, for panic
+    /// messages.
+    pub fn list_sectors(&self, describe: impl Fn(&[u8]) -> Option<String>) -> String {
         let (g, oob) = (&self.geometry, self.geometry.oob_bytes as usize);
         let mut out = String::new();
         for (psn, bytes) in self.oob.chunks(oob).enumerate() {
-            let found = Oob::decode(bytes).filter(|o| o.lba == Some(lba));
-            if let (Some(found), true) = (found, self.cells[psn] != Cell::Erased) {
+            if let (Some(found), true) = (describe(bytes), self.cells[psn] != Cell::Erased) {
                 let chunk = &self.chunks[psn / g.sectors as usize];
-                out += &format!("\n{psn} {:?} {found:?} in {chunk:?}", self.cells[psn]);
+                out += &format!("\n{psn} {:?} {found} in {chunk:?}", self.cells[psn]);
             }
         }
         out

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clock::{Component, Nanos, VirtualRunner};
-use lightnvm::{BlockingKv, KvConfig, KvError};
+use kv::{BlockingKv, KvConfig, KvError};
 use scenario::Scenario;
 use sluice_bench::kv::KvHarness;
 

@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use direct::remote::{Grant, ResourceName};
 use driver::pci::{PciAddress, PciDriver};
-use lightnvm::subsystem::{PuSet, TargetKind};
+use lnvm::{PuSet, TargetKind};
 use workload::ycsb::YcsbWorkload;
 
 use super::commands::bench_command::named_value;

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use lightnvm::subsystem::{
-    DriveHealth, Endurance, MediaManager, NewTarget, Sharing, Target, WEAR_BINS, Warranty,
-};
+use lnvm::{DriveHealth, Endurance, MediaManager, NewTarget, Sharing, Target, WEAR_BINS, Warranty};
 use nvme::HealthLog;
 use scenario::format::{bytes_binary, bytes_decimal, count};
 use serde_json::{Value, json};

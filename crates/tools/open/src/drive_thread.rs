@@ -11,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use clock::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use drive::{Controller, DriveStats};
-use lightnvm::ShardHandle;
+use pblk::ShardHandle;
 use ring::Port;
 use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, RealClock, Waker};
 use drive::Controller;
-use lightnvm::ShardHandle;
 use nvme::Status;
+use pblk::ShardHandle;
 use ring::AddressSpace;
 use stack::{DriveThreadState, StackDevice};
 

@@ -12,8 +12,8 @@
 //! The medium can host the FTL if `logical` is at least one line.
 
 use ftl::{CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
-use lightnvm::{PblkError, ShardedConfig, ShardedError};
 use media::{DataStore, NandConfig};
+use pblk::{PblkError, ShardedConfig, ShardedError};
 
 /// Capacity of a medium through an FTL. The [module](self) has the formulas.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -91,7 +91,7 @@ pub struct DriveSpec {
     /// for more.
     pub shards: Option<u32>,
     /// Scrub of pblk, if configured.
-    pub scrub: Option<lightnvm::subsystem::ScrubConfig>,
+    pub scrub: Option<lnvm::ScrubConfig>,
     /// Preset that the drive is based on.
     pub preset: Option<String>,
     /// Capacity through its FTL, in the drive or in the target; `None` without one.

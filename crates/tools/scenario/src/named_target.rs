@@ -6,7 +6,7 @@
 //! between two openings.
 
 use ftl::FtlConfig;
-use lightnvm::subsystem::{Target as Entry, TargetKind, TargetOptions};
+use lnvm::{Target as Entry, TargetKind, TargetOptions};
 
 use super::error::{ProblemKind, ScenarioError};
 use super::source::SourceSpan;
@@ -38,7 +38,7 @@ impl NamedTarget {
         self.check_kind(drive, entry)?;
         let chosen = if entry.spec.kind == TargetKind::Rrpc { self.rrpc } else { self.pblk };
         let usual = match entry.spec.kind {
-            TargetKind::Rrpc => lightnvm::Rrpc::config(),
+            TargetKind::Rrpc => pblk::Rrpc::config(),
             _ => FtlConfig::default(),
         };
         // All of the target's parallel units may be fewer than those of the drive.

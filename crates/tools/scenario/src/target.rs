@@ -2,7 +2,7 @@
 //! whole drive, or a named one of its partition table.
 
 use ftl::FtlConfig;
-use lightnvm::subsystem::{ScrubConfig, TargetKind};
+use lnvm::{ScrubConfig, TargetKind};
 
 use super::error::ProblemKind;
 use super::keys::ftl_keys::FtlBuilder;
@@ -54,7 +54,7 @@ impl HostTarget {
 }
 
 /// Maximum number of shards.
-const SHARDS_MAX: u32 = lightnvm::ShardedConfig::SHARDS_MAX;
+const SHARDS_MAX: u32 = pblk::ShardedConfig::SHARDS_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -121,7 +121,7 @@ impl TargetBuilder {
             kind_span: None,
             name: None,
             ftl: FtlBuilder::default(),
-            rrpc: FtlBuilder::from_config(lightnvm::Rrpc::config()),
+            rrpc: FtlBuilder::from_config(pblk::Rrpc::config()),
             scrub: None,
             shards: None,
         };
@@ -134,7 +134,7 @@ impl TargetBuilder {
         ];
         if let Some(value) = section.get("name") {
             let name = value.string()?;
-            if !lightnvm::subsystem::is_name(name) {
+            if !lnvm::is_name(name) {
                 let allowed =
                     "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
                 return Err(value.refuse(allowed));

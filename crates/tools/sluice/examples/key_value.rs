@@ -8,7 +8,7 @@ use std::path::Path;
 use sluice::clock::{Component, Nanos, VirtualRunner};
 use sluice::drive::Controller;
 use sluice::driver::ControllerHandle;
-use sluice::lightnvm::{BlockingKv, BlockingMutation, Kv, KvConfig};
+use sluice::kv::{BlockingKv, BlockingMutation, Kv, KvConfig};
 use sluice::scenario::Scenario;
 
 const SCENARIO: &str = r#"

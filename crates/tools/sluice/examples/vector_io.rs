@@ -1,14 +1,14 @@
 //! Vector commands: physical addresses of an open-channel drive, without a target.
 //!
-//! `cargo run -p sluice-ssd --example vector_io`; more of them are in `crates/host/lightnvm/examples`.
+//! `cargo run -p sluice-ssd --example vector_io`; more of them are in `crates/host/ocssd/examples`.
 
 use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::{Component, Nanos, VirtualRunner};
 use sluice::drive::Controller;
-use sluice::lightnvm::OpenChannelSsd;
-use sluice::lightnvm::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
+use sluice::ocssd::OpenChannelSsd;
+use sluice::ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 use sluice::scenario::Scenario;
 
 const SCENARIO: &str = r#"

@@ -90,4 +90,6 @@ pub use ::scenario::{format, presets};
 pub use ::sim;
 pub use ::sim::analytic;
 pub use ::stack;
-pub use {block, clock, direct, drive, driver, ftl, lightnvm, media, nvme, ring, workload};
+pub use {
+    block, clock, direct, drive, driver, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring, workload,
+};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clock::{Component, Nanos};
 use drive::Controller;
 use driver::ControllerHandle;
-use lightnvm::ShardHandle;
+use pblk::ShardHandle;
 use ring::Port;
 use scenario::DriveSpec;
 

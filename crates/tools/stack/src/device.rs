@@ -5,8 +5,8 @@ use clock::{Component, Nanos};
 use drive::Controller;
 use driver::ControllerHandle;
 use ftl::FtlStats;
-use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{Pblk, Rrpc};
+use lnvm::ScrubConfig;
+use pblk::{Pblk, Rrpc};
 
 use super::{BlockLayerDevice, ShardCounts, Shards};
 

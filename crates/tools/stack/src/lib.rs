@@ -29,9 +29,9 @@ use drive::Controller;
 use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
-use lightnvm::subsystem::{JOURNAL_OWNER, TargetKind};
-use lightnvm::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
+use lnvm::{JOURNAL_OWNER, TargetKind};
 use nvme::{Address, DeviceL2pLog, VendorExtensions};
+use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use ring::Port;
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 
@@ -112,7 +112,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: lightnvm::PblkError,
+        source: pblk::PblkError,
     },
     /// rrpc cannot be opened on the drive.
     #[error("drive {name}: {source}")]
@@ -121,7 +121,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: lightnvm::RrpcError,
+        source: pblk::RrpcError,
     },
     /// Sharded pblk cannot be opened on the drive.
     #[error("drive {name}: {source}")]
@@ -130,7 +130,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: lightnvm::ShardedError,
+        source: pblk::ShardedError,
     },
     /// The named target does not exist or cannot be opened.
     #[error(transparent)]
@@ -156,7 +156,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: lightnvm::PblkError,
+        source: pblk::PblkError,
     },
     /// The host cannot be confined to a part of the drive.
     #[error("drive {name}: its host cannot have a part of it: {source}")]
@@ -469,7 +469,7 @@ impl Stack {
         pump: &mut dyn FnMut(),
     ) -> Result<(TargetShare, FtlConfig), StackError> {
         let drive = &plan.config.name;
-        let check = |entry: &lightnvm::subsystem::Target| {
+        let check = |entry: &lnvm::Target| {
             // Report an unsupported kind before an impossible layout.
             named.check_kind(drive, entry)?;
             if !entry.spec.kind.is_block() {

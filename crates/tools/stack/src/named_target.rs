@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use clock::Nanos;
 use driver::{ControllerHandle, DriverError};
 use ftl::FtlConfig;
-use lightnvm::subsystem::{
+use lnvm::{
     MediaManager, MediaManagerConfig, MediaManagerError, RATED_CYCLES, Target as Entry, TargetKind,
 };
-use lightnvm::vector::{MemoryError, VectorQueue};
 use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
+use ocssd::vector::{MemoryError, VectorQueue};
 use scenario::{DriveSpec, NamedTarget, ScenarioError};
 
 use super::image;

@@ -7,8 +7,8 @@ use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, Waker};
 use driver::{ControllerHandle, DriverError};
 use ftl::FtlStats;
-use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{
+use lnvm::ScrubConfig;
+use pblk::{
     PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockHealth,
 };
 use ring::AddressSpace;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use driver::QueueFull;
-use lightnvm::vector::{DataSegments, VectorCompletion};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa};
+use ocssd::vector::{DataSegments, VectorCompletion};
 use ring::Iova;
 
 use crate::device::buffer::sluice_buffer;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use clock::{Nanos, Parker, RealClock};
 use direct::{IoDevice, QueueConfig};
-use lightnvm::vector::{VectorCompletion, VectorQueue};
 use nvme::Status;
+use ocssd::vector::{VectorCompletion, VectorQueue};
 
 use crate::device::chunks::media;
 use crate::device::device_ref::DeviceRef;

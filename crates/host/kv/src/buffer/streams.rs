@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 
 use ring::SharedRegion;
 
-use crate::targets::kv::buffer::durable_prefix::DurablePrefix;
-use crate::targets::kv::buffer::unit_memory::UnitMemory;
-use crate::targets::kv::chunks::{ChunkRole, KvChunks, RecordSpan};
-use crate::targets::kv::config::Layout;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::targets::kv::stats::KvStats;
+use crate::buffer::durable_prefix::DurablePrefix;
+use crate::buffer::unit_memory::UnitMemory;
+use crate::chunks::{ChunkRole, KvChunks, RecordSpan};
+use crate::config::Layout;
+use crate::format::oob::SectorTag;
+use crate::stats::KvStats;
 
 /// The class of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ring::{AddressSpace, Iova, SharedRegion};
 
-use crate::targets::kv::format::oob::SectorTag;
-use crate::vector::{MemoryError, register};
+use crate::format::oob::SectorTag;
+use ocssd::vector::{MemoryError, register};
 
 /// The memory of a number of slots.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! Broken invariants are reported by the name of their part and their own.
 
-#[path = "../../../../tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use ring::SharedRegion;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 use crate::{Key, Kv, KvConfig, KvPart, KvRequest, ValueBuffer};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::targets::kv::format::key::Key;
+use crate::format::key::Key;
 
 /// A part of a key-value target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 pub(crate) enum KvCommandTag {
     /// Programs a write unit of records.
     Program { chunk: u32, unit: u32 },
-    /// Writes sectors of a whole chunk of a value; `job` is the write in [`crate::targets::kv::puts::large_value`].
+    /// Writes sectors of a whole chunk of a value; `job` is the write in [`crate::puts::large_value`].
     LargeValue { job: u32, sector: u32 },
     /// Reads sectors; `fetch` is the read operation.
     Read { fetch: u32, sector: u32 },

@@ -19,8 +19,8 @@
 //! ..      inline bytes, zero-padded to a multiple of 8
 //! ```
 
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::index::ChunkExtent;
+use crate::format::key::Key;
+use crate::index::ChunkExtent;
 
 const MAGIC: u32 = 0x7276_6b53;
 

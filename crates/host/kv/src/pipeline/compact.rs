@@ -8,18 +8,16 @@
 //! A current record that is unreadable is replaced by an *uncorrectable* record. Reads of the key
 //! then fail, and no older value reappears.
 
-use crate::targets::kv::Kv;
-use crate::targets::kv::buffer::streams::{AllocError, AppendClass, ByteSource};
-use crate::targets::kv::chunks::RecordSpan;
-use crate::targets::kv::compaction::{CompactionJob, CompactionPhase};
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::format::record::{
+use crate::Kv;
+use crate::buffer::streams::{AllocError, AppendClass, ByteSource};
+use crate::chunks::RecordSpan;
+use crate::compaction::{CompactionJob, CompactionPhase};
+use crate::format::key::Key;
+use crate::format::record::{
     FIXED_HEADER_BYTES, RecordHeader, RecordKind, header_bytes, record_bytes,
 };
-use crate::targets::kv::index::{ChunkExtent, KeyVersion, RecordRef};
-use crate::targets::kv::pipeline::put::{
-    RecordContents, RecordOffset, ValueSource, single_record_header,
-};
+use crate::index::{ChunkExtent, KeyVersion, RecordRef};
+use crate::pipeline::put::{RecordContents, RecordOffset, ValueSource, single_record_header};
 
 /// A record of a batch that is relocated.
 struct BatchMember {

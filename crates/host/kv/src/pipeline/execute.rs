@@ -6,13 +6,13 @@
 //! queue; requests for other keys proceed. Only a batch, which has many keys, blocks the queue for
 //! one of them.
 
-use crate::targets::kv::buffer::streams::{AllocError, AppendClass};
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::format::record::record_bytes;
-use crate::targets::kv::index::KeyVersion;
-use crate::targets::kv::pipeline::put::{LargePutSize, PutProgress};
-use crate::targets::kv::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
-use crate::targets::kv::{Kv, KvError};
+use crate::buffer::streams::{AllocError, AppendClass};
+use crate::format::key::Key;
+use crate::format::record::record_bytes;
+use crate::index::KeyVersion;
+use crate::pipeline::put::{LargePutSize, PutProgress};
+use crate::request::{KvAnswer, KvMutation, KvOp, KvRequestState};
+use crate::{Kv, KvError};
 
 /// The result for the request at the head of the queue.
 enum OrderDecision {

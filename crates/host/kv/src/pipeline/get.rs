@@ -9,12 +9,12 @@ use std::ops::Range;
 
 use nvme::Status;
 
-use crate::targets::kv::buffer::streams::ByteSource;
-use crate::targets::kv::format::record::header_bytes;
-use crate::targets::kv::index::{KeyVersion, RecordRef};
-use crate::targets::kv::read_ops::{ReadClass, ReadOwner};
-use crate::targets::kv::request::{GetState, KvAnswer, KvOp, KvRequestState};
-use crate::targets::kv::{Kv, KvError};
+use crate::buffer::streams::ByteSource;
+use crate::format::record::header_bytes;
+use crate::index::{KeyVersion, RecordRef};
+use crate::read_ops::{ReadClass, ReadOwner};
+use crate::request::{GetState, KvAnswer, KvOp, KvRequestState};
+use crate::{Kv, KvError};
 
 impl Kv {
     /// Starts a read; no earlier request for its key is queued.

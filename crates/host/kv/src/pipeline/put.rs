@@ -6,16 +6,16 @@
 
 use ring::Iova;
 
-use crate::targets::kv::buffer::streams::{
+use crate::buffer::streams::{
     AllocError, AppendClass, ByteSource, CommittedRecord, RecordLocation,
 };
-use crate::targets::kv::chunks::{ChunkRole, RecordSpan};
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
-use crate::targets::kv::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
-use crate::targets::kv::puts::large_value::{ChunkWrite, ChunkWriteStart};
-use crate::targets::kv::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
-use crate::targets::kv::{Kv, KvError};
+use crate::chunks::{ChunkRole, RecordSpan};
+use crate::format::key::Key;
+use crate::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
+use crate::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
+use crate::puts::large_value::{ChunkWrite, ChunkWriteStart};
+use crate::request::{KvMutation, KvOp, KvRequestState, PutState, ValueBuffer};
+use crate::{Kv, KvError};
 
 /// The progress of a mutation.
 pub(crate) enum PutProgress {

@@ -3,20 +3,20 @@
 //! **No durable data is lost.** A chunk becomes obsolete when it contains nothing current: every
 //! record was superseded or relocated, by records in units that have been assigned a sequence
 //! number. Once all units assigned by then are durable, no power cut can make anything in the chunk
-//! current again, and it can be erased; [`DurablePrefix`](crate::targets::kv::buffer::durable_prefix::DurablePrefix)
+//! current again, and it can be erased; [`DurablePrefix`](crate::buffer::durable_prefix::DurablePrefix)
 //! tracks this. A batch is placed in its units completely before it supersedes anything. A value's
 //! records and whole chunks are complete before it supersedes the older value.
 //!
 //! **Progress is always possible.** Only compaction may take the last `reserve_chunks` free chunks.
-//! Live data is bounded ([`Kv::admit`](crate::targets::kv::Kv)) such that some packed chunk has fewer live bytes
+//! Live data is bounded ([`Kv::admit`](crate::Kv)) such that some packed chunk has fewer live bytes
 //! than a compacted chunk holds, so relocating its records frees more than it takes. Chunks whose
 //! records were relocated wait for units to fill; if nothing else can make progress, these units
 //! are padded.
 
-use crate::targets::kv::chunks::ChunkRole;
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::format::record::record_bytes;
-use crate::targets::kv::{Kv, KvError};
+use crate::chunks::ChunkRole;
+use crate::format::key::Key;
+use crate::format::record::record_bytes;
+use crate::{Kv, KvError};
 
 impl Kv {
     /// Marks a chunk without current data as obsolete. `keys` are those of the value records in it,

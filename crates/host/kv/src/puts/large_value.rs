@@ -12,12 +12,12 @@ use std::sync::Arc;
 use nvme::MAX_VECTOR_ADDRESSES;
 use ring::{AddressSpace, Iova, SharedRegion};
 
-use crate::targets::kv::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use crate::targets::kv::config::Layout;
-use crate::targets::kv::device::KvDevice;
-use crate::targets::kv::format::command_tag::KvCommandTag;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::vector::{DataSegments, MemoryError, register};
+use crate::check::{KvPart, KvSubject, KvViolation, PartCheck};
+use crate::config::Layout;
+use crate::device::KvDevice;
+use crate::format::command_tag::KvCommandTag;
+use crate::format::oob::SectorTag;
+use ocssd::vector::{DataSegments, MemoryError, register};
 
 /// Maximum number of commands in flight per chunk.
 const COMMANDS_MAX: u32 = 4;

@@ -4,7 +4,7 @@
 //! 2. Sector tags show the contents of every chunk and where records start; for whole chunks one
 //!    vector suffices.
 //! 3. Headers are read, and the index is built from them
-//!    ([`recovered_chunk`](crate::targets::kv::recovery::recovered_chunk)).
+//!    ([`recovered_chunk`](crate::recovery::recovered_chunk)).
 //! 4. Chunks without current data are erased when the target runs. Others are written further,
 //!    after a seal if a record may have been interrupted.
 
@@ -16,29 +16,29 @@ use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
 use ring::Port;
 
-use crate::targets::kv::buffer::streams::{AppendStreams, OpenChunk};
-use crate::targets::kv::buffer::unit_memory::{UnitMemory, UnitMemorySize};
-use crate::targets::kv::chunks::{ChunkRole, KvChunks, RecordSpan, RecoveredContents};
-use crate::targets::kv::compaction::Compaction;
-use crate::targets::kv::config::{ChunkSupply, KvConfig, Layout};
-use crate::targets::kv::device::KvDevice;
-use crate::targets::kv::durability::DurabilityWaiters;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::targets::kv::index::{Index, KeyVersion};
-use crate::targets::kv::puts::Puts;
-use crate::targets::kv::puts::large_value::LargeValues;
-use crate::targets::kv::read_ops::ReadOps;
-use crate::targets::kv::reclaim::Reclaim;
-use crate::targets::kv::recovery::power_on_scan::{ReportedState, ScanState};
-use crate::targets::kv::recovery::recovered_chunk::{
+use crate::buffer::streams::{AppendStreams, OpenChunk};
+use crate::buffer::unit_memory::{UnitMemory, UnitMemorySize};
+use crate::chunks::{ChunkRole, KvChunks, RecordSpan, RecoveredContents};
+use crate::compaction::Compaction;
+use crate::config::{ChunkSupply, KvConfig, Layout};
+use crate::device::KvDevice;
+use crate::durability::DurabilityWaiters;
+use crate::format::oob::SectorTag;
+use crate::index::{Index, KeyVersion};
+use crate::puts::Puts;
+use crate::puts::large_value::LargeValues;
+use crate::read_ops::ReadOps;
+use crate::reclaim::Reclaim;
+use crate::recovery::power_on_scan::{ReportedState, ScanState};
+use crate::recovery::recovered_chunk::{
     RecoveredChunk, RecoveredKey, resolve_versions, sort_records,
 };
-use crate::targets::kv::recovery::scan::{ScanJob, ScanRunner, ScanTask};
-use crate::targets::kv::request::KvRequestTable;
-use crate::targets::kv::stats::KvStats;
-use crate::targets::kv::write_order::WriteOrder;
-use crate::targets::kv::{Kv, KvOpenError, PollProgress, Scratch};
-use crate::vector::{Addresses, VectorQueue};
+use crate::recovery::scan::{ScanJob, ScanRunner, ScanTask};
+use crate::request::KvRequestTable;
+use crate::stats::KvStats;
+use crate::write_order::WriteOrder;
+use crate::{Kv, KvOpenError, PollProgress, Scratch};
+use ocssd::vector::{Addresses, VectorQueue};
 
 /// Maximum number of physical sectors that can be addressed.
 const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, ChunkState, MAX_VECTOR_ADDRESSES};
 
-use crate::targets::kv::KvOpenError;
-use crate::targets::kv::config::HEADER_SECTORS;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::targets::kv::format::record::{FIXED_HEADER_BYTES, RecordHeader, header_bytes};
-use crate::targets::kv::recovery::recovered_chunk::{RecoveredChunk, RecoveredRecord};
-use crate::targets::kv::recovery::scan::{ScanJob, ScanRunner, ScanTask, ScannedSectors};
-use crate::vector::Addresses;
+use crate::KvOpenError;
+use crate::config::HEADER_SECTORS;
+use crate::format::oob::SectorTag;
+use crate::format::record::{FIXED_HEADER_BYTES, RecordHeader, header_bytes};
+use crate::recovery::recovered_chunk::{RecoveredChunk, RecoveredRecord};
+use crate::recovery::scan::{ScanJob, ScanRunner, ScanTask, ScannedSectors};
+use ocssd::vector::Addresses;
 
 /// The state of a chunk that the drive reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@
 //! several copies, because power was cut between its relocation and the erase, the copy in the
 //! chunk opened last is used.
 
-use crate::targets::kv::format::key::Key;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::targets::kv::format::record::{RecordHeader, RecordKind, record_bytes};
-use crate::targets::kv::index::{ChunkExtent, ExtentList, IndexEntry, KeyVersion, RecordRef};
+use crate::format::key::Key;
+use crate::format::oob::SectorTag;
+use crate::format::record::{RecordHeader, RecordKind, record_bytes};
+use crate::index::{ChunkExtent, ExtentList, IndexEntry, KeyVersion, RecordRef};
 
 /// A chunk according to its sector tags.
 #[derive(Clone, Debug, Default)]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use nvme::MAX_VECTOR_ADDRESSES;
 use ring::{Iova, SharedRegion};
 
-use crate::targets::kv::KvOpenError;
-use crate::targets::kv::format::oob::SectorTag;
-use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
+use crate::KvOpenError;
+use crate::format::oob::SectorTag;
+use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
 /// Number of polls without a completion after which the drive counts as failed.
 pub(crate) const POLL_LIMIT: u64 = 30_000_000;

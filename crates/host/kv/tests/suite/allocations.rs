@@ -1,12 +1,10 @@
 //! ARCHITECTURE.md, R9: reads of the key-value target do not allocate, and neither do puts of
 //! existing keys, except for the record lists of chunks. A counting allocator verifies this.
 
-mod common;
-
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
-use lightnvm::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
+use kv::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
 use ring::SharedRegion;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 /// Runs a request. Returns the number of allocations of the target.
 fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {

@@ -2,20 +2,18 @@
 
 // guarantee: D-50, D-51
 
-mod common;
-
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use driver::{ControllerInfo, OpenChannelInfo};
-use lightnvm::{
+use kv::{
     BlockingKv, BlockingMutation, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation,
     KvOpenError, KvRequest, ValueBuffer,
 };
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 
@@ -155,7 +153,7 @@ fn values_of_every_length_come_back_from_memory_from_flash_and_after_a_power_cut
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut b = Bench::new(2);
     let long = [b'k'; 256];
-    let refused = |bytes| Err(KvError::KeyLength(lightnvm::KeyLengthError { bytes }));
+    let refused = |bytes| Err(KvError::KeyLength(kv::KeyLengthError { bytes }));
     assert_eq!(now!(b, now => now.put(b"", b"x")), refused(0));
     assert_eq!(now!(b, now => now.put(&long, b"x")), refused(256));
     assert_eq!(now!(b, now => now.get(&long)), Err(refused(256).unwrap_err()));
@@ -261,10 +259,10 @@ fn durable_is_durable_and_a_sync_covers_what_came_before() {
     memory.fill(0, 4096, 9);
     b.put("buffered", b"x");
     b.run_until_idle();
-    assert_eq!((b.drive.programs, b.kv.stats().units_written), (0, 0), "in memory");
+    assert_eq!((b.drive.stats.programs, b.kv.stats().units_written), (0, 0), "in memory");
     let durable = ValueBuffer { at, bytes: 30 };
     b.run(KvRequest::put(Key::new(b"durable").unwrap(), durable, 0).durably()).unwrap();
-    assert!(b.drive.programs > 0);
+    assert!(b.drive.stats.programs > 0);
     b.put("late", b"y");
     let mut b = b.cut();
     assert_eq!(b.get("durable"), Ok(Some(vec![9; 30])));
@@ -320,7 +318,7 @@ fn a_sector_that_cannot_be_read_fails_its_keys_alone_and_for_ever() {
     b.sync();
     // One sector in fifty.
     let sectors = b.drive.geometry.total_sectors();
-    b.drive.unreadable.extend((0..sectors).step_by(50));
+    b.drive.faults.unreadable.extend((0..sectors).step_by(50));
     let mut lost = Vec::new();
     for i in 0..600 {
         match b.get(&format!("{i:04}")) {
@@ -356,7 +354,7 @@ fn a_sector_that_cannot_be_read_fails_its_keys_alone_and_for_ever() {
         }
     };
     check(&mut b);
-    b.drive.unreadable.clear();
+    b.drive.faults.unreadable.clear();
     let mut b = b.cut();
     for i in [lost[0], lost[lost.len() - 1]] {
         b.put(&format!("{i:04}"), b"again");
@@ -411,7 +409,7 @@ fn an_exhausted_spare_makes_it_read_only() {
         b.put(&format!("{i:03}"), &value(i, 300));
     }
     b.sync();
-    b.drive.program_fail = 0.2;
+    b.drive.faults.program_fail = 0.2;
     let mut error = None;
     for i in 0..100_000u64 {
         let key = format!("{:03}", i % 200);
@@ -422,7 +420,7 @@ fn an_exhausted_spare_makes_it_read_only() {
         }
     }
     assert_eq!(error, Some(KvError::ReadOnly));
-    b.drive.program_fail = 0.0;
+    b.drive.faults.program_fail = 0.0;
     b.sync();
     assert_eq!(now!(b, now => now.delete(b"000")), Err(KvError::ReadOnly));
     let one = [BlockingMutation::Put(b"000", b"x")];
@@ -631,7 +629,7 @@ fn the_same_requests_make_the_same_history() {
         }
         b.sync();
         let b = b.cut();
-        (b.drive.history, b.kv.stats())
+        (b.drive.stats.history, b.kv.stats())
     };
     assert_eq!(history(), history());
 }

@@ -2,15 +2,15 @@
 //! chunks, with erases, removals, and power cuts. A power cut keeps any prefix of the records that
 //! contains all durable ones.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! core_pool`. `SLUICE_CASES` sets the number of seeds.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lnvm
+//! chunk_allocator`. `SLUICE_CASES` sets the number of seeds.
 
 // guarantee: D-32
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Nanos;
-use lightnvm::subsystem::{
+use lnvm::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature,
     EraseOutcome, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
     TargetId, TargetKind, TargetOptions, Uid, WearPolicy,

@@ -1,27 +1,19 @@
 //! The media manager on a drive: registration, targets, rejections that change nothing, restarts,
 //! chunk ownership, health and relocation requests.
 
-// guarantee: D-02
-
-mod rig;
-
-use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use ftl::journal::JournalError;
-use ftl::{FtlConfig, LineMetadata, RecoveryError};
-use lightnvm::subsystem::{
-    AcquireError, ChunkRate, ChunkUse, DataTemperature, JOURNAL_OWNER, MediaManager,
-    MediaManagerConfig, MediaManagerError, NewTarget, QuotaLimits, RelocationReason, ScrubConfig,
-    Sharing, TargetId, TargetKind, TargetOptions, Uid, Warranty,
+use lnvm::{
+    AcquireError, ChunkRate, ChunkUse, DataTemperature, MediaManager, MediaManagerConfig,
+    MediaManagerError, NewTarget, QuotaLimits, RelocationReason, ScrubConfig, Sharing, TargetId,
+    TargetKind, TargetOptions, Uid, Warranty,
 };
-use lightnvm::{Pblk, PblkError};
 use media::{ChunkIndex, InjectedFault, PhysSector};
-use rig::{Rig, config, core_config, geometry, spec};
+use testkit::managed_drive::{ManagedDrive, config, errors, geometry, manager_config, spec};
 
 const OTHER: Uid = Uid(0xdead_beef);
 
-fn small(pair: u32) -> Rig {
-    Rig::new(config(geometry(2, 2, 24, 32), pair, None))
+fn small(pair: u32) -> ManagedDrive {
+    ManagedDrive::new(config(geometry(2, 2, 24, 32), pair, None))
 }
 
 fn names(subsystem: &MediaManager) -> Vec<&str> {
@@ -29,7 +21,12 @@ fn names(subsystem: &MediaManager) -> Vec<&str> {
 }
 
 /// Acquires a chunk, with as many polls as necessary.
-fn acquire(rig: &Rig, s: &mut MediaManager, id: TargetId, pu: u32) -> Result<u32, AcquireError> {
+fn acquire(
+    rig: &ManagedDrive,
+    s: &mut MediaManager,
+    id: TargetId,
+    pu: u32,
+) -> Result<u32, AcquireError> {
     for _ in 0..1000 {
         match s.acquire(rig.now.get(), id, pu, DataTemperature::Hot) {
             Err(AcquireError::Pending { .. }) => {
@@ -48,8 +45,8 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
     let image = dir.path().join("image");
     for pair in [0, 2] {
         let config = config(geometry(2, 2, 24, 32), pair, Some(&image));
-        let rig = Rig::new(config.clone());
-        let mut s = rig.open(core_config()).unwrap();
+        let rig = ManagedDrive::new(config.clone());
+        let mut s = rig.open(manager_config()).unwrap();
         assert!(!s.is_registered());
         let options = TargetOptions { over_provisioning: Some(0.11), ..TargetOptions::default() };
         let data = NewTarget {
@@ -74,8 +71,8 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
         let before = std::fs::read(&image).unwrap();
         // Opening read-only and rejected requests change nothing.
         for _ in 0..2 {
-            let rig = Rig::new(config.clone());
-            let mut s = rig.open(core_config()).unwrap();
+            let rig = ManagedDrive::new(config.clone());
+            let mut s = rig.open(manager_config()).unwrap();
             assert!(s.is_registered());
             assert_eq!(*s.table(), table, "pair {pair}");
             assert_eq!(
@@ -92,8 +89,8 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
             assert!(std::fs::read(&image).unwrap() == before, "the image has changed, pair {pair}");
         }
         // An id is never reused.
-        let rig = Rig::new(config);
-        let mut s = rig.open(core_config()).unwrap();
+        let rig = ManagedDrive::new(config);
+        let mut s = rig.open(manager_config()).unwrap();
         let id = s.create(spec("late", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
         assert_eq!(id, TargetId(4));
         s.close(&mut || rig.pump()).unwrap();
@@ -105,7 +102,7 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
 #[test]
 fn what_is_refused_names_both_parties() {
     let rig = small(0);
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     s.create(spec("alone", "0", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     s.create(spec("together", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
     let told = |s: &mut MediaManager, new: NewTarget| {
@@ -185,24 +182,24 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
     let rig = small(0);
     assert!(rig.write_chunk(30, OTHER));
     let rig = rig.cut();
-    let error = rig.register(core_config()).unwrap_err();
+    let error = rig.register(manager_config()).unwrap_err();
     assert!(matches!(&error, MediaManagerError::NotBlank { chunks: 1, .. }), "{error}");
     assert_eq!(rig.written_by(30), Some(OTHER));
     // In the window of the partition table.
     let rig = small(0);
     assert!(rig.write_chunk(0, OTHER));
     let rig = rig.cut();
-    let error = rig.register(core_config()).unwrap_err();
+    let error = rig.register(manager_config()).unwrap_err();
     assert!(matches!(&error, MediaManagerError::Foreign { .. }), "{error}");
     assert_eq!(rig.written_by(0), Some(OTHER));
     // A drive that manages its own flash.
     let rig = small(0);
     let info = driver::ControllerInfo { open_channel: None, ..rig.info.clone() };
     let queue = rig.queue(8);
-    let refused = MediaManager::open(&info, &[], queue, Nanos::ZERO, core_config(), &mut || {});
+    let refused = MediaManager::open(&info, &[], queue, Nanos::ZERO, manager_config(), &mut || {});
     assert!(matches!(refused, Err(MediaManagerError::NotOpenChannel { .. })));
-    let tiny = Rig::new(config(geometry(1, 1, 8, 4), 0, None));
-    let refused = tiny.register(core_config()).unwrap_err();
+    let tiny = ManagedDrive::new(config(geometry(1, 1, 8, 4), 0, None));
+    let refused = tiny.register(manager_config()).unwrap_err();
     assert!(matches!(&refused, MediaManagerError::NoTableWindow { .. }), "{refused}");
 }
 
@@ -212,8 +209,8 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
-    let rig = Rig::new(config.clone());
-    let mut s = rig.register(core_config()).unwrap();
+    let rig = ManagedDrive::new(config.clone());
+    let mut s = rig.register(manager_config()).unwrap();
     s.create(spec("a", "0-1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     s.close(&mut || rig.pump()).unwrap();
     let table = s.table().clone();
@@ -233,8 +230,8 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
                 }
             }
             std::fs::write(&image, &bytes).unwrap();
-            let rig = Rig::new(config.clone());
-            match rig.open(core_config()) {
+            let rig = ManagedDrive::new(config.clone());
+            match rig.open(manager_config()) {
                 Ok(s) => {
                     assert_eq!(*s.table(), table, "byte {at} of frame {which}");
                     unharmed += 1;
@@ -255,7 +252,7 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
 #[test]
 fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
     let rig = small(0);
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     for factory in [false, true, false] {
         let id = s.create(spec("db", "1-2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
         let uid = s.target("db").unwrap().uid;
@@ -295,7 +292,7 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
 #[test]
 fn sharing_targets_are_limited_by_their_quota() {
     let rig = small(0);
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     let limits = QuotaLimits { max_chunks: Some(6), rate: ChunkRate::new(10_000, 2) };
     let slow = NewTarget { limits, ..spec("slow", "2-3", Sharing::Shared) };
     let slow = s.create(slow, &mut || rig.pump()).unwrap();
@@ -352,8 +349,8 @@ fn sharing_targets_are_limited_by_their_quota() {
 
 #[test]
 fn grants_are_few_writes_of_the_journal() {
-    let rig = Rig::new(config(geometry(2, 2, 80, 32), 0, None));
-    let mut s = rig.register(core_config()).unwrap();
+    let rig = ManagedDrive::new(config(geometry(2, 2, 80, 32), 0, None));
+    let mut s = rig.register(manager_config()).unwrap();
     let id = s.create(spec("kv", "0-3", Sharing::Shared), &mut || rig.pump()).unwrap();
     s.open_target("kv").unwrap();
     let frames = s.journal().unwrap().stats().frames;
@@ -368,10 +365,10 @@ fn grants_are_few_writes_of_the_journal() {
 #[test]
 fn bad_chunks_are_told_apart_and_wear_is_counted() {
     let mut config = config(geometry(2, 2, 40, 32), 0, None);
-    rig::errors(&mut config).factory_bad = 0.05;
-    rig::errors(&mut config).endurance = 100;
-    let rig = Rig::new(config);
-    let core = MediaManagerConfig { rated_cycles: 100, ..core_config() };
+    errors(&mut config).factory_bad = 0.05;
+    errors(&mut config).endurance = 100;
+    let rig = ManagedDrive::new(config);
+    let core = MediaManagerConfig { rated_cycles: 100, ..manager_config() };
     let mut s = rig.register(core).unwrap();
     let factory = rig.report.iter().filter(|d| d.chunk_state() == Some(nvme::ChunkState::Offline));
     let factory = factory.count() as u32;
@@ -422,7 +419,7 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
         repeat_after: Nanos::from_secs(60),
         wear_gap_cycles: Some(1000),
     };
-    let core = MediaManagerConfig { scrub: Some(scrub), ..core_config() };
+    let core = MediaManagerConfig { scrub: Some(scrub), ..manager_config() };
     let mut s = rig.register(core).unwrap();
     let kv = s.create(spec("kv", "0-1", Sharing::Shared), &mut || rig.pump()).unwrap();
     let app = s.create(spec("app", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
@@ -467,18 +464,18 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
 #[test]
 fn a_die_that_fails_takes_one_copy_of_the_table() {
     let rig = small(0);
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     drop(s);
     let rig = rig.cut();
     rig.inject(InjectedFault::DieFailure { pu: 0 });
     let rig = rig.cut();
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     assert_eq!(s.target("a").unwrap().id, a);
     s.create(spec("b", "1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     drop(s);
     let rig = rig.cut();
-    let s = rig.register(core_config()).unwrap();
+    let s = rig.register(manager_config()).unwrap();
     assert_eq!(names(&s), ["a", "b"]);
     assert_eq!(
         s.health(None).chunks.grown_bad as usize,
@@ -491,7 +488,7 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
     let (mut cut, mut whole) = (0, 0);
     for pumps in (0..400).step_by(9) {
         let rig = small(2);
-        let mut s = rig.register(core_config()).unwrap();
+        let mut s = rig.register(manager_config()).unwrap();
         let limits = QuotaLimits { max_chunks: Some(30), rate: None };
         let kv = NewTarget { kind: TargetKind::Kv, limits, ..spec("kv", "0-1", Sharing::Shared) };
         let id = s.create(kv, &mut || rig.pump()).unwrap();
@@ -500,7 +497,7 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
         let filled = s.allocate_all(id, &mut || rig.pump());
         drop(s);
         let rig = rig.cut();
-        let mut s = rig.register(core_config()).unwrap();
+        let mut s = rig.register(manager_config()).unwrap();
         // The target owns its granted chunks although nothing is written; no other target gets
         // them.
         let before = s.holdings(id);
@@ -524,7 +521,7 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
 #[test]
 fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     let rig = small(0);
-    let mut s = rig.register(core_config()).unwrap();
+    let mut s = rig.register(manager_config()).unwrap();
     let shared = |name: &str, kind, max_chunks, rate| NewTarget {
         kind,
         limits: QuotaLimits { max_chunks, rate },
@@ -556,92 +553,4 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     }
     let alone = s.create(spec("alone", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
     assert_eq!(s.allocate_all(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
-}
-
-/// Returns the state and write pointer of every chunk.
-fn written(rig: &Rig) -> Vec<(u8, u64)> {
-    rig.fresh_report().iter().map(|d| (d.state, d.wp.get())).collect()
-}
-
-fn open_pblk(rig: &Rig, config: FtlConfig) -> Result<Pblk, PblkError> {
-    let (report, queue) = (rig.fresh_report(), rig.queue(64));
-    let port = queue.port().clone();
-    Pblk::open(&rig.info, &report, queue.into_queue(), port, config, &mut || rig.pump(), true)
-}
-
-const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::Auto];
-
-#[test]
-fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
-    for pair in [0, 2, 3] {
-        for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
-            let rig = small(pair);
-            let mut s = rig.register(core_config()).unwrap();
-            rig.run(&mut s);
-            rig.left.set(events * events / 4);
-            for i in 0..4 {
-                let new = spec(&format!("t{i}"), "0-3", Sharing::Shared);
-                if s.create(new, &mut || rig.pump()).is_err() {
-                    break;
-                }
-            }
-            // Clean shutdown in some cases.
-            if events % 4 == 3 && !rig.is_cut() {
-                let closed = s.close(&mut || rig.pump());
-                assert!(closed.is_ok() || rig.is_cut(), "{closed:?}");
-            }
-            let rig = rig.cut();
-            let before = written(&rig);
-            let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
-            let refused = open_pblk(&rig, layer).map(|_| ()).unwrap_err();
-            assert!(
-                matches!(
-                    refused,
-                    PblkError::Recovery(RecoveryError::Journal(JournalError::Foreign {
-                        found: JOURNAL_OWNER,
-                        ..
-                    }))
-                ),
-                "{refused}"
-            );
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            assert!(rig.open(core_config()).unwrap().is_registered());
-        }
-    }
-}
-
-#[test]
-fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut() {
-    for pair in [0, 2, 3] {
-        for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
-            let rig = small(pair);
-            let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
-            let mut pblk = open_pblk(&rig, layer).unwrap();
-            let mut polls = 0;
-            let mut run = |pblk: &mut Pblk, lba: u64| {
-                pblk.submit(rig.now.get(), Request::write(lba, 1, Payload::BitBucket, 1)).unwrap();
-                pblk.submit(rig.now.get(), Request::flush(2)).unwrap();
-                while !pblk.is_idle() && !rig.is_cut() && polls < 100_000 {
-                    pblk.poll(rig.now.get());
-                    while pblk.reap().is_some() {}
-                    rig.pump();
-                    polls += 1;
-                }
-            };
-            // Its journal exists by then.
-            run(&mut pblk, 0);
-            rig.left.set(events * events / 2);
-            (1..60).for_each(|lba| run(&mut pblk, lba));
-            let rig = rig.cut();
-            let before = written(&rig);
-            let refused = rig.register(core_config()).unwrap_err();
-            assert!(matches!(refused, MediaManagerError::Foreign { .. }), "{refused}");
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            // Nor one of an FTL with another configuration.
-            let other = FtlConfig { over_provisioning: 0.7, ..layer };
-            let refused = open_pblk(&rig, other).map(|_| ()).unwrap_err();
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            open_pblk(&rig, layer).unwrap();
-        }
-    }
 }

@@ -2,22 +2,20 @@
 //! Targets are created, removed and opened; chunks are acquired, written and released;
 //! registrations and recoveries are interrupted.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! core_oracle`. `SLUICE_CASES` sets the number of seeds.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lnvm
+//! oracle`. `SLUICE_CASES` sets the number of seeds.
 
 // guarantee: D-32
-
-mod rig;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Component;
-use lightnvm::subsystem::{
+use lnvm::{
     AcquireError, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature, MediaManager,
     MediaManagerConfig, MediaManagerError, QuotaLimits, Sharing, TargetId, Uid, WearPolicy,
 };
-use rig::{FOREVER, Rig, config, errors, geometry, spec};
 use rng::Rng;
+use testkit::managed_drive::{FOREVER, ManagedDrive, config, errors, geometry, spec};
 
 /// The expected state of a target.
 #[derive(Clone, Debug)]
@@ -32,7 +30,7 @@ struct ExpectedTarget {
 
 struct Case {
     rng: Rng,
-    rig: Option<Rig>,
+    rig: Option<ManagedDrive>,
     config: MediaManagerConfig,
     failing: bool,
     /// Existing targets, by name.
@@ -73,7 +71,7 @@ impl Case {
         };
         Case {
             rng,
-            rig: Some(Rig::new(drive)),
+            rig: Some(ManagedDrive::new(drive)),
             config,
             failing,
             targets: BTreeMap::new(),
@@ -87,7 +85,7 @@ impl Case {
         }
     }
 
-    fn rig(&self) -> &Rig {
+    fn rig(&self) -> &ManagedDrive {
         self.rig.as_ref().expect("it has power")
     }
 
@@ -120,7 +118,7 @@ impl Case {
     fn cut(&mut self, inside: bool) {
         self.cuts += 1;
         self.cuts_inside += u64::from(inside);
-        self.rig = self.rig.take().map(Rig::cut);
+        self.rig = self.rig.take().map(ManagedDrive::cut);
     }
 
     /// Checks the invariants after each registration of the drive.
@@ -191,7 +189,7 @@ impl Case {
     fn with_cut<T>(
         &mut self,
         s: &mut MediaManager,
-        call: impl FnOnce(&mut MediaManager, &Rig) -> Result<T, MediaManagerError>,
+        call: impl FnOnce(&mut MediaManager, &ManagedDrive) -> Result<T, MediaManagerError>,
     ) -> Option<Result<T, MediaManagerError>> {
         if self.rng.chance(0.4) {
             let after = self.rng.below(80);
@@ -292,7 +290,7 @@ impl Case {
     fn acquire(&mut self, s: &mut MediaManager) {
         let Some(name) = self.any_name() else { return };
         let known = &self.targets[&name];
-        let pus: lightnvm::subsystem::PuSet = known.pus.parse().unwrap();
+        let pus: lnvm::PuSet = known.pus.parse().unwrap();
         let pu = pus.iter().nth(self.rng.below(pus.len()) as usize).unwrap().0;
         let now = self.rig().now.get();
         match s.acquire(now, known.id, pu, DataTemperature::Hot) {

@@ -1,7 +1,7 @@
 //! The encoding of the partition table: a written table is read back, damaged tables are rejected,
 //! and inconsistent records change nothing.
 
-use lightnvm::subsystem::{
+use lnvm::{
     ChunkUse, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
     TableRecord, Target, TargetId, TargetKind, TargetOptions, Uid,
 };

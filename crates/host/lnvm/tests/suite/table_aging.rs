@@ -3,23 +3,17 @@
 
 // guarantee: D-30
 
-mod rig;
-
 use clock::{Component, Nanos};
-use ftl::FtlConfig;
-use lightnvm::subsystem::{
-    MediaManager, MediaManagerConfig, NewTarget, ScrubConfig, Sharing, TargetKind,
-};
-use lightnvm::{DriveQueue, Pblk};
+use lnvm::{MediaManager, MediaManagerConfig, ScrubConfig, Sharing};
 use media::{ErrorModel, MediaConfig};
-use rig::{FOREVER, Rig, config, core_config, geometry, spec};
+use testkit::managed_drive::{FOREVER, ManagedDrive, config, geometry, manager_config, spec};
 
 fn seconds(seconds: u64) -> Nanos {
     Nanos::from_secs(seconds)
 }
 
 /// Sectors have 40 bit errors, the maximum that is corrected, after 160 s.
-fn aging(seed: u64) -> Rig {
+fn aging(seed: u64) -> ManagedDrive {
     let mut config = config(geometry(2, 2, 24, 32), 2, None);
     let MediaConfig::Nand(nand) = &mut config.media else { panic!("{:?}", config.media) };
     nand.seed = seed;
@@ -30,7 +24,7 @@ fn aging(seed: u64) -> Rig {
         retention: seconds(40),
         ..ErrorModel::default()
     };
-    Rig::new(config)
+    ManagedDrive::new(config)
 }
 
 fn core(scrubs: bool) -> MediaManagerConfig {
@@ -40,11 +34,11 @@ fn core(scrubs: bool) -> MediaManagerConfig {
         repeat_after: seconds(30),
         wear_gap_cycles: None,
     };
-    MediaManagerConfig { scrub: scrubs.then_some(scrub), ..core_config() }
+    MediaManagerConfig { scrub: scrubs.then_some(scrub), ..manager_config() }
 }
 
 /// Advances the time.
-fn run_until(rig: &Rig, s: &mut MediaManager, until: Nanos) {
+fn run_until(rig: &ManagedDrive, s: &mut MediaManager, until: Nanos) {
     for _ in 0..1_000_000 {
         let moved = s.poll(rig.now.get());
         let next = {
@@ -61,7 +55,7 @@ fn run_until(rig: &Rig, s: &mut MediaManager, until: Nanos) {
     panic!("it never ends");
 }
 
-fn cut(rig: Rig) -> Rig {
+fn cut(rig: ManagedDrive) -> ManagedDrive {
     let now = rig.now.get();
     let rig = rig.cut();
     rig.now.set(now);
@@ -135,44 +129,4 @@ fn power_is_cut_at_every_step_of_rewriting_the_table() {
     }
     println!("{cuts} cuts");
     assert!(cuts > 4, "{cuts}");
-}
-
-/// A target whose chunks belong to a media manager has them scrubbed by it, and restarts its
-/// journal.
-#[test]
-fn a_target_that_runs_maintenance_restarts_its_journal() {
-    let rig = Rig::new(config(geometry(2, 2, 40, 32), 0, None));
-    let mut s = rig.register(core(true)).unwrap();
-    let new = NewTarget { kind: TargetKind::Pblk, ..spec("data", "0-3", Sharing::Exclusive) };
-    let id = s.create(new, &mut || rig.pump()).unwrap();
-    let table = s.table().clone();
-    let (report, queue) = (rig.fresh_report(), rig.queue(64));
-    let port = queue.port().clone();
-    let parts = DriveQueue { queue: queue.into_queue(), port };
-    s.close(&mut || rig.pump()).unwrap();
-    drop(s);
-    let ftl = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let owned = |chunk: u32| table.is_owned_by(id, chunk);
-    let mut pump = || rig.pump();
-    let opened = Pblk::open_on(&rig.info, &report, &owned, parts, ftl, &mut pump, true);
-    let mut pblk = opened.unwrap();
-    let mut s = rig.open(core(true)).unwrap();
-    pblk.watch_chunks();
-    let mut generations = Vec::new();
-    for second in 0..300 {
-        rig.now.set(rig.now.get().max(seconds(second)));
-        pblk.run_maintenance(rig.now.get(), &mut s, id);
-        for _ in 0..200 {
-            pblk.poll(rig.now.get());
-            rig.drive.borrow_mut().poll(rig.now.get());
-            let next = rig.drive.borrow().deadline();
-            if next != Nanos::MAX {
-                rig.now.set(rig.now.get().max(next));
-            }
-        }
-        generations.push(pblk.stats().checkpoints);
-    }
-    // At once, and every 30 s.
-    let begun = generations.last().unwrap() - generations[0];
-    assert!((9..=10).contains(&begun), "{begun}: {generations:?}");
 }

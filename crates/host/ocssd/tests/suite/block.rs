@@ -3,15 +3,15 @@
 use std::io::Read;
 
 use clock::Nanos;
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{
+use media::{ChunkIndex, InjectedFault};
+use nvme::{ChunkState, Status};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{
     Address, BlockError, BlockingSession, FailedChunk, FreeChunks, PadMode, PuSet, Session,
     VectorOptions, VirtualBlock,
 };
-use media::{ChunkIndex, InjectedFault};
-use nvme::{ChunkState, Status};
 
-use crate::rig::{self, Bench, ODD, OOB, SECTOR, Shape, all_data, all_oob, at, run};
+use crate::harness::{self, Bench, ODD, OOB, SECTOR, Shape, all_data, all_oob, at, run};
 
 /// Sectors of a unit of [`ODD`].
 const UNIT: u64 = 4;
@@ -24,7 +24,7 @@ fn read(block: &mut VirtualBlock, io: &mut BlockingSession<'_>, first: u64, coun
 
 /// Creates a block of these chunks on a drive with odd geometry.
 fn rig(chunks: &[Address]) -> (Bench, OpenChannelSsd, Session, VirtualBlock) {
-    let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
+    let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let mut pump = || bench.turn();
     let block = VirtualBlock::create(&mut ssd, &mut session.blocking(&mut pump), chunks).unwrap();
     (bench, ssd, session, block)
@@ -99,7 +99,7 @@ fn the_read_cursor_reads_like_read() {
 
 #[test]
 fn what_is_not_a_block_is_refused_by_chunk() {
-    let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
+    let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let space = ssd.space();
     bench.nand().inject(InjectedFault::ChunkBad { chunk: ChunkIndex(1) }).unwrap();
     let mut pump = || bench.turn();
@@ -127,7 +127,7 @@ fn what_is_not_a_block_is_refused_by_chunk() {
 #[test]
 fn appends_keep_all_chunks_programming() {
     // 8 units of 16 sectors on 8 PUs: two rows take two program times, not sixteen.
-    let (mut bench, mut ssd, mut session) = rig::open(Shape(2, 4, 2, 4, 96, 8, 2), 64);
+    let (mut bench, mut ssd, mut session) = harness::open(Shape(2, 4, 2, 4, 96, 8, 2), 64);
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
     let all = PuSet::all(&ssd.space());

@@ -1,7 +1,7 @@
 //! The library for physical addressing, on an emulated open-channel drive in virtual time.
 
 mod block;
+mod harness;
 mod oracle;
-mod rig;
 mod session;
 mod ssd;

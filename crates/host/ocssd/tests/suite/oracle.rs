@@ -14,16 +14,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{
+use media::{ChunkIndex, InjectedFault, MediaConfig};
+use nvme::{ChunkState, Status};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{
     Address, BlockError, FreeChunks, PadMode, PpaError, PuSet, RecoveryReport, Session,
     SessionConfig, UnwrittenSectors, VirtualBlock,
 };
-use media::{ChunkIndex, InjectedFault, MediaConfig};
-use nvme::{ChunkState, Status};
 use rng::Rng;
 
-use crate::rig::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob};
+use crate::harness::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob};
 
 fn shape(rng: &mut Rng) -> Shape {
     let mut n = |from: u64, below: u64| (from + rng.below(below)) as u32;
@@ -72,7 +72,7 @@ macro_rules! call {
 impl Case {
     fn new(seed: u64) -> Case {
         let mut rng = Rng::new(seed);
-        let mut config = rig::config(shape(&mut rng));
+        let mut config = harness::config(shape(&mut rng));
         if let MediaConfig::Nand(nand) = &mut config.media
             && rng.chance(0.3)
         {
@@ -138,8 +138,8 @@ impl Case {
             let value = self.values[sector as usize];
             let found = &data[i * SECTOR..][..SECTOR];
             let word = u64::from_le_bytes(*found.first_chunk().unwrap()) >> 16;
-            assert!(found == rig::data(value), "sector {sector} is {word}, not {value}");
-            assert_eq!(oob[i * OOB..][..OOB], rig::oob(value), "out-of-band of {sector}");
+            assert!(found == harness::data(value), "sector {sector} is {word}, not {value}");
+            assert_eq!(oob[i * OOB..][..OOB], harness::oob(value), "out-of-band of {sector}");
         }
     }
 
@@ -513,7 +513,7 @@ impl Case {
         // A chunk that closed early and is not needed any more leaves the block readable.
         self.check(0..self.block.len());
         if self.block.is_sealed() || !self.block.failed_chunks().is_empty() {
-            assert!(call!(self, |io| self.block.append(io, &rig::data(1))).is_err());
+            assert!(call!(self, |io| self.block.append(io, &harness::data(1))).is_err());
             if self.block.is_sealed() {
                 match self.rng.below(2) {
                     0 => self.copy(),
@@ -652,7 +652,7 @@ fn everything_acknowledged_is_there_and_everything_else_is_said() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-lightnvm --test ppa oracle"
+                     sluice-ocssd oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use clock::{Component, Nanos};
-use lightnvm::ppa::{
+use media::{InjectedFault, PhysSector};
+use nvme::Status;
+use ocssd::ppa::{
     Buffer, FailedMask, Ppa, PpaError, PpaSpace, RejectReason, RequestId, Session, SessionConfig,
     VectorKind, VectorOptions,
 };
-use media::{InjectedFault, PhysSector};
-use nvme::Status;
 use rng::Rng;
 
-use crate::rig::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob, at, data, oob, run};
+use crate::harness::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob, at, data, oob, run};
 
 /// 2 × 4 PUs with 4 chunks of 1536 sectors in units of 16.
 const WIDE: Shape = Shape(2, 4, 2, 4, 96, 8, 2);
@@ -39,7 +39,7 @@ fn fill(buffer: &mut Buffer, values: std::ops::Range<u64>) {
 #[test]
 fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
     for queue_depth in [1, 2, 128] {
-        let (mut bench, _ssd, mut session) = rig::open(WIDE, queue_depth);
+        let (mut bench, _ssd, mut session) = harness::open(WIDE, queue_depth);
         let space = *session.space();
         // Full chunks, so that all sectors are readable: 8 PUs × 96 units of 16.
         let ppas = striped(&space, 1, 96);
@@ -75,7 +75,7 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
 
 #[test]
 fn each_address_of_a_long_vector_has_its_own_status() {
-    let (mut bench, _ssd, mut session) = rig::open(WIDE, 16);
+    let (mut bench, _ssd, mut session) = harness::open(WIDE, 16);
     let space = *session.space();
     let ppas = striped(&space, 1, 96);
     let layout = *bench.nand().layout();
@@ -116,11 +116,11 @@ fn each_address_of_a_long_vector_has_its_own_status() {
 
 #[test]
 fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
-    let (mut bench, _ssd, mut session) = rig::open(rig::ODD, 8);
+    let (mut bench, _ssd, mut session) = harness::open(harness::ODD, 8);
     let space = *session.space();
     let mut pump = || bench.turn();
     let mut io = session.blocking(&mut pump);
-    let take = |io: &lightnvm::ppa::BlockingSession<'_>, n| io.buffers().allocate(n).unwrap();
+    let take = |io: &ocssd::ppa::BlockingSession<'_>, n| io.buffers().allocate(n).unwrap();
     let hole = Ppa(u64::MAX);
     let buffer = take(&io, 1);
     let status = io.read(&[hole], buffer, VectorOptions::default()).unwrap_err().status();
@@ -153,12 +153,12 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
 
 #[test]
 fn what_cannot_be_is_refused_before_it_is_sent_and_the_buffer_comes_back() {
-    let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 8);
-    let mut other = Bench::new(rig::config(rig::ODD));
+    let (mut bench, mut ssd, mut session) = harness::open(harness::ODD, 8);
+    let mut other = Bench::new(harness::config(harness::ODD));
     let foreign = other.attach().buffers().allocate(8).unwrap();
     let space = *session.space();
     let eight = run(&space, at(0, 0, 0, 0), 8);
-    let because = |refused: lightnvm::ppa::Rejected| (refused.reason, refused.buffer.is_some());
+    let because = |refused: ocssd::ppa::Rejected| (refused.reason, refused.buffer.is_some());
     let take = |session: &Session, n| session.buffers().allocate(n).unwrap();
     let o = VectorOptions::default();
     let b = take(&session, 8);
@@ -187,7 +187,7 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let depth = [1, 2, 7, 64][rng.below(4) as usize];
-        let mut bench = Bench::new(rig::config(WIDE));
+        let mut bench = Bench::new(harness::config(WIDE));
         let mut ssd = bench.attach();
         let vectors = 1 + rng.below(40) as u16;
         let mut session = bench.session(&mut ssd, depth, vectors);
@@ -237,7 +237,7 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
 
 #[test]
 fn waiting_reaps_its_own_vector_and_not_the_others() {
-    let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 8);
+    let (mut bench, mut ssd, mut session) = harness::open(harness::ODD, 8);
     let space = *session.space();
     let ppas = run(&space, at(0, 0, 0, 0), 4);
     let first = session.check(&ppas).unwrap();
@@ -257,7 +257,7 @@ fn waiting_reaps_its_own_vector_and_not_the_others() {
 
 #[test]
 fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
-    let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 2);
+    let (mut bench, mut ssd, mut session) = harness::open(harness::ODD, 2);
     let space = *session.space();
     let four = run(&space, at(0, 0, 0, 0), 4);
     bench.cut_after = Some(bench.turns);
@@ -268,7 +268,7 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     let PpaError::Timeout { kind: VectorKind::Write, request: ticket, polls } = error else {
         panic!("{error}")
     };
-    assert_eq!(polls, rig::POLL_LIMIT);
+    assert_eq!(polls, harness::POLL_LIMIT);
     assert_eq!(session.outstanding(), 1);
     // The vector is still outstanding when the drive resumes.
     bench.cut_after = None;
@@ -287,7 +287,7 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
 
 #[test]
 fn closing_returns_what_was_not_reaped() {
-    let (mut bench, mut ssd, mut session) = rig::open(rig::ODD, 1);
+    let (mut bench, mut ssd, mut session) = harness::open(harness::ODD, 1);
     let space = *session.space();
     let four = run(&space, at(0, 0, 0, 0), 4);
     let mut want = Vec::new();
@@ -306,7 +306,7 @@ fn closing_returns_what_was_not_reaped() {
 #[test]
 fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
     let slowest = |reader: (u32, u32), writer: (u32, u32)| {
-        let mut bench = Bench::new(rig::config(WIDE));
+        let mut bench = Bench::new(harness::config(WIDE));
         let mut ssd = bench.attach();
         let mut reads = bench.session(&mut ssd, 1, 1);
         let mut writes = bench.session(&mut ssd, 1, 1);

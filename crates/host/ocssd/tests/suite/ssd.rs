@@ -3,17 +3,17 @@
 use clock::Nanos;
 use drive::PersonalityKind;
 use driver::DriverError;
-use lightnvm::ppa::{FreeChunks, PuIndex, PuSet, Session, SessionConfig, VectorOptions};
-use lightnvm::vector::DataSegments;
-use lightnvm::{OcssdError, OpenChannelSsd};
 use media::{ChunkIndex, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
+use ocssd::ppa::{FreeChunks, PuIndex, PuSet, Session, SessionConfig, VectorOptions};
+use ocssd::vector::DataSegments;
+use ocssd::{OcssdError, OpenChannelSsd};
 
-use crate::rig::{self, Bench, ODD, POLL_LIMIT, at, run};
+use crate::harness::{self, Bench, ODD, POLL_LIMIT, at, run};
 
 #[test]
 fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
-    let mut config = rig::config(rig::Shape(2, 2, 1, 32, 16, 1, 2));
+    let mut config = harness::config(harness::Shape(2, 2, 1, 32, 16, 1, 2));
     config.personality = PersonalityKind::Block;
     config.ftl.over_provisioning = 0.5;
     let mut bench = Bench::new(config);
@@ -28,7 +28,7 @@ fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
 
 #[test]
 fn geometry_capabilities_and_performance_are_the_drives() {
-    let mut bench = Bench::new(rig::config(ODD));
+    let mut bench = Bench::new(harness::config(ODD));
     let ssd = bench.attach();
     let g = *ssd.geometry();
     assert_eq!((g.groups, g.pus, g.chunks, g.sectors), (3, 5, 7, 24));
@@ -46,7 +46,7 @@ fn geometry_capabilities_and_performance_are_the_drives() {
 
 #[test]
 fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
-    let (mut bench, mut ssd, mut session) = rig::open(ODD, 32);
+    let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let space = ssd.space();
     let mut pump = || bench.turn();
     let all = ssd.chunks(&mut pump).unwrap();
@@ -77,7 +77,7 @@ fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
 
 #[test]
 fn queues_are_made_and_deleted_and_their_commands_come_back() {
-    let mut config = rig::config(ODD);
+    let mut config = harness::config(ODD);
     config.controller.max_io_queues = 2;
     let mut bench = Bench::new(config);
     let mut ssd = bench.attach();
@@ -116,7 +116,7 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
 
 #[test]
 fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
-    let mut config = rig::config(ODD);
+    let mut config = harness::config(ODD);
     if let MediaConfig::Nand(nand) = &mut config.media {
         nand.errors.endurance = 255;
     }

@@ -7,7 +7,7 @@ use ftl::{Oob, WriteUnit};
 use nvme::DsmRange;
 use ring::{AddressSpace, Iova, SharedRegion};
 
-use crate::vector::{MemoryError, register};
+use ocssd::vector::{MemoryError, register};
 
 /// The memory of the write buffer [LightNVM17 §4.2.1]: a data buffer with one sector per slot, and
 /// a context buffer with one out-of-band area per slot. Both are contiguous, so a write unit needs

@@ -3,7 +3,7 @@
 use ftl::{NewFtlError, RecoveryError};
 use nvme::{Address, Status};
 
-use crate::vector::{Addresses, MemoryError};
+use ocssd::vector::{Addresses, MemoryError};
 
 /// Why a drive cannot be opened as a block device.
 #[derive(Debug, thiserror::Error)]

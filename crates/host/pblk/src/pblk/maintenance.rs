@@ -19,10 +19,8 @@ use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use super::Pblk;
 use super::scrub::PblkScrubber;
 use super::sharded::superblock::{SuperblockHealth, SuperblockMaintainer};
-use crate::subsystem::{
-    MediaManager, RelocationReason, RelocationRequest, ScrubConfig, ScrubStats, TargetId,
-};
-use crate::vector::VectorCompletion;
+use lnvm::{MediaManager, RelocationReason, RelocationRequest, ScrubConfig, ScrubStats, TargetId};
+use ocssd::vector::VectorCompletion;
 
 /// Counts of the media events that the drive reported and of pblk's reactions, since the device was
 /// opened.

@@ -31,8 +31,8 @@ use super::requests::PblkRequestTable;
 use super::scan::recover;
 use super::vector_backend::VectorBackend;
 use super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
-use crate::targets::rrpc::DeviceL2pEntries;
-use crate::vector::{Addresses, VectorQueue};
+use crate::rrpc::DeviceL2pEntries;
+use ocssd::vector::{Addresses, VectorQueue};
 
 /// The chunks to use, and the device L2P.
 #[derive(Clone, Copy)]

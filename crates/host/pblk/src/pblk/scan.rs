@@ -9,7 +9,7 @@ use nvme::{MAX_VECTOR_ADDRESSES, Status};
 use ring::{Iova, SharedRegion};
 
 use super::PblkError;
-use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
+use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};
 
 /// Number of polls without a completion after which the drive counts as failed.
 const POLL_LIMIT: u64 = 30_000_000;

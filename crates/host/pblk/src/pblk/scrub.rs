@@ -18,7 +18,7 @@ use clock::Nanos;
 use ftl::{ChunkEvent, Ftl};
 
 use super::vector_backend::VectorBackend;
-use crate::subsystem::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
+use lnvm::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
 
 /// The same wear for all chunks: the FTL has its own static wear leveling, with the wear of every
 /// chunk.

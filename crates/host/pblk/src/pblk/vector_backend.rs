@@ -28,7 +28,7 @@ use super::buffer_memory::{SlotMemory, TrimRanges};
 use super::read_split::SplitReads;
 use super::read_tracker::PuReadTracker;
 use super::requests::PblkRequestTable;
-use crate::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue};
+use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue};
 
 /// A completed command or operation.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::{Component, Nanos, RealClock};
-use lightnvm::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
+use kv::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
 use ring::{Iova, PAGE_BYTES, SharedRegion};
 use workload::Histogram;
 use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};

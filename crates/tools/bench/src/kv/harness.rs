@@ -5,8 +5,8 @@ use std::sync::Arc;
 use clock::{Component, Nanos, VirtualRunner};
 use drive::{Controller, PersonalityKind};
 use driver::ControllerHandle;
-use lightnvm::subsystem::TargetKind;
-use lightnvm::{Kv, KvConfig};
+use kv::{Kv, KvConfig};
+use lnvm::TargetKind;
 use ring::Port;
 use scenario::{DriveSpec, HostTarget};
 use stack::named_target::{self, NamedError};
@@ -112,7 +112,7 @@ impl KvHarness {
         };
         let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
             .map_err(NamedError::from)?;
-        let check = |entry: &lightnvm::subsystem::Target| {
+        let check = |entry: &lnvm::Target| {
             if let HostTarget::Named(named) = &plan.target {
                 named.check_kind(drive_name, entry)?;
             }

@@ -16,7 +16,7 @@ use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos, VirtualRunner};
 use drive::Controller;
 use ftl::FtlConfig;
-use lightnvm::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
+use kv::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};

@@ -126,7 +126,7 @@ pub fn run(
     }
     let (after, layout) = (client.kv().stats(), *client.kv().layout());
     if after.bytes_put > before.bytes_put {
-        let since = lightnvm::KvStats {
+        let since = kv::KvStats {
             units_written: after.units_written - before.units_written,
             large_value_chunks_written: after.large_value_chunks_written
                 - before.large_value_chunks_written,

@@ -18,9 +18,9 @@ use block::{BlockDevice as _, Completion, Payload, QueueFull, Request};
 use clock::{Component, Nanos};
 use direct::{IoDevice, Queue, QueueConfig};
 use ftl::FtlConfig;
-use lightnvm::Pblk;
 use nvme::{Geometry, Status};
 use open::{OpenOptions, open};
+use pblk::Pblk;
 use rng::Rng;
 
 use super::super::echo::QueuePairMemory;

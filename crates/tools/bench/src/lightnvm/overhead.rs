@@ -21,8 +21,8 @@ use block::{BlockDevice, Payload, Raw, Request};
 use clock::{AllowedCpus, Nanos};
 use driver::{ControllerInfo, OpenChannelInfo};
 use ftl::FtlConfig;
-use lightnvm::Pblk;
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, MediaTiming, PpaFormat};
+use pblk::Pblk;
 use rng::Rng;
 
 use super::super::echo::{EchoController, QueuePairMemory};

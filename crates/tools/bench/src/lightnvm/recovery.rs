@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use clock::{Component, Nanos};
 use driver::ControllerHandle;
-use lightnvm::Pblk;
+use pblk::Pblk;
 use scenario::HostTarget;
 use stack::Stack;
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use block::{BlockDevice, Payload, Request};
 use clock::{AllowedCpus, Component, Nanos};
-use lightnvm::{ShardHandle, Sharded, ShardedConfig};
+use pblk::{ShardHandle, Sharded, ShardedConfig};
 use rng::Rng;
 
 use super::super::echo::{EchoController, QueuePairMemory};

@@ -6,7 +6,7 @@ use std::path::Path;
 use bench::kv::harness::{KvHarness, NamedHarnessError};
 use bench::kv::{puts, ycsb};
 use bench::{ExpectedMisses, Format, RunLength, Sink};
-use lightnvm::KvConfig;
+use kv::KvConfig;
 use scenario::Scenario;
 use stack::named_target::NamedError;
 use stack::with_overlay;

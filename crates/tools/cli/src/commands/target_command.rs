@@ -8,13 +8,13 @@
 use clock::{Component, Nanos};
 use drive::Controller;
 use driver::ControllerHandle;
-use lightnvm::subsystem::{
+use lnvm::{
     ChunkRate, MediaManager, MediaManagerError, NewTarget, QuotaLimits, Sharing, TargetOptions,
     Warranty,
 };
-use lightnvm::vector::VectorQueue;
 use media::{DataStore, MediaConfig};
 use nvme::HealthLog;
+use ocssd::vector::VectorQueue;
 use scenario::{DriveSpec, Scenario};
 use stack::image;
 use stack::named_target::subsystem_config;

@@ -3,7 +3,7 @@
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
-use lightnvm::subsystem::TargetOptions;
+use lnvm::TargetOptions;
 
 use crate::section::{Result, Section, Value};
 use crate::source::SourceSpan;

@@ -5,7 +5,7 @@
 use clock::Nanos;
 use drive::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
-use lightnvm::subsystem::ScrubConfig;
+use lnvm::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
 use scenario::format::{bytes_binary, count, duration, rate};
 use scenario::{Capacity, DriveSpec, HostTarget};

@@ -2,8 +2,8 @@
 
 use drive::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
-use lightnvm::SuperblockHealth;
 use media::MediaStats;
+use pblk::SuperblockHealth;
 use report::explain::{breakdown_json, request_json};
 use serde_json::{Map, Value, json};
 use stack::ShardCounts;

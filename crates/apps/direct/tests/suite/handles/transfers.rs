@@ -270,7 +270,7 @@ fn an_open_channel_drive_takes_addresses() {
     data.fill(0, 4096, 0x5a);
     let ppa = open.format.pack(nvme::Address::default());
     let ppas = || std::iter::once(ppa);
-    queue.write(ppas(), lightnvm::vector::DataSegments::Contiguous(data.iova()), None, 1).unwrap();
+    queue.write(ppas(), ocssd::vector::DataSegments::Contiguous(data.iova()), None, 1).unwrap();
     queue.ring(false);
     let ended = loop {
         if let Some(ended) = queue.reap() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{AppendStream, AppendStreams, AppendUnitState};
-use crate::targets::kv::check::{KvPart, KvSubject, KvViolation, PartCheck};
+use crate::check::{KvPart, KvSubject, KvViolation, PartCheck};
 
 const CHECK: PartCheck = PartCheck(KvPart::Buffer);
 

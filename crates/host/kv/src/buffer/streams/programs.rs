@@ -3,11 +3,11 @@
 use nvme::Status;
 
 use super::{AppendStreams, AppendUnitState, ProgramOutcome, ProgrammedUnit};
-use crate::targets::kv::buffer::unit_memory::PADDING_SLOT;
-use crate::targets::kv::device::KvDevice;
-use crate::targets::kv::format::command_tag::KvCommandTag;
-use crate::targets::kv::stats::KvStats;
-use crate::vector::DataSegments;
+use crate::buffer::unit_memory::PADDING_SLOT;
+use crate::device::KvDevice;
+use crate::format::command_tag::KvCommandTag;
+use crate::stats::KvStats;
+use ocssd::vector::DataSegments;
 
 impl AppendStreams {
     /// Submits the units that are ready, until the queue is full.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use lightnvm::{
+use kv::{
     Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation, KvOp, KvOpenError, KvRequest,
     ValueBuffer,
 };
@@ -12,8 +12,8 @@ use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 
-use crate::common::{OpenChannelDrive, geometry};
-use crate::model::{Model, Version};
+use super::model::{Model, Version};
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 /// Maximum number of outstanding requests, and of mutations of a batch.
@@ -145,15 +145,15 @@ impl Case {
             checksum_large_values: rng.chance(0.8),
         };
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
-        drive.reads_first = rng.chance(0.5);
-        drive.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
+        drive.options.reads_first = rng.chance(0.5);
+        drive.options.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {
             drive.spoil(rng.below(geometry.total_chunks()) as u32);
         }
         let failing = rng.chance(0.3);
         if failing {
-            drive.program_fail = [0.002, 0.005, 0.03][rng.below(3) as usize];
-            drive.erase_fail = [0.005, 0.02][rng.below(2) as usize];
+            drive.faults.program_fail = [0.002, 0.005, 0.03][rng.below(3) as usize];
+            drive.faults.erase_fail = [0.005, 0.02][rng.below(2) as usize];
         }
         let depth = [4, 16, 256][rng.below(3) as usize];
         let kv = open(&mut drive, config, depth).expect("a geometry that fits");
@@ -467,7 +467,7 @@ impl Case {
         self.outstanding.fill(None);
         // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
-            self.drive.cut_after = Some(self.drive.fetched + self.rng.below(60));
+            self.drive.faults.cut_after = Some(self.drive.stats.fetched + self.rng.below(60));
             match open(&mut self.drive, self.config, self.depth) {
                 Ok(mut kv) => {
                     // So may their remaining work.

@@ -1,14 +1,12 @@
 //! Random concurrent mutations, with failures and power cuts, compared with a
 //! `std::collections::BTreeMap` of the versions that each key may have.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! kv_oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-kv
+//! oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 // guarantee: D-49
 
 mod case;
-#[path = "../common/mod.rs"]
-mod common;
 mod model;
 
 use case::{Case, Counts};
@@ -42,7 +40,7 @@ fn what_is_durable_survives_and_nothing_else_appears() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-lightnvm --test kv_oracle"
+                     sluice-kv oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

@@ -15,7 +15,7 @@ use super::super::PblkHealth;
 use super::core_channel::CoreChannel;
 use super::handle::ShardHandle;
 use super::superblock::SuperblockHealth;
-use crate::subsystem::ScrubConfig;
+use lnvm::ScrubConfig;
 
 /// The shard that maintains the superblock.
 pub(super) const SUPERBLOCK_SHARD: u32 = 0;

@@ -25,7 +25,7 @@ use super::core_channel::{ChannelEnds, CoreChannel, ShardReply, ShardRequest};
 use super::extents::{ExtentQuery, merge_extents};
 use super::fragmented::{CompletedRequest, ParentRequests};
 use super::stripes::{ShardFragment, Stripes};
-use crate::vector::{MemoryError, register};
+use ocssd::vector::{MemoryError, register};
 
 /// Counters of a core: its own requests, and fragments for itself and for other cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use super::superblock::{
     ShardSuperblock, SuperblockLocation, SuperblockMaintainer, SuperblockOpener,
 };
 use super::{ShardedError, superblock};
-use crate::vector::{Addresses, VectorQueue};
+use ocssd::vector::{Addresses, VectorQueue};
 
 /// Prefix of the instance ids of shards, which distinguishes them from those of other FTLs.
 const SHARD_NAME_PREFIX: u32 = 0x73 << 24;

@@ -11,12 +11,10 @@ use drive::{
 };
 use driver::ControllerHandle;
 use ftl::{FtlConfig, FtlStats};
-use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{
-    DeviceL2pEntries, DriveQueue, PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig,
-};
+use lnvm::ScrubConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
+use pblk::{DeviceL2pEntries, DriveQueue, PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
 use ring::{AddressSpace, Iova, SharedRegion};
 
 const SECTOR: usize = 512;
@@ -99,7 +97,7 @@ impl Any {
     }
 }
 
-pub(crate) struct Bed {
+pub(crate) struct Harness {
     kind: Kind,
     drive: Option<Controller>,
     device: Any,
@@ -161,7 +159,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
     }
 }
 
-impl Bed {
+impl Harness {
     /// Creates a bed. `listens` says whether an FTL on the host subscribes to media events.
     pub(crate) fn new(
         kind: Kind,
@@ -169,14 +167,14 @@ impl Bed {
         seed: u64,
         scrub: Option<ScrubConfig>,
         subscribed: bool,
-    ) -> Bed {
+    ) -> Harness {
         let mut drive = Controller::new(config(kind, errors, seed, scrub)).unwrap();
         let mut now = Nanos::ZERO;
         let mut device = open(kind, &mut drive, &mut now, scrub, subscribed);
         let memory = SharedRegion::anonymous(64 * SECTOR).unwrap();
         let at = device.memory().register(&memory).unwrap();
         let model = vec![0; device.sectors() as usize];
-        Bed { kind, drive: Some(drive), device, now, memory, at, model, scrub, subscribed }
+        Harness { kind, drive: Some(drive), device, now, memory, at, model, scrub, subscribed }
     }
 
     pub(crate) fn drive(&mut self) -> &mut Controller {

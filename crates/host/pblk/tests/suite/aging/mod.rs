@@ -1,17 +1,17 @@
 //! Data that ages, data that is read repeatedly, and chunks that fail, for each FTL: sharded pblk,
-//! rrpc, and the drive itself. (`tests/real/health.rs` covers pblk alone.)
+//! rrpc, and the drive itself. (`real/health.rs` covers pblk alone.)
 
 // guarantee: D-28, D-29
 
-mod bed;
+mod harness;
 
 use clock::Nanos;
 use driver::MediaEvent;
-use lightnvm::subsystem::ScrubConfig;
+use lnvm::ScrubConfig;
 use media::{ChunkIndex, ErrorModel, InjectedFault};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 
-use bed::{Bed, Kind};
+use harness::{Harness, Kind};
 
 /// All FTLs; shards with separate parallel units, and with shared ones.
 const ALL: [Kind; 4] = [Kind::Shards(2), Kind::Shards(3), Kind::Rrpc, Kind::Drive];
@@ -44,7 +44,7 @@ fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_t
     for (kind, seed) in ALL.into_iter().flat_map(|kind| [1, 5, 6].map(|seed| (kind, seed))) {
         // Seven times 8 bit errors are 56.
         let after = |patrol: Option<ScrubConfig>| {
-            let mut b = Bed::new(kind, aging(), seed, patrol, true);
+            let mut b = Harness::new(kind, aging(), seed, patrol, true);
             b.fill();
             b.wait_until(Nanos::from_secs(240));
             let lost = b.uncorrectable();
@@ -97,7 +97,7 @@ fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_t
 #[test]
 fn the_superblock_of_shards_is_lost_without_a_scrub_and_kept_for_an_hour_with_one() {
     for (shards, seed) in [2, 3].into_iter().flat_map(|s| (0..4).map(move |seed| (s, seed))) {
-        let mut b = Bed::new(Kind::Shards(shards), aging(), seed, Some(scrub_config()), true);
+        let mut b = Harness::new(Kind::Shards(shards), aging(), seed, Some(scrub_config()), true);
         b.write(0, 7);
         b.flush();
         for minute in 1..=60 {
@@ -117,7 +117,7 @@ fn the_superblock_of_shards_is_lost_without_a_scrub_and_kept_for_an_hour_with_on
         assert_eq!(b.read(0), Ok(7), "{shards} shards, seed {seed}");
         assert_eq!(b.handles()[0].superblock_health().unwrap().generation, label.generation);
     }
-    let mut b = Bed::new(Kind::Shards(2), aging(), 0, None, true);
+    let mut b = Harness::new(Kind::Shards(2), aging(), 0, None, true);
     b.wait_until(Nanos::from_secs(1_000));
     let label = b.handles()[0].superblock_health().unwrap();
     assert_eq!((label.scrub_passes, label.rewrites, label.reads), (0, 0, 2), "{label:?}");
@@ -126,8 +126,13 @@ fn the_superblock_of_shards_is_lost_without_a_scrub_and_kept_for_an_hour_with_on
 #[test]
 fn a_die_with_a_copy_of_the_superblock_fails_and_another_takes_over() {
     for (shards, pu) in [2, 3].into_iter().flat_map(|s| (0..4).map(move |pu| (s, pu))) {
-        let mut b =
-            Bed::new(Kind::Shards(shards), ErrorModel::default(), 3, Some(scrub_config()), true);
+        let mut b = Harness::new(
+            Kind::Shards(shards),
+            ErrorModel::default(),
+            3,
+            Some(scrub_config()),
+            true,
+        );
         b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
         let mut rounds = 0;
         while rounds < 40 {
@@ -155,7 +160,7 @@ fn chunks_that_are_read_repeatedly_are_relocated() {
     };
     for kind in ALL {
         let run = |listens: bool| {
-            let mut b = Bed::new(kind, errors, 6, None, listens);
+            let mut b = Harness::new(kind, errors, 6, None, listens);
             b.fill();
             for i in 0..20_000 {
                 let lba = i % 16;
@@ -168,7 +173,7 @@ fn chunks_that_are_read_repeatedly_are_relocated() {
         assert_eq!(stats.refreshed_lines, care.relocations, "{kind:?}");
         // A drive always handles its own events: it is compared with the shards.
         let deaf = if kind == Kind::Drive { Kind::Shards(2) } else { kind };
-        let mut b = Bed::new(deaf, errors, 6, None, false);
+        let mut b = Harness::new(deaf, errors, 6, None, false);
         b.fill();
         (0..20_000).for_each(|i| assert_eq!(b.read(i % 16), Ok(b.model[(i % 16) as usize])));
         let without = b.drive().stats().media.unwrap().retried_reads;
@@ -183,7 +188,7 @@ fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
         // On different parallel units and shards.
         let mut heard = 0;
         for nth in [3, 20, 45, 70, 90] {
-            let mut b = Bed::new(kind, ErrorModel::default(), 8, None, true);
+            let mut b = Harness::new(kind, ErrorModel::default(), 8, None, true);
             b.fill();
             let nand = b.drive().nand_mut().unwrap();
             let full = nand.chunks().filter(|(_, i)| i.write_pointer == 64);
@@ -219,7 +224,7 @@ fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
 #[test]
 fn a_die_that_fails_is_reported_to_every_shard_that_has_chunks_there() {
     for kind in ALL {
-        let mut b = Bed::new(kind, ErrorModel::default(), 9, None, true);
+        let mut b = Harness::new(kind, ErrorModel::default(), 9, None, true);
         b.fill();
         b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: 1 }).unwrap();
         let lost = b.uncorrectable();
@@ -238,11 +243,11 @@ fn a_die_that_fails_is_reported_to_every_shard_that_has_chunks_there() {
 
 #[test]
 fn an_event_goes_to_the_shard_that_has_the_chunk_and_what_is_nowhere_is_counted() {
-    let mut b = Bed::new(Kind::Shards(2), ErrorModel::default(), 9, None, false);
+    let mut b = Harness::new(Kind::Shards(2), ErrorModel::default(), 9, None, false);
     b.fill();
     let at = |group, pu, chunk, sector| Address { group, pu, chunk, sector };
     let (scope, kind) = (ChunkNotificationScope::Chunk, ChunkNotificationKind::ErrorRateHigh);
-    let tell = |b: &mut Bed, address| {
+    let tell = |b: &mut Harness, address| {
         let event = MediaEvent { count: 1, address, scope, kind, sectors: 0 };
         b.handles()[0].on_media_event(&event);
         b.run_until_idle();
@@ -250,7 +255,7 @@ fn an_event_goes_to_the_shard_that_has_the_chunk_and_what_is_nowhere_is_counted(
     for address in [at(2, 0, 0, 0), at(0, 2, 0, 0), at(0, 0, 40, 0), at(0, 0, 3, 64)] {
         tell(&mut b, address);
     }
-    let health = |b: &mut Bed| {
+    let health = |b: &mut Harness| {
         b.handles().iter().map(|h| (h.health().events, h.health().ignored)).collect::<Vec<_>>()
     };
     assert_eq!(health(&mut b), [(4, 4), (0, 0)]);

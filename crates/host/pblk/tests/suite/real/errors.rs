@@ -6,7 +6,7 @@ use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, InjectedFault};
 use nvme::Status;
 
-use crate::bench::{Bench, USUAL, config};
+use super::harness::{Bench, USUAL, config};
 
 #[test]
 fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {

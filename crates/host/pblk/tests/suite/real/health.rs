@@ -5,11 +5,11 @@
 use clock::Nanos;
 use driver::MediaEvent;
 use ftl::FtlConfig;
-use lightnvm::subsystem::ScrubConfig;
+use lnvm::ScrubConfig;
 use media::{ChunkIndex, ErrorModel, InjectedFault};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 
-use crate::bench::{Bench, USUAL, config};
+use super::harness::{Bench, USUAL, config};
 
 /// A model in which data has twice the bit errors after 40 s, three times after 80 s, and so on. A
 /// new sector has 8 bit errors; 40 are corrected.

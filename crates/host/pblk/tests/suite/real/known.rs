@@ -6,11 +6,11 @@ use block::BlockDevice;
 use clock::Nanos;
 use drive::{Controller, DriveError};
 use ftl::{FtlConfig, LineMetadata};
-use lightnvm::PblkError;
 use media::{DataStore, ErrorModel, MediaConfig};
 use nvme::Status;
+use pblk::PblkError;
 
-use crate::bench::{Bench, LONGEST, Shape, USUAL, config, open};
+use super::harness::{Bench, LONGEST, Shape, USUAL, config, open};
 
 fn no_errors(shape: Shape) -> drive::DriveConfig {
     config(shape, ErrorModel::default(), 1)

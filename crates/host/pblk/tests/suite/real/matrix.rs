@@ -12,7 +12,7 @@
 //! - All this holds after a power cut, with one exception: if the latest version is unreadable, an
 //!   older version may reappear, because the existence of the latest one cannot be detected.
 //!
-//! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-lightnvm --test real matrix`
+//! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-pblk real::matrix`
 //! replays it, `SLUICE_CASES` sets the number of seeds.
 
 // guarantee: D-26
@@ -21,7 +21,7 @@ use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
 use nvme::Status;
 
-use crate::bench::{Bench, SECTOR, USUAL, config};
+use super::harness::{Bench, SECTOR, USUAL, config};
 
 /// Returns an error model: with probability `read` a sector is unreadable each time it is written,
 /// with probability `program` a page's program fails, and with probability `erase` an erase fails.

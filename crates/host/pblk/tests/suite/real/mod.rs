@@ -1,8 +1,8 @@
 //! pblk on the emulated drive with its media: failures, and problems that users of the kernel's
 //! pblk encountered.
 
-mod bench;
 mod errors;
+mod harness;
 mod health;
 mod known;
 mod matrix;

@@ -2,23 +2,21 @@
 //! sectors, wear; and random overlapping requests, with failures and power cuts, compared with an
 //! oracle.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! rrpc`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
+//! rrpc::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 // guarantee: D-43, D-44, D-45, D-46
 
-#[path = "rrpc/bench.rs"]
-mod bench;
-#[path = "rrpc/oracle.rs"]
+mod harness;
 mod oracle;
 
-use bench::{Bench, SECTOR, Shape, config};
 use block::{BlockDevice, Payload, Request};
 use ftl::{FtlConfig, VictimPolicyKind};
-use lightnvm::vector::VectorQueue;
-use lightnvm::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError};
+use harness::{Bench, SECTOR, Shape, config};
 use media::{ChunkIndex, InjectedFault, PhysSector};
 use nvme::{DeviceL2pLog, Status};
+use ocssd::vector::VectorQueue;
+use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError};
 use rng::Rng;
 
 const SMALL: Shape = Shape { channels: 2, pus: 2, chunks: 30, pages: 8, sectors: 2, pair: 2 };
@@ -57,7 +55,7 @@ fn what_one_target_wrote_the_other_refuses() {
     let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let drive = &mut b.drive;
     let now = &mut b.now;
-    let mut pump = || bench::pump_drive(drive, now);
+    let mut pump = || harness::pump_drive(drive, now);
     let config = Rrpc::config();
     let e = Pblk::open(&info, &chunks, queue, port, config, &mut pump, true).unwrap_err();
     assert!(matches!(&e, PblkError::Recovery(_)), "{e}");
@@ -184,7 +182,7 @@ fn lose_every(step: u64) -> (u64, u64) {
 /// difference of the most and the least worn chunk of the FTL, the standard deviation, and the
 /// write amplification.
 fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
-    let mut b = Bench::new(bench::config(SMALL, true));
+    let mut b = Bench::new(harness::config(SMALL, true));
     b.drive.set_zero_latency(true);
     b.open(config);
     let sectors = b.rrpc().limits().sectors;
@@ -266,7 +264,7 @@ fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
         queue.reset([media.format.pack(address.unwrap())].into_iter(), 0).unwrap();
         queue.ring(true);
         while queue.reap().is_none() {
-            bench::pump_drive(&mut b.drive, &mut b.now);
+            harness::pump_drive(&mut b.drive, &mut b.now);
         }
     }
 }
@@ -374,7 +372,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     reset_chunks(&mut b, |_| true);
     let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let (drive, now) = (&mut b.drive, &mut b.now);
-    let mut pump = || bench::pump_drive(drive, now);
+    let mut pump = || harness::pump_drive(drive, now);
     let mut pblk =
         Pblk::open(&info, &chunks, queue, port, Rrpc::config(), &mut pump, true).unwrap();
     pblk.submit(b.now, Request::write(0, 64, Payload::BitBucket, 1)).unwrap();
@@ -383,7 +381,7 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     while ended < 2 || !pblk.is_idle() {
         clock::Component::poll(&mut pblk, b.now);
         ended += std::iter::from_fn(|| pblk.reap()).count();
-        bench::pump_drive(&mut b.drive, &mut b.now);
+        harness::pump_drive(&mut b.drive, &mut b.now);
     }
     drop((pblk, b));
     refused("owner");

@@ -7,12 +7,12 @@ use block::{BlockDevice, Op, Request};
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
-use lightnvm::Rrpc;
 use media::{ChunkIndex, InjectedFault, PhysSector};
 use nvme::Status;
+use pblk::Rrpc;
 use rng::Rng;
 
-use crate::bench::{Bench, SECTOR, Shape, config};
+use super::harness::{Bench, SECTOR, Shape, config};
 
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
@@ -395,7 +395,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-lightnvm --test rrpc"
+                     sluice-pblk rrpc::oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

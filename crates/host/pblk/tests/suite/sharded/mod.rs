@@ -1,19 +1,21 @@
 //! A sharded device: rejections, reopening, requests over many stripes, a core that closes,
 //! threads, and deterministic histories.
 
-mod common;
+mod oracle;
+mod superblock;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Completion, Extent, ExtentState, Payload, Request};
 use clock::{Component, Nanos, VirtualRunner};
-use common::{OpenChannelDrive, geometry};
 use ftl::NewFtlError;
-use lightnvm::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
 use nvme::Status;
+use pblk::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
 use ring::SharedRegion;
 use rng::Rng;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const SECTOR: u64 = 512;
 
@@ -75,7 +77,7 @@ fn what_cannot_be_opened_says_why() {
     let error = refused(&mut tiny, config(21, 8));
     assert!(matches!(error, ShardedError::TooFewChunks { shards: 21, .. }), "{error}");
     // A rejected open has written nothing to the drive.
-    assert_eq!((tiny.programs, tiny.erases), (0, 0));
+    assert_eq!((tiny.stats.programs, tiny.stats.erases), (0, 0));
     let mut drive = drive();
     let (port, queues) = drive.connect_many(16, 3);
     let (info, chunks) = (drive.info(), drive.descriptors());
@@ -136,7 +138,7 @@ fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
     let sectors = u64::from(drive.geometry.sectors);
     // The first location is chunk 0 of the first channel, the second that of the other channel.
     let second = 2 * u64::from(drive.geometry.chunks) * sectors;
-    drive.unreadable.insert(0);
+    drive.faults.unreadable.insert(0);
     let error = drive.open_sharded(config(4, 8), 16).unwrap_err();
     assert!(
         matches!(
@@ -146,11 +148,11 @@ fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
         "{error}"
     );
     drive.cut_power();
-    let programs = drive.programs;
+    let programs = drive.stats.programs;
     drop(drive.open_sharded(config(2, 8), 16).unwrap());
-    assert!(drive.programs > programs, "a free place took a copy");
+    assert!(drive.stats.programs > programs, "a free place took a copy");
     drive.cut_power();
-    drive.unreadable.insert(second);
+    drive.faults.unreadable.insert(second);
     assert!(drive.open_sharded(config(2, 8), 16).is_ok(), "the third place has it");
     // A drive that was written by pblk without shards has no superblock.
     let mut plain = self::drive();
@@ -303,7 +305,7 @@ fn the_same_seed_has_the_same_history() {
                 log.extend(std::iter::from_fn(|| core.reap()).map(|c| (i, c.tag, c.status)));
             }
         }
-        (log, drive.history, sharded.stats())
+        (log, drive.stats.history, sharded.stats())
     };
     let (log, word, stats) = history();
     assert!(log.len() > 500 && stats.host_writes > 5_000, "{} {stats:?}", log.len());

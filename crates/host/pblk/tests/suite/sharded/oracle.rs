@@ -1,21 +1,20 @@
 //! Random concurrent requests from several cores on one sharded device, with failures and power
 //! cuts at any command, compared with an oracle that keeps the possible values of every sector.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! sharded_oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
-
-mod common;
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
+//! sharded::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 use std::sync::Arc;
 
+use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Extent, ExtentState, Op, Payload, Request};
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use ftl::FtlConfig;
-use lightnvm::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use nvme::Status;
+use pblk::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
@@ -90,8 +89,8 @@ impl Case {
         };
         let config = ShardedConfig { shards, stripe_sectors: 1 << rng.below(4), ftl };
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
-        drive.reads_first = rng.chance(0.5);
-        drive.mdts_sectors = [4, 16, 64][rng.below(3) as usize];
+        drive.options.reads_first = rng.chance(0.5);
+        drive.options.mdts_sectors = [4, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {
             drive.spoil(rng.below(geometry.total_chunks()) as u32);
         }
@@ -117,7 +116,7 @@ impl Case {
         let blank = Sector { now: Some(0), possible: vec![(0, 0)] };
         case.oracle = vec![blank; case.cores[0].limits().sectors as usize];
         if failing {
-            (case.drive.program_fail, case.drive.erase_fail) = (0.001, 0.003);
+            (case.drive.faults.program_fail, case.drive.faults.erase_fail) = (0.001, 0.003);
         }
         case
     }
@@ -125,7 +124,7 @@ impl Case {
     /// Opens the drive, possibly in several attempts with power cuts.
     fn open_after_cuts(&mut self) {
         for _ in 0..self.rng.below(3) {
-            self.drive.cut_after = Some(self.drive.fetched + self.rng.below(40));
+            self.drive.faults.cut_after = Some(self.drive.stats.fetched + self.rng.below(40));
             match self.drive.open_sharded(self.config, self.depth) {
                 Ok(_)
                 | Err(ShardedError::Drive(PblkError::Command {
@@ -434,7 +433,7 @@ fn everything_flushed_survives_on_every_shard() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-lightnvm --test sharded_oracle"
+                     sluice-pblk sharded::oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

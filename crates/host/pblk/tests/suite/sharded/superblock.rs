@@ -4,16 +4,15 @@
 
 // guarantee: D-29
 
-mod common;
-
+use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use driver::MediaEvent;
-use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
+use lnvm::ScrubConfig;
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use pblk::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
 use ring::{Iova, SharedRegion};
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 const CHUNKS: u32 = 40;
@@ -22,7 +21,7 @@ const SECTORS: u32 = 24;
 const LOCATIONS: [u32; 4] = [0, 2 * CHUNKS, CHUNKS, 3 * CHUNKS];
 
 /// A device with one sector written and flushed.
-struct Bed {
+struct Harness {
     drive: OpenChannelDrive,
     cores: Vec<ShardHandle>,
     memory: std::sync::Arc<SharedRegion>,
@@ -34,12 +33,12 @@ fn config() -> ShardedConfig {
     ShardedConfig { stripe_sectors: 8, ..ShardedConfig::new(2) }
 }
 
-impl Bed {
-    fn new(seed: u64) -> Bed {
+impl Harness {
+    fn new(seed: u64) -> Harness {
         let mut drive = OpenChannelDrive::new(geometry(2, 2, CHUNKS, SECTORS, 2, 4), true, seed);
         let memory = SharedRegion::anonymous(4096).unwrap();
         let cores = drive.open_sharded(config(), 16).unwrap().into_shards();
-        let mut bed = Bed { drive, cores, memory, at: Iova(0), now: Nanos(1) };
+        let mut bed = Harness { drive, cores, memory, at: Iova(0), now: Nanos(1) };
         bed.at = bed.cores[0].memory().register(&bed.memory).unwrap();
         bed.memory.fill(0, SECTOR, 7);
         bed.run(Request::write(3, 1, Payload::Contiguous(bed.at), 0));
@@ -104,14 +103,14 @@ impl Bed {
     }
 
     fn lose(&mut self, place: usize) {
-        self.drive.unreadable.insert(u64::from(LOCATIONS[place] * SECTORS));
+        self.drive.faults.unreadable.insert(u64::from(LOCATIONS[place] * SECTORS));
     }
 
     /// Cuts the power and reopens the device, possibly with interrupted opens.
     fn power_cycle(&mut self, cuts_of_opening: bool) {
         self.drive.cut_power();
         for after in 0..if cuts_of_opening { 12 } else { 0 } {
-            self.drive.cut_after = Some(self.drive.fetched + after);
+            self.drive.faults.cut_after = Some(self.drive.stats.fetched + after);
             drop(self.drive.open_sharded(config(), 16));
             self.drive.cut_power();
         }
@@ -127,7 +126,7 @@ impl Bed {
 
 #[test]
 fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
-    let mut bed = Bed::new(1);
+    let mut bed = Harness::new(1);
     let mut generation = bed.superblock_health().generation;
     assert_eq!((generation, bed.superblock_health().copies), (1, 2));
     for i in 0..40 {
@@ -161,7 +160,7 @@ fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
 
 #[test]
 fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it() {
-    let mut bed = Bed::new(2);
+    let mut bed = Harness::new(2);
     bed.start_scrub();
     bed.scrub_pass();
     assert_eq!(
@@ -197,7 +196,7 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
         for seed in 0..4 {
             let mut after = 0;
             loop {
-                let mut bed = Bed::new(seed);
+                let mut bed = Harness::new(seed);
                 (0..before).for_each(|_| bed.rewrite());
                 let generation = bed.superblock_health().generation;
                 bed.report_error(0, 0);
@@ -237,9 +236,9 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
 #[test]
 fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
     for seed in 0..20 {
-        let mut bed = Bed::new(seed);
+        let mut bed = Harness::new(seed);
         // Of the superblock's chunks, only those with a copy are still usable.
-        bed.drive.erase_fail = 1.0;
+        bed.drive.faults.erase_fail = 1.0;
         let mut copies = Vec::new();
         for _ in 0..8 {
             bed.rewrite();
@@ -255,22 +254,22 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
             bed.rewrite();
         }
         assert_eq!(bed.superblock_health().erases, erases, "nothing is risked");
-        bed.drive.erase_fail = 0.0;
+        bed.drive.faults.erase_fail = 0.0;
         bed.power_cycle(false);
     }
     // Occasional program failures.
     for seed in 0..20 {
-        let mut bed = Bed::new(seed);
-        bed.drive.program_fail = 0.2;
+        let mut bed = Harness::new(seed);
+        bed.drive.faults.program_fail = 0.2;
         for i in 0..60 {
             bed.rewrite();
             assert!(bed.superblock_health().copies >= 1, "{:?}", bed.superblock_health());
             if i % 20 == 19 {
-                bed.drive.program_fail = 0.0;
+                bed.drive.faults.program_fail = 0.0;
                 bed.power_cycle(false);
                 // Sectors programmed before a failure are readable as well.
                 assert!(bed.superblock_health().copies >= 2, "{:?}", bed.superblock_health());
-                bed.drive.program_fail = 0.2;
+                bed.drive.faults.program_fail = 0.2;
             }
         }
     }
@@ -290,7 +289,7 @@ fn first_version(drive: &mut OpenChannelDrive, chunk: u32) {
 
 #[test]
 fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
-    let mut bed = Bed::new(5);
+    let mut bed = Harness::new(5);
     LOCATIONS[..2].iter().for_each(|chunk| first_version(&mut bed.drive, *chunk));
     bed.power_cycle(false);
     assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (0, 2));
@@ -316,7 +315,7 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
     bytes[28..].copy_from_slice(&crc.to_le_bytes());
     bed.drive.poke(new, &bytes);
     bed.drive.cut_power();
-    let programs = (bed.drive.programs, bed.drive.erases);
+    let programs = (bed.drive.stats.programs, bed.drive.stats.erases);
     let error = bed.drive.open_sharded(config(), 16).unwrap_err();
     assert!(
         matches!(
@@ -325,5 +324,5 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
         ),
         "{error}"
     );
-    assert_eq!((bed.drive.programs, bed.drive.erases), programs, "nothing was written");
+    assert_eq!((bed.drive.stats.programs, bed.drive.stats.erases), programs, "nothing was written");
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clock::Nanos;
 use direct::remote::{AclRule, Grant, Principal, ResourceName};
 use direct::{DeviceKind, IoDevice, QueueConfig, RemoteDeviceConfig, WaitMode};
-use lightnvm::vector::DataSegments;
 use nvme::Address;
+use ocssd::vector::DataSegments;
 use open::OpenOptions;
 use rng::Rng;
 

@@ -8,7 +8,7 @@ use ring::{AddressSpace, Iova, SharedRegion};
 use super::super::SuperblockError;
 use super::writer::SuperblockCommand;
 use super::{ReadSuperblock, SUPERBLOCK_BYTES, ShardSuperblock};
-use crate::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
+use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
 /// Memory of a write unit, followed by its out-of-band bytes (those of padding) and by a sector for
 /// reads.

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - One command is in flight at a time, and a pass reads at most one sector of each location.
-//! - A pass starts every [`repeat_after`](crate::subsystem::ScrubConfig::repeat_after) of the
+//! - A pass starts every [`repeat_after`](lnvm::ScrubConfig::repeat_after) of the
 //!   scrub, or when the drive reports that a location is hard to read.
 //! - A new generation is written if a copy was hard to read or unreadable, and after
 //!   [`PASSES_PER_REWRITE`] passes. Each location is erased at most once per pass.
@@ -13,8 +13,8 @@ use clock::Nanos;
 
 use super::buffer::SuperblockBuffer;
 use super::writer::{CommandOutcome, SuperblockWriter};
-use crate::targets::pblk::vector_backend::VectorBackend;
-use crate::vector::VectorCompletion;
+use crate::pblk::vector_backend::VectorBackend;
+use ocssd::vector::VectorCompletion;
 
 /// Number of passes after which a new generation is written in any case; not every drive reports
 /// high ECC.

@@ -12,7 +12,7 @@ use super::buffer::SuperblockBuffer;
 use super::maintainer::SuperblockMaintainer;
 use super::writer::{CommandOutcome, SlotContent, SuperblockCommand, SuperblockWriter};
 use super::{COPIES, LOCATIONS, ReadSuperblock, ShardSuperblock};
-use crate::vector::{Addresses, VectorQueue};
+use ocssd::vector::{Addresses, VectorQueue};
 
 /// Number of polls without a completion after which the drive counts as failed.
 const POLL_LIMIT: u64 = 30_000_000;

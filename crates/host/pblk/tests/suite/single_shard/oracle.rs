@@ -1,26 +1,25 @@
 //! Random concurrent requests, with failures and power cuts, compared with an oracle that keeps the
 //! possible values of every sector.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lightnvm --test
-//! oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
+//! single_shard::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
 // guarantee: D-01
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use ftl::{
     CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
     RateLimiterKind, VictimPolicyKind,
 };
-use lightnvm::{Pblk, PblkError};
 use nvme::{Geometry, Status};
+use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
@@ -183,14 +182,14 @@ impl Case {
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);
         let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
-        drive.reads_first = rng.chance(0.5);
-        drive.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
+        drive.options.reads_first = rng.chance(0.5);
+        drive.options.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {
             drive.spoil(rng.below(geometry.total_chunks()) as u32);
         }
         let failing = rng.chance(0.3);
         if failing {
-            (drive.program_fail, drive.erase_fail) = (0.002, 0.005);
+            (drive.faults.program_fail, drive.faults.erase_fail) = (0.002, 0.005);
         }
         // With a shallow queue, commands are deferred.
         let depth = [4, 16, 256][rng.below(3) as usize];
@@ -392,7 +391,7 @@ impl Case {
         self.outstanding.fill(None);
         // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
-            self.drive.cut_after = Some(self.drive.fetched + self.rng.below(40));
+            self.drive.faults.cut_after = Some(self.drive.stats.fetched + self.rng.below(40));
             match self.drive.open(self.config, self.depth) {
                 Ok(_) | Err(PblkError::Command { status: Status::POWER_LOSS, .. }) => {}
                 Err(e) => panic!("{e}"),
@@ -476,7 +475,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         let result = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run();
-            (case.reclaimed, case.cuts, case.drive.scattered)
+            (case.reclaimed, case.cuts, case.drive.stats.scattered)
         });
         match result {
             Ok(counts) => {
@@ -487,7 +486,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-lightnvm --test oracle"
+                     sluice-pblk single_shard::oracle"
                 );
                 std::panic::resume_unwind(panic);
             }

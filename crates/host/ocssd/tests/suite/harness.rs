@@ -7,9 +7,9 @@ use drive::{
     WriteBuffer,
 };
 use ftl::FtlConfig;
-use lightnvm::OpenChannelSsd;
-use lightnvm::ppa::{Address, Ppa, PpaSpace, Session, SessionConfig};
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use ocssd::OpenChannelSsd;
+use ocssd::ppa::{Address, Ppa, PpaSpace, Session, SessionConfig};
 
 pub const SECTOR: usize = 512;
 pub const OOB: usize = 16;

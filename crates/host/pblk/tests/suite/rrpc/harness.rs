@@ -10,9 +10,9 @@ use drive::{
 };
 use driver::{ControllerHandle, ControllerInfo};
 use ftl::FtlConfig;
-use lightnvm::{DeviceL2pEntries, DriveQueue, Rrpc, RrpcError};
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, Status, VendorExtensions};
+use pblk::{DeviceL2pEntries, DriveQueue, Rrpc, RrpcError};
 use ring::{Iova, SharedRegion};
 
 pub(crate) const SECTOR: usize = 512;
@@ -176,7 +176,7 @@ impl Bench {
         self.completed.clear();
         let old = std::mem::replace(
             &mut self.drive,
-            Controller::new(config(crate::SMALL, false)).unwrap(),
+            Controller::new(config(super::SMALL, false)).unwrap(),
         );
         self.drive = old.power_cut().power_on().unwrap();
     }

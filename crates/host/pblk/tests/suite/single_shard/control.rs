@@ -11,9 +11,9 @@ use drive::{
 };
 use driver::ControllerHandle;
 use ftl::{FtlConfig, FtlStats, GcReadPriority, LimiterSample, LineMetadata, RateLimiterKind};
-use lightnvm::Pblk;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
+use pblk::Pblk;
 use rng::Rng;
 
 const READ: u64 = 1 << 32;
@@ -70,7 +70,7 @@ struct Load {
     burst: Option<(Nanos, Nanos)>,
 }
 
-struct Bed {
+struct Harness {
     drive: Controller,
     pblk: Pblk,
     now: Nanos,
@@ -110,8 +110,8 @@ impl LoadResult {
     }
 }
 
-impl Bed {
-    fn new(config: DriveConfig, ftl: FtlConfig) -> Bed {
+impl Harness {
+    fn new(config: DriveConfig, ftl: FtlConfig) -> Harness {
         let mut drive = Controller::new(config).unwrap();
         drive.set_zero_latency(true);
         let port = drive.attach().unwrap();
@@ -126,7 +126,7 @@ impl Bed {
         let pblk = Pblk::open(&info, &chunks, queue, port, ftl, &mut pump, false).unwrap();
         drive.set_zero_latency(false);
         let (since, idle_reads) = (vec![Nanos::ZERO; 256], Vec::new());
-        Bed { drive, pblk, now: Nanos::ZERO, rng: Rng::new(5), since, idle_reads, writing: 0 }
+        Harness { drive, pblk, now: Nanos::ZERO, rng: Rng::new(5), since, idle_reads, writing: 0 }
     }
 
     fn sectors(&self) -> u64 {
@@ -249,7 +249,7 @@ impl Bed {
 fn fewer_active_units_make_reads_faster_and_writes_slower_within_one_run() {
     let config = FtlConfig { active_pus: 8, over_provisioning: 0.25, ..FtlConfig::default() };
     let reads_first = PuScheduling::ReadPriority { suspend: None };
-    let mut bed = Bed::new(drive(48, reads_first), config);
+    let mut bed = Harness::new(drive(48, reads_first), config);
     let half = bed.sectors() / 2;
     bed.fill(half);
     let load = Load { reads: 1, writes: 4, long: 64, write_interval: Nanos(0), burst: None };
@@ -323,10 +323,10 @@ fn half_written(before: u64) -> [f64; 4] {
     // No checkpoints, so that only the effect of partly written chunks is measured.
     let ftl =
         FtlConfig { over_provisioning: 0.25, checkpoint_sectors: 1 << 20, ..FtlConfig::default() };
-    let mut bed = Bed::new(config, ftl);
+    let mut bed = Harness::new(config, ftl);
     let load = Load { reads: 0, writes: 4, long: 64, write_interval: Nanos(0), burst: None };
     let mut at = 0;
-    let mut write = |bed: &mut Bed, ms| {
+    let mut write = |bed: &mut Harness, ms| {
         let next = |_: &mut Rng| {
             at += 64;
             at - 64
@@ -345,8 +345,8 @@ fn half_written(before: u64) -> [f64; 4] {
 }
 
 /// Creates a device that is full and was overwritten once.
-fn worn(policy: PuScheduling, ftl: FtlConfig) -> Bed {
-    let mut bed = Bed::new(drive(48, policy), FtlConfig { over_provisioning: 0.25, ..ftl });
+fn worn(policy: PuScheduling, ftl: FtlConfig) -> Harness {
+    let mut bed = Harness::new(drive(48, policy), FtlConfig { over_provisioning: 0.25, ..ftl });
     let all = bed.sectors();
     bed.fill(all);
     bed.drive.set_zero_latency(true);

@@ -10,10 +10,10 @@ use drive::{
 };
 use driver::ControllerHandle;
 use ftl::FtlConfig;
-use lightnvm::subsystem::ScrubConfig;
-use lightnvm::{DriveQueue, Pblk, PblkError};
+use lnvm::ScrubConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::Status;
+use pblk::{DriveQueue, Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 

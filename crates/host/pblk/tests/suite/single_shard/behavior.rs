@@ -1,17 +1,16 @@
 //! Individual behaviors of pblk, on a drive that enforces the NAND rules.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Completion, Extent, ExtentState, Payload, QueueFull, Request};
 use clock::{Component, Nanos};
-use common::{OpenChannelDrive, geometry};
 use ftl::{CapacityError, FtlConfig, NewFtlError, RecoveryError};
-use lightnvm::{Pblk, PblkError};
 use nvme::{ChunkState, Status};
+use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use testkit::open_channel_drive::{OpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 const SECTOR: usize = 512;
@@ -135,14 +134,14 @@ fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
     b.ok(Request::flush(2));
     // The header of the line, for which the flush did not wait.
     b.run_until_idle();
-    let (before, padding) = (b.drive.programs, b.pblk.stats().padding);
+    let (before, padding) = (b.drive.stats.programs, b.pblk.stats().padding);
     b.write(7, 0x77);
     b.run_until_idle();
-    assert_eq!((b.drive.programs, b.pblk.stats().padding), (before, padding), "buffered");
+    assert_eq!((b.drive.stats.programs, b.pblk.stats().padding), (before, padding), "buffered");
     assert_eq!(b.read(7), 0x77, "from the buffer");
     assert_eq!(b.pblk.stats().buffer_hits, 1);
     b.ok(Request::flush(3));
-    assert_eq!((b.drive.programs, b.pblk.stats().padding), (before + 1, padding + 3));
+    assert_eq!((b.drive.stats.programs, b.pblk.stats().padding), (before + 1, padding + 3));
     b.write(8, 0x88);
     b.drive.cut_power();
     let mut b = Bench::new(b.drive, FtlConfig::default());
@@ -201,7 +200,7 @@ fn holes_slots_and_flash_meet_in_one_read() {
         };
         assert_eq!(byte[0], expected, "{lba}");
     }
-    assert!(b.drive.scattered > 0 && b.drive.vectors > 0);
+    assert!(b.drive.stats.scattered > 0 && b.drive.stats.vectors > 0);
     // Dropped data: timing without transfer.
     b.ok(Request::read(0, 100, Payload::BitBucket, 9));
 }
@@ -215,7 +214,7 @@ fn an_unreadable_sector_fails_alone() {
     b.ok(Request::flush(1));
     b.run_until_idle();
     let lost: Vec<u64> = (0..4 * 16 * 32).filter(|psn| psn % 2 == 1).collect();
-    b.drive.unreadable.extend(lost);
+    b.drive.faults.unreadable.extend(lost);
     let status: Vec<Status> =
         (0..64).map(|lba| b.run(Request::read(lba, 1, b.payload(0), 1)).status).collect();
     let failed = status.iter().filter(|s| s.is(Status::UNRECOVERED_READ)).count();
@@ -280,13 +279,13 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
     }
     b.ok(Request::flush(1));
     b.run_until_idle();
-    let before = b.drive.doorbells;
+    let before = b.drive.stats.doorbells;
     for lba in 0..32 {
         b.pblk.submit(NOW, Request::read(lba, 1, Payload::BitBucket, lba)).unwrap();
     }
     b.pblk.poll(NOW);
     b.drive.fetch();
-    assert_eq!(b.drive.doorbells, before + 1);
+    assert_eq!(b.drive.stats.doorbells, before + 1);
     let mut tags: Vec<u64> = b.complete(32).iter().map(|c| c.tag).collect();
     tags.sort_unstable();
     assert!(tags.into_iter().eq(0..32));
@@ -310,7 +309,7 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
 
 fn overwrite(seed: u64, keeps: bool) -> (u64, u64, String) {
     let mut drive = OpenChannelDrive::new(geometry(2, 2, 24, 32, 4, 8), keeps, seed);
-    drive.reads_first = true;
+    drive.options.reads_first = true;
     let mut b = Bench::new(drive, FtlConfig { over_provisioning: 0.2, ..FtlConfig::default() });
     let mut rng = Rng::new(seed);
     let sectors = b.pblk.limits().sectors;
@@ -327,7 +326,7 @@ fn overwrite(seed: u64, keeps: bool) -> (u64, u64, String) {
     let stats = *b.pblk.stats();
     assert!(stats.gc_relocations > 0 && stats.lines_reclaimed > 10, "{stats:?}");
     assert!(stats.write_amplification().is_some_and(|w| w > 1.0));
-    (b.drive.history, b.drive.fetched, format!("{stats:?}"))
+    (b.drive.stats.history, b.drive.stats.fetched, format!("{stats:?}"))
 }
 
 #[test]
@@ -372,7 +371,7 @@ fn drives_that_cannot_be_hosted_say_why() {
     assert!(matches!(e, PblkError::OobTooSmall { oob_bytes: 8, needed: 16 }), "{e}");
     OpenChannelDrive::new(g, false, 1).open(config, 64).expect("nothing to keep");
     let mut narrow = small(1);
-    narrow.mdts_sectors = 2;
+    narrow.options.mdts_sectors = 2;
     let e = refused(&mut narrow, config);
     assert!(matches!(e, PblkError::Shape { value: 2, .. }), "{e}");
 
@@ -398,7 +397,7 @@ fn foreign_data_is_not_silently_used() {
     drive.scribble(5);
     let e = refused(&mut drive, FtlConfig::default());
     assert!(matches!(e, PblkError::ForeignData { sectors: 32, .. }), "{e}");
-    assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
+    assert_eq!((drive.stats.programs, drive.stats.erases), (0, 0), "unharmed");
     // Nor data that is readable only after padding.
     let mut drive = small(1);
     (0..40).for_each(|chunk| drive.scribble_to(chunk, 24));
@@ -410,7 +409,7 @@ fn foreign_data_is_not_silently_used() {
     drive.scribble_to(21, 12);
     let e = refused(&mut drive, FtlConfig::default());
     assert!(matches!(e, PblkError::ForeignData { sectors: 20, .. }), "{e}");
-    assert_eq!((drive.programs, drive.erases), (0, 0), "unharmed");
+    assert_eq!((drive.stats.programs, drive.stats.erases), (0, 0), "unharmed");
 
     let mut b = Bench::new(small(1), FtlConfig::default());
     let last = b.pblk.limits().sectors - 1;
@@ -418,9 +417,9 @@ fn foreign_data_is_not_silently_used() {
     b.ok(Request::flush(1));
     b.drive.cut_power();
     let other = FtlConfig { over_provisioning: 0.5, ..FtlConfig::default() };
-    let before = (b.drive.programs, b.drive.erases);
+    let before = (b.drive.stats.programs, b.drive.stats.erases);
     let e = refused(&mut b.drive, other);
-    assert_eq!((b.drive.programs, b.drive.erases), before);
+    assert_eq!((b.drive.stats.programs, b.drive.stats.erases), before);
     assert!(matches!(e, PblkError::Recovery(RecoveryError::ConfigMismatch(_))), "{e}");
     assert!(e.to_string().contains("over_provisioning"), "{e}");
     b.drive.cut_power();

@@ -1,0 +1,7 @@
+//! The media manager: registration, targets, chunk ownership, the partition table, and oracles.
+
+mod chunk_allocator;
+mod media_manager;
+mod oracle;
+mod table;
+mod table_aging;

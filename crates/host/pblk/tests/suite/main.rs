@@ -1,0 +1,9 @@
+//! pblk in one shard, pblk in several shards, and rrpc: behavior, failures, aging media, and oracles.
+
+mod aging;
+mod managed_drives;
+mod open_pblk;
+mod real;
+mod rrpc;
+mod sharded;
+mod single_shard;
