@@ -102,3 +102,13 @@ impl<'a> TranslationPage<'a> {
         PageEntry { psn: u32::from_le_bytes(word).checked_sub(1), poison }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_4_kib_has_984_entries() {
+        assert_eq!(TranslationPage::entries_per_page_of(4096), 984);
+    }
+}
