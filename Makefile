@@ -91,7 +91,7 @@ test-sanitizer: ## the crates with unsafe code under AddressSanitizer; needs a n
 
 test-loom: ## every interleaving of the ring that steers completions, and of calls of programs under `sluice exec`
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4; \
-	  $(CARGO) test --package sluice-block --lib loom && $(CARGO) test --package sluice-slots --lib loom
+	  $(CARGO) test --package sluice-block --lib loom && $(CARGO) test --package sluice-exec-proto --lib loom
 
 test-packages: # Debian packages with the programs that the tests drive, only if missing
 	scripts/apt-install $(TEST_PACKAGES)

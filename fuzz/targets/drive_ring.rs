@@ -1,15 +1,15 @@
 //! What a drive reads from a host that does anything: entries, doorbells, PRP and SGL lists, ranges, admin
-//! commands; beside a host that behaves, whose data stays (`crates/device/drive/tests/alone/sharing/hostile.rs`).
+//! commands; beside a host that behaves, whose data stays (`crates/device/controller/tests/alone/sharing/hostile.rs`).
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/device/drive/tests/suite/common/mod.rs"]
+#[path = "../../crates/device/controller/tests/suite/common/mod.rs"]
 mod common;
-#[path = "../../crates/device/drive/tests/alone/sharing/garbage.rs"]
+#[path = "../../crates/device/controller/tests/alone/sharing/garbage.rs"]
 mod garbage;
-#[path = "../../crates/device/drive/tests/alone/sharing/hostile.rs"]
+#[path = "../../crates/device/controller/tests/alone/sharing/hostile.rs"]
 mod hostile;
-#[path = "../../crates/device/drive/tests/alone/sharing/rig.rs"]
+#[path = "../../crates/device/controller/tests/alone/sharing/rig.rs"]
 mod rig;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hostile::fuzz(bytes));

@@ -22,12 +22,12 @@ use std::process::{Command, ExitCode};
 
 use block::{BlockDevice as _, Limits, Raw};
 use clock::{Component, Nanos};
-use direct::{
-    Buffer, Cache, CacheConfig, Completion, Handle, IoDevice, Payload, QueueConfig, Request,
-};
-use drive::{
+use controller::{
     AccessPolicy, AccessScope, Controller, ControllerConfig, DriveConfig, NullConfig,
     OpenChannelConfig, PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
+};
+use direct::{
+    Buffer, Cache, CacheConfig, Completion, Handle, IoDevice, Payload, QueueConfig, Request,
 };
 use driver::{ControllerHandle, NvmeQueue};
 use ftl::FtlConfig;

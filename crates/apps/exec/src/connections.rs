@@ -32,14 +32,14 @@ use rustix::thread::futex;
 pub struct Address {
     /// The abstract name of its socket.
     pub name: String,
-    /// Secret that a process must send: [`slots::TOKEN_BYTES`] hexadecimal digits. Every user of
+    /// Secret that a process must send: [`exec_proto::TOKEN_BYTES`] hexadecimal digits. Every user of
     /// the machine can read the name of the socket; only the program's user can read its
     /// environment.
     pub token: String,
 }
 
 impl Address {
-    /// Returns the value of [`slots::ENV_SERVICE`].
+    /// Returns the value of [`exec_proto::ENV_SERVICE`].
     pub fn environment(&self) -> String {
         format!("{} {}", self.name, self.token)
     }
@@ -282,7 +282,7 @@ impl ConnectionManager {
 
     fn finish_handshake(&mut self, number: u64, heard: &mut Vec<ConnectionEvent>) {
         let Some((_, mut stream)) = self.pending_handshakes.remove(&number) else { return };
-        let mut said = [0; slots::TOKEN_BYTES];
+        let mut said = [0; exec_proto::TOKEN_BYTES];
         // The token is small enough to arrive in one piece; a shorter message is rejected.
         let known = matches!(stream.read(&mut said), Ok(len) if len == said.len())
             && said == self.token.as_bytes();
@@ -349,13 +349,13 @@ impl Drop for ConnectionManager {
 /// Parses an autobind name of five hexadecimal digits into a handle, which is never 0.
 fn parse_socket_number(name: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(name).ok().filter(|digits| digits.len() == 5)?;
-    u64::from_str_radix(digits, 16).ok().map(|number| slots::FILE_HANDLE_BASE + number)
+    u64::from_str_radix(digits, 16).ok().map(|number| exec_proto::FILE_HANDLE_BASE + number)
 }
 
 /// Rings the doorbell, and wakes the service if it sleeps.
 pub(crate) fn ring_doorbell(bell: &SharedRegion) {
-    let word = bell.atomic_u32(slots::DOORBELL);
-    if slots::slot_protocol::ring_doorbell(word, bell.atomic_u32(slots::SERVICE_PARKED)) {
+    let word = bell.atomic_u32(exec_proto::DOORBELL);
+    if exec_proto::slot_protocol::ring_doorbell(word, bell.atomic_u32(exec_proto::SERVICE_PARKED)) {
         let _ = futex::wake(word, futex::Flags::empty(), 1);
     }
 }
@@ -370,7 +370,7 @@ pub(crate) fn send_memory(stream: &UnixStream, memory: [&SharedRegion; 2]) -> io
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let greeting = slots::MAGIC.to_le_bytes();
+    let greeting = exec_proto::MAGIC.to_le_bytes();
     sendmsg(stream, &[IoSlice::new(&greeting)], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The file service of `sluice exec`. It owns a volume ([`store`]) and serves file calls of
-//! programs that have loaded `libsluice_preload.so`, through slots in shared memory ([`slots`]).
+//! The file service of `sluice exec`. It owns a volume ([`volume`]) and serves file calls of
+//! programs that have loaded `libsluice_preload.so`, through slots in shared memory ([`exec_proto`]).
 //!
 //! # Representation of an open file
 //!

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use store::Ino;
+use volume::Ino;
 
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 

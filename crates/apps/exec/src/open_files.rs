@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use store::Ino;
+use volume::Ino;
 
 /// Linux `O_*` flags used here; the same on all supported architectures unless noted.
 pub(crate) mod flags {

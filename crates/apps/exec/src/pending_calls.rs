@@ -1,6 +1,6 @@
 //! [`PendingCalls`]: calls that wait for the volume. Allocates nothing in steady state.
 
-use store::Ino;
+use volume::Ino;
 
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 use crate::service::CallId;

@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use exec_proto::{Call, slot_protocol};
 use ring::{Iova, SharedRegion};
 use rustix::thread::futex;
-use slots::{Call, slot_protocol};
-use store::Buffer;
+use volume::Buffer;
 
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 
@@ -34,18 +34,18 @@ pub(crate) struct Session {
 impl Session {
     /// Initializes the memory for a new process.
     pub(crate) fn clear(&self) {
-        self.region.fill(0, slots::DATA_OFFSET, 0);
-        self.region.atomic_u64(0).store(slots::MAGIC, Ordering::Release);
+        self.region.fill(0, exec_proto::DATA_OFFSET, 0);
+        self.region.atomic_u64(0).store(exec_proto::MAGIC, Ordering::Release);
     }
 
     /// Takes the slots submitted since the last call.
     pub(crate) fn take_submitted(&mut self) -> u64 {
-        self.take_bits(slots::SUBMITTED_BITS)
+        self.take_bits(exec_proto::SUBMITTED_BITS)
     }
 
     /// Takes the slots with writes posted since the last call.
     pub(crate) fn take_posted_writes(&mut self) -> u64 {
-        self.take_bits(slots::POSTED_WRITE_BITS)
+        self.take_bits(exec_proto::POSTED_WRITE_BITS)
     }
 
     /// Takes the bits of a word, without slots that are in flight already.
@@ -63,21 +63,21 @@ impl Session {
 
     /// Copies the call out of a slot; `None` if it is malformed.
     pub(crate) fn call(&self, slot: usize) -> Option<Call> {
-        let words = self.region.atomic_u64_array::<{ slots::CALL_WORDS }>(
-            slots::header_offset(slot) + slots::CALL_OFFSET,
+        let words = self.region.atomic_u64_array::<{ exec_proto::CALL_WORDS }>(
+            exec_proto::header_offset(slot) + exec_proto::CALL_OFFSET,
         );
         Call::from_words(words.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Returns the slot's data as a buffer for the volume.
     pub(crate) fn buffer(&self, slot: usize, len: usize) -> Buffer {
-        Buffer { iova: self.iova.offset(slots::data_offset(slot) as u64), len: len as u32 }
+        Buffer { iova: self.iova.offset(exec_proto::data_offset(slot) as u64), len: len as u32 }
     }
 
     /// Frees the slot of a posted write.
     pub(crate) fn free(&mut self, slot: usize) {
         self.release_slot(slot);
-        slot_protocol::free(self.region.atomic_u32(slots::header_offset(slot)));
+        slot_protocol::free(self.region.atomic_u32(exec_proto::header_offset(slot)));
     }
 
     fn release_slot(&mut self, slot: usize) {
@@ -88,9 +88,9 @@ impl Session {
     /// Completes a call with its reply, and wakes the thread if it waits.
     pub(crate) fn complete(&mut self, slot: usize, answer: i64) {
         self.release_slot(slot);
-        let header = slots::header_offset(slot);
+        let header = exec_proto::header_offset(slot);
         self.region
-            .atomic_u64(header + slots::REPLY_OFFSET)
+            .atomic_u64(header + exec_proto::REPLY_OFFSET)
             .store(answer as u64, Ordering::Relaxed);
         let state = self.region.atomic_u32(header);
         if slot_protocol::complete(state) {
@@ -102,13 +102,13 @@ impl Session {
     /// Grants the process a reservation of this many more blocks for posted writes.
     pub(crate) fn grant(&mut self, blocks: u64) {
         self.reserved_blocks += blocks;
-        self.region.atomic_u64(slots::RESERVED_BLOCKS).fetch_add(blocks, Ordering::Relaxed);
+        self.region.atomic_u64(exec_proto::RESERVED_BLOCKS).fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Revokes the unused part of the reservation, or all of it without a process. Returns the
     /// number of blocks.
     pub(crate) fn revoke(&mut self) -> u64 {
-        let unused = self.region.atomic_u64(slots::RESERVED_BLOCKS).swap(0, Ordering::Relaxed);
+        let unused = self.region.atomic_u64(exec_proto::RESERVED_BLOCKS).swap(0, Ordering::Relaxed);
         let back = if self.is_reusable() {
             self.reserved_blocks
         } else {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_slot_without_a_call_is_reported() {
-        let region = SharedRegion::anonymous(slots::SESSION_BYTES).unwrap();
+        let region = SharedRegion::anonymous(exec_proto::SESSION_BYTES).unwrap();
         let mut session = Session {
             region,
             iova: Iova(0),

@@ -20,7 +20,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SeekFrom, fallocate, memfd_create, open, seek,
 };
 use rustix::io::Errno;
-use store::{BLOCK, Ino, Op, OpResult};
+use volume::{BLOCK, Ino, Op, OpResult};
 
 /// Effect of a successful operation on a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn effects_are_those_of_the_requests() {
         let (ino, offset, len) = (FILE, 5, 6);
-        let data = store::Buffer { iova: ring::Iova(0), len: 1 };
+        let data = volume::Buffer { iova: ring::Iova(0), len: 1 };
         let of = |op| MappingUpdate::from_op(&op);
         assert_eq!(of(Op::Append { ino, data }).changed_inode(), Some(FILE));
         assert_eq!(of(Op::Read { ino, offset, data }).changed_inode(), None);

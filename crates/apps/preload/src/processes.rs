@@ -20,7 +20,7 @@ unsafe extern "C" {
 unsafe fn with_cwd(given: *const *const c_char) -> (Vec<u8>, Vec<*const c_char>) {
     let mut all = Vec::new();
     let mut next = given;
-    let name = slots::ENV_CWD.as_bytes();
+    let name = exec_proto::ENV_CWD.as_bytes();
     while !next.is_null() && !(*next).is_null() {
         let variable = CStr::from_ptr(*next).to_bytes();
         if !variable.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")) {

@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use exec_proto::{AdaptiveSpin, Call, Op, posted, slot_protocol};
 use libc::{c_int, c_void};
-use slots::{AdaptiveSpin, Call, Op, posted, slot_protocol};
 
 use crate::{Errno, libc_fns, start};
 
@@ -94,8 +94,8 @@ impl Slot {
             (own.slots.load(Ordering::Acquire), own.doorbell.load(Ordering::Acquire));
         let first = LAST.with(Cell::get);
         loop {
-            for i in 0..slots::SLOTS {
-                let slot = Slot { base, doorbell: bell, index: (first + i) % slots::SLOTS };
+            for i in 0..exec_proto::SLOTS {
+                let slot = Slot { base, doorbell: bell, index: (first + i) % exec_proto::SLOTS };
                 if slot_protocol::claim(slot.state()) {
                     LAST.with(|last| last.set(slot.index));
                     return Ok(slot);
@@ -109,7 +109,7 @@ impl Slot {
 
     fn state(&self) -> &AtomicU32 {
         // SAFETY: within the mapping, which is never unmapped; aligned; shared words are atomics.
-        unsafe { AtomicU32::from_ptr(self.base.add(slots::header_offset(self.index)).cast()) }
+        unsafe { AtomicU32::from_ptr(self.base.add(exec_proto::header_offset(self.index)).cast()) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -117,15 +117,15 @@ impl Slot {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    /// Returns the slot's data: [`slots::DATA_BYTES`] bytes.
+    /// Returns the slot's data: [`exec_proto::DATA_BYTES`] bytes.
     pub(crate) fn data(&self) -> *mut u8 {
         // SAFETY: within the mapping.
-        unsafe { self.base.add(slots::data_offset(self.index)) }
+        unsafe { self.base.add(exec_proto::data_offset(self.index)) }
     }
 
     /// Copies bytes into the data at an offset.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        if at + bytes.len() > slots::DATA_BYTES {
+        if at + bytes.len() > exec_proto::DATA_BYTES {
             return Err(libc::ENAMETOOLONG);
         }
         // SAFETY: within the data, which only the claiming thread uses.
@@ -135,7 +135,7 @@ impl Slot {
 
     /// Copies bytes of a reply.
     pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
-        let len = into.len().min(slots::DATA_BYTES - at);
+        let len = into.len().min(exec_proto::DATA_BYTES - at);
         // SAFETY: within the data.
         unsafe { std::ptr::copy_nonoverlapping(self.data().add(at), into.as_mut_ptr(), len) };
     }
@@ -149,25 +149,25 @@ impl Slot {
         len: usize,
     ) -> Result<i64, Errno> {
         let header = self.write_call(&Call { op, handle, args, len });
-        slot_protocol::submit(self.state(), self.word(slots::SUBMITTED_BITS), self.index);
+        slot_protocol::submit(self.state(), self.word(exec_proto::SUBMITTED_BITS), self.index);
         let slept = self.ring_doorbell();
         let late = slept || matches!(op, Op::Sync | Op::SyncAll);
         self.wait(if late { &SPIN_DEVICE_CALL } else { &SPIN_FAST_CALL })?;
-        let answer = self.word(header + slots::REPLY_OFFSET).load(Ordering::Relaxed) as i64;
+        let answer = self.word(header + exec_proto::REPLY_OFFSET).load(Ordering::Relaxed) as i64;
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
     }
 
     /// Posts a write of `len` bytes in the slot, at byte `at` or at the open file's offset. Does
-    /// not wait. Returns the slot if the write may not be posted ([`slots::posted`]).
+    /// not wait. Returns the slot if the write may not be posted ([`exec_proto::posted`]).
     pub(crate) fn post_write(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
-        let watched = self.doorbell_word(slots::MMAP_ACTIVE);
-        let left = self.word(slots::POSTED_WRITE_BITS);
+        let watched = self.doorbell_word(exec_proto::MMAP_ACTIVE);
+        let left = self.word(exec_proto::POSTED_WRITE_BITS);
         let ends = at.is_none_or(|at| at.saturating_add(len as u64) < posted::POSTED_END_MAX);
         if !ends
             || watched.load(Ordering::Relaxed) != 0
             || left.load(Ordering::Relaxed).count_ones() >= posted::POSTED_WRITE_MAX
             || !slot_protocol::spend_reservation(
-                self.word(slots::RESERVED_BLOCKS),
+                self.word(exec_proto::RESERVED_BLOCKS),
                 posted::blocks_touched_max(len),
             )
         {
@@ -176,7 +176,7 @@ impl Slot {
         // SAFETY: within the doorbell's mapping, which is never unmapped; aligned; shared words are
         // atomics.
         let tickets =
-            unsafe { AtomicU64::from_ptr(self.doorbell.add(slots::TICKET_COUNTER).cast()) };
+            unsafe { AtomicU64::from_ptr(self.doorbell.add(exec_proto::TICKET_COUNTER).cast()) };
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
         let (op, at) = at.map_or((Op::Write, 0), |at| (Op::WriteAt, at));
         self.write_call(&Call { op, handle, args: [at, now(), ticket, 0], len });
@@ -197,9 +197,9 @@ impl Slot {
 
     /// Writes the call into the header; returns the header's offset.
     fn write_call(&self, call: &Call) -> usize {
-        let header = slots::header_offset(self.index);
+        let header = exec_proto::header_offset(self.index);
         for (i, word) in call.words().iter().enumerate() {
-            self.word(header + slots::CALL_OFFSET + i * 8).store(*word, Ordering::Relaxed);
+            self.word(header + exec_proto::CALL_OFFSET + i * 8).store(*word, Ordering::Relaxed);
         }
         header
     }
@@ -211,8 +211,10 @@ impl Slot {
 
     /// Rings the doorbell; returns whether the service was sleeping.
     fn ring_doorbell(&self) -> bool {
-        let (bell, asleep) =
-            (self.doorbell_word(slots::DOORBELL), self.doorbell_word(slots::SERVICE_PARKED));
+        let (bell, asleep) = (
+            self.doorbell_word(exec_proto::DOORBELL),
+            self.doorbell_word(exec_proto::SERVICE_PARKED),
+        );
         let sleeps = slot_protocol::ring_doorbell(bell, asleep);
         if sleeps {
             futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
@@ -229,7 +231,7 @@ impl Slot {
         }
         let mut patience = libc::timespec { tv_sec: 0, tv_nsec: SERVICE_ALIVE_CHECK_NANOS };
         loop {
-            futex(state, libc::FUTEX_WAIT, slots::WAITING, &patience);
+            futex(state, libc::FUTEX_WAIT, exec_proto::WAITING, &patience);
             if slot_protocol::is_completed(state) {
                 return Ok(());
             }
@@ -319,13 +321,13 @@ impl ProcessState {
             let got = if sent { receive::<8, 2>(socket) } else { Err(libc::EIO) };
             libc_fns::close()(socket);
             let (greeting, descriptors) = got?;
-            if u64::from_le_bytes(greeting) != slots::MAGIC {
+            if u64::from_le_bytes(greeting) != exec_proto::MAGIC {
                 let _ = descriptors.map(|fd| libc_fns::close()(fd));
                 return Err(libc::EIO);
             }
             descriptors
         };
-        let lengths = [slots::SESSION_BYTES, slots::DOORBELL_BYTES];
+        let lengths = [exec_proto::SESSION_BYTES, exec_proto::DOORBELL_BYTES];
         let mut bases = [std::ptr::null_mut(); 2];
         let access = libc::PROT_READ | libc::PROT_WRITE;
         for ((fd, len), base) in descriptors.into_iter().zip(lengths).zip(&mut bases) {

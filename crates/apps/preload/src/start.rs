@@ -36,7 +36,7 @@ extern "C" fn loaded() {
         // SAFETY: no code has used the standard streams yet.
         unsafe { streams::replace_standard(fd) };
     }
-    if let Some(cwd) = variable(slots::ENV_CWD) {
+    if let Some(cwd) = variable(exec_proto::ENV_CWD) {
         paths::restore_cwd(&cwd);
     }
 }
@@ -47,10 +47,10 @@ fn variable(name: &str) -> Option<Vec<u8>> {
 }
 
 fn from_environment() -> Option<Service> {
-    let text = String::from_utf8(variable(slots::ENV_SERVICE)?).ok()?;
+    let text = String::from_utf8(variable(exec_proto::ENV_SERVICE)?).ok()?;
     let mut words = text.split(' ');
     let (name, token) = (words.next()?.into(), words.next()?.into());
-    Some(Service { name, token, mount_point: variable(slots::ENV_MOUNT)? })
+    Some(Service { name, token, mount_point: variable(exec_proto::ENV_MOUNT)? })
 }
 
 /// Returns the mount point; `None` outside `sluice exec`.
@@ -134,7 +134,7 @@ pub(crate) fn socket_number(socket: c_int) -> Option<u64> {
         }
         let digits: [u8; 5] = std::array::from_fn(|i| name.sun_path[i + 1] as u8);
         let number = u64::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?;
-        Some(slots::FILE_HANDLE_BASE + number)
+        Some(exec_proto::FILE_HANDLE_BASE + number)
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::{Cell as StdCell, RefCell};
 use std::path::Path;
 
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
 };
@@ -56,7 +56,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         seed: 1,
     };
     DriveConfig {
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         name: "oc0".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
@@ -207,7 +207,7 @@ impl ManagedDrive {
     }
 
     /// Cuts the power without restoring it.
-    pub fn into_off(self) -> drive::PoweredOffController {
+    pub fn into_off(self) -> controller::PoweredOffController {
         self.drive.into_inner().power_cut()
     }
 

@@ -112,7 +112,7 @@ pub enum BenchError {
     },
     /// An AHCI controller cannot be created.
     #[error("the controller: {0}")]
-    Controller(#[from] drive::AhciConfigError),
+    Controller(#[from] controller::AhciConfigError),
     /// An AHCI controller cannot be initialized.
     #[error("bringing the controller up: {0}")]
     Ahci(#[from] driver::AhciError),

@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
 use clock::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use drive::{Controller, DriveStats};
+use controller::{Controller, DriveStats};
 use pblk::ShardHandle;
 use ring::Port;
 use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};

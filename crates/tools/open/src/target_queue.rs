@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use clock::{Component, Nanos, RealClock, Waker};
-use drive::Controller;
+use controller::Controller;
 use nvme::Status;
 use pblk::ShardHandle;
 use ring::AddressSpace;

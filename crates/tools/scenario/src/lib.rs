@@ -28,7 +28,7 @@ pub mod user;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drive::{DriveConfig, PersonalityKind};
+use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
 pub use capacity::{Capacity, CapacityError};

@@ -11,7 +11,7 @@ pub(super) struct DriveRun {
     /// Index of the drive, for tracepoints.
     pub(super) index: u16,
     pub(super) name: String,
-    pub(super) drive: drive::Controller,
+    pub(super) drive: controller::Controller,
     pub(super) host: Option<JobRunner<StackDevice>>,
     /// Device of a drive without jobs.
     pub(super) idle: Option<StackDevice>,
@@ -74,7 +74,7 @@ impl DriveRun {
 
 pub(super) fn ftl_snapshot(
     device: Option<&StackDevice>,
-    drive: &drive::Controller,
+    drive: &controller::Controller,
 ) -> Option<(ftl::FtlStats, f64)> {
     let host = device.and_then(StackDevice::ftl_snapshot);
     host.or_else(|| drive.ftl().map(|f| (*f.stats(), f.free_lines())))

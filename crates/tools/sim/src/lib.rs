@@ -339,7 +339,7 @@ fn run(
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
                         host: &mut JobRunner<StackDevice>,
-                        _: &mut drive::Controller| {
+                        _: &mut controller::Controller| {
             recording.explain();
             if let Some(progress) = &mut options.progress {
                 progress(SimStage::Running(host.progress()));
@@ -350,10 +350,11 @@ fn run(
             }
             true
         };
-        let mut sample = |at: Nanos, host: &JobRunner<StackDevice>, drive: &drive::Controller| {
-            sampler.sample(at, |_| ftl_snapshot(Some(host.device()), drive));
-            sampler.next()
-        };
+        let mut sample =
+            |at: Nanos, host: &JobRunner<StackDevice>, drive: &controller::Controller| {
+                sampler.sample(at, |_| ftl_snapshot(Some(host.device()), drive));
+                sampler.next()
+            };
         let first = sample(runner.now(), host, drive);
         let watcher = RunObserver::new(&mut tell).with_sampling(first, &mut sample);
         co_simulate(runner, host, drive, watcher);

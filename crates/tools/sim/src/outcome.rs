@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clock::Nanos;
-use drive::DriveStats;
+use controller::DriveStats;
 use ftl::FtlStats;
 use media::MediaStats;
 use report::explain::Names;
@@ -13,8 +13,8 @@ use stack::steady_state::SteadyResult;
 use stack::{ShardCounts, StackDevice};
 use workload::{IoCpuCosts, RunResult};
 
-use crate::output::parameters::parameters;
 use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
+use crate::output::parameters::parameters;
 
 /// Results of a run of one scenario.
 #[derive(Clone, Debug, Default)]

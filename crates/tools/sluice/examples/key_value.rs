@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Controller;
+use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
 use sluice::kv::{BlockingKv, BlockingMutation, Kv, KvConfig};
 use sluice::scenario::Scenario;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sluice::block::{BlockDevice, Payload, Raw, Request};
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Controller;
+use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
 use sluice::ring::{Iova, SharedRegion};
 use sluice::scenario::Scenario;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::clock::{Component, Nanos, VirtualRunner};
-use sluice::drive::Controller;
+use sluice::controller::Controller;
 use sluice::ocssd::OpenChannelSsd;
 use sluice::ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 use sluice::scenario::Scenario;

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use sluice::clock::{Component, Nanos};
-//! use sluice::drive::Controller;
+//! use sluice::controller::Controller;
 //! use sluice::driver::ControllerHandle;
 //! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
 //! use sluice::ring::SharedRegion;
@@ -91,5 +91,6 @@ pub use ::sim;
 pub use ::sim::analytic;
 pub use ::stack;
 pub use {
-    block, clock, direct, drive, driver, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring, workload,
+    block, clock, controller, direct, driver, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring,
+    workload,
 };

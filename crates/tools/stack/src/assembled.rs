@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clock::{Component, Nanos};
-use drive::Controller;
+use controller::Controller;
 use driver::ControllerHandle;
 use pblk::ShardHandle;
 use ring::Port;

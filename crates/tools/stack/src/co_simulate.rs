@@ -7,7 +7,7 @@
 
 use block::BlockDevice;
 use clock::{Component, Nanos, VirtualRunner};
-use drive::Controller;
+use controller::Controller;
 use workload::JobRunner;
 
 /// Progress callback; returns `false` to stop the run.

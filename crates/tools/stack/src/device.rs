@@ -2,7 +2,7 @@
 
 use block::{BlockDevice, Raw};
 use clock::{Component, Nanos};
-use drive::Controller;
+use controller::Controller;
 use driver::ControllerHandle;
 use ftl::FtlStats;
 use lnvm::ScrubConfig;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use block::{BlockLayer, Raw};
 use clock::{Component, Nanos};
-use drive::Controller;
+use controller::Controller;
 use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
@@ -76,7 +76,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: drive::DriveError,
+        source: controller::DriveError,
     },
     /// The driver cannot initialize the controller.
     #[error("drive {name}: {source}")]
@@ -165,7 +165,7 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: drive::AttachError,
+        source: controller::AttachError,
     },
     /// Scrubbing is configured, but the target does not support it.
     #[error(

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::{Component, Nanos, RealClock, Waker};
-use drive::{CommandTimes, Controller, DriveStats, LatenessRecord};
+use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
 use serve::share::OwnerCalls;
 
 /// Maximum time for the owner to answer; then the reader uses the previous answer.

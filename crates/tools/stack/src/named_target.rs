@@ -57,7 +57,7 @@ pub enum NamedError {
         target: String,
         /// Cause of the error.
         #[source]
-        source: drive::DriveError,
+        source: controller::DriveError,
     },
     /// The target has a kind that cannot be opened here.
     #[error("target {target} of drive {drive} is of kind {kind}, and {why}")]

@@ -3,7 +3,7 @@
 
 use block::Raw;
 use clock::{Component, Nanos};
-use drive::{AccessPolicy, AccessScope, AttachError};
+use controller::{AccessPolicy, AccessScope, AttachError};
 use driver::ControllerHandle;
 use ring::Port;
 

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use block::{BlockDevice, Limits};
 use clock::{Nanos, VirtualRunner};
-use drive::Controller;
+use controller::Controller;
 use ftl::FtlStats;
 use scenario::{Amount, Fill, Overwrite, Precondition, Until};
 use workload::{IoCpuCosts, JobRunner, JobSpec};

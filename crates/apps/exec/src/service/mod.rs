@@ -14,10 +14,10 @@ use std::time::SystemTime;
 
 use block::BlockDevice;
 use clock::{Component as _, Nanos, RealClock};
+use exec_proto::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
 use ring::{RegisterError, SharedRegion};
 use rustix::thread::futex;
-use slots::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
-use store::{Error, Op, OpCompletion, Request, Time, Volume};
+use volume::{Error, Op, OpCompletion, Request, Time, Volume};
 
 use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};
 use crate::locks::{LockOwner, Locks};
@@ -56,7 +56,7 @@ pub struct ServiceStats {
     /// Number of sleeps.
     pub sleeps: u64,
     /// Counters of the volume.
-    pub store: store::Stats,
+    pub store: volume::Stats,
     /// Number of shared mappings created.
     pub mapped: u64,
     /// Bytes changed by mappings and written back.
@@ -119,7 +119,7 @@ const IDLE_SPIN: SpinLimits = SpinLimits { rounds_max: 200, time_max: Nanos::fro
 const POLL_SLEEP: Nanos = Nanos::from_micros(50);
 /// Free blocks needed per waiting call: the maximum that one call writes, with both ends. Below
 /// that, close events are processed before any write, because they may free blocks.
-const CALL_BLOCKS_MAX: u64 = slots::DATA_BYTES as u64 / store::BLOCK as u64 + 2;
+const CALL_BLOCKS_MAX: u64 = exec_proto::DATA_BYTES as u64 / volume::BLOCK as u64 + 2;
 /// Maximum sleep.
 const SLEEP_MAX: Nanos = Nanos::from_millis(1000);
 /// Maximum number of sessions of live processes, limited by the device's memory registrations.
@@ -191,7 +191,7 @@ impl<D: BlockDevice> Service<D> {
     /// # Errors
     /// [`ServiceError::Io`] if the name is in use, or memory or threads are unavailable.
     pub fn new(store: Volume<D>, address: &Address) -> Result<Service<D>, ServiceError> {
-        let bell = SharedRegion::memfd(slots::DOORBELL_BYTES)?;
+        let bell = SharedRegion::memfd(exec_proto::DOORBELL_BYTES)?;
         let door = ConnectionManager::open(address, bell.clone())?;
         Ok(Service {
             volume: store,
@@ -237,7 +237,7 @@ impl<D: BlockDevice> Service<D> {
         self.volume.set_waker(self.connections.waker());
         loop {
             self.clock.now = clock.now();
-            let bell = slot_protocol::read_doorbell(self.doorbell.atomic_u32(slots::DOORBELL));
+            let bell = slot_protocol::read_doorbell(self.doorbell.atomic_u32(exec_proto::DOORBELL));
             if self.poll_once()? {
                 if idle > 0 && !slept && !self.last_calls.only_posted {
                     let (spin, time_max) = &waits[wait];
@@ -454,7 +454,7 @@ impl<D: BlockDevice> Service<D> {
                 return Err(io::Error::other("too many processes"));
             }
             None => {
-                let region = SharedRegion::memfd(slots::SESSION_BYTES)?;
+                let region = SharedRegion::memfd(exec_proto::SESSION_BYTES)?;
                 let at = self.volume.memory().register(&region).map_err(none)?;
                 let (under_way, taken, room) = (0, 0, 0);
                 let new = Session {
@@ -520,8 +520,8 @@ impl<D: BlockDevice> Service<D> {
         let sleeps = until > self.clock.now && rings == busy;
         let most = if sleeps { SLEEP_MAX.min(until - self.clock.now) } else { POLL_SLEEP };
         let (word, asleep) = (
-            self.doorbell.atomic_u32(slots::DOORBELL),
-            self.doorbell.atomic_u32(slots::SERVICE_PARKED),
+            self.doorbell.atomic_u32(exec_proto::DOORBELL),
+            self.doorbell.atomic_u32(exec_proto::SERVICE_PARKED),
         );
         slot_protocol::park(asleep);
         let (tv_sec, tv_nsec) = ((most.0 / 1_000_000_000) as i64, (most.0 % 1_000_000_000) as _);

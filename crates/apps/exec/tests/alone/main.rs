@@ -1,5 +1,5 @@
 //! Tests that need a process of their own: they count the descriptors of the process.
 
-#[path = "../../../store/tests/suite/common/mod.rs"]
+#[path = "../../../volume/tests/suite/common/mod.rs"]
 mod common;
 mod hostile;

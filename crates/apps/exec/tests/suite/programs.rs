@@ -13,8 +13,8 @@ use std::sync::Once;
 
 use clock::{Nanos, RealClock};
 use exec::{Address, Service, ServiceStats};
-use store::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
 use testkit::memory_device::MemoryDevice;
+use volume::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -106,8 +106,8 @@ fn on_a_volume_with(
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "100", "env"]);
     command.arg(format!("LD_PRELOAD={}", library().display()));
-    command.arg(format!("{}={}", slots::ENV_MOUNT, at.display()));
-    command.arg(format!("{}={}", slots::ENV_SERVICE, address.environment()));
+    command.arg(format!("{}={}", exec_proto::ENV_MOUNT, at.display()));
+    command.arg(format!("{}={}", exec_proto::ENV_SERVICE, address.environment()));
     command.arg(program).arg(at).args(arguments);
     let (stop, clock) = (service.stop(), RealClock::start());
     std::thread::scope(|scope| {
@@ -158,7 +158,7 @@ fn mappings_are_shared_as_on_the_host() {
         BlockingVolume::open(device, Options::default(), |_: &mut MemoryDevice| Nanos(1)).unwrap();
     for file in std::fs::read_dir(&host).unwrap() {
         let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
-        let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
+        let ino = volume.volume().lookup(volume::Ino::ROOT, name.as_encoded_bytes()).unwrap();
         let wanted = std::fs::read(path).unwrap();
         assert!(volume.read_all(ino).unwrap() == wanted, "{name:?}");
     }
@@ -183,7 +183,7 @@ fn random_calls_and_mappings_are_as_on_the_host() {
             BlockingVolume::open(device, Options::default(), |_: &mut MemoryDevice| Nanos(1))
                 .unwrap();
         let name = format!("random-{seed}");
-        let ino = volume.volume().lookup(store::Ino::ROOT, &name).unwrap();
+        let ino = volume.volume().lookup(volume::Ino::ROOT, &name).unwrap();
         let wanted = std::fs::read(host.join(name)).unwrap();
         assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: what is on the volume");
     }
@@ -217,7 +217,7 @@ fn posted_writes_are_seen_by_every_reader() {
                 .unwrap();
         for file in std::fs::read_dir(&host).unwrap() {
             let (path, name) = file.map(|file| (file.path(), file.file_name())).unwrap();
-            let ino = volume.volume().lookup(store::Ino::ROOT, name.as_encoded_bytes()).unwrap();
+            let ino = volume.volume().lookup(volume::Ino::ROOT, name.as_encoded_bytes()).unwrap();
             let wanted = std::fs::read(path).unwrap();
             assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: {name:?}");
         }

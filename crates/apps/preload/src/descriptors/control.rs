@@ -1,7 +1,7 @@
 //! `fcntl`, locks and `ioctl`.
 
+use exec_proto::Op;
 use libc::{c_int, c_ulong};
-use slots::Op;
 
 use crate::descriptors::open::duplicate;
 use crate::session::{Slot, call};
@@ -49,12 +49,12 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
     if open_file && lock.l_pid != 0 {
         return Err(libc::EINVAL);
     }
-    let owner = if open_file { slots::LOCK_OPEN_FILE } else { 0 };
+    let owner = if open_file { exec_proto::LOCK_OPEN_FILE } else { 0 };
     let (begin, len) = range(handle, lock)?;
     let kind = lock.l_type as u64;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         let slot = Slot::claim()?;
-        slot.call(Op::Lock, handle, [slots::LOCK_GET | owner, kind, begin, len], 0)?;
+        slot.call(Op::Lock, handle, [exec_proto::LOCK_GET | owner, kind, begin, len], 0)?;
         let mut bytes = [0; 32];
         slot.get(0, &mut bytes);
         let word = |i: usize| i64::from_le_bytes(std::array::from_fn(|b| bytes[i * 8 + b]));
@@ -65,7 +65,7 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
         }
         return Ok(0);
     }
-    let attempt = || call(Op::Lock, handle, [slots::LOCK_SET | owner, kind, begin, len]);
+    let attempt = || call(Op::Lock, handle, [exec_proto::LOCK_SET | owner, kind, begin, len]);
     if matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) {
         return retry_until_done(attempt);
     }

@@ -1,7 +1,7 @@
 //! Reads, writes, and syncs. Transfers longer than a slot's data are split.
 
+use exec_proto::{Op, posted};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use slots::{Op, posted};
 
 use crate::session::{Slot, call};
 use crate::{Errno, count, descriptors::fd_table, descriptors::streams, fail, libc_fns, status};
@@ -39,7 +39,7 @@ pub(crate) unsafe fn read_into(
     for (to, len) in parts {
         let mut done = 0;
         while done < len {
-            let want = (len - done).min(slots::DATA_BYTES).min(BYTES_MAX - total);
+            let want = (len - done).min(exec_proto::DATA_BYTES).min(BYTES_MAX - total);
             let read = match from {
                 FileOffset::Current => slot.call(Op::Read, handle, [0; 4], want),
                 FileOffset::At(at) => {
@@ -83,16 +83,16 @@ pub(crate) unsafe fn write_from(
         let mut taken = 0;
         while taken < len && total + filled < BYTES_MAX {
             let part =
-                (len - taken).min(slots::DATA_BYTES - filled).min(BYTES_MAX - total - filled);
+                (len - taken).min(exec_proto::DATA_BYTES - filled).min(BYTES_MAX - total - filled);
             std::ptr::copy_nonoverlapping(bytes.add(taken), slot.data().add(filled), part);
             (taken, filled) = (taken + part, filled + part);
-            if filled == slots::DATA_BYTES {
+            if filled == exec_proto::DATA_BYTES {
                 match write_slot(slot, (fd, handle), from.advanced_by(total), filled) {
                     Ok(done) => total += done,
                     Err(errno) if total == 0 => return Err(errno),
                     Err(_) => return Ok(total as i64),
                 }
-                if !total.is_multiple_of(slots::DATA_BYTES) {
+                if !total.is_multiple_of(exec_proto::DATA_BYTES) {
                     return Ok(total as i64);
                 }
                 let Ok(next) = Slot::claim() else { return Ok(total as i64) };

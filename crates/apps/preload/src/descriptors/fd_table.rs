@@ -11,7 +11,7 @@ const TABLE_LEN: usize = 1 << 16;
 
 static TABLE: [AtomicU32; TABLE_LEN] = [const { AtomicU32::new(0) }; TABLE_LEN];
 
-/// Bit of an entry: writes may be posted ([`slots::posted`]). A copied descriptor starts without
+/// Bit of an entry: writes may be posted ([`exec_proto::posted`]). A copied descriptor starts without
 /// it.
 const MAY_POST: u32 = 1 << 31;
 

@@ -1,7 +1,7 @@
 //! Opens, closes and duplicates descriptors.
 
+use exec_proto::Op;
 use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
-use slots::Op;
 
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::{Slot, call};

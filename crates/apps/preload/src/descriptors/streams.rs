@@ -4,8 +4,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
+use exec_proto::Op;
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
-use slots::Op;
 
 use crate::descriptors::data::{FileOffset, read_into, write_from};
 use crate::descriptors::open::open_on_volume;

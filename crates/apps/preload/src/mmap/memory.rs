@@ -1,8 +1,8 @@
 //! Mappings of volume files. A private mapping is a copy of the current contents. A shared mapping
 //! is of the memory file that the service keeps for a mapped file.
 
+use exec_proto::Op;
 use libc::{c_int, c_void, off_t, size_t};
-use slots::Op;
 
 use crate::descriptors::data::{FileOffset, read_into};
 use crate::mmap::mappings::{MappingsGuard, can_overlap};

@@ -3,8 +3,8 @@
 
 use std::ffi::CStr;
 
+use exec_proto::Op;
 use libc::{AT_FDCWD, c_char, c_int, c_void};
-use slots::Op;
 
 use crate::descriptors::open::{masked, open_on_volume};
 use crate::namespace::path_calls::path_call;

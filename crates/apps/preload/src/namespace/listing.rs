@@ -2,8 +2,8 @@
 //! [`Listing`]. Its first word differs from that of every `DIR` of the C library, which has a
 //! descriptor there.
 
+use exec_proto::{Op, entry};
 use libc::{DIR, c_char, c_int, c_long};
-use slots::{Op, entry};
 
 use crate::descriptors::open::{before_close, open_on_volume};
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
@@ -47,7 +47,7 @@ impl Listing {
         let handle = fd_table::handle(self.fd).ok_or(libc::EBADF)?;
         let slot = Slot::claim()?;
         let len = slot.call(Op::List, handle, [cookie, 0, 0, 0], 0)? as usize;
-        self.bytes.resize(len.min(slots::DATA_BYTES), 0);
+        self.bytes.resize(len.min(exec_proto::DATA_BYTES), 0);
         slot.get(0, &mut self.bytes);
         self.next = 0;
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
+use exec_proto::Op;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, size_t};
-use slots::Op;
 
 use crate::descriptors::open::masked;
 use crate::namespace::paths::{PathTarget, ResolvedPath, cwd, open_path, resolve, set_cwd};

@@ -8,8 +8,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use exec_proto::Op;
 use libc::{c_char, c_int};
-use slots::Op;
 
 use crate::session::Slot;
 use crate::{Errno, descriptors::fd_table, libc_fns, start};
@@ -90,7 +90,7 @@ pub(crate) fn cwd() -> Option<&'static [u8]> {
 pub(crate) fn set_cwd(path: Option<&[u8]>) {
     let new = path.map_or(std::ptr::null_mut(), |p| Box::into_raw(Box::new(p.to_vec())));
     CWD.store(new, Ordering::Release);
-    let name = slots::ENV_CWD;
+    let name = exec_proto::ENV_CWD;
     // SAFETY: the C library locks the environment. Programs started by `exec` read the variable.
     unsafe {
         match path.map(|p| std::ffi::CString::new([b"/", p].concat())) {

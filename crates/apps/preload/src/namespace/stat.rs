@@ -1,7 +1,7 @@
 //! File attributes: `stat` and its family, permissions and times, and volume statistics.
 
+use exec_proto::{Op, StatReply};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, c_ulong, mode_t, timespec};
-use slots::{Op, StatReply};
 
 use crate::namespace::path_calls::path_call;
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
@@ -162,23 +162,23 @@ unsafe fn set_attr(
 }
 
 fn mode_change(mode: mode_t) -> [u64; 4] {
-    [slots::CHANGE_MODE, mode.into(), 0, 0]
+    [exec_proto::CHANGE_MODE, mode.into(), 0, 0]
 }
 
 fn owner_change(uid: c_uint, gid: c_uint) -> [u64; 4] {
-    [slots::CHANGE_OWNER, uid.into(), gid.into(), 0]
+    [exec_proto::CHANGE_OWNER, uid.into(), gid.into(), 0]
 }
 
 unsafe fn times_change(times: *const timespec) -> [u64; 4] {
     let word = |time: &timespec| match time.tv_nsec {
-        libc::UTIME_NOW => slots::TIME_NOW,
-        libc::UTIME_OMIT => slots::TIME_STAYS,
+        libc::UTIME_NOW => exec_proto::TIME_NOW,
+        libc::UTIME_OMIT => exec_proto::TIME_STAYS,
         nanos => (time.tv_sec.saturating_mul(SECOND).saturating_add(nanos)) as u64,
     };
     if times.is_null() {
-        return [slots::CHANGE_TIMES, 0, slots::TIME_NOW, slots::TIME_NOW];
+        return [exec_proto::CHANGE_TIMES, 0, exec_proto::TIME_NOW, exec_proto::TIME_NOW];
     }
-    [slots::CHANGE_TIMES, 0, word(&*times), word(&*times.add(1))]
+    [exec_proto::CHANGE_TIMES, 0, word(&*times), word(&*times.add(1))]
 }
 
 /// Returns the volume's block size, blocks, free blocks, inodes and free inodes.

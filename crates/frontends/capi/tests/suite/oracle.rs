@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 
-use drive::PersonalityKind;
+use controller::PersonalityKind;
 use rng::Rng;
 use sluice_c::*;
 

@@ -6,7 +6,7 @@ use crate::support;
 use std::ptr::{null, null_mut};
 
 use clock::Nanos;
-use drive::PersonalityKind;
+use controller::PersonalityKind;
 use sluice_c::*;
 use support::Stand;
 

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use controller::PortStats;
 use direct::remote::{
     ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, Packet,
     Principal, SessionGrant, socket,
 };
-use drive::PortStats;
 use ring::Port;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;

@@ -4,11 +4,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use controller::{AccessPolicy, AccessScope, PortStats};
 use direct::remote::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
     ResourceName, SessionGrant,
 };
-use drive::{AccessPolicy, AccessScope, PortStats};
 use ring::{Port, PortLimits, RegisterError, SharedMemoryError, SharedRegion};
 
 use super::client::OpenDevice;

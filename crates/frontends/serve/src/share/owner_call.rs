@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::Waker;
-use drive::Controller;
+use controller::Controller;
 
 type OwnerCall = Box<dyn FnOnce(&mut Controller) + Send>;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::{IdlePolicy, Nanos, RealClock, RealRunner};
-use drive::{AhciConfig, AhciController, InjectedSectorError, SataDriveConfig};
+use controller::{AhciConfig, AhciController, InjectedSectorError, SataDriveConfig};
 use driver::{AhciHost, AhciPort};
 use sluice_block::Timeouts;
 use sluice_block::completion::{

@@ -1,9 +1,9 @@
 //! Conversion of requests into command FISes and physical region tables.
 
+use ahci::ata::{TrimRange, command};
+use ahci::{PrdtEntry, RegisterH2d};
 use nvme::Status;
 use ring::{AddressSpace, Iova};
-use sata::ata::{TrimRange, command};
-use sata::{PrdtEntry, RegisterH2d};
 
 use super::memory::{PRDT_ENTRIES_MAX, PortMemory, SCRATCH_BYTES, TRIM_BLOCKS_MAX};
 use crate::hal::Limits;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use ahci::hba::{self, cap, ghc};
+use ahci::port::{cmd, is, ssts};
+use ahci::{COMMAND_SLOTS_MAX, Identify, PORTS_MAX, port};
 use ring::{AddressSpace, PciFunction};
-use sata::hba::{self, cap, ghc};
-use sata::port::{cmd, is, ssts};
-use sata::{COMMAND_SLOTS_MAX, Identify, PORTS_MAX, port};
 
 use super::command::DriveCapabilities;
 use super::irq_line::HbaShared;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ahci::hba::{self, ghc};
+use ahci::{PORTS_MAX, port};
 use clock::Waker;
 use ring::PciFunction;
-use sata::hba::{self, ghc};
-use sata::{PORTS_MAX, port};
 
 /// State shared by the queues of a controller and its interrupt handler.
 #[derive(Debug)]

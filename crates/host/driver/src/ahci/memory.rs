@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use ahci::ata::TrimRange;
+use ahci::{COMMAND_SLOTS_MAX, CommandHeader, CommandTable, PrdtEntry, RegisterH2d, received};
 use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
-use sata::ata::TrimRange;
-use sata::{COMMAND_SLOTS_MAX, CommandHeader, CommandTable, PrdtEntry, RegisterH2d, received};
 use zerocopy::IntoBytes;
 
 use super::AhciError;

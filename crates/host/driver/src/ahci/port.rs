@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use ahci::hba;
+use ahci::port::{self, is};
+use ahci::{COMMAND_SLOTS_MAX, PrdtEntry, RegisterH2d, ata};
 use clock::{Nanos, Waker};
 use nvme::Status;
 use ring::{AddressSpace, Iova};
-use sata::hba;
-use sata::port::{self, is};
-use sata::{COMMAND_SLOTS_MAX, PrdtEntry, RegisterH2d, ata};
 
 use super::command::{self, Command, DriveCapabilities};
 use super::irq_line::HbaShared;

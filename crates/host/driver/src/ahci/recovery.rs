@@ -9,10 +9,10 @@
 //!                                            └─ not in time ─► removed
 //! ```
 
+use ahci::ata::{self, QueuedErrorLog};
+use ahci::port::{self, cmd, is, sctl, ssts};
 use clock::Nanos;
 use nvme::Status;
-use sata::ata::{self, QueuedErrorLog};
-use sata::port::{self, cmd, is, sctl, ssts};
 
 use super::AhciPort;
 use crate::hal::QueueState;

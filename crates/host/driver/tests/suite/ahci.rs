@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use ahci::hba::{self, cap, ghc};
+use ahci::port::{self, cmd, is, ssts};
+use ahci::{CommandHeader, CommandTable, Identify, PrdtEntry, RegisterH2d, ata};
 use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, PciFunction};
-use sata::hba::{self, cap, ghc};
-use sata::port::{self, cmd, is, ssts};
-use sata::{CommandHeader, CommandTable, Identify, PrdtEntry, RegisterH2d, ata};
 use sluice_driver::{
     AhciError, AhciHost, AhciPort, BindError, HardwareQueue, LowLevelDriver, Payload, QueueState,
     Request, Tag,

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "not every example uses all of it")]
 
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, DriveError, NullConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
 };
@@ -45,7 +45,7 @@ impl Bench {
             seed: 1,
         };
         let config = DriveConfig {
-            open_channel: drive::OpenChannelConfig::default(),
+            open_channel: controller::OpenChannelConfig::default(),
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),
@@ -53,7 +53,7 @@ impl Bench {
             pu_scheduling: PuScheduling::Fifo,
             page_register: false,
             cache_program: true,
-            transfers: drive::TransferConfig::default(),
+            transfers: controller::TransferConfig::default(),
             write_buffer: WriteBuffer::None,
             ftl: ftl::FtlConfig::default(),
             null: NullConfig::default(),

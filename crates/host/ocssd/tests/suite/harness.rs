@@ -2,7 +2,7 @@
 #![allow(unreachable_pub, reason = "shared by the files of this test")]
 
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
@@ -52,7 +52,7 @@ pub fn config(shape: Shape) -> DriveConfig {
         seed: 1,
     };
     DriveConfig {
-        open_channel: drive::OpenChannelConfig::default(),
+        open_channel: controller::OpenChannelConfig::default(),
         name: "ppa".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
@@ -60,7 +60,7 @@ pub fn config(shape: Shape) -> DriveConfig {
         pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: FtlConfig::default(),
         null: NullConfig::default(),

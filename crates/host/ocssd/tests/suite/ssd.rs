@@ -1,7 +1,7 @@
 //! Attaching, identification, chunk information, queues, and free chunks.
 
 use clock::Nanos;
-use drive::PersonalityKind;
+use controller::PersonalityKind;
 use driver::DriverError;
 use media::{ChunkIndex, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use clock::{IdlePolicy, Nanos};
-use drive::PersonalityKind;
+use controller::PersonalityKind;
 use media::{DataStore, MediaConfig};
 use scenario::format::{count, duration};
 use scenario::{DriveSpec, HostTarget, Scenario};

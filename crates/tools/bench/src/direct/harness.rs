@@ -22,7 +22,7 @@ use super::setup;
 /// A drive in virtual time.
 #[derive(Debug)]
 pub(super) struct DirectHarness {
-    drive: ::drive::Controller,
+    drive: ::controller::Controller,
     controller: Arc<Mutex<ControllerHandle>>,
     runner: VirtualRunner,
 }

@@ -12,7 +12,7 @@ use block::completion::{
     Waiter,
 };
 use clock::{AllowedCpus, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
-use drive::{AhciConfig, AhciController, AhciStats, SataData};
+use controller::{AhciConfig, AhciController, AhciStats, SataData};
 use driver::{AhciHost, AhciPort, InterruptContext, InterruptOptions};
 use rng::Rng;
 

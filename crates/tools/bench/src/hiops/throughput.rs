@@ -66,7 +66,7 @@ pub(super) fn push_bottleneck(
     push(sink, "host_cpu", figures(samples, |s| s.host_cpu)?, "CPUs")?;
     push(sink, "cpu_per_io", figures(samples, |s| s.cpu_per_io.0 as f64)?, "ns")?;
     let uplink = figures(samples, |s| s.bytes_per_second)?;
-    let limit = drive::AhciConfig::hiops().uplink_bytes_per_sec as f64;
+    let limit = controller::AhciConfig::hiops().uplink_bytes_per_sec as f64;
     sink.push(
         Measurement::median(BENCH, case, "bytes_per_second", &uplink, "B/s")
             .with_reference("uplink", limit),

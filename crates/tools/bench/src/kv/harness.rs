@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clock::{Component, Nanos, VirtualRunner};
-use drive::{Controller, PersonalityKind};
+use controller::{Controller, PersonalityKind};
 use driver::ControllerHandle;
 use kv::{Kv, KvConfig};
 use lnvm::TargetKind;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos, VirtualRunner};
-use drive::Controller;
+use controller::Controller;
 use ftl::FtlConfig;
 use kv::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
 use ring::{Iova, SharedRegion};

@@ -6,7 +6,7 @@
 //! loaded target of its own.
 
 use clock::{Component, IdlePolicy, RealClock, RealRunner, VirtualRunner};
-use drive::Controller;
+use controller::Controller;
 use media::MediaConfig;
 use rng::Rng;
 use workload::ycsb::{Ycsb, YcsbWorkload};

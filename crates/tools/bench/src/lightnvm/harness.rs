@@ -93,7 +93,7 @@ impl LightnvmHarness {
 
 fn run_on<D: BlockDevice>(
     device: D,
-    drive: &mut ::drive::Controller,
+    drive: &mut ::controller::Controller,
     runner: &mut VirtualRunner,
     jobs: &[(&str, &str)],
 ) -> Result<RunResult, BenchError> {

@@ -28,7 +28,7 @@ const ADMIN_POLL_LIMIT: u64 = 1_000_000;
 /// A host that uses a drive's physical addresses.
 #[derive(Debug)]
 pub struct VectorIoHost {
-    drive: ::drive::Controller,
+    drive: ::controller::Controller,
     queue: QueuePair,
     info: OpenChannelInfo,
     nsid: u32,
@@ -80,7 +80,7 @@ impl VectorIoHost {
     pub fn new(scenario: &str) -> Result<VectorIoHost, BenchError> {
         let scenario = Scenario::parse(Path::new("bench"), scenario).map_err(setup)?;
         let mut drive =
-            ::drive::Controller::new(scenario.drives[0].config.clone()).map_err(setup)?;
+            ::controller::Controller::new(scenario.drives[0].config.clone()).map_err(setup)?;
         let port = drive.attach()?;
         let mut pump = || {
             drive.poll(Nanos::ZERO);

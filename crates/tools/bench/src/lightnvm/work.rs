@@ -139,7 +139,7 @@ fn step_in_turn(
     mut writer: Writer,
     clock: RealClock,
     time: Nanos,
-    mut drive: Option<&mut ::drive::Controller>,
+    mut drive: Option<&mut ::controller::Controller>,
 ) -> Result<OverwriteResult, BenchError> {
     let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
     while now < time || (now < time + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()?) {

@@ -48,9 +48,9 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     command
         .args(arguments)
         .env("LD_PRELOAD", preload(&library))
-        .env(slots::ENV_SERVICE, address.environment())
-        .env(slots::ENV_MOUNT, &at)
-        .env_remove(slots::ENV_CWD);
+        .env(exec_proto::ENV_SERVICE, address.environment())
+        .env(exec_proto::ENV_MOUNT, &at)
+        .env_remove(exec_proto::ENV_CWD);
     let stop = service.stop();
     let started = command.spawn();
     // The program keeps its own limit. In this process, every open file and every process needs a
@@ -191,7 +191,7 @@ fn stats_text(counters: &ServiceStats) -> String {
     let ServiceStats { calls, posted_writes: left, refused, sessions, opened, sleeps, .. } =
         counters;
     let ServiceStats { mapped, written_back, store, .. } = counters;
-    let store::Stats {
+    let volume::Stats {
         syncs,
         commits,
         data_bytes,
@@ -199,7 +199,7 @@ fn stats_text(counters: &ServiceStats) -> String {
         journaled_blocks: logged_blocks,
         ..
     } = store;
-    let store::Stats { journal_sectors, checkpoints, flushes, .. } = store;
+    let volume::Stats { journal_sectors, checkpoints, flushes, .. } = store;
     format!(
         "sluice exec: {calls} calls, {left} writes left, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \
          {mapped} mapped, {written_back} bytes brought back from mappings\n\

@@ -6,7 +6,7 @@
 //! cannot use it. A refused command does not modify the image.
 
 use clock::{Component, Nanos};
-use drive::Controller;
+use controller::Controller;
 use driver::ControllerHandle;
 use lnvm::{
     ChunkRate, MediaManager, MediaManagerError, NewTarget, QuotaLimits, Sharing, TargetOptions,
@@ -176,7 +176,7 @@ fn select_drive(on: &TargetDrive) -> Result<(Scenario, DriveSpec), CliError> {
         }
     };
     let name = &plan.config.name;
-    if plan.config.personality != drive::PersonalityKind::OpenChannel {
+    if plan.config.personality != controller::PersonalityKind::OpenChannel {
         return Err(MediaManagerError::NotOpenChannel { drive: name.clone() }.into());
     }
     if image(plan).is_none() {

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clock::Nanos;
 use direct::{Queue, QueueConfig};
 use open::OpenOptions;
-use store::{
+use volume::{
     Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
     Times, Volume,
 };
@@ -132,7 +132,7 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
         discard: true,
         ..FormatOptions::default()
     };
-    let volume = store::format(&mut queue, &options, tick).map_err(|error| match error {
+    let volume = volume::format(&mut queue, &options, tick).map_err(|error| match error {
         OpenError::HasVolume => other(format!(
             "{error}: {} is left as it is; --force overwrites all that is on it",
             args.on.device
@@ -142,16 +142,16 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
     if let Some(file) = file {
         file.keep();
     }
-    let bytes = u64::from(volume.layout.data_blocks()) * store::BLOCK as u64;
+    let bytes = u64::from(volume.layout.data_blocks()) * volume::BLOCK as u64;
     print(&format!("a volume of {bytes} bytes for data, {:032x}\n", volume.uuid))
 }
 
-fn run_fsck(device: &VolumeDevice, options: FsckOptions) -> Result<store::FsckReport, CliError> {
+fn run_fsck(device: &VolumeDevice, options: FsckOptions) -> Result<volume::FsckReport, CliError> {
     let (mut queue, tick) = queue(device)?;
-    store::fsck(&mut queue, options, tick).map_err(other)
+    volume::fsck(&mut queue, options, tick).map_err(other)
 }
 
-fn report_text(report: &store::FsckReport) -> String {
+fn report_text(report: &volume::FsckReport) -> String {
     let block = &report.superblock;
     let layout = block.layout;
     let used = match block.owner {
@@ -162,7 +162,7 @@ fn report_text(report: &store::FsckReport) -> String {
         format!("label        {}", block.label()),
         format!("uuid         {:032x}", block.uuid),
         format!("in use by    {used}"),
-        format!("blocks       {} of {} bytes", layout.blocks, store::BLOCK),
+        format!("blocks       {} of {} bytes", layout.blocks, volume::BLOCK),
         format!("data         {} blocks, {} used", layout.data_blocks(), report.used_blocks),
         format!("metadata     {} bytes", report.metadata_bytes),
         format!("journal      {} blocks", layout.journal_blocks),
@@ -323,7 +323,7 @@ fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
         other(format!("{above}: {error}: `put` copies into a directory that is on the volume"))
     })?;
     let ino = session.create(dir, name).map_err(wrong)?;
-    session.run(store::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
+    session.run(volume::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
     let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
     loop {
         let len = from.read(&mut bytes).map_err(there)?;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use ::serve::nbd::LatencyCounts;
 use clock::Nanos;
+use controller::{DriveStats, LatenessRecord};
 use direct::remote::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
-use drive::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
 use clock::Nanos;
-use drive::{CommandTimes, DriveStats, LatenessRecord};
+use controller::{CommandTimes, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
 use scenario::format::{bytes_decimal, count, duration};

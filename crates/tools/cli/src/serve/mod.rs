@@ -37,8 +37,8 @@ use ::serve::share::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
 use clock::{Nanos, Parker, RealClock};
+use controller::Controller;
 use direct::remote::ResourceName;
-use drive::Controller;
 use scenario::{DriveSpec, Scenario};
 use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 

@@ -9,7 +9,7 @@ use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 use ::serve::share::{OwnerCalls, StatsSource};
 use block::{BlockDevice, BlockLayer};
 use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle, Waker};
-use drive::Controller;
+use controller::Controller;
 use ftl::FtlStats;
 use media::MediaConfig;
 use scenario::{DriveSpec, HostTarget};

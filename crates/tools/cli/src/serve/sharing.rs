@@ -5,8 +5,8 @@
 //! drive and do not overlap.
 
 use ::serve::share::{Partition, PartitionTable};
+use controller::{AccessScope, Controller};
 use direct::remote::{AclRule, PartitionSpan, ResourceName};
-use drive::{AccessScope, Controller};
 use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
 
 use super::ServeError;
@@ -35,7 +35,7 @@ impl DriveExtent {
         let config = drive.config();
         let (pus, sector_bytes) = match &config.media {
             MediaConfig::Nand(nand) => {
-                let open = config.personality == drive::PersonalityKind::OpenChannel;
+                let open = config.personality == controller::PersonalityKind::OpenChannel;
                 let g = &nand.geometry;
                 (open.then_some(g.channels * g.pus), g.sector_bytes)
             }

@@ -1,7 +1,7 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
 use clock::Nanos;
-use drive::{
+use controller::{
     Arbitration, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, PersonalityKind,
     PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };

@@ -2,7 +2,7 @@
 //! controller memory buffer, the device L2P.
 
 use clock::Nanos;
-use drive::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
+use controller::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
 
 use crate::error::ProblemKind;

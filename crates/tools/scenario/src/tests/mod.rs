@@ -12,7 +12,7 @@ use std::path::Path;
 use block::sched::{KyberConfig, RateLimit, SchedulerConfig};
 use block::{Group, QueueModel, QueueTopology, StagingScope, Timeouts};
 use clock::Nanos;
-use drive::{Arbitration, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
+use controller::{Arbitration, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
 use ftl::{GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig};
 
@@ -171,7 +171,11 @@ separate_gc_stream = false
     assert_eq!((c.page_register, c.cache_program), (false, false));
     assert_eq!(
         c.transfers,
-        drive::TransferConfig { cache_read: true, dedicated_read_register: true, by_page: true }
+        controller::TransferConfig {
+            cache_read: true,
+            dedicated_read_register: true,
+            by_page: true
+        }
     );
     assert_eq!(c.controller.write_bytes_per_sec(), 3_000_000_000);
     let PuScheduling::ReadPriority { suspend: Some(suspend) } = c.pu_scheduling else { panic!() };
@@ -201,7 +205,7 @@ fn an_interface_spelled_out() {
     c.check().unwrap();
     // Disabled by default.
     let c = &parse(drive).unwrap().drives[0].config;
-    assert_eq!(c.open_channel, drive::OpenChannelConfig::default());
+    assert_eq!(c.open_channel, controller::OpenChannelConfig::default());
     assert_eq!(c.controller.cmb, None);
 
     let open = format!("{drive}personality = \"open-channel\"\n");

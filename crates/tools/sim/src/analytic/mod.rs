@@ -29,7 +29,7 @@ mod tests;
 use std::fmt;
 
 use clock::Nanos;
-use drive::{DriveConfig, PersonalityKind, WriteBuffer};
+use controller::{DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
 use scenario::{Capacity, DriveSpec, HostTarget};

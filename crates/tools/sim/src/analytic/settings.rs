@@ -3,7 +3,7 @@
 //! whether set or default.
 
 use clock::Nanos;
-use drive::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
+use controller::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
 use lnvm::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};

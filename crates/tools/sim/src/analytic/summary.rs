@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use drive::{DriveConfig, PersonalityKind, PuScheduling, WriteBuffer};
+use controller::{DriveConfig, PersonalityKind, PuScheduling, WriteBuffer};
 use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;

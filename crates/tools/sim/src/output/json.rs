@@ -1,6 +1,6 @@
 //! JSON of an outcome: fio's result format with a `sluice` section.
 
-use drive::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
+use controller::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
 use media::MediaStats;
 use pblk::SuperblockHealth;

@@ -2,7 +2,9 @@
 //! resolved.
 
 use block::sched::{GroupThrottle, SchedulerConfig};
-use drive::{Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer};
+use controller::{
+    Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer,
+};
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };

@@ -7,11 +7,11 @@ use block::sched::{
     ThrottleConfig,
 };
 use clock::{Component, Nanos};
+use controller::PersonalityKind;
 use direct::{
     CompletionPoller, Group, Handle, IoDevice, Payload, PollPeriod, PollerConfig, QueueConfig,
     Request, Scheduled, ScheduledConfig, SharedQueue, WaitMode,
 };
-use drive::PersonalityKind;
 
 use super::rig::{config, drive, everywhere, null_limits, over};
 

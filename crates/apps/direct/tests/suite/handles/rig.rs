@@ -4,11 +4,11 @@ use std::fs::File;
 use std::sync::Arc;
 
 use clock::{IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
-use direct::{IoDevice, Limits};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
+use direct::{IoDevice, Limits};
 use driver::{ConnectOptions, ControllerHandle, UringConfig};
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};

@@ -1,10 +1,10 @@
 //! Reads return what was written, with sequential and with concurrent requests.
 
+use controller::PersonalityKind;
 use direct::{
     Completion, Handle, IoDevice, IoError, MultiQueue, Payload, QueueConfig, QueueSelector,
     Request, SharedQueue,
 };
-use drive::PersonalityKind;
 use nvme::Status;
 use rng::Rng;
 

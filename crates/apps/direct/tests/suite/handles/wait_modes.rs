@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use block::BlockDevice as _;
 use clock::Nanos;
+use controller::{ControllerConfig, DriveConfig, PersonalityKind};
 use direct::{
     DirectError, Handle, Hybrid, IoDevice, Payload, QueueConfig, QueueStats, Request, SharedQueue,
     WaitMode,
 };
-use drive::{ControllerConfig, DriveConfig, PersonalityKind};
 use driver::{BounceStats, ConnectOptions, DataPointers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use block::{BlockDevice as _, Completion, Payload, Raw, Request};
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };

@@ -5,9 +5,9 @@
 //! symbolic links, so no path leaves it.
 
 use block::BlockDevice;
+use exec_proto::{Call, Op as CallOp, StatReply, entry};
 use rustix::io::Errno;
-use slots::{Call, Op as CallOp, StatReply, entry};
-use store::{Access, Error, Ino, Kind, Name, Op, SetAttr, Time};
+use volume::{Access, Error, Ino, Kind, Name, Op, SetAttr, Time};
 
 use crate::Service;
 use crate::locks::{Lock, LockOwner};
@@ -160,7 +160,7 @@ impl<D: BlockDevice> Service<D> {
     fn copy_path(&mut self, from: CallId, (at, len): (usize, usize)) {
         self.path.resize(len, 0);
         let region = &self.sessions[from.session].region;
-        region.read(slots::data_offset(from.slot) + at, &mut self.path);
+        region.read(exec_proto::data_offset(from.slot) + at, &mut self.path);
     }
 
     /// Resolves a path; an empty path means the open file.
@@ -357,7 +357,7 @@ impl<D: BlockDevice> Service<D> {
 
     /// Writes a part of a reply into a slot.
     fn write_reply(&self, from: CallId, at: usize, bytes: &[u8]) {
-        self.sessions[from.session].region.write(slots::data_offset(from.slot) + at, bytes);
+        self.sessions[from.session].region.write(exec_proto::data_offset(from.slot) + at, bytes);
     }
 
     fn list(&mut self, from: CallId, handle: u64, cookie: u64) -> CallResult<i64> {
@@ -365,7 +365,7 @@ impl<D: BlockDevice> Service<D> {
         let mut at = 0;
         for listed in self.volume.list(file.ino, cookie).map_err(store_errno)? {
             let name = listed.name;
-            if at + entry::HEAD_BYTES + name.len() > slots::DATA_BYTES {
+            if at + entry::HEAD_BYTES + name.len() > exec_proto::DATA_BYTES {
                 break;
             }
             let directory = listed.kind == Kind::Directory;
@@ -398,7 +398,7 @@ impl<D: BlockDevice> Service<D> {
         }
         names.reverse();
         let path = names.join(&b'/');
-        if path.len() > slots::DATA_BYTES {
+        if path.len() > exec_proto::DATA_BYTES {
             return Err(negative_errno(Errno::NAMETOOLONG));
         }
         self.write_reply(from, 0, &path);
@@ -408,18 +408,18 @@ impl<D: BlockDevice> Service<D> {
     fn set_attr(&self, (what, b, c, d): (u64, u64, u64, u64)) -> SetAttr {
         let given = |number: u64| Some(number as u32).filter(|n| *n != u32::MAX);
         let instant = |time: u64| match time {
-            slots::TIME_STAYS => None,
-            slots::TIME_NOW => Some(self.clock.time),
+            exec_proto::TIME_STAYS => None,
+            exec_proto::TIME_NOW => Some(self.clock.time),
             time => Some(Time(time as i64)),
         };
         let mut changes = SetAttr::default();
-        if what & slots::CHANGE_MODE != 0 {
+        if what & exec_proto::CHANGE_MODE != 0 {
             changes.mode = Some(b as u32 & 0o7777);
         }
-        if what & slots::CHANGE_OWNER != 0 {
+        if what & exec_proto::CHANGE_OWNER != 0 {
             (changes.uid, changes.gid) = (given(b), given(c));
         }
-        if what & slots::CHANGE_TIMES != 0 {
+        if what & exec_proto::CHANGE_TIMES != 0 {
             (changes.access, changes.modify) = (instant(c), instant(d));
         }
         changes
@@ -430,7 +430,7 @@ impl<D: BlockDevice> Service<D> {
         const TYPES: [i64; 3] = [0, 1, 2];
         let Call { handle, args: [how, kind, begin, len], .. } = *call;
         let file = self.file(handle)?;
-        let owner = if how & slots::LOCK_OPEN_FILE != 0 {
+        let owner = if how & exec_proto::LOCK_OPEN_FILE != 0 {
             LockOwner::OpenFile(handle)
         } else {
             LockOwner::Process(self.sessions[from.session].process)
@@ -440,7 +440,7 @@ impl<D: BlockDevice> Service<D> {
             len => begin.checked_add(len).ok_or(negative_errno(Errno::OVERFLOW))?,
         };
         let wanted = Lock { ino: file.ino, owner, begin, end, write: kind as i64 == TYPES[1] };
-        if how & slots::LOCK_GET != 0 {
+        if how & exec_proto::LOCK_GET != 0 {
             let (kind, begin, end, process) = match self.locks.conflict(&wanted) {
                 None => (TYPES[2], 0, 0, 0),
                 Some(other) => {

@@ -2,7 +2,7 @@
 
 use block::BlockDevice;
 use rustix::io::Errno;
-use store::{Error, Ino, Op, OpResult};
+use volume::{Error, Ino, Op, OpResult};
 
 use crate::Service;
 use crate::locks::LockOwner;
@@ -46,7 +46,8 @@ impl<D: BlockDevice> Service<D> {
             .unwrap_or_else(|| panic!("calls: operation {id} completes, and no call waits for it"));
         let number = |error: Error| -i64::from(error.errno());
         let result = result.map_err(number).and_then(|outcome| {
-            let (region, at) = (&self.sessions[from.session].region, slots::data_offset(from.slot));
+            let (region, at) =
+                (&self.sessions[from.session].region, exec_proto::data_offset(from.slot));
             let followed = self.shared_mappings.apply(effect, outcome, region, at);
             // The volume has the data, but the mapping's memory file does not: it is out of memory.
             followed.map_err(|_| negative_errno(Errno::NOMEM)).map(|()| outcome)

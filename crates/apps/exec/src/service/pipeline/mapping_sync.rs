@@ -14,11 +14,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use block::BlockDevice;
+use exec_proto::Call;
 use ring::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use slots::Call;
-use store::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
+use volume::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
 
 use crate::Service;
 use crate::open_files::{OpenFile, flags as f};
@@ -28,7 +28,7 @@ use crate::service::{CallId, StartResult};
 use crate::shared_mappings::{FileRange, MappedFile};
 
 /// Bytes processed at a time.
-const SYNC_CHUNK_BYTES: usize = slots::DATA_BYTES;
+const SYNC_CHUNK_BYTES: usize = exec_proto::DATA_BYTES;
 /// Id of a job's volume operation.
 pub(crate) const SYNC_REQUEST_ID: u64 = u64::MAX - 1;
 /// All bytes of a file.
@@ -165,7 +165,7 @@ fn io_errno(error: &std::io::Error) -> i64 {
 }
 
 impl<D: BlockDevice> Service<D> {
-    /// Starts an [`slots::Op::Mmap`] call.
+    /// Starts an [`exec_proto::Op::Mmap`] call.
     pub(crate) fn map(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
         let number = call.args[3];
         let begun = self.map_inner(from, call);

@@ -1,4 +1,4 @@
-//! Posted writes ([`slots::posted`]): their order, their reserved blocks, and their errors.
+//! Posted writes ([`exec_proto::posted`]): their order, their reserved blocks, and their errors.
 //!
 //! **Order of posted writes.** A posted write executes before every call or posted write issued
 //! after it, by any thread. The service collects calls first and posted writes second, so none
@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use block::BlockDevice;
+use exec_proto::{Call, Op as CallOp, posted, slot_protocol};
 use rustix::io::Errno;
-use slots::{Call, Op as CallOp, posted, slot_protocol};
-use store::{BLOCK, Op, OpResult, Time};
+use volume::{BLOCK, Op, OpResult, Time};
 
 use crate::Service;
 use crate::open_files::flags as f;
@@ -251,7 +251,7 @@ impl<D: BlockDevice> Service<D> {
     pub(crate) fn disable_posting(&mut self) -> bool {
         if !self.posted_writes.posting_disabled {
             self.posted_writes.posting_disabled = true;
-            slot_protocol::set_mmap_active(self.doorbell.atomic_u32(slots::MMAP_ACTIVE));
+            slot_protocol::set_mmap_active(self.doorbell.atomic_u32(exec_proto::MMAP_ACTIVE));
             self.drain_posted();
         }
         self.posted_writes.ready.is_empty()
@@ -264,7 +264,7 @@ impl<D: BlockDevice> Service<D> {
             && self.mapping_sync.is_empty()
         {
             self.posted_writes.posting_disabled = false;
-            let word = self.doorbell.atomic_u32(slots::MMAP_ACTIVE);
+            let word = self.doorbell.atomic_u32(exec_proto::MMAP_ACTIVE);
             word.store(0, std::sync::atomic::Ordering::Relaxed);
         }
     }

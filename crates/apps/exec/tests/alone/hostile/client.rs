@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use exec_proto::{Call, Op};
 use ring::SharedRegion;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketType, recvmsg,
 };
-use slots::{Call, Op};
 use testkit::PollBudget;
 
 /// Longer than any operation on a loaded machine.
@@ -46,7 +46,7 @@ pub(crate) fn welcome(stream: &UnixStream) -> Option<Vec<OwnedFd>> {
     let mut greeting = [0; 8];
     let flags = RecvFlags::CMSG_CLOEXEC;
     let got = recvmsg(stream, &mut [IoSliceMut::new(&mut greeting)], &mut ancillary, flags).ok()?;
-    if got.bytes != 8 || u64::from_le_bytes(greeting) != slots::MAGIC {
+    if got.bytes != 8 || u64::from_le_bytes(greeting) != exec_proto::MAGIC {
         return None;
     }
     let rights = |message| match message {
@@ -66,7 +66,7 @@ pub(crate) fn named(name: &str) -> (OwnedFd, u64) {
     rustix::net::connect(&socket, &to).unwrap();
     let own = SocketAddrUnix::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let digits = std::str::from_utf8(own.abstract_name().unwrap()).unwrap();
-    let number = slots::FILE_HANDLE_BASE + u64::from_str_radix(digits, 16).unwrap();
+    let number = exec_proto::FILE_HANDLE_BASE + u64::from_str_radix(digits, 16).unwrap();
     (socket, number)
 }
 
@@ -75,30 +75,30 @@ impl Client {
         let stream = hello(name, token);
         let mut memory = welcome(&stream).expect("a session").into_iter();
         let mut map = |len| SharedRegion::file(File::from(memory.next().unwrap()), len).unwrap();
-        let (slots, doorbell) = (map(slots::SESSION_BYTES), map(slots::DOORBELL_BYTES));
+        let (slots, doorbell) = (map(exec_proto::SESSION_BYTES), map(exec_proto::DOORBELL_BYTES));
         Client { slots, doorbell, name: name.to_owned() }
     }
 
     /// Writes the words of a call, and submits it.
-    pub(crate) fn submit(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
-        self.write_call(slot, words, (slots::SUBMITTED, slots::SUBMITTED_BITS));
+    pub(crate) fn submit(&self, slot: usize, words: [u64; exec_proto::CALL_WORDS]) {
+        self.write_call(slot, words, (exec_proto::SUBMITTED, exec_proto::SUBMITTED_BITS));
         self.ring_doorbell();
     }
 
     /// Writes the words of a call, and marks it as a posted write.
-    pub(crate) fn post_write(&self, slot: usize, words: [u64; slots::CALL_WORDS]) {
-        self.write_call(slot, words, (slots::POSTED_WRITE, slots::POSTED_WRITE_BITS));
+    pub(crate) fn post_write(&self, slot: usize, words: [u64; exec_proto::CALL_WORDS]) {
+        self.write_call(slot, words, (exec_proto::POSTED_WRITE, exec_proto::POSTED_WRITE_BITS));
     }
 
     fn write_call(
         &self,
         slot: usize,
-        words: [u64; slots::CALL_WORDS],
+        words: [u64; exec_proto::CALL_WORDS],
         (state, bits): (u32, usize),
     ) {
-        let header = slots::header_offset(slot);
+        let header = exec_proto::header_offset(slot);
         for (i, word) in words.into_iter().enumerate() {
-            let at = header + slots::CALL_OFFSET + i * 8;
+            let at = header + exec_proto::CALL_OFFSET + i * 8;
             self.slots.atomic_u64(at).store(word, Ordering::Relaxed);
         }
         self.slots.atomic_u32(header).store(state, Ordering::Release);
@@ -107,36 +107,36 @@ impl Client {
 
     /// Waits until the service has freed the slot of a posted write.
     pub(crate) fn wait_until_free(&self, slot: usize) {
-        let state = self.slots.atomic_u32(slots::header_offset(slot));
+        let state = self.slots.atomic_u32(exec_proto::header_offset(slot));
         PollBudget::within(TIMEOUT).poll_until(
-            || state.load(Ordering::Acquire) == slots::FREE,
+            || state.load(Ordering::Acquire) == exec_proto::FREE,
             || format!("slot {slot} is not given back"),
         );
     }
 
     pub(crate) fn ring_doorbell(&self) {
-        let word = self.doorbell.atomic_u32(slots::DOORBELL);
+        let word = self.doorbell.atomic_u32(exec_proto::DOORBELL);
         word.fetch_add(1, Ordering::SeqCst);
         // Whether the service sleeps or not.
         let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
     }
 
     pub(crate) fn is_completed(&self, slot: usize) -> bool {
-        let state = self.slots.atomic_u32(slots::header_offset(slot));
-        state.load(Ordering::Acquire) == slots::COMPLETED
+        let state = self.slots.atomic_u32(exec_proto::header_offset(slot));
+        state.load(Ordering::Acquire) == exec_proto::COMPLETED
     }
 
     pub(crate) fn answer(&self, slot: usize) -> i64 {
         PollBudget::within(TIMEOUT)
             .poll_until(|| self.is_completed(slot), || format!("slot {slot} is not answered"));
         self.slots
-            .atomic_u64(slots::header_offset(slot) + slots::REPLY_OFFSET)
+            .atomic_u64(exec_proto::header_offset(slot) + exec_proto::REPLY_OFFSET)
             .load(Ordering::Relaxed) as i64
     }
 
     /// Makes a valid call.
     pub(crate) fn call(&self, op: Op, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
-        self.slots.write(slots::data_offset(0), data);
+        self.slots.write(exec_proto::data_offset(0), data);
         self.submit(0, Call { op, handle, args, len: data.len() }.words());
         self.answer(0)
     }

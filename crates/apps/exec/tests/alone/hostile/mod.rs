@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use clock::RealClock;
 use common::{Ram, formatted, tick};
 use exec::{Address, Service, ServiceStats};
+use exec_proto::{Call, Op, posted};
 use rng::Rng;
-use slots::{Call, Op, posted};
-use store::{BlockingVolume, FsckOptions, Options};
 use testkit::{PollBudget, test_path};
+use volume::{BlockingVolume, FsckOptions, Options};
 
 use client::{Client, TIMEOUT, address, hello, named, welcome};
 
@@ -94,7 +94,7 @@ fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStat
     });
     let (mut ram, counters) = service.run(RealClock::start()).unwrap();
     clients.join().unwrap().unwrap();
-    let report = store::fsck(&mut ram, FsckOptions::default(), tick).unwrap();
+    let report = volume::fsck(&mut ram, FsckOptions::default(), tick).unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
     counters
 }
@@ -190,12 +190,12 @@ fn good(name: &str, seed: u64) {
         let written = client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes);
         assert_eq!(written & !posted::MAY_POST, 5000);
         assert_eq!(client.call(Op::Sync, file, [0; 4], &[]), 0);
-        client.slots.fill(slots::data_offset(0), 5000, 0);
+        client.slots.fill(exec_proto::data_offset(0), 5000, 0);
         let call = Call { op: Op::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
         client.submit(0, call.words());
         assert_eq!(client.answer(0), 5000);
         let mut read = vec![0; 5000];
-        client.slots.read(slots::data_offset(0), &mut read);
+        client.slots.read(exec_proto::data_offset(0), &mut read);
         assert!(read == bytes, "round {round}");
         drop(socket);
     }
@@ -207,18 +207,18 @@ fn garbage(name: &str, seed: u64) {
     let client = Client::new(name, TOKEN);
     let mut rng = Rng::new(seed);
     let mut sockets: Vec<_> = (0..8).map(|_| named(name)).collect();
-    let mut left = [false; slots::SLOTS];
+    let mut left = [false; exec_proto::SLOTS];
     for _ in 0..400 {
         for (slot, left) in left.iter_mut().enumerate() {
             let path: Vec<u8> = (0..64).map(|_| b"ab/.\0\xff"[rng.below(6) as usize]).collect();
-            client.slots.write(slots::data_offset(slot), &path);
+            client.slots.write(exec_proto::data_offset(slot), &path);
             let mut number = || match rng.below(4) {
                 0 => rng.below(8),
                 1 => sockets[rng.below(8) as usize].1,
                 2 => u64::MAX - rng.below(5000),
                 _ => rng.next_u64() >> rng.below(64),
             };
-            let mut words = [(); slots::CALL_WORDS].map(|()| number());
+            let mut words = [(); exec_proto::CALL_WORDS].map(|()| number());
             if rng.chance(0.8) {
                 (words[0], words[6]) = (1 + rng.below(26), rng.below(70));
             }
@@ -234,12 +234,12 @@ fn garbage(name: &str, seed: u64) {
             }
         }
         // Also bits without slots, slots without calls, and reservations that were never granted.
-        for word in [slots::SUBMITTED_BITS, slots::POSTED_WRITE_BITS] {
+        for word in [exec_proto::SUBMITTED_BITS, exec_proto::POSTED_WRITE_BITS] {
             client.slots.atomic_u64(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
         }
         client
             .slots
-            .atomic_u64(slots::RESERVED_BLOCKS)
+            .atomic_u64(exec_proto::RESERVED_BLOCKS)
             .store(rng.next_u64() >> rng.below(64), Ordering::Relaxed);
         client.ring_doorbell();
         for (slot, left) in left.into_iter().enumerate() {
@@ -264,14 +264,15 @@ fn dies(name: &str, seed: u64) {
     let path = format!("dies-{seed}");
     let (_socket, file) = client.open(&path, CREATE | READ_WRITE);
     client.call(Op::Unlink, 0, [0; 4], path.as_bytes());
-    for slot in 0..slots::SLOTS {
-        let args = [slot as u64 * slots::DATA_BYTES as u64, 0, 0, 0];
+    for slot in 0..exec_proto::SLOTS {
+        let args = [slot as u64 * exec_proto::DATA_BYTES as u64, 0, 0, 0];
         match slot % 4 {
             3 => client
                 .submit(slot, Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 }.words()),
             kind => {
                 let call =
-                    Call { op: Op::WriteAt, handle: file, args, len: slots::DATA_BYTES }.words();
+                    Call { op: Op::WriteAt, handle: file, args, len: exec_proto::DATA_BYTES }
+                        .words();
                 if kind == 0 { client.post_write(slot, call) } else { client.submit(slot, call) }
             }
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
-use direct::remote::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
+use direct::remote::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use sluice_serve::share::{

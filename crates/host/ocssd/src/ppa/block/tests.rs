@@ -4,7 +4,7 @@
 // guarantee: D-34
 
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
@@ -67,7 +67,7 @@ fn drive(seed: u64) -> Controller {
         seed,
     };
     let config = DriveConfig {
-        open_channel: drive::OpenChannelConfig::default(),
+        open_channel: controller::OpenChannelConfig::default(),
         name: "units".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),
@@ -75,7 +75,7 @@ fn drive(seed: u64) -> Controller {
         pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: ftl::FtlConfig::default(),
         null: NullConfig::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Payload, Raw, Request};
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, OpenChannelConfig,
     PersonalityKind, PuScheduling, WriteBuffer,
 };
@@ -142,7 +142,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
             device_l2p: kind == Kind::Rrpc,
             ..OpenChannelConfig::default()
         },
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         name: "ageing".into(),
         personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },
         media: MediaConfig::Nand(nand),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
@@ -53,8 +53,8 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
         seed,
     };
     DriveConfig {
-        open_channel: drive::OpenChannelConfig::default(),
-        transfers: drive::TransferConfig::default(),
+        open_channel: controller::OpenChannelConfig::default(),
+        transfers: controller::TransferConfig::default(),
         name: "real".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

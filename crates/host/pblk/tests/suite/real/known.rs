@@ -4,7 +4,7 @@
 
 use block::BlockDevice;
 use clock::Nanos;
-use drive::{Controller, DriveError};
+use controller::{Controller, DriveError};
 use ftl::{FtlConfig, LineMetadata};
 use media::{DataStore, ErrorModel, MediaConfig};
 use nvme::Status;
@@ -12,7 +12,7 @@ use pblk::PblkError;
 
 use super::harness::{Bench, LONGEST, Shape, USUAL, config, open};
 
-fn no_errors(shape: Shape) -> drive::DriveConfig {
+fn no_errors(shape: Shape) -> controller::DriveConfig {
     config(shape, ErrorModel::default(), 1)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Payload, Request};
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
 };
@@ -55,7 +55,7 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
     };
     DriveConfig {
         open_channel: OpenChannelConfig { device_l2p: dual_map, ..OpenChannelConfig::default() },
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         name: "rrpc".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

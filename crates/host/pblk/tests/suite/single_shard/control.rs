@@ -5,7 +5,7 @@
 
 use block::{BlockDevice, Payload, Request};
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
@@ -42,8 +42,8 @@ fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
         seed: 1,
     };
     DriveConfig {
-        open_channel: drive::OpenChannelConfig::default(),
-        transfers: drive::TransferConfig::default(),
+        open_channel: controller::OpenChannelConfig::default(),
+        transfers: controller::TransferConfig::default(),
         name: "control".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

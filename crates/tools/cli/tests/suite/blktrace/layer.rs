@@ -7,7 +7,7 @@ use block::{
     QueueTopology, Request,
 };
 use clock::{Component, Nanos};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
@@ -55,11 +55,11 @@ fn drive() -> Controller {
         pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: false,
-        transfers: drive::TransferConfig::default(),
+        transfers: controller::TransferConfig::default(),
         write_buffer: WriteBuffer::None,
         ftl: DriveConfig::default_ftl(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
-        open_channel: drive::OpenChannelConfig::default(),
+        open_channel: controller::OpenChannelConfig::default(),
     })
     .unwrap()
 }

@@ -419,7 +419,7 @@ fn refused_and_unchanged(line_metadata: bool) {
     }
     let new = TestDir::new(DRIVE);
     let scenario = Scenario::load(&new.file("drive.toml", "")).unwrap();
-    drive::Controller::new(scenario.drives[0].config.clone()).unwrap().shut_down().unwrap();
+    controller::Controller::new(scenario.drives[0].config.clone()).unwrap().shut_down().unwrap();
     new.file("run.toml", &format!("[target]\nname = \"db\"\n{job}"));
     new.run_refused(2, &["sim", "run.toml"], &["target db of drive oc0", "no partition table"]);
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, Raw};
 use clock::{Component, Nanos, RealClock};
-use drive::{
+use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };

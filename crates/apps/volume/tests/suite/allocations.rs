@@ -1,0 +1,216 @@
+//! ARCHITECTURE.md, R9: common file operations do not allocate, and make no more device writes than
+//! necessary. A counting allocator checks this.
+
+// guarantee: D-17
+
+use clock::{Component as _, Nanos};
+use ring::Iova;
+use testkit::memory_device::MemoryDevice;
+use volume::{
+    BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
+};
+
+/// A volume with one file, and memory for its data.
+struct Bed {
+    volume: Volume<MemoryDevice>,
+    ino: Ino,
+    iova: Iova,
+    now: Nanos,
+    next: u64,
+}
+
+const BLOCK: u32 = 4096;
+
+impl Bed {
+    fn new() -> Bed {
+        Bed::with_journal(64)
+    }
+
+    fn with_journal(blocks: u32) -> Bed {
+        let mut tick = |_: &mut MemoryDevice| Nanos(1);
+        let mut device = MemoryDevice::new(8192);
+        let shape = FormatOptions { journal_blocks: Some(blocks), ..FormatOptions::default() };
+        format(&mut device, &shape, &mut tick).unwrap();
+        let options = Options { cache_pages: 64, ..Options::default() };
+        let mut session = BlockingVolume::open(device, options, tick).unwrap();
+        let ino = session.create(Ino::ROOT, "file").unwrap();
+        session.run(Op::SyncAll).unwrap();
+        let volume = session.into_volume();
+        let (_, iova) = volume.memory().allocate_registered(32 * BLOCK as usize).unwrap();
+        Bed { volume, ino, iova, now: Nanos(2), next: 0 }
+    }
+
+    fn run(&mut self, op: Op) {
+        self.next += 1;
+        self.now += Nanos::from_micros(1);
+        let request = Request { id: self.next, op, time: Time(self.now.0 as i64) };
+        self.volume.submit(self.now, request).unwrap();
+        loop {
+            self.volume.poll(self.now);
+            if let Some(done) = self.volume.reap() {
+                done.result.unwrap();
+                return;
+            }
+        }
+    }
+
+    fn data(&self, len: u32) -> Buffer {
+        Buffer { iova: self.iova, len }
+    }
+
+    fn sync(&mut self) {
+        self.run(Op::Sync { ino: self.ino, data_only: true });
+    }
+
+    /// Returns allocations per round, and durable device requests per round.
+    fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
+        (0..rounds).for_each(|i| round(self, i));
+        let durable = self.volume.device().durable;
+        let made =
+            allocation_counter::measure(|| (rounds..2 * rounds).for_each(|i| round(self, i)));
+        let per = |count: u64| count as f64 / rounds as f64;
+        (per(made.count_total), per(self.volume.device().durable - durable))
+    }
+}
+
+#[test]
+fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_once() {
+    let mut bed = Bed::new();
+    let (ino, data) = (bed.ino, bed.data(32 * BLOCK));
+    bed.run(Op::Write { ino, offset: 0, data });
+    bed.run(Op::SyncAll);
+    let (allocations, durable) = bed.each(400, |bed, i| {
+        let (offset, data) = (i * 1000 % 120_000, bed.data(3000));
+        bed.run(Op::Write { ino, offset, data });
+        bed.sync();
+    });
+    assert_eq!(allocations, 0.0);
+    assert_eq!(durable, 1.0, "the data");
+}
+
+#[test]
+fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
+    let mut bed = Bed::new();
+    let ino = bed.ino;
+    for i in 0..8u64 {
+        let data = bed.data(32 * BLOCK);
+        bed.run(Op::Write { ino, offset: i * u64::from(32 * BLOCK), data });
+    }
+    bed.run(Op::SyncAll);
+    for (step, end) in [(BLOCK, 1 << 20), (5000, 1_000_000)] {
+        let (allocations, _) = bed.each(1000, |bed, i| {
+            let (offset, data) = (i * u64::from(step) % end, bed.data(BLOCK));
+            bed.run(Op::Read { ino, offset, data });
+        });
+        // Blocks that enter and leave the cache have entries in a tree, whose nodes are allocated
+        // and freed.
+        assert!(allocations <= if step == BLOCK { 0.0 } else { 0.5 }, "{step}: {allocations}");
+    }
+}
+
+#[test]
+fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
+    let mut bed = Bed::new();
+    let ino = bed.ino;
+    let (allocations, durable) = bed.each(800, |bed, _| {
+        let data = bed.data(500);
+        bed.run(Op::Append { ino, data });
+        bed.sync();
+    });
+    // One append in eight starts a block, with a new page. Occasionally blocks are written in place
+    // and flushed before their records.
+    assert!(allocations < 0.1, "{allocations}");
+    assert!((1.0..1.1).contains(&durable), "{durable}: the transaction, which has the data");
+}
+
+#[test]
+fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once() {
+    let mut bed = Bed::new();
+    let ino = bed.ino;
+    let before = bed.volume.stats();
+    let (records, len) = (8000, 100);
+    for _ in 0..records {
+        let data = bed.data(len);
+        bed.run(Op::Append { ino, data });
+        bed.sync();
+    }
+    bed.run(Op::Close);
+    let stats = bed.volume.stats();
+    let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
+    let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
+    // The last block is written at each checkpoint, and again after it has grown.
+    let snapshots = stats.checkpoints - before.checkpoints;
+    assert!((blocks..=blocks + snapshots).contains(&written), "{written} for {blocks} blocks");
+    assert!(snapshots < u64::from(records) / 100, "{snapshots}");
+    let sectors = stats.journal_sectors - before.journal_sectors;
+    let each = sectors as f64 / f64::from(records);
+    // Whole sectors: 350 bytes on average, and the record of the inode.
+    assert!((1.0..2.0).contains(&each), "{each} sectors of the journal for {len} bytes");
+    let commands = stats.data_commands - before.data_commands;
+    assert!(commands < blocks, "{commands} commands for {blocks} blocks");
+    assert_eq!(stats.journal_only_blocks, 0);
+}
+
+#[test]
+fn a_file_made_written_and_synced_waits_for_the_device_once() {
+    // Large enough that no checkpoint occurs.
+    let mut bed = Bed::with_journal(2048);
+    let name = volume::Name::new("journal").unwrap();
+    let access = volume::Access::default();
+    let create = Op::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
+    let (_, durable) = bed.each(200, |bed, _| {
+        bed.run(create);
+        let ino = bed.volume.lookup(Ino::ROOT, b"journal").unwrap();
+        for offset in [0, 512, 4096] {
+            let data = bed.data(1000);
+            bed.run(Op::Write { ino, offset, data });
+        }
+        bed.run(Op::Sync { ino, data_only: false });
+        bed.run(Op::Unlink { dir: Ino::ROOT, name });
+    });
+    // Data of an unlinked file is never written in place.
+    assert_eq!(durable, 1.0);
+    assert_eq!(bed.volume.stats().data_commands, 0);
+}
+
+#[test]
+fn syncs_that_wait_at_once_share_a_transaction() {
+    let mut bed = Bed::new();
+    let mut inos = Vec::new();
+    for i in 0..8u8 {
+        let name = volume::Name::new([b'a' + i]).unwrap();
+        let op = Op::Create {
+            dir: Ino::ROOT,
+            name,
+            access: volume::Access::default(),
+            exclusive: true,
+            open: false,
+        };
+        bed.run(op);
+        inos.push(bed.volume.lookup(Ino::ROOT, [b'a' + i]).unwrap());
+    }
+    bed.run(Op::SyncAll);
+    for round in 0..20 {
+        let before = bed.volume.stats();
+        for ino in inos.iter().copied() {
+            let data = bed.data(100);
+            bed.run(Op::Append { ino, data });
+        }
+        for ino in &inos {
+            bed.next += 1;
+            let op = Op::Sync { ino: *ino, data_only: true };
+            let request = Request { id: bed.next, op, time: Time(0) };
+            bed.volume.submit(bed.now, request).unwrap();
+        }
+        let mut left = inos.len();
+        while left > 0 {
+            bed.volume.poll(bed.now);
+            while let Some(done) = bed.volume.reap() {
+                done.result.unwrap();
+                left -= 1;
+            }
+        }
+        let commits = bed.volume.stats().commits - before.commits;
+        assert_eq!(commits, 1, "round {round}: transactions for 8 syncs");
+    }
+}

@@ -1,0 +1,190 @@
+//! [`Bed`]: a device with power cuts, and the drive behind it.
+
+use std::fmt::Debug;
+
+use block::{BlockDevice, Raw};
+use clock::{Component, Nanos, VirtualRunner};
+use controller::{
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
+};
+use driver::ControllerHandle;
+use ftl::FtlConfig;
+use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use rng::Rng;
+use volume::{Mount, MountStatus, Volume};
+
+use crate::common::Ram;
+
+pub(crate) trait Bed: Debug {
+    type Device: BlockDevice + Debug;
+    /// Returns the device for a mount.
+    fn attach(&mut self) -> Self::Device;
+    /// Executes one event, and returns the time.
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos;
+    fn now(&self) -> Nanos;
+    /// Cuts and restores the power.
+    fn cut(&mut self, device: Self::Device);
+}
+
+#[derive(Debug)]
+pub(crate) struct RamBed {
+    ram: Option<Ram>,
+    now: Nanos,
+}
+
+impl RamBed {
+    pub(crate) fn new(seed: u64) -> RamBed {
+        let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+        let mut ram = Ram::new(sector_bytes, 512);
+        ram.lazy = true;
+        ram.rng = Rng::new(seed ^ 0x5eed);
+        ram.limits_mut().volatile_cache = true;
+        if seed.is_multiple_of(3) {
+            ram.limits_mut().max_sectors = 8192 / sector_bytes;
+        }
+        RamBed { ram: Some(ram), now: Nanos::ZERO }
+    }
+}
+
+impl Bed for RamBed {
+    type Device = Ram;
+
+    fn attach(&mut self) -> Ram {
+        self.ram.take().unwrap()
+    }
+
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos {
+        self.now += Nanos::from_micros(10);
+        poll.poll(self.now);
+        self.now
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn cut(&mut self, mut device: Ram) {
+        device.power_cut();
+        self.ram = Some(device);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DriveBed {
+    drive: Option<Controller>,
+    runner: VirtualRunner,
+}
+
+impl DriveBed {
+    pub(crate) fn new(seed: u64) -> DriveBed {
+        let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+        let nand = NandConfig {
+            geometry: NandGeometry {
+                channels: 2,
+                pus: 2,
+                planes: 1,
+                chunks: 40,
+                pages: 16,
+                page_bytes: 4096,
+                sector_bytes,
+                oob_bytes: 16,
+            },
+            cell: CellType::Slc,
+            one_shot: false,
+            paired_page_distance: 0,
+            timing: NandTiming::uniform(
+                Nanos::from_micros(20),
+                Nanos::from_micros(100),
+                Nanos::from_micros(700),
+                400_000_000,
+            ),
+            errors: ErrorModel::default(),
+            data: DataStore::Memory,
+            seed,
+        };
+        let config = DriveConfig {
+            name: "volume".into(),
+            personality: PersonalityKind::Block,
+            media: MediaConfig::Nand(nand),
+            controller: ControllerConfig::default(),
+            pu_scheduling: PuScheduling::Fifo,
+            page_register: false,
+            cache_program: true,
+            transfers: TransferConfig::default(),
+            write_buffer: WriteBuffer::Volatile { bytes: 64 << 10 },
+            ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+            null: NullConfig::default(),
+            open_channel: OpenChannelConfig::default(),
+        };
+        DriveBed { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
+    }
+}
+
+impl Bed for DriveBed {
+    type Device = Raw;
+
+    fn attach(&mut self) -> Raw {
+        let (drive, now) = (self.drive.as_mut().unwrap(), self.runner.now());
+        let port = drive.attach().unwrap();
+        let mut pump = || {
+            drive.poll(now);
+        };
+        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000_000).unwrap();
+        let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
+        Raw::from_pair(controller.info(), queue, port).unwrap()
+    }
+
+    fn step(&mut self, poll: &mut dyn Component) -> Nanos {
+        let drive: &mut dyn Component = self.drive.as_mut().unwrap();
+        self.runner.step(&mut [poll, drive], Nanos::MAX);
+        self.runner.now()
+    }
+
+    fn now(&self) -> Nanos {
+        self.runner.now()
+    }
+
+    fn cut(&mut self, device: Raw) {
+        drop(device);
+        let drive = self.drive.take().unwrap();
+        self.drive = Some(drive.power_cut().power_on().unwrap());
+    }
+}
+
+/// A device as a component.
+pub(crate) struct DeviceComponent<'a, D>(pub(crate) &'a mut D);
+
+impl<D: BlockDevice> Component for DeviceComponent<'_, D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.0.poll(now)
+    }
+    fn deadline(&self) -> Nanos {
+        self.0.deadline()
+    }
+}
+
+/// A mount as a component.
+pub(crate) struct MountComponent<'a, D> {
+    pub(crate) mount: &'a mut Mount<D>,
+    pub(crate) ready: Option<Box<Volume<D>>>,
+}
+
+impl<D: BlockDevice> Component for MountComponent<'_, D> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        if self.ready.is_some() {
+            return false;
+        }
+        match self.mount.poll(now) {
+            Ok(MountStatus::Pending) => false,
+            Ok(MountStatus::Ready(store)) => {
+                self.ready = Some(store);
+                true
+            }
+            Err(error) => panic!("opening: {error}"),
+        }
+    }
+    fn deadline(&self) -> Nanos {
+        self.mount.deadline()
+    }
+}

@@ -1,0 +1,637 @@
+//! [`Case`]: one volume with random operations and power cuts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use block::BlockDevice;
+use clock::Nanos;
+use ring::{Iova, SharedRegion};
+use rng::Rng;
+use volume::{
+    Access, Buffer, Error, FormatOptions, FsckOptions, Ino, Kind, Mount, Name, Op, OpCompletion,
+    OpResult, Options, Owner, Request, Time, Volume, format, fsck,
+};
+
+use super::bed::{Bed, DeviceComponent, MountComponent};
+use super::mix::{Mix, Seen};
+use super::model::{Model, Names, Versions};
+
+const REQUESTS: usize = 8;
+const BYTES: usize = 24 << 10;
+
+#[derive(Clone, Debug)]
+struct InFlightOp {
+    op: Op,
+    /// The file that no other operation changes meanwhile.
+    file: Option<Ino>,
+    /// For a sync: the state of names and the versions of files that it makes durable.
+    names: usize,
+    versions: BTreeMap<Ino, usize>,
+}
+
+pub(crate) struct Case<B: Bed> {
+    bed: B,
+    rng: Rng,
+    volume: Option<Box<Volume<B::Device>>>,
+    region: Option<(Arc<SharedRegion>, Iova)>,
+    in_flight: Vec<Option<InFlightOp>>,
+    model: Model,
+    open: BTreeSet<Ino>,
+    options: Options,
+    sector: usize,
+    mix: Mix,
+    seen: Seen,
+    /// Contents found by a read-only mount.
+    before: Option<(Names, BTreeMap<Ino, Vec<u8>>)>,
+    stamp: u64,
+    steps: u64,
+}
+
+/// Steps between checks of the volume's invariants.
+const CHECK_STEPS: u64 = 16;
+
+impl<B: Bed> Case<B> {
+    pub(crate) fn new(seed: u64, mut bed: B, mix: Mix) -> Case<B> {
+        let mut rng = Rng::new(seed);
+        let mut device = bed.attach();
+        let sector = device.limits().sector_bytes as usize;
+        // Otherwise a journal with sectors of 4096 bytes holds data of four blocks only.
+        let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
+        let uuid = seed.into();
+        let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
+        format(&mut device, &options, |d| bed.step(&mut DeviceComponent(d))).unwrap();
+        let options = Options {
+            owner: Owner { boot: 1, process: 1 },
+            cache_pages: 16 + rng.below(100) as u32,
+            dirty_expire: Nanos::from_micros(300 + rng.below(20_000)),
+            discard: rng.chance(0.7),
+            ..Options::default()
+        };
+        let mut case = Case {
+            bed,
+            rng,
+            volume: None,
+            region: None,
+            in_flight: vec![None; REQUESTS],
+            model: Model::new(),
+            open: BTreeSet::new(),
+            options,
+            sector,
+            mix,
+            before: None,
+            seen: Seen::default(),
+            stamp: 0,
+            steps: 0,
+        };
+        case.mount(device);
+        case.check();
+        case
+    }
+
+    /// Mounts the volume, possibly after power cuts during mounts.
+    fn mount(&mut self, mut device: B::Device) {
+        loop {
+            let report = fsck(&mut device, FsckOptions::default(), |d| {
+                self.bed.step(&mut DeviceComponent(d))
+            });
+            let report = report.unwrap();
+            assert!(report.is_clean(), "{:?}", report.problems);
+            if self.mix == Mix::Small && self.rng.chance(0.4) {
+                device = self.check_read_only(device);
+            }
+            let mut opening = Mount::new(device, self.options).unwrap();
+            let cut_after = if self.rng.chance(0.3) { self.rng.below(60) } else { u64::MAX };
+            let mut steps = 0;
+            let store = loop {
+                let mut ahead = MountComponent { mount: &mut opening, ready: None };
+                self.bed.step(&mut ahead);
+                if let Some(store) = ahead.ready {
+                    break Some(store);
+                }
+                steps += 1;
+                assert!(steps < 1_000_000, "opening hangs");
+                if steps >= cut_after {
+                    break None;
+                }
+            };
+            if let Some(store) = store {
+                self.seen.recovered += store.stats().recovered_blocks;
+                store.check_invariants().unwrap();
+                let region = store.memory().allocate_registered(REQUESTS * BYTES).unwrap();
+                self.region = Some(region);
+                self.volume = Some(store);
+                return;
+            }
+            self.seen.cuts += 1;
+            let there = take_device(opening);
+            self.bed.cut(there);
+            device = self.bed.attach();
+        }
+    }
+
+    /// Mounts the volume read-only: the contents must equal those before a power cut during a
+    /// mount.
+    fn check_read_only(&mut self, device: B::Device) -> B::Device {
+        let options = Options { read_only: true, cache_pages: 16, ..self.options };
+        let mut opening = Mount::new(device, options).unwrap();
+        let store = loop {
+            let mut ahead = MountComponent { mount: &mut opening, ready: None };
+            self.bed.step(&mut ahead);
+            if let Some(store) = ahead.ready {
+                break store;
+            }
+        };
+        store.check_invariants().unwrap();
+        self.region = Some(store.memory().allocate_registered(REQUESTS * BYTES).unwrap());
+        self.volume = Some(store);
+        let found = self.all();
+        assert!(self.before.as_ref().is_none_or(|b| *b == found), "a cut opening changed it");
+        self.before = Some(found);
+        self.volume.take().unwrap().into_device()
+    }
+
+    fn step(&mut self) {
+        let store = self.volume.as_mut().unwrap();
+        self.bed.step(store);
+        self.steps += 1;
+        if self.steps.is_multiple_of(CHECK_STEPS) {
+            store.check_invariants().unwrap();
+        }
+        while let Some(done) = self.volume.as_mut().unwrap().reap() {
+            self.end(done);
+        }
+    }
+
+    fn volume(&mut self) -> &mut Volume<B::Device> {
+        self.volume.as_mut().unwrap()
+    }
+
+    fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        (!of.is_empty()).then(|| of[self.rng.below(of.len() as u64) as usize].clone())
+    }
+
+    /// Returns a file with a name, or an open one without, that has no operation in flight.
+    fn file(&mut self) -> Option<Ino> {
+        let busy: Vec<Ino> = self.in_flight.iter().flatten().filter_map(|f| f.file).collect();
+        let named = self.model.now().values().filter(|(_, k)| *k == Kind::File).map(|(i, _)| *i);
+        let all: BTreeSet<Ino> = named.chain(self.open.iter().copied()).collect();
+        let idle: Vec<Ino> = all.into_iter().filter(|i| !busy.contains(i)).collect();
+        self.pick(&idle)
+    }
+
+    fn directory(&mut self) -> Ino {
+        let kinds = self.model.now().values().filter(|(_, k)| *k == Kind::Directory);
+        let dirs: Vec<Ino> = kinds.map(|(i, _)| *i).chain([Ino::ROOT]).collect();
+        self.pick(&dirs).unwrap()
+    }
+
+    fn name(&mut self) -> Name {
+        let long = if self.rng.chance(0.05) { "x".repeat(200) } else { String::new() };
+        Name::new(format!("{}{long}", (b'a' + self.rng.below(6) as u8) as char)).unwrap()
+    }
+
+    fn data(&mut self, slot: usize, len: usize) -> Buffer {
+        self.stamp += 1;
+        let bytes = crate::common::pattern(self.stamp, len);
+        let (region, at) = self.region.as_ref().unwrap();
+        let odd = if self.rng.chance(0.3) { 1 } else { 0 };
+        region.write(slot * BYTES + odd, &bytes);
+        Buffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
+    }
+
+    fn bytes_of(&self, data: Buffer) -> Vec<u8> {
+        let (region, at) = self.region.as_ref().unwrap();
+        let mut bytes = vec![0; data.len as usize];
+        region.read((data.iova.0 - at.0) as usize, &mut bytes);
+        bytes
+    }
+
+    fn submit(&mut self) {
+        let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
+        let kind = match self.mix {
+            // More writes, appends and removals; the rest is unchanged.
+            Mix::Small if self.rng.chance(0.7) => {
+                self.pick(&[40, 60, 60, 60, 78, 82, 90, 90, 90, 90]).unwrap()
+            }
+            _ => self.rng.below(100),
+        };
+        let mut file = None;
+        let op = match kind {
+            0..12 => Op::Create {
+                dir: self.directory(),
+                name: self.name(),
+                access: Access::default(),
+                exclusive: self.rng.chance(0.5),
+                open: false,
+            },
+            12..15 => Op::MakeDirectory {
+                dir: self.directory(),
+                name: self.name(),
+                access: Access::default(),
+            },
+            15..20 => Op::Unlink { dir: self.directory(), name: self.name() },
+            20..22 => Op::RemoveDirectory { dir: self.directory(), name: self.name() },
+            22..30 => Op::Rename {
+                from: self.directory(),
+                name: self.name(),
+                to: self.directory(),
+                new: self.name(),
+                replace: self.rng.chance(0.8),
+            },
+            30..32 => Op::SyncAll,
+            32..34 => Op::Sync { ino: self.directory(), data_only: self.rng.chance(0.3) },
+            34..38 => {
+                // Opens and closes complete at once.
+                let Some(ino) = self.file() else { return };
+                if self.open.remove(&ino) {
+                    self.volume().close(ino).unwrap();
+                } else if self.volume().open(ino).is_ok() {
+                    self.open.insert(ino);
+                }
+                return;
+            }
+            _ => {
+                let Some(ino) = self.file() else { return };
+                file = Some(ino);
+                let size = self.model.files[&ino].now().len() as u64;
+                let offset = match self.rng.below(4) {
+                    0 => size,
+                    1 => self.rng.below(size + 1),
+                    2 => self.rng.below(size + 1) / 4096 * 4096,
+                    // Beyond the end.
+                    _ if self.mix == Mix::Small && self.rng.chance(0.6) => {
+                        size + self.rng.below(3000)
+                    }
+                    _ => self.rng.below(60_000),
+                };
+                let small = self.mix == Mix::Small && self.rng.chance(0.8);
+                let most = if small && self.rng.chance(0.3) { 3000 } else { 100 };
+                let len = match if small { 0 } else { self.rng.below(4) } {
+                    0 => 1 + self.rng.below(most),
+                    1 => 4096,
+                    2 => 4096 * (1 + self.rng.below(4)),
+                    _ => 1 + self.rng.below(20_000),
+                };
+                let data = self.data(slot, len as usize);
+                match kind {
+                    38..55 => Op::Write { ino, offset, data },
+                    55..66 => Op::Append { ino, data },
+                    66..76 => Op::Read { ino, offset, data },
+                    76..81 => Op::Truncate { ino, size: offset },
+                    81..84 => Op::Punch { ino, offset, len },
+                    84..87 => Op::Allocate { ino, offset, len, keep_size: self.rng.chance(0.5) },
+                    _ => Op::Sync { ino, data_only: self.rng.chance(0.4) },
+                }
+            }
+        };
+        // A sync may run concurrently with changes of its file: it covers operations completed
+        // before.
+        let (names, versions) = match op {
+            Op::SyncAll => {
+                let versions = self.model.files.iter().map(|(i, v)| (*i, v.number())).collect();
+                (self.model.number(), versions)
+            }
+            Op::Sync { ino, .. } => {
+                let versions = self.model.files.get(&ino).map(|v| (ino, v.number()));
+                let names = self.model.changed.get(&ino).copied().unwrap_or(0);
+                (names, versions.into_iter().collect())
+            }
+            _ => (0, BTreeMap::new()),
+        };
+        if matches!(op, Op::Sync { .. }) && self.rng.chance(0.5) {
+            file = None;
+        }
+        let request = Request { id: slot as u64, op, time: Time(self.stamp as i64) };
+        let now = self.bed.now();
+        self.volume().submit(now, request).unwrap();
+        self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
+    }
+
+    fn end(&mut self, done: OpCompletion) {
+        let flight = self.in_flight[done.id as usize].take().expect("one end per request");
+        let OpCompletion { result, .. } = done;
+        let has = |names: &Names, dir: Ino, name: &Name| {
+            names.get(&(dir, name.as_bytes().to_vec())).copied()
+        };
+        let key = |dir: Ino, name: Name| (dir, name.as_bytes().to_vec());
+        match (flight.op, result) {
+            (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.check_partial_write(&flight),
+            (Op::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
+                if has(self.model.now(), dir, &name) != Some((ino, Kind::File)) {
+                    assert_eq!(has(self.model.now(), dir, &name), None);
+                    self.model.change(&[dir, ino], |n| {
+                        n.insert(key(dir, name), (ino, Kind::File));
+                    });
+                    self.model.files.insert(ino, Versions::new(Vec::new()));
+                }
+            }
+            (Op::MakeDirectory { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
+                assert_eq!(has(self.model.now(), dir, &name), None);
+                self.model.change(&[dir, ino], |n| {
+                    n.insert(key(dir, name), (ino, Kind::Directory));
+                });
+            }
+            (Op::Unlink { dir, name } | Op::RemoveDirectory { dir, name }, Ok(_)) => {
+                let (ino, _) = has(self.model.now(), dir, &name).expect("it was there");
+                self.model.change(&[dir, ino], |n| {
+                    n.remove(&key(dir, name));
+                });
+            }
+            (Op::Rename { from, name, to, new, .. }, Ok(_)) => {
+                let what = has(self.model.now(), from, &name).expect("it was there");
+                if has(self.model.now(), to, &new) != Some(what) {
+                    self.model.change(&[from, to, what.0], |n| {
+                        n.remove(&key(from, name));
+                        n.insert(key(to, new), what);
+                    });
+                }
+            }
+            (
+                Op::Create { .. } | Op::MakeDirectory { .. },
+                Err(Error::Exists | Error::IsDirectory | Error::NotFound),
+            ) => {}
+            (
+                Op::Unlink { .. } | Op::RemoveDirectory { .. } | Op::Rename { .. },
+                Err(
+                    Error::NotFound
+                    | Error::IsDirectory
+                    | Error::NotDirectory
+                    | Error::NotEmpty
+                    | Error::Exists
+                    | Error::Invalid(_),
+                ),
+            ) => {}
+            (Op::Read { ino, offset, data }, Ok(OpResult::Bytes { len, .. })) => {
+                let now = self.model.files[&ino].now();
+                let from = (offset as usize).min(now.len());
+                let to = (from + data.len as usize).min(now.len());
+                let got = self.bytes_of(Buffer { len, ..data });
+                assert!(got == now[from..to], "{ino} from {offset}: {len} of {}", to - from);
+            }
+            (
+                Op::Write { ino, data, .. } | Op::Append { ino, data },
+                Ok(OpResult::Bytes { offset, len }),
+            ) => {
+                let new = self.bytes_of(Buffer { len, ..data });
+                let versions = self.model.files.get_mut(&ino).unwrap();
+                // A large write may be on the device in part.
+                let mut now = versions.now().to_vec();
+                let end = offset as usize + new.len();
+                now.resize(now.len().max(end), 0);
+                now[offset as usize..end].copy_from_slice(&new);
+                versions.push(now);
+            }
+            (Op::Truncate { ino, size }, Ok(_)) => {
+                let versions = self.model.files.get_mut(&ino).unwrap();
+                let mut now = versions.now().to_vec();
+                now.resize(size as usize, 0);
+                versions.push(now);
+            }
+            (Op::Punch { ino, offset, len }, Ok(_)) => {
+                let versions = self.model.files.get_mut(&ino).unwrap();
+                let mut now = versions.now().to_vec();
+                let from = (offset as usize).min(now.len());
+                let to = (from + len as usize).min(now.len());
+                now[from..to].fill(0);
+                versions.push(now);
+            }
+            (Op::Allocate { ino, offset, len, keep_size }, Ok(_)) => {
+                let versions = self.model.files.get_mut(&ino).unwrap();
+                let mut now = versions.now().to_vec();
+                let end = (offset + len) as usize;
+                if !keep_size && end > now.len() {
+                    now.resize(end, 0);
+                }
+                versions.push(now);
+            }
+            (Op::Sync { .. } | Op::SyncAll, Ok(_)) => {
+                self.model.durable(flight.names);
+                for (ino, index) in flight.versions {
+                    if let Some(versions) = self.model.files.get_mut(&ino) {
+                        versions.durable(index);
+                    }
+                }
+            }
+            // A file without a name is gone, unless it is open.
+            (op, Err(Error::NotFound)) => {
+                if let Some(ino) = flight.file {
+                    let named = self.model.now().values().any(|(i, _)| *i == ino);
+                    assert!(!named && !self.open.contains(&ino), "{op:?}");
+                } else {
+                    assert!(matches!(op, Op::Sync { .. }), "{op:?}");
+                }
+            }
+            (op, result) => panic!("{op:?}: {result:?}"),
+        }
+    }
+
+    /// Space ran out: a write may have been executed in part.
+    fn check_partial_write(&mut self, flight: &InFlightOp) {
+        assert!(
+            !matches!(flight.op, Op::Sync { .. } | Op::SyncAll | Op::Unlink { .. }),
+            "{:?}",
+            flight.op
+        );
+    }
+
+    fn wait(&mut self) {
+        let mut steps = 0;
+        while self.in_flight.iter().any(Option::is_some) {
+            self.step();
+            steps += 1;
+            assert!(
+                steps < 200_000,
+                "{:?} never end: {:?}",
+                self.in_flight.iter().flatten().map(|f| f.op).collect::<Vec<_>>(),
+                self.volume().stats()
+            );
+        }
+    }
+
+    fn cut(&mut self) {
+        self.seen.cuts += 1;
+        let mut store = self.volume.take().unwrap();
+        store.check_invariants().unwrap();
+        self.seen.journaled += store.stats().journaled_blocks;
+        self.seen.checkpoints += store.stats().checkpoints.saturating_sub(1);
+        while let Some(done) = store.reap() {
+            self.end(done);
+        }
+        // Operations in flight may have been executed, in part or completely.
+        let flights: Vec<InFlightOp> = self.in_flight.iter_mut().filter_map(Option::take).collect();
+        self.bed.cut(store.into_device());
+        self.open.clear();
+        self.model = self.possible(&flights);
+        let device = self.bed.attach();
+        self.mount(device);
+        self.check();
+    }
+
+    /// Returns the model with the possible effects of the operations in flight.
+    fn possible(&self, flights: &[InFlightOp]) -> Model {
+        let mut model = self.model.clone();
+        for flight in flights {
+            let (ino, offset, data) = match flight.op {
+                Op::Write { ino, offset, data } => (ino, Some(offset), data),
+                Op::Append { ino, data } => (ino, None, data),
+                Op::Punch { ino, offset, len } => {
+                    // Its unaligned ends.
+                    if let Some(versions) = model.files.get_mut(&ino) {
+                        let mut now = versions.now().to_vec();
+                        let end = now.len().min((offset + len) as usize);
+                        let from = end.min(offset as usize);
+                        let head = end.min(from.next_multiple_of(4096));
+                        now[from..head].fill(0);
+                        versions.push(now.clone());
+                        now[head.max(end / 4096 * 4096)..end].fill(0);
+                        versions.push(now);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let new = self.bytes_of(data);
+            let Some(versions) = model.files.get_mut(&ino) else { continue };
+            let from = offset.map_or(versions.now().len(), |o| o as usize);
+            // Block by block.
+            let mut now = versions.now().to_vec();
+            let mut done = 0;
+            while done < new.len() {
+                let at = from + done;
+                let n = (4096 - at % 4096).min(new.len() - done);
+                now.resize(now.len().max(at + n), 0);
+                now[at..at + n].copy_from_slice(&new[done..done + n]);
+                done += n;
+                versions.push(now.clone());
+            }
+        }
+        model
+    }
+
+    /// Reads everything, and compares it with the possible contents.
+    fn check(&mut self) {
+        let (names, contents) = self.all();
+        if let Some(before) = self.before.take() {
+            assert!(
+                before == (names.clone(), contents.clone()),
+                "opened for reading, it was other"
+            );
+        }
+        if let Err(why) = self.model.settle(names, contents, self.sector) {
+            panic!("after {} cuts: {why}", self.seen.cuts);
+        }
+    }
+
+    /// Returns all names and contents.
+    fn all(&mut self) -> (Names, BTreeMap<Ino, Vec<u8>>) {
+        let (mut names, mut contents) = (Names::new(), BTreeMap::new());
+        let mut dirs = vec![Ino::ROOT];
+        while let Some(dir) = dirs.pop() {
+            let store = self.volume.as_ref().unwrap();
+            for entry in store.list(dir, 0).unwrap() {
+                names.insert((dir, entry.name.to_vec()), (entry.ino, entry.kind));
+                match entry.kind {
+                    Kind::Directory => dirs.push(entry.ino),
+                    Kind::File => {
+                        contents.insert(entry.ino, Vec::new());
+                    }
+                }
+            }
+        }
+        for (ino, bytes) in &mut contents {
+            *bytes = self.read_now(*ino);
+        }
+        (names, contents)
+    }
+
+    fn read_now(&mut self, ino: Ino) -> Vec<u8> {
+        let size = self.volume().stat(ino).unwrap().size as usize;
+        let mut bytes = vec![0; size];
+        let mut at = 0;
+        while at < size {
+            let len = BYTES.min(size - at);
+            let (_, iova) = self.region.clone().unwrap();
+            let data = Buffer { iova, len: len as u32 };
+            let op = Op::Read { ino, offset: at as u64, data };
+            let now = self.bed.now();
+            self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
+            let done = loop {
+                let store = self.volume.as_mut().unwrap();
+                self.bed.step(store);
+                if let Some(done) = store.reap() {
+                    break done;
+                }
+            };
+            assert!(matches!(done.result, Ok(OpResult::Bytes { len: n, .. }) if n as usize == len));
+            let (region, _) = self.region.as_ref().unwrap();
+            region.read(0, &mut bytes[at..at + len]);
+            at += len;
+        }
+        bytes
+    }
+
+    /// Closes cleanly and mounts again: nothing may have changed.
+    fn close(&mut self) {
+        self.wait();
+        let now = self.bed.now();
+        let request = Request { id: 0, op: Op::Close, time: Time(0) };
+        self.volume().submit(now, request).unwrap();
+        let mut steps = 0;
+        let done = loop {
+            let store = self.volume.as_mut().unwrap();
+            self.bed.step(store);
+            if let Some(done) = store.reap() {
+                break done;
+            }
+            steps += 1;
+            assert!(steps < 200_000, "closing hangs: {:?}", store.stats());
+        };
+        assert_eq!(done.result, Ok(OpResult::Done));
+        let store = self.volume.take().unwrap();
+        store.check_invariants().unwrap();
+        assert_eq!(store.superblock().owner, None);
+        let number = self.model.number();
+        self.model.durable(number);
+        for versions in self.model.files.values_mut() {
+            versions.durable(versions.number());
+        }
+        self.open.clear();
+        self.bed.cut(store.into_device());
+        let device = self.bed.attach();
+        self.mount(device);
+        self.check();
+    }
+
+    pub(crate) fn run(mut self) -> Seen {
+        let commands = 60 + self.rng.below(240);
+        let eager = self.rng.below(8);
+        // More operations complete.
+        let (commands, eager) = match self.mix {
+            Mix::All => (commands, eager),
+            Mix::Small => (2 * commands, 4 * eager),
+        };
+        for _ in 0..commands {
+            self.submit();
+            for _ in 0..self.rng.below(eager + 1) {
+                // Data must not expire: an idle drive would advance the time to that point.
+                if self.mix == Mix::Small && self.in_flight.iter().all(Option::is_none) {
+                    break;
+                }
+                self.step();
+            }
+            if self.rng.chance(0.02) {
+                self.cut();
+            } else if self.rng.chance(0.005) {
+                self.close();
+            }
+        }
+        self.wait();
+        self.cut();
+        self.close();
+        self.seen
+    }
+}
+
+fn take_device<D: BlockDevice>(opening: Mount<D>) -> D {
+    opening.into_device().expect("it has the device")
+}

@@ -1,0 +1,154 @@
+//! [`Model`]: files in memory, and their possible states after a power cut.
+
+use std::collections::BTreeMap;
+
+use volume::{BLOCK, Ino, Kind};
+
+/// Inodes by directory and name.
+pub(crate) type Names = BTreeMap<(Ino, Vec<u8>), (Ino, Kind)>;
+
+/// Versions of a file, oldest first. The last one is current; the first one or a newer one is
+/// durable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Versions {
+    /// Each with whether the file was truncated since the first.
+    pub(crate) all: Vec<(Vec<u8>, bool)>,
+    /// Number of the first version.
+    base: usize,
+}
+
+impl Versions {
+    pub(crate) fn new(bytes: Vec<u8>) -> Versions {
+        Versions { all: vec![(bytes, false)], base: 0 }
+    }
+
+    pub(crate) fn now(&self) -> &[u8] {
+        &self.all.last().unwrap().0
+    }
+
+    pub(crate) fn push(&mut self, bytes: Vec<u8>) {
+        let shrunk = self.all.last().is_some_and(|(old, s)| *s || bytes.len() < old.len());
+        if bytes != self.now() || shrunk {
+            self.all.push((bytes, shrunk));
+        }
+    }
+
+    /// Returns the number of the current version.
+    pub(crate) fn number(&self) -> usize {
+        self.base + self.all.len() - 1
+    }
+
+    /// Records that version `number` is durable.
+    pub(crate) fn durable(&mut self, number: usize) {
+        if number <= self.base {
+            return;
+        }
+        self.all.drain(..number - self.base);
+        self.base = number;
+        let (mut last, mut shrunk) = (0, false);
+        for (bytes, s) in &mut self.all {
+            shrunk |= bytes.len() < last;
+            (last, *s) = (bytes.len(), shrunk);
+        }
+    }
+
+    /// Checks whether the file may contain `found` after a power cut; otherwise returns the reason.
+    pub(crate) fn allows(&self, found: &[u8], sector: usize) -> Result<(), String> {
+        let sizes = self.all.iter().map(|(v, _)| v.len());
+        let (least, most) = (sizes.clone().min().unwrap(), sizes.clone().max().unwrap());
+        if !(least..=most).contains(&found.len()) {
+            let sizes: Vec<_> = sizes.collect();
+            return Err(format!("{} bytes, of {sizes:?}", found.len()));
+        }
+        for (i, got) in found.chunks(sector).enumerate() {
+            let begin = i * sector;
+            let fits = |(version, shrunk): &(Vec<u8>, bool)| {
+                // Truncated bytes are zeroed up to the end of the last block before the size is
+                // recorded.
+                let zeros = if *shrunk { version.len().next_multiple_of(BLOCK) } else { 0 };
+                let end = version.len().max(zeros);
+                begin + got.len() <= end
+                    && got
+                        .iter()
+                        .enumerate()
+                        .all(|(j, b)| *b == version.get(begin + j).copied().unwrap_or(0))
+            };
+            if !self.all.iter().any(fits) {
+                let was: Vec<_> =
+                    self.all.iter().map(|(v, s)| (v.len(), v.get(begin).copied(), *s)).collect();
+                return Err(format!(
+                    "sector {i} of a file of {} bytes begins with {}, of (size, byte, shrunk) {was:?}",
+                    found.len(),
+                    got[0]
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All files and names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    /// Names after each change, oldest first; the first is durable.
+    pub(crate) names: Vec<Names>,
+    /// Number of the first of these.
+    pub(crate) base: usize,
+    /// Number of the last change of a directory's or file's name or entries.
+    pub(crate) changed: BTreeMap<Ino, usize>,
+    /// Includes files without names.
+    pub(crate) files: BTreeMap<Ino, Versions>,
+}
+
+impl Model {
+    pub(crate) fn new() -> Model {
+        Model { names: vec![Names::new()], ..Model::default() }
+    }
+
+    pub(crate) fn now(&self) -> &Names {
+        self.names.last().unwrap()
+    }
+
+    /// Returns the number of the current state.
+    pub(crate) fn number(&self) -> usize {
+        self.base + self.names.len() - 1
+    }
+
+    /// Changes names, which affects these inodes.
+    pub(crate) fn change(&mut self, of: &[Ino], change: impl FnOnce(&mut Names)) {
+        let mut names = self.now().clone();
+        change(&mut names);
+        self.names.push(names);
+        for ino in of {
+            self.changed.insert(*ino, self.number());
+        }
+    }
+
+    /// Records that names are durable as of state `number`.
+    pub(crate) fn durable(&mut self, number: usize) {
+        if number > self.base {
+            self.names.drain(..number - self.base);
+            self.base = number;
+        }
+    }
+
+    /// Adopts the state found after a power cut, after checking that it is possible.
+    pub(crate) fn settle(
+        &mut self,
+        names: Names,
+        contents: BTreeMap<Ino, Vec<u8>>,
+        sector: usize,
+    ) -> Result<(), String> {
+        if !self.names.contains(&names) {
+            return Err(format!("names {names:?}, of {:#?}", self.names));
+        }
+        for (ino, found) in &contents {
+            let versions = self.files.get(ino).ok_or_else(|| format!("{ino} was never made"))?;
+            versions.allows(found, sector).map_err(|e| format!("{ino}: {e}"))?;
+        }
+        *self = Model::new();
+        self.names = vec![names];
+        self.files = contents.into_iter().map(|(i, b)| (i, Versions::new(b))).collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,11 @@
+//! The AHCI controller of `controller` and the AHCI driver of `driver`, against each other.
+
+// guarantee: B-16
+
+mod data;
+mod errors;
+mod interrupts;
+mod rates;
+mod registers;
+mod rig;
+mod threads;
