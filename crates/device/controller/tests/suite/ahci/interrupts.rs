@@ -3,6 +3,7 @@
 use clock::{Nanos, Parker};
 use controller::SataData;
 use driver::{HardwareQueue, Payload, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::rig::{Rig, config};
 
@@ -13,13 +14,13 @@ fn rig() -> (Rig, Parker) {
     (rig, parker)
 }
 
-/// Whether the line was raised since the last call.
+/// Returns whether the line was raised since the last call. The controller raises it in this thread.
 fn raised(parker: &Parker) -> bool {
+    let mut fds = [PollFd::new(parker, PollFlags::IN)];
+    let is_raised = poll(&mut fds, Some(&Timespec::default())).unwrap() > 0;
+    parker.unpark();
     parker.prepare();
-    let before = std::time::Instant::now();
-    parker.park(&[], Nanos::from_millis(2)).unwrap();
-    parker.prepare();
-    before.elapsed().as_micros() < 1_900
+    is_raised
 }
 
 fn read(rig: &mut Rig, queue: usize) {
