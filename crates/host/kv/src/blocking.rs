@@ -27,7 +27,7 @@ pub enum BlockingMutation<'a> {
 pub struct BlockingKv<'a> {
     kv: &'a mut Kv,
     /// Lets the drive run for a while; the time is always [`Nanos::ZERO`].
-    pump: &'a mut dyn FnMut(),
+    progress: &'a mut dyn FnMut(),
 }
 
 impl std::fmt::Debug for BlockingKv<'_> {
@@ -37,9 +37,9 @@ impl std::fmt::Debug for BlockingKv<'_> {
 }
 
 impl<'a> BlockingKv<'a> {
-    /// Creates the interface; `pump` is called while waiting.
-    pub fn new(kv: &'a mut Kv, pump: &'a mut dyn FnMut()) -> BlockingKv<'a> {
-        BlockingKv { kv, pump }
+    /// Creates the interface; `progress` is called while waiting.
+    pub fn new(kv: &'a mut Kv, progress: &'a mut dyn FnMut()) -> BlockingKv<'a> {
+        BlockingKv { kv, progress }
     }
 
     /// Returns the target.
@@ -181,7 +181,7 @@ impl<'a> BlockingKv<'a> {
                 return done.result;
             }
             if !moved {
-                (self.pump)();
+                (self.progress)();
             }
         }
         Err(KvError::Timeout)

@@ -76,7 +76,7 @@ pub enum KvOp {
         /// Whether the completion implies durability.
         durable: bool,
     },
-    /// Several mutations, of which all or none take effect, also after a power cut.
+    /// Several mutations. Either all or none take effect, also after a power cut.
     Batch {
         /// The mutations, applied in order.
         mutations: Box<[KvMutation]>,

@@ -4,7 +4,7 @@
 use ftl::journal::JournalError;
 use nvme::{Address, Status};
 
-use super::{ReleaseError, TargetKind};
+use crate::{ReleaseError, TargetKind};
 use ocssd::vector::MemoryError;
 
 /// Why a partition table cannot be read, or a change cannot be applied.
@@ -114,7 +114,7 @@ pub enum MediaManagerError {
     Foreign {
         /// Serial number of the drive.
         drive: String,
-        /// What was found.
+        /// The error of the journal, which names the other data.
         #[source]
         source: JournalError,
     },
@@ -136,7 +136,7 @@ pub enum MediaManagerError {
         drive: String,
         /// Chunks of the table.
         chunks: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
     /// The text is not a valid target name.

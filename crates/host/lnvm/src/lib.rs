@@ -16,47 +16,29 @@
 
 #![forbid(unsafe_code)]
 
-mod allocate_all;
-mod bytes;
-mod chunk_allocator;
-mod chunk_quota;
-mod erase;
+mod chunks;
 mod error;
-mod grant;
 mod health;
-mod manager_io;
-mod media_manager;
-mod partition;
-mod reconcile;
-mod record;
-mod registration;
-mod scrub;
-mod snapshot;
-mod step;
+mod manager;
 mod table;
-mod table_probe;
-mod table_window;
-mod target;
-mod wear;
 
-pub use ocssd::ppa::PuIndex;
-pub use ocssd::ppa::{PuSet, PuSetError};
+pub use ocssd::ppa::{PuIndex, PuSet, PuSetError};
 
-pub use chunk_allocator::{ChunkAllocator, ChunkAllocatorConfig, ChunkAllocatorStats, Holdings};
-pub use chunk_quota::{ChunkQuota, ChunkRate, QuotaLimits};
-pub use erase::EraseOutcome;
+pub use chunks::allocator::{ChunkAllocator, ChunkAllocatorConfig, ChunkAllocatorStats, Holdings};
+pub use chunks::erase::EraseOutcome;
+pub use chunks::grant::{AcquireError, ReleaseError};
+pub use chunks::quota::{ChunkQuota, ChunkRate, QuotaLimits};
 pub use error::{MediaManagerError, TableError};
-pub use grant::{AcquireError, ReleaseError};
-pub use health::{
+pub use health::drive_health::{
     ChunkCounts, DriveCounters, DriveHealth, Endurance, WEAR_BINS, Warranty, WearSpread,
 };
-pub use media_manager::{MediaManager, MediaManagerConfig, RelocationRequest};
-pub use record::TableRecord;
-pub use scrub::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
-pub use table::{CHUNKS_MAX, ChunkEntry, ChunkUse, PU_MAX, TABLE_VERSION, TARGETS_MAX, Table};
-pub use table_window::{JOURNAL_OWNER, TableWindow, WINDOW_CHUNKS_MAX};
-pub use target::{
+pub use health::scrub::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
+pub use health::wear::{DataTemperature, RATED_CYCLES, Wear, WearPolicy};
+pub use manager::{MediaManager, MediaManagerConfig, RelocationRequest};
+pub use table::record::TableRecord;
+pub use table::target::{
     NAME_BYTES_MAX, NewTarget, ParseTargetKindError, Sharing, Target, TargetId, TargetKind,
     TargetOptions, Uid, is_name,
 };
-pub use wear::{DataTemperature, RATED_CYCLES, Wear, WearPolicy};
+pub use table::window::{JOURNAL_OWNER, TableWindow, WINDOW_CHUNKS_MAX};
+pub use table::{CHUNKS_MAX, ChunkEntry, ChunkUse, PU_MAX, TABLE_VERSION, TARGETS_MAX, Table};

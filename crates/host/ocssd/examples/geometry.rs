@@ -13,8 +13,8 @@ use ocssd::ppa::{Address, PuSet};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
-    let mut pump = || bench.turn();
-    let mut ssd = OpenChannelSsd::attach(port, &mut pump, 1_000_000)?;
+    let mut progress = || bench.turn();
+    let mut ssd = OpenChannelSsd::attach(port, &mut progress, 1_000_000)?;
 
     let (g, space) = (*ssd.geometry(), ssd.space());
     println!("{} {}: {} B", ssd.info().model, ssd.info().serial, g.total_bytes());
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(space.flat_of(ppa)?, flat);
 
     let pus: PuSet = "0-3,8".parse()?;
-    let chunks = ssd.chunks_on_pus(&pus, &mut pump)?;
+    let chunks = ssd.chunks_on_pus(&pus, &mut progress)?;
     let worn = chunks.iter().map(|c| c.wear_index).max().unwrap_or(0);
     println!("PUs {pus}: {} chunks, wear at most {worn} of 255", chunks.len());
     Ok(())

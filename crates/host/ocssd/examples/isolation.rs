@@ -28,8 +28,8 @@ fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<d
     for pu in readers {
         source.extend(space.extent(space.pu_address(*pu)?, g.sectors)?);
     }
-    let mut pump = || bench.turn();
-    let mut io = reads.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = reads.blocking(&mut progress);
     let buffer = io.buffers().allocate(source.len() as u32)?;
     drop(io.write(&source, buffer, VectorOptions::default())?);
 

@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let started = bench.now;
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let mut buffer = io.buffers().allocate(ppas.len() as u32)?;
     for sector in 0..buffer.sectors() {
         buffer.write(sector, &vec![sector as u8; g.sector_bytes as usize])?;

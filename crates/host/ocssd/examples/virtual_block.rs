@@ -18,9 +18,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Four of the least worn chunks, on four channels.
     let pus: PuSet = "0-15".parse()?;
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
-    let mut free = FreeChunks::new(&mut ssd, &pus, io.pump())?;
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
+    let mut free = FreeChunks::new(&mut ssd, &pus, io.progress())?;
     let mut log = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let chunks = log.chunks();
     let named: Vec<String> = chunks.iter().map(|c| c.to_string()).collect();
@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let port = bench.drive().attach()?;
     let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 100_000)?;
     let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut || bench.turn())?;
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let (mut log, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks)?;
     println!("found {} sectors, {} of them intact", found.sectors, found.intact);
     log.pad(&mut io, PadMode::Readable)?;
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(sector[0], record);
     }
 
-    let mut free = FreeChunks::new(&mut ssd, &pus, io.pump())?;
+    let mut free = FreeChunks::new(&mut ssd, &pus, io.progress())?;
     let mut copy = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let copied = log.copy_to(&mut io, &mut copy)?;
     println!("{} sectors copied, {} by the drive", copied.sectors, copied.sectors_by_drive);

@@ -4,7 +4,7 @@
 //! Owns the controller, and with it the admin queue of the port.
 //!
 //! Invariants: reported values were checked against the geometry. Every function that waits for the
-//! drive takes a `pump`, which lets an in-process drive run; it is called at most `poll_limit`
+//! drive takes a `progress`, which lets an in-process drive run; it is called at most `poll_limit`
 //! times per completion.
 
 use std::sync::Arc;
@@ -97,17 +97,20 @@ pub struct OpenChannelSsd {
 }
 
 impl OpenChannelSsd {
-    /// Initializes the drive behind `port`. `pump` lets an in-process drive run, or yields to a
+    /// Initializes the drive behind `port`. `progress` lets an in-process drive run, or yields to a
     /// drive elsewhere. `patience` limits its calls per completion, here and in later calls.
     ///
     /// # Errors
     /// [`OcssdError::NotOpenChannel`], [`OcssdError::Driver`].
     pub fn attach(
         port: Arc<Port>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         patience: u64,
     ) -> Result<OpenChannelSsd, OcssdError> {
-        OpenChannelSsd::from_controller(ControllerHandle::connect(port, pump, patience)?, patience)
+        OpenChannelSsd::from_controller(
+            ControllerHandle::connect(port, progress, patience)?,
+            patience,
+        )
     }
 
     /// Creates the drive from an initialized controller.
@@ -196,9 +199,9 @@ impl OpenChannelSsd {
     ///
     /// # Errors
     /// [`OcssdError::Driver`]; [`OcssdError::Chunk`] for an inconsistent descriptor.
-    pub fn chunks(&mut self, pump: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, OcssdError> {
+    pub fn chunks(&mut self, progress: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, OcssdError> {
         let all = self.geometry().total_chunks();
-        self.report(0, all, pump)
+        self.report(0, all, progress)
     }
 
     /// Returns the chunk information of one parallel unit.
@@ -209,11 +212,11 @@ impl OpenChannelSsd {
     pub fn chunks_on_pu(
         &mut self,
         pu: PuIndex,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkInfo>, OcssdError> {
         self.space().pu_address(pu)?;
         let chunks = u64::from(self.geometry().chunks);
-        self.report(u64::from(pu.0) * chunks, chunks, pump)
+        self.report(u64::from(pu.0) * chunks, chunks, progress)
     }
 
     /// Returns the chunk information of a set of parallel units.
@@ -223,12 +226,12 @@ impl OpenChannelSsd {
     pub fn chunks_on_pus(
         &mut self,
         pus: &PuSet,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkInfo>, OcssdError> {
         pus.check(&self.space())?;
         let mut chunks = Vec::new();
         for pu in pus.iter() {
-            chunks.extend(self.chunks_on_pu(pu, pump)?);
+            chunks.extend(self.chunks_on_pu(pu, progress)?);
         }
         Ok(chunks)
     }
@@ -240,11 +243,11 @@ impl OpenChannelSsd {
     pub fn chunk(
         &mut self,
         address: Address,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<ChunkInfo, OcssdError> {
         let number = self.space().chunk_index(address)?;
         let nothing = || OcssdError::Chunk { chunk: address, what: "is not in its report".into() };
-        self.report(number, 1, pump)?.pop().ok_or_else(nothing)
+        self.report(number, 1, progress)?.pop().ok_or_else(nothing)
     }
 
     /// Sets `ws_opt` to another multiple of `ws_min`, which the emulated drives do not have.
@@ -257,10 +260,10 @@ impl OpenChannelSsd {
         &mut self,
         first: u64,
         count: u64,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkInfo>, OcssdError> {
         let space = self.space();
-        let descriptors = self.controller.chunks(first, count, pump)?;
+        let descriptors = self.controller.chunks(first, count, progress)?;
         let understood = |(n, d): (u64, &ChunkDescriptor)| parse_chunk_info(&space, n, d);
         (first..).zip(&descriptors).map(understood).collect()
     }
@@ -274,14 +277,14 @@ impl OpenChannelSsd {
         &mut self,
         depth: u16,
         vector: Option<u16>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<VectorQueue, OcssdError> {
         // A ring holds one command fewer than it has entries.
         let entries = depth.checked_add(1).filter(|_| depth > 0).ok_or(DriverError::Depth {
             depth,
             allowed: "a vector queue takes 1 to 65534 commands at a time",
         })?;
-        let pair = self.controller.create_queue_pair(entries, vector, pump)?;
+        let pair = self.controller.create_queue_pair(entries, vector, progress)?;
         Ok(VectorQueue::new(pair, self.port().clone(), self.info())?)
     }
 
@@ -294,11 +297,11 @@ impl OpenChannelSsd {
         &mut self,
         queue: VectorQueue,
         back: &mut dyn FnMut(VectorCompletion),
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), OcssdError> {
         let (pair, flights): (QueuePair, _) = queue.into_parts();
         let mut understood = |done| back(flights.completion(&done));
-        Ok(self.controller.delete_queue_pair(pair, &mut understood, pump)?)
+        Ok(self.controller.delete_queue_pair(pair, &mut understood, progress)?)
     }
 }
 

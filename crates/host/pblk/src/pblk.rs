@@ -51,7 +51,7 @@ pub struct Pblk {
     ftl: Ftl,
     flash: VectorBackend,
     limits: Limits,
-    /// What recovery read, if the device was recovered.
+    /// Counters of recovery, if the device was recovered.
     recovery_stats: Option<RecoveryStats>,
     /// Reads whose mapping entries the next poll looks up, in one batch.
     pending_lookups: Vec<PendingLookup>,

@@ -106,9 +106,9 @@ impl Rrpc {
         map: DeviceL2pEntries<'_>,
         queue: DriveQueue,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
-        Rrpc::open_on(info, chunks, &|_| true, map, queue, config, pump)
+        Rrpc::open_on(info, chunks, &|_| true, map, queue, config, progress)
     }
 
     /// Opens the device on the chunks for which `owned` returns true, as [`Pblk::open_on`] does;
@@ -124,7 +124,7 @@ impl Rrpc {
         map: DeviceL2pEntries<'_>,
         queue: DriveQueue,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Rrpc, RrpcError> {
         if let Some(open_channel) = &info.open_channel {
             let extensions = &open_channel.extensions;
@@ -136,7 +136,7 @@ impl Rrpc {
                 return Err(RrpcError::MapLength { given: map.entries.len(), entries });
             }
         }
-        let pblk = Pblk::open_with_map(info, chunks, owned, map, queue, config, pump)?;
+        let pblk = Pblk::open_with_map(info, chunks, owned, map, queue, config, progress)?;
         Ok(Rrpc { device: OverlapSerializer::new(pblk) })
     }
 

@@ -85,7 +85,7 @@ pub struct ManagedDrive {
     pub drive: RefCell<Controller>,
     /// The virtual time.
     pub now: StdCell<Nanos>,
-    /// Number of pump calls until the power is cut. From then on the drive completes nothing.
+    /// Number of progress calls until the power is cut. From then on the drive completes nothing.
     pub left: StdCell<u64>,
     /// The properties that the host read when it connected.
     pub info: ControllerInfo,
@@ -96,7 +96,7 @@ pub struct ManagedDrive {
     controller: RefCell<ControllerHandle>,
 }
 
-/// A number of pump calls that is never used up.
+/// A number of progress calls that is never used up.
 pub const FOREVER: u64 = u64::MAX;
 
 impl ManagedDrive {
@@ -108,13 +108,13 @@ impl ManagedDrive {
     /// Connects to a drive that is on.
     pub fn over(mut drive: Controller) -> ManagedDrive {
         let port = drive.attach().unwrap();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = ControllerHandle::connect(port, &mut pump, 1000).unwrap();
+        let mut controller = ControllerHandle::connect(port, &mut progress, 1000).unwrap();
         let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-        let report = controller.chunks(0, total, &mut pump).unwrap();
-        let health = controller.health(&mut pump).unwrap();
+        let report = controller.chunks(0, total, &mut progress).unwrap();
+        let health = controller.health(&mut progress).unwrap();
         ManagedDrive {
             info: controller.info().clone(),
             report,
@@ -129,10 +129,10 @@ impl ManagedDrive {
     /// Creates a queue for vector commands.
     pub fn queue(&self, depth: u16) -> VectorQueue {
         let mut controller = self.controller.borrow_mut();
-        let mut pump = || {
+        let mut progress = || {
             self.drive.borrow_mut().poll(Nanos::ZERO);
         };
-        let queue = controller.create_queue_pair(depth, None, &mut pump).unwrap();
+        let queue = controller.create_queue_pair(depth, None, &mut progress).unwrap();
         VectorQueue::new(queue, controller.port().clone(), controller.info()).unwrap()
     }
 
@@ -140,14 +140,14 @@ impl ManagedDrive {
     pub fn fresh_report(&self) -> Vec<ChunkDescriptor> {
         let mut controller = self.controller.borrow_mut();
         let now = self.now.get();
-        let mut pump = || {
+        let mut progress = || {
             self.drive.borrow_mut().poll(now);
         };
-        controller.chunks(0, self.report.len() as u64, &mut pump).unwrap()
+        controller.chunks(0, self.report.len() as u64, &mut progress).unwrap()
     }
 
     /// Runs the drive by one event.
-    pub fn pump(&self) {
+    pub fn progress(&self) {
         if self.left.get() == 0 {
             return;
         }
@@ -174,7 +174,9 @@ impl ManagedDrive {
     /// Those of [`MediaManager::register`].
     pub fn register(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
-        MediaManager::register(&self.info, &self.report, queue, now, config, &mut || self.pump())
+        MediaManager::register(&self.info, &self.report, queue, now, config, &mut || {
+            self.progress()
+        })
     }
 
     /// Opens the media manager of the drive.
@@ -183,7 +185,7 @@ impl ManagedDrive {
     /// Those of [`MediaManager::open`].
     pub fn open(&self, config: MediaManagerConfig) -> Result<MediaManager, MediaManagerError> {
         let (now, queue) = (self.now.get(), self.queue(64));
-        MediaManager::open(&self.info, &self.report, queue, now, config, &mut || self.pump())
+        MediaManager::open(&self.info, &self.report, queue, now, config, &mut || self.progress())
     }
 
     /// Polls both sides until there is no progress.
@@ -191,7 +193,7 @@ impl ManagedDrive {
         for _ in 0..100_000 {
             let moved = subsystem.poll(self.now.get());
             let before = self.now.get();
-            self.pump();
+            self.progress();
             let idle = self.drive.borrow().is_idle();
             if self.is_cut() || !moved && idle && self.now.get() == before {
                 return;

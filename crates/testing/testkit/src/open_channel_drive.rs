@@ -1,4 +1,4 @@
-//! [`OpenChannelDrive`]: a small open-channel drive for tests. It stores data and out-of-band bytes per address, panics
+//! [`MockOpenChannelDrive`]: a small open-channel drive for tests. It stores data and out-of-band bytes per address, panics
 //! on violations of the NAND rules, completes commands in random order over its parallel units,
 //! injects failures, and can lose power. It has no admin queue; methods replace the admin commands.
 
@@ -59,7 +59,7 @@ type Payload = Option<(Vec<u8>, Vec<u8>)>;
 enum Work {
     /// Consecutive sectors; the payload, if it was fetched with the command.
     Program {
-        psn: u64,
+        phys: u64,
         count: u32,
         early: Option<Payload>,
     },
@@ -94,7 +94,7 @@ struct Link {
 
 /// Failures that a test injects.
 #[derive(Debug, Default)]
-pub struct InjectedFaults {
+pub struct MockOpenChannelDriveFaults {
     /// Probability that a program fails.
     pub program_fail: f64,
     /// Probability that an erase fails.
@@ -109,7 +109,7 @@ pub struct InjectedFaults {
 
 /// Properties of the controller.
 #[derive(Debug)]
-pub struct OpenChannelDriveOptions {
+pub struct MockOpenChannelDriveOptions {
     /// Whether reads may overtake programs and erases.
     pub reads_first: bool,
     /// Maximum transfer in sectors.
@@ -120,7 +120,7 @@ pub struct OpenChannelDriveOptions {
 
 /// Counters.
 #[derive(Debug, Default)]
-pub struct OpenChannelDriveStats {
+pub struct MockOpenChannelDriveStats {
     /// Hash of all operations, in order.
     pub history: u64,
     /// Number of fetched commands.
@@ -140,7 +140,7 @@ pub struct OpenChannelDriveStats {
 }
 
 /// The drive, with all queues and outstanding commands.
-pub struct OpenChannelDrive {
+pub struct MockOpenChannelDrive {
     /// Geometry.
     pub geometry: Geometry,
     format: PpaFormat,
@@ -156,20 +156,20 @@ pub struct OpenChannelDrive {
     /// The generator of all random choices.
     pub rng: Rng,
     /// Failures that a test injects.
-    pub faults: InjectedFaults,
+    pub faults: MockOpenChannelDriveFaults,
     /// Properties of the controller.
-    pub options: OpenChannelDriveOptions,
+    pub options: MockOpenChannelDriveOptions,
     /// Counters.
-    pub stats: OpenChannelDriveStats,
+    pub stats: MockOpenChannelDriveStats,
 }
 
-impl OpenChannelDrive {
+impl MockOpenChannelDrive {
     /// Creates an erased drive; `seed` determines all of its choices.
-    pub fn new(geometry: Geometry, stores_data: bool, seed: u64) -> OpenChannelDrive {
+    pub fn new(geometry: Geometry, stores_data: bool, seed: u64) -> MockOpenChannelDrive {
         geometry.check().unwrap();
         let sectors = geometry.total_sectors() as usize;
         let kept = if stores_data { sectors } else { 0 };
-        OpenChannelDrive {
+        MockOpenChannelDrive {
             format: PpaFormat::from_geometry(&geometry).unwrap(),
             stores_data,
             cells: vec![Cell::Erased; sectors],
@@ -181,9 +181,13 @@ impl OpenChannelDrive {
             commands: Vec::new(),
             free: Vec::new(),
             rng: Rng::new(seed),
-            faults: InjectedFaults::default(),
-            options: OpenChannelDriveOptions { reads_first: false, mdts_sectors: 64, io_queues: 1 },
-            stats: OpenChannelDriveStats::default(),
+            faults: MockOpenChannelDriveFaults::default(),
+            options: MockOpenChannelDriveOptions {
+                reads_first: false,
+                mdts_sectors: 64,
+                io_queues: 1,
+            },
+            stats: MockOpenChannelDriveStats::default(),
             geometry,
         }
     }
@@ -281,7 +285,7 @@ impl OpenChannelDrive {
     }
 
     /// Fetches commands and executes four operations.
-    pub fn pump(&mut self) {
+    pub fn progress(&mut self) {
         self.fetch();
         for _ in 0..4 {
             self.step();
@@ -343,7 +347,7 @@ impl OpenChannelDrive {
             other => panic!("{other:?} on an open-channel drive"),
         };
         let psns = self.addresses(list);
-        psns.iter().for_each(|psn| self.fold_history(*psn));
+        psns.iter().for_each(|phys| self.fold_history(*phys));
         let count = psns.len() as u32;
         assert!(kind == 2 || count <= self.options.mdts_sectors, "a transfer of {count} sectors");
         let new = Command { sqe, queue, count, parts: 0, failed: 0, status: Status::SUCCESS };
@@ -360,18 +364,21 @@ impl OpenChannelDrive {
         let sectors = u64::from(self.geometry.sectors);
         match kind {
             0 => {
-                let psn = psns[0];
-                assert!(psns.iter().copied().eq(psn..psn + u64::from(count)), "in order: {psns:?}");
-                assert_eq!(psn / sectors, (psn + u64::from(count) - 1) / sectors, "one chunk");
+                let phys = psns[0];
+                assert!(
+                    psns.iter().copied().eq(phys..phys + u64::from(count)),
+                    "in order: {psns:?}"
+                );
+                assert_eq!(phys / sectors, (phys + u64::from(count) - 1) / sectors, "one chunk");
                 assert!(count.is_multiple_of(self.geometry.ws_min));
                 let early = self.rng.chance(0.5).then(|| self.payload(&sqe, count));
-                self.queue(psn / per_pu, id, Work::Program { psn, count, early });
+                self.queue(phys / per_pu, id, Work::Program { phys, count, early });
             }
             1 => {
                 self.stats.vectors += u64::from(count > 1);
                 let mut parts: Vec<Vec<(u32, u64)>> = vec![Vec::new(); self.pus.len()];
-                for (i, psn) in (0..).zip(psns) {
-                    parts[(psn / per_pu) as usize].push((i, psn));
+                for (i, phys) in (0..).zip(psns) {
+                    parts[(phys / per_pu) as usize].push((i, phys));
                 }
                 for (pu, part) in (0..).zip(parts).filter(|(_, p)| !p.is_empty()) {
                     self.queue(pu, id, Work::Read(part));
@@ -471,13 +478,13 @@ impl OpenChannelDrive {
         self.commands[command].status = status;
     }
 
-    fn range(&self, psn: u64, count: u32) -> std::ops::Range<usize> {
-        psn as usize..psn as usize + count as usize
+    fn range(&self, phys: u64, count: u32) -> std::ops::Range<usize> {
+        phys as usize..phys as usize + count as usize
     }
 
-    fn store(&mut self, psn: u64, count: u32, payload: Payload) {
+    fn store(&mut self, phys: u64, count: u32, payload: Payload) {
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
-        let range = self.range(psn, count);
+        let range = self.range(phys, count);
         assert!(self.cells[range.clone()].iter().all(|c| *c == Cell::Erased), "erased before");
         if let Some((data, bytes)) = payload {
             self.data[range.start * size..range.end * size].copy_from_slice(&data);
@@ -492,8 +499,8 @@ impl OpenChannelDrive {
         let (sqe, all) = (self.commands[command].sqe, self.commands[command].count);
         let sectors = u64::from(self.geometry.sectors);
         match work {
-            Work::Program { psn, count, early } => {
-                let (chunk, sector) = ((psn / sectors) as usize, (psn % sectors) as u32);
+            Work::Program { phys, count, early } => {
+                let (chunk, sector) = ((phys / sectors) as usize, (phys % sectors) as u32);
                 let payload = early.unwrap_or_else(|| self.payload(&sqe, count));
                 let some = self.rng.next_u64() & (u64::MAX >> (64 - count));
                 if self.chunks[chunk].failed {
@@ -505,14 +512,14 @@ impl OpenChannelDrive {
                     self.chunks[chunk].failed = true;
                     return self.fail(command, some.max(1), Status::CHUNK_CLOSED_EARLY);
                 }
-                self.store(psn, count, payload);
+                self.store(phys, count, payload);
                 self.chunks[chunk].written += count;
                 self.stats.programs += 1;
             }
             Work::Read(list) => {
                 let blocks = self.blocks(&sqe, all);
-                for (i, psn) in list {
-                    self.read(command, &sqe, i, psn, blocks.as_deref());
+                for (i, phys) in list {
+                    self.read(command, &sqe, i, phys, blocks.as_deref());
                 }
             }
             Work::Erase { chunk } => {
@@ -525,7 +532,7 @@ impl OpenChannelDrive {
                 let first = chunk * sectors;
                 let range = self.range(first, sectors as u32);
                 self.cells[range].fill(Cell::Erased);
-                self.faults.unreadable.retain(|psn| psn / sectors != chunk);
+                self.faults.unreadable.retain(|phys| phys / sectors != chunk);
                 let offline = self.rng.chance(self.faults.erase_fail);
                 self.chunks[chunk as usize] =
                     Chunk { erases: c.erases + 1, offline, ..Chunk::default() };
@@ -536,19 +543,19 @@ impl OpenChannelDrive {
         }
     }
 
-    fn readable(&self, psn: u64) -> bool {
+    fn readable(&self, phys: u64) -> bool {
         let g = &self.geometry;
-        let c = self.chunks[(psn / u64::from(g.sectors)) as usize];
-        let sector = (psn % u64::from(g.sectors)) as u32;
+        let c = self.chunks[(phys / u64::from(g.sectors)) as usize];
+        let sector = (phys % u64::from(g.sectors)) as u32;
         let whole = c.failed || c.interrupted || c.written == g.sectors;
         sector < c.written
             && (whole || sector - sector % g.ws_opt + g.ws_opt + g.mw_cunits <= c.written)
     }
 
-    fn read(&mut self, command: usize, sqe: &Sqe, i: u32, psn: u64, blocks: Option<&[Iova]>) {
-        assert!(self.readable(psn), "sector {psn} is read before it can be");
-        let p = psn as usize;
-        if self.cells[p] == Cell::Torn || self.faults.unreadable.contains(&psn) {
+    fn read(&mut self, command: usize, sqe: &Sqe, i: u32, phys: u64, blocks: Option<&[Iova]>) {
+        assert!(self.readable(phys), "sector {phys} is read before it can be");
+        let p = phys as usize;
+        if self.cells[p] == Cell::Torn || self.faults.unreadable.contains(&phys) {
             return self.fail(command, 1 << i, Status::UNRECOVERED_READ);
         }
         let memory = self.link.as_ref().unwrap().port.memory();
@@ -576,10 +583,10 @@ impl OpenChannelDrive {
                     continue;
                 }
                 match part.work {
-                    Work::Program { psn, count, .. } => {
-                        let chunk = (psn / sectors) as usize;
+                    Work::Program { phys, count, .. } => {
+                        let chunk = (phys / sectors) as usize;
                         if !self.chunks[chunk].failed && self.rng.chance(0.5) {
-                            let range = self.range(psn, count);
+                            let range = self.range(phys, count);
                             self.cells[range].fill(Cell::Torn);
                             self.chunks[chunk].written += count;
                         }
@@ -618,10 +625,10 @@ impl OpenChannelDrive {
     pub fn list_sectors(&self, describe: impl Fn(&[u8]) -> Option<String>) -> String {
         let (g, oob) = (&self.geometry, self.geometry.oob_bytes as usize);
         let mut out = String::new();
-        for (psn, bytes) in self.oob.chunks(oob).enumerate() {
-            if let (Some(found), true) = (describe(bytes), self.cells[psn] != Cell::Erased) {
-                let chunk = &self.chunks[psn / g.sectors as usize];
-                out += &format!("\n{psn} {:?} {found} in {chunk:?}", self.cells[psn]);
+        for (phys, bytes) in self.oob.chunks(oob).enumerate() {
+            if let (Some(found), true) = (describe(bytes), self.cells[phys] != Cell::Erased) {
+                let chunk = &self.chunks[phys / g.sectors as usize];
+                out += &format!("\n{phys} {:?} {found} in {chunk:?}", self.cells[phys]);
             }
         }
         out
@@ -633,15 +640,15 @@ impl OpenChannelDrive {
     }
 
     /// Returns the first bytes of a written sector.
-    pub fn peek(&self, psn: u64, bytes: usize) -> &[u8] {
-        let at = psn as usize * self.geometry.sector_bytes as usize;
+    pub fn peek(&self, phys: u64, bytes: usize) -> &[u8] {
+        let at = phys as usize * self.geometry.sector_bytes as usize;
         &self.data[at..at + bytes]
     }
 
     /// Replaces the contents of a written sector, as an older host would have written it.
-    pub fn poke(&mut self, psn: u64, bytes: &[u8]) {
-        assert_eq!(self.cells[psn as usize], Cell::Written);
-        let at = psn as usize * self.geometry.sector_bytes as usize;
+    pub fn poke(&mut self, phys: u64, bytes: &[u8]) {
+        assert_eq!(self.cells[phys as usize], Cell::Written);
+        let at = phys as usize * self.geometry.sector_bytes as usize;
         self.data[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
@@ -652,8 +659,8 @@ impl OpenChannelDrive {
 
     /// Writes foreign data to the first `count` sectors of a chunk.
     pub fn scribble_to(&mut self, chunk: u32, count: u32) {
-        let psn = u64::from(chunk * self.geometry.sectors);
-        let range = self.range(psn, count);
+        let phys = u64::from(chunk * self.geometry.sectors);
+        let range = self.range(phys, count);
         self.cells[range].fill(Cell::Written);
         self.chunks[chunk as usize].written = count;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clock::{Component, Nanos};
 use ring::SharedRegion;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 use crate::{Key, Kv, KvConfig, KvPart, KvRequest, ValueBuffer};
 
@@ -13,14 +13,14 @@ const NOW: Nanos = Nanos(0);
 /// A target with a read in flight and units that are not durable.
 struct Busy {
     /// Keeps the queues of the target.
-    _drive: OpenChannelDrive,
+    _drive: MockOpenChannelDrive,
     _memory: Arc<SharedRegion>,
     kv: Kv,
 }
 
 impl Busy {
     fn new() -> Busy {
-        let mut drive = OpenChannelDrive::new(geometry(2, 2, 64, 64, 4, 4), true, 1);
+        let mut drive = MockOpenChannelDrive::new(geometry(2, 2, 64, 64, 4, 4), true, 1);
         let (port, queue) = drive.connect(64);
         let (info, chunks) = (drive.info(), drive.descriptors());
         let config = KvConfig::default();

@@ -268,7 +268,7 @@ impl Kv {
         ByteSource { region: self.reads.memory(), offset, bytes }.crc(&mut self.scratch.copy)
     }
 
-    /// Relocates a batch, part of which is not on flash, as a batch.
+    /// Relocates a batch as one, if a part of it is not on flash.
     fn relocate_batch(&mut self, i: usize, start: u32, end: u32) -> Result<bool, AllocError> {
         let c = self.compaction.get_mut(i);
         let (chunk, count) = (c.chunk(), c.records_until(end).len());

@@ -64,7 +64,7 @@ impl Kv {
     ///   `owned` selects those of the target.
     /// - `keeps_data` says whether the drive stores contents.
     ///
-    /// All durable data is recovered with commands to the drive; `pump` is called while waiting.
+    /// All durable data is recovered with commands to the drive; `progress` is called while waiting.
     /// Recovery can be interrupted at any time and repeated. An unreadable sector in which a record
     /// starts loses this record; [`KvStats::unreadable_at_open`] counts such sectors.
     ///
@@ -78,7 +78,7 @@ impl Kv {
         queue: QueuePair,
         port: Arc<Port>,
         config: KvConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Kv, KvOpenError> {
         let OpenChannelInfo { geometry, format, max_open_chunks, .. } = info
@@ -109,7 +109,7 @@ impl Kv {
         let supply = ChunkSupply { chunks: counted, pus, open_chunks_max: max_open_chunks };
         let layout = Layout::new(&shape, &config, supply)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
-        media.read_media(&mut ScanRunner::new(&mut queue, &addresses, pump)?, &addresses)?;
+        media.read_media(&mut ScanRunner::new(&mut queue, &addresses, progress)?, &addresses)?;
 
         let space = port.memory();
         let memory = UnitMemorySize {
@@ -144,7 +144,7 @@ impl Kv {
         };
         kv.stats.unreadable_at_open =
             media.chunks.values().map(|f| f.failed_sectors.len() as u64).sum();
-        kv.rebuild_index(&mut media, pump)?;
+        kv.rebuild_index(&mut media, progress)?;
         Ok(kv)
     }
 
@@ -152,7 +152,7 @@ impl Kv {
     fn rebuild_index(
         &mut self,
         media: &mut ScanState,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), KvOpenError> {
         let mut records = std::mem::take(&mut media.records);
         self.stats.records_recovered = records.len() as u64;
@@ -213,7 +213,7 @@ impl Kv {
                 _ => {}
             }
         }
-        self.write_seals(media, &seals, pump)?;
+        self.write_seals(media, &seals, progress)?;
         for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() == ChunkRole::Open) {
             debug_assert!(!c.records().is_empty());
             let sectors = media.written.get(&chunk).copied().unwrap_or(0);
@@ -254,7 +254,7 @@ impl Kv {
         &mut self,
         media: &mut ScanState,
         seals: &[u32],
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), KvOpenError> {
         let unit = self.layout.unit_bytes / self.layout.sector_bytes;
         let jobs = seals.iter().filter_map(|chunk| {
@@ -266,7 +266,7 @@ impl Kv {
             return Ok(());
         }
         let mut failed = Vec::new();
-        let mut scan = ScanRunner::new(&mut self.device.queue, &self.device.addresses, pump)?;
+        let mut scan = ScanRunner::new(&mut self.device.queue, &self.device.addresses, progress)?;
         scan.run(&mut jobs.into_iter(), &mut |job, seen| {
             if seen.failed != 0 {
                 failed.push(job.chunk);

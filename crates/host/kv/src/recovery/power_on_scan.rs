@@ -24,7 +24,7 @@ pub(crate) enum ReportedState {
     Bad,
 }
 
-/// What was found on the media.
+/// The contents of the media.
 pub(crate) struct ScanState {
     pub(crate) states: Vec<Option<ReportedState>>,
     pub(crate) chunks: BTreeMap<u32, RecoveredChunk>,

@@ -80,7 +80,7 @@ impl ScannedSectors<'_> {
 pub(crate) struct ScanRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
-    pump: &'a mut dyn FnMut(),
+    progress: &'a mut dyn FnMut(),
     data: Arc<SharedRegion>,
     data_at: Iova,
     tags: Arc<SharedRegion>,
@@ -97,7 +97,7 @@ impl<'a> ScanRunner<'a> {
     pub(crate) fn new(
         queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
-        pump: &'a mut dyn FnMut(),
+        progress: &'a mut dyn FnMut(),
     ) -> Result<ScanRunner<'a>, KvOpenError> {
         let oob_bytes = addresses.oob_bytes() as usize;
         let lanes = queue.queue().capacity().min(JOBS_MAX);
@@ -111,7 +111,7 @@ impl<'a> ScanRunner<'a> {
         Ok(ScanRunner {
             queue,
             addresses,
-            pump,
+            progress,
             data,
             data_at,
             tags: labels,
@@ -192,7 +192,7 @@ impl<'a> ScanRunner<'a> {
                 return Err(KvOpenError::Timeout { outstanding, polls: in_vain });
             }
             in_vain += 1;
-            (self.pump)();
+            (self.progress)();
         }
     }
 

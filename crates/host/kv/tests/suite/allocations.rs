@@ -4,10 +4,10 @@
 use clock::{Component, Nanos};
 use kv::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
 use ring::SharedRegion;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 /// Runs a request. Returns the number of allocations of the target.
-fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
+fn run(drive: &mut MockOpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
     let submit = || kv.submit(Nanos(0), request).expect("room for a request");
     let mut made = allocation_counter::measure(submit).count_total;
     loop {
@@ -28,7 +28,7 @@ fn run(drive: &mut OpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {
 
 #[test]
 fn reads_do_not_allocate_and_puts_hardly() {
-    let mut drive = OpenChannelDrive::new(geometry(2, 2, 64, 64, 4, 4), true, 1);
+    let mut drive = MockOpenChannelDrive::new(geometry(2, 2, 64, 64, 4, 4), true, 1);
     let (port, queue) = drive.connect(64);
     let (info, chunks) = (drive.info(), drive.descriptors());
     let config = KvConfig::default();

@@ -13,36 +13,36 @@ use kv::{
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 
 struct Bench {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     kv: Kv,
 }
 
-fn try_open(drive: &mut OpenChannelDrive, config: KvConfig) -> Result<Kv, KvOpenError> {
+fn try_open(drive: &mut MockOpenChannelDrive, config: KvConfig) -> Result<Kv, KvOpenError> {
     let (port, queue) = drive.connect(64);
     let (info, chunks) = (drive.info(), drive.descriptors());
-    let pump = &mut || {
+    let progress = &mut || {
         drive.fetch();
         for _ in 0..4 {
             drive.step();
         }
     };
-    Kv::open(&info, &chunks, &|_| true, queue, port, config, pump, true)
+    Kv::open(&info, &chunks, &|_| true, queue, port, config, progress, true)
 }
 
 /// Runs a synchronous operation of a target.
 macro_rules! now {
     ($bench:expr, $now:ident => $what:expr) => {{
         let Bench { drive, kv } = &mut $bench;
-        let pump = &mut || {
+        let progress = &mut || {
             drive.fetch();
             drive.step();
         };
-        let $now = &mut BlockingKv::new(kv, pump);
+        let $now = &mut BlockingKv::new(kv, progress);
         $what
     }};
 }
@@ -52,7 +52,7 @@ impl Bench {
         Bench::with(small(seed), KvConfig::default())
     }
 
-    fn with(mut drive: OpenChannelDrive, config: KvConfig) -> Bench {
+    fn with(mut drive: MockOpenChannelDrive, config: KvConfig) -> Bench {
         let kv = try_open(&mut drive, config).expect("a drive that can be opened");
         Bench { drive, kv }
     }
@@ -99,8 +99,8 @@ impl Bench {
 }
 
 /// Chunks of 32 KB: 64 sectors of 512 bytes in 16 units.
-fn small(seed: u64) -> OpenChannelDrive {
-    OpenChannelDrive::new(geometry(2, 2, 16, 64, 4, 8), true, seed)
+fn small(seed: u64) -> MockOpenChannelDrive {
+    MockOpenChannelDrive::new(geometry(2, 2, 16, 64, 4, 8), true, seed)
 }
 
 fn value(seed: u64, len: usize) -> Vec<u8> {
@@ -536,14 +536,14 @@ fn a_batch_on_the_same_keys_is_made_in_order() {
 #[test]
 fn a_drive_that_does_not_fit_is_refused() {
     let config = KvConfig::default();
-    let open = |info: ControllerInfo, drive: &mut OpenChannelDrive, chunks: usize, keeps| {
+    let open = |info: ControllerInfo, drive: &mut MockOpenChannelDrive, chunks: usize, keeps| {
         let (port, queue) = drive.connect(64);
         let descriptors = drive.descriptors();
-        let pump = &mut || {
+        let progress = &mut || {
             drive.fetch();
             drive.step();
         };
-        Kv::open(&info, &descriptors[..chunks], &|_| true, queue, port, config, pump, keeps)
+        Kv::open(&info, &descriptors[..chunks], &|_| true, queue, port, config, progress, keeps)
             .map(|_| ())
             .unwrap_err()
             .to_string()
@@ -566,7 +566,7 @@ fn a_drive_that_does_not_fit_is_refused() {
     d.scribble(3);
     let message = open(info, &mut d, all, true);
     assert!(message.contains("was not written by kv"), "{message}");
-    let mut few = OpenChannelDrive::new(geometry(1, 1, 8, 64, 4, 0), true, 1);
+    let mut few = MockOpenChannelDrive::new(geometry(1, 1, 8, 64, 4, 0), true, 1);
     let info = few.info();
     assert!(open(info, &mut few, 8, true).contains("8 good chunks"));
 }
@@ -578,9 +578,9 @@ fn only_owned_chunks_are_touched() {
     let (port, queue) = drive.connect(64);
     let (info, chunks) = (drive.info(), drive.descriptors());
     let owned = |chunk: u32| chunk >= 16;
-    let pump = &mut || {};
+    let progress = &mut || {};
     let config = KvConfig::default();
-    let kv = Kv::open(&info, &chunks, &owned, queue, port, config, pump, true).unwrap();
+    let kv = Kv::open(&info, &chunks, &owned, queue, port, config, progress, true).unwrap();
     assert_eq!(kv.layout().chunks, 48);
     let mut b = Bench { drive, kv };
     for i in 0..3000 {

@@ -22,16 +22,16 @@ fn names(subsystem: &MediaManager) -> Vec<&str> {
 
 /// Acquires a chunk, with as many polls as necessary.
 fn acquire(
-    rig: &ManagedDrive,
+    harness: &ManagedDrive,
     s: &mut MediaManager,
     id: TargetId,
     pu: u32,
 ) -> Result<u32, AcquireError> {
     for _ in 0..1000 {
-        match s.acquire(rig.now.get(), id, pu, DataTemperature::Hot) {
+        match s.acquire(harness.now.get(), id, pu, DataTemperature::Hot) {
             Err(AcquireError::Pending { .. }) => {
-                s.poll(rig.now.get());
-                rig.pump();
+                s.poll(harness.now.get());
+                harness.progress();
             }
             answer => return answer,
         }
@@ -45,8 +45,8 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
     let image = dir.path().join("image");
     for pair in [0, 2] {
         let config = config(geometry(2, 2, 24, 32), pair, Some(&image));
-        let rig = ManagedDrive::new(config.clone());
-        let mut s = rig.open(manager_config()).unwrap();
+        let harness = ManagedDrive::new(config.clone());
+        let mut s = harness.open(manager_config()).unwrap();
         assert!(!s.is_registered());
         let options = TargetOptions { over_provisioning: Some(0.11), ..TargetOptions::default() };
         let data = NewTarget {
@@ -54,25 +54,25 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
             options,
             ..spec("data", "0-1", Sharing::Exclusive)
         };
-        let id = s.create(data.clone(), &mut || rig.pump()).unwrap();
+        let id = s.create(data.clone(), &mut || harness.progress()).unwrap();
         let limits = QuotaLimits { max_chunks: Some(5), rate: ChunkRate::new(1500, 3) };
         let kv = NewTarget { limits, kind: TargetKind::Kv, ..spec("kv", "2-3", Sharing::Shared) };
-        s.create(kv.clone(), &mut || rig.pump()).unwrap();
-        s.create(spec("app", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
-        s.remove("app", false, &mut || rig.pump()).unwrap();
+        s.create(kv.clone(), &mut || harness.progress()).unwrap();
+        s.create(spec("app", "3", Sharing::Shared), &mut || harness.progress()).unwrap();
+        s.remove("app", false, &mut || harness.progress()).unwrap();
         let table = s.table().clone();
         let owned = s.holdings(id).owned;
         assert_eq!(
             owned as usize,
             48 - s.table_window().chunks.iter().filter(|c| **c < 48).count()
         );
-        s.close(&mut || rig.pump()).unwrap();
-        rig.shut_down();
+        s.close(&mut || harness.progress()).unwrap();
+        harness.shut_down();
         let before = std::fs::read(&image).unwrap();
         // Opening read-only and rejected requests change nothing.
         for _ in 0..2 {
-            let rig = ManagedDrive::new(config.clone());
-            let mut s = rig.open(manager_config()).unwrap();
+            let harness = ManagedDrive::new(config.clone());
+            let mut s = harness.open(manager_config()).unwrap();
             assert!(s.is_registered());
             assert_eq!(*s.table(), table, "pair {pair}");
             assert_eq!(
@@ -80,34 +80,36 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
                 (&data, &kv)
             );
             assert_eq!(s.holdings(id).owned, owned);
-            assert!(s.create(spec("x", "1-2", Sharing::Shared), &mut || rig.pump()).is_err());
-            assert!(s.remove("app", true, &mut || rig.pump()).is_err());
+            assert!(
+                s.create(spec("x", "1-2", Sharing::Shared), &mut || harness.progress()).is_err()
+            );
+            assert!(s.remove("app", true, &mut || harness.progress()).is_err());
             s.open_target("kv").unwrap();
-            assert!(s.remove("kv", true, &mut || rig.pump()).is_err());
-            s.close(&mut || rig.pump()).unwrap();
-            rig.shut_down();
+            assert!(s.remove("kv", true, &mut || harness.progress()).is_err());
+            s.close(&mut || harness.progress()).unwrap();
+            harness.shut_down();
             assert!(std::fs::read(&image).unwrap() == before, "the image has changed, pair {pair}");
         }
         // An id is never reused.
-        let rig = ManagedDrive::new(config);
-        let mut s = rig.open(manager_config()).unwrap();
-        let id = s.create(spec("late", "3", Sharing::Shared), &mut || rig.pump()).unwrap();
+        let harness = ManagedDrive::new(config);
+        let mut s = harness.open(manager_config()).unwrap();
+        let id = s.create(spec("late", "3", Sharing::Shared), &mut || harness.progress()).unwrap();
         assert_eq!(id, TargetId(4));
-        s.close(&mut || rig.pump()).unwrap();
-        rig.shut_down();
+        s.close(&mut || harness.progress()).unwrap();
+        harness.shut_down();
         std::fs::remove_file(&image).unwrap();
     }
 }
 
 #[test]
 fn what_is_refused_names_both_parties() {
-    let rig = small(0);
-    let mut s = rig.register(manager_config()).unwrap();
-    s.create(spec("alone", "0", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-    s.create(spec("together", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
+    s.create(spec("alone", "0", Sharing::Exclusive), &mut || harness.progress()).unwrap();
+    s.create(spec("together", "1-2", Sharing::Shared), &mut || harness.progress()).unwrap();
     let told = |s: &mut MediaManager, new: NewTarget| {
         let table = s.table().clone();
-        let error = s.create(new, &mut || rig.pump()).unwrap_err();
+        let error = s.create(new, &mut || harness.progress()).unwrap_err();
         assert_eq!(*s.table(), table);
         assert!(error.is_usage_error(), "{error}");
         error.to_string()
@@ -164,38 +166,38 @@ fn what_is_refused_names_both_parties() {
             assert!(told.contains(part), "`{part}` is missing in: {told}");
         }
     }
-    let unknown = s.remove("nobody", false, &mut || rig.pump()).unwrap_err().to_string();
+    let unknown = s.remove("nobody", false, &mut || harness.progress()).unwrap_err().to_string();
     assert!(["nobody", "oc0", "alone, together"].iter().all(|p| unknown.contains(p)), "{unknown}");
     s.open_target("together").unwrap();
     let id = s.open_target("together").unwrap();
-    let in_use = s.remove("together", false, &mut || rig.pump()).unwrap_err();
+    let in_use = s.remove("together", false, &mut || harness.progress()).unwrap_err();
     assert!(matches!(in_use, MediaManagerError::InUse { opens: 2, .. }), "{in_use}");
     assert!(["together", "oc0", "2 times"].iter().all(|p| in_use.to_string().contains(p)));
     s.close_target(id);
     s.close_target(id);
-    s.remove("together", false, &mut || rig.pump()).unwrap();
+    s.remove("together", false, &mut || harness.progress()).unwrap();
     assert_eq!(names(&s), ["alone"]);
 }
 
 #[test]
 fn drives_that_hold_something_else_are_refused_unharmed() {
-    let rig = small(0);
-    assert!(rig.write_chunk(30, OTHER));
-    let rig = rig.cut();
-    let error = rig.register(manager_config()).unwrap_err();
+    let harness = small(0);
+    assert!(harness.write_chunk(30, OTHER));
+    let harness = harness.cut();
+    let error = harness.register(manager_config()).unwrap_err();
     assert!(matches!(&error, MediaManagerError::NotBlank { chunks: 1, .. }), "{error}");
-    assert_eq!(rig.written_by(30), Some(OTHER));
+    assert_eq!(harness.written_by(30), Some(OTHER));
     // In the window of the partition table.
-    let rig = small(0);
-    assert!(rig.write_chunk(0, OTHER));
-    let rig = rig.cut();
-    let error = rig.register(manager_config()).unwrap_err();
+    let harness = small(0);
+    assert!(harness.write_chunk(0, OTHER));
+    let harness = harness.cut();
+    let error = harness.register(manager_config()).unwrap_err();
     assert!(matches!(&error, MediaManagerError::Foreign { .. }), "{error}");
-    assert_eq!(rig.written_by(0), Some(OTHER));
+    assert_eq!(harness.written_by(0), Some(OTHER));
     // A drive that manages its own flash.
-    let rig = small(0);
-    let info = driver::ControllerInfo { open_channel: None, ..rig.info.clone() };
-    let queue = rig.queue(8);
+    let harness = small(0);
+    let info = driver::ControllerInfo { open_channel: None, ..harness.info.clone() };
+    let queue = harness.queue(8);
     let refused = MediaManager::open(&info, &[], queue, Nanos::ZERO, manager_config(), &mut || {});
     assert!(matches!(refused, Err(MediaManagerError::NotOpenChannel { .. })));
     let tiny = ManagedDrive::new(config(geometry(1, 1, 8, 4), 0, None));
@@ -209,12 +211,12 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
-    let rig = ManagedDrive::new(config.clone());
-    let mut s = rig.register(manager_config()).unwrap();
-    s.create(spec("a", "0-1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-    s.close(&mut || rig.pump()).unwrap();
+    let harness = ManagedDrive::new(config.clone());
+    let mut s = harness.register(manager_config()).unwrap();
+    s.create(spec("a", "0-1", Sharing::Exclusive), &mut || harness.progress()).unwrap();
+    s.close(&mut || harness.progress()).unwrap();
     let table = s.table().clone();
-    rig.shut_down();
+    harness.shut_down();
     let good = std::fs::read(&image).unwrap();
     let starts: Vec<usize> =
         good.windows(8).enumerate().filter(|(_, w)| *w == b"SLUICJNL").map(|(i, _)| i).collect();
@@ -230,8 +232,8 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
                 }
             }
             std::fs::write(&image, &bytes).unwrap();
-            let rig = ManagedDrive::new(config.clone());
-            match rig.open(manager_config()) {
+            let harness = ManagedDrive::new(config.clone());
+            match harness.open(manager_config()) {
                 Ok(s) => {
                     assert_eq!(*s.table(), table, "byte {at} of frame {which}");
                     unharmed += 1;
@@ -241,7 +243,7 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
                     refused += 1;
                 }
             }
-            rig.shut_down();
+            harness.shut_down();
             assert!(std::fs::read(&image).unwrap() == bytes, "nothing has changed");
         }
     }
@@ -251,35 +253,36 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
 
 #[test]
 fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
-    let rig = small(0);
-    let mut s = rig.register(manager_config()).unwrap();
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
     for factory in [false, true, false] {
-        let id = s.create(spec("db", "1-2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+        let id =
+            s.create(spec("db", "1-2", Sharing::Exclusive), &mut || harness.progress()).unwrap();
         let uid = s.target("db").unwrap().uid;
         let id_again = s.open_target("db").unwrap();
         assert_eq!(id, id_again);
         let chunks: Vec<u32> = s.allocator().acquired_by(id).collect();
         assert!(chunks.len() > 40);
         for chunk in &chunks {
-            assert_eq!(rig.written_by(*chunk), None, "chunk {chunk} is erased");
-            assert!(rig.write_chunk(*chunk, uid));
+            assert_eq!(harness.written_by(*chunk), None, "chunk {chunk} is erased");
+            assert!(harness.write_chunk(*chunk, uid));
         }
         s.close_target(id);
-        s.remove("db", factory, &mut || rig.pump()).unwrap();
-        let left = chunks.iter().filter(|c| rig.written_by(**c) == Some(uid)).count();
+        s.remove("db", factory, &mut || harness.progress()).unwrap();
+        let left = chunks.iter().filter(|c| harness.written_by(**c) == Some(uid)).count();
         match factory {
             true => assert_eq!(left, 0),
             false => assert!(left > chunks.len() / 2, "erased lazily: {left}"),
         }
     }
     // A sharing target also gets erased chunks, until there are none.
-    let id = s.create(spec("kv", "1", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let id = s.create(spec("kv", "1", Sharing::Shared), &mut || harness.progress()).unwrap();
     s.open_target("kv").unwrap();
     let mut got = 0;
     loop {
-        match acquire(&rig, &mut s, id, 1) {
+        match acquire(&harness, &mut s, id, 1) {
             Ok(chunk) => {
-                assert_eq!(rig.written_by(chunk), None);
+                assert_eq!(harness.written_by(chunk), None);
                 got += 1;
             }
             Err(AcquireError::Full { .. }) => break,
@@ -291,12 +294,12 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
 
 #[test]
 fn sharing_targets_are_limited_by_their_quota() {
-    let rig = small(0);
-    let mut s = rig.register(manager_config()).unwrap();
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
     let limits = QuotaLimits { max_chunks: Some(6), rate: ChunkRate::new(10_000, 2) };
     let slow = NewTarget { limits, ..spec("slow", "2-3", Sharing::Shared) };
-    let slow = s.create(slow, &mut || rig.pump()).unwrap();
-    let free = s.create(spec("free", "2-3", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let slow = s.create(slow, &mut || harness.progress()).unwrap();
+    let free = s.create(spec("free", "2-3", Sharing::Shared), &mut || harness.progress()).unwrap();
     assert_eq!(
         s.acquire(Nanos::ZERO, slow, 2, DataTemperature::Hot),
         Err(AcquireError::NotOpen { target: slow })
@@ -308,12 +311,12 @@ fn sharing_targets_are_limited_by_their_quota() {
         Err(AcquireError::NotTargetPu { pu: 0, .. })
     ));
     // Two at once, then one each tenth of a second, and six in total.
-    let begun = rig.now.get();
+    let begun = harness.now.get();
     let mut taken = Vec::new();
     let denied = loop {
-        match acquire(&rig, &mut s, slow, 2 + taken.len() as u32 % 2) {
-            Ok(chunk) => taken.push((rig.now.get(), chunk)),
-            Err(AcquireError::RateLimited { until, .. }) => rig.now.set(until),
+        match acquire(&harness, &mut s, slow, 2 + taken.len() as u32 % 2) {
+            Ok(chunk) => taken.push((harness.now.get(), chunk)),
+            Err(AcquireError::RateLimited { until, .. }) => harness.now.set(until),
             Err(other) => break other,
         }
     };
@@ -325,7 +328,7 @@ fn sharing_targets_are_limited_by_their_quota() {
     // The other target gets the remaining chunks, including the first one's unacquired ones.
     let mut others = 0;
     for pu in [2, 3] {
-        while acquire(&rig, &mut s, free, pu).is_ok() {
+        while acquire(&harness, &mut s, free, pu).is_ok() {
             others += 1;
         }
     }
@@ -333,12 +336,12 @@ fn sharing_targets_are_limited_by_their_quota() {
     assert_eq!(others + 6, all);
     // A chunk released by one target can be acquired by another, whichever of the owners erased it.
     let chunk = taken[0].1;
-    assert!(rig.write_chunk(chunk, OTHER));
+    assert!(harness.write_chunk(chunk, OTHER));
     assert!(s.release(free, chunk, true).is_err(), "it is not free's");
     s.release(slow, chunk, false).unwrap();
     let pu = s.table().pu_of(chunk);
-    let again = acquire(&rig, &mut s, free, pu).unwrap();
-    assert_eq!((again, rig.written_by(chunk)), (chunk, None));
+    let again = acquire(&harness, &mut s, free, pu).unwrap();
+    assert_eq!((again, harness.written_by(chunk)), (chunk, None));
     let stats = s.allocator().stats();
     assert!(
         stats.denied_chunk_limit == 1 && stats.denied_rate >= 4 && stats.erased == 1,
@@ -349,13 +352,13 @@ fn sharing_targets_are_limited_by_their_quota() {
 
 #[test]
 fn grants_are_few_writes_of_the_journal() {
-    let rig = ManagedDrive::new(config(geometry(2, 2, 80, 32), 0, None));
-    let mut s = rig.register(manager_config()).unwrap();
-    let id = s.create(spec("kv", "0-3", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let harness = ManagedDrive::new(config(geometry(2, 2, 80, 32), 0, None));
+    let mut s = harness.register(manager_config()).unwrap();
+    let id = s.create(spec("kv", "0-3", Sharing::Shared), &mut || harness.progress()).unwrap();
     s.open_target("kv").unwrap();
     let frames = s.journal().unwrap().stats().frames;
     for i in 0..200 {
-        acquire(&rig, &mut s, id, i % 4).unwrap();
+        acquire(&harness, &mut s, id, i % 4).unwrap();
     }
     let frames = s.journal().unwrap().stats().frames - frames;
     assert!(frames <= 2 * 200 / 2, "{frames} frames for 200 chunks, two copies counted");
@@ -367,28 +370,29 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
     let mut config = config(geometry(2, 2, 40, 32), 0, None);
     errors(&mut config).factory_bad = 0.05;
     errors(&mut config).endurance = 100;
-    let rig = ManagedDrive::new(config);
+    let harness = ManagedDrive::new(config);
     let core = MediaManagerConfig { rated_cycles: 100, ..manager_config() };
-    let mut s = rig.register(core).unwrap();
-    let factory = rig.report.iter().filter(|d| d.chunk_state() == Some(nvme::ChunkState::Offline));
+    let mut s = harness.register(core).unwrap();
+    let factory =
+        harness.report.iter().filter(|d| d.chunk_state() == Some(nvme::ChunkState::Offline));
     let factory = factory.count() as u32;
-    let new = s.health(Some(&rig.health));
+    let new = s.health(Some(&harness.health));
     assert!(factory > 0 && new.chunks.factory_bad == factory && new.chunks.grown_bad == 0);
     assert_eq!((new.chunks.total, new.wear.max, new.wear_range()), (160, 0, 0));
     assert_eq!(new.chunks.good(), new.chunks.free + new.chunks.reserved);
-    let id = s.create(spec("a", "2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    let id = s.create(spec("a", "2", Sharing::Exclusive), &mut || harness.progress()).unwrap();
     let chunks: Vec<u32> = s.allocator().acquired_by(id).collect();
     for _ in 0..20 {
         for chunk in &chunks[..8] {
-            assert!(rig.write_chunk(*chunk, OTHER));
-            let mut drive = rig.drive.borrow_mut();
+            assert!(harness.write_chunk(*chunk, OTHER));
+            let mut drive = harness.drive.borrow_mut();
             let nand = drive.nand_mut().unwrap();
             nand.begin_erase(ChunkIndex(*chunk)).unwrap();
             nand.complete_erase(ChunkIndex(*chunk)).unwrap();
         }
     }
-    rig.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunks[9]) });
-    s.refresh(rig.now.get(), &rig.fresh_report()).unwrap();
+    harness.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunks[9]) });
+    s.refresh(harness.now.get(), &harness.fresh_report()).unwrap();
     let used = s.health(None);
     assert_eq!((used.chunks.factory_bad, used.chunks.grown_bad), (factory, 1));
     assert!((19..=20).contains(&used.wear.max) && used.wear.min == 0, "{used:?}");
@@ -401,10 +405,10 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
     let mean = 8.0 * f64::from(used.wear.max) / f64::from(used.chunks.good());
     assert!((left.remaining_ratio - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
     // And again after a power cut.
-    s.close(&mut || rig.pump()).unwrap();
+    s.close(&mut || harness.progress()).unwrap();
     drop(s);
-    let rig = rig.cut();
-    let s = rig.register(core).unwrap();
+    let harness = harness.cut();
+    let s = harness.register(core).unwrap();
     assert_eq!(s.health(None).chunks, used.chunks);
     let entry = s.table().chunks()[chunks[9] as usize];
     assert_eq!((entry.state, entry.owner), (ChunkUse::GrownBad, Some(id)));
@@ -412,7 +416,7 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
 
 #[test]
 fn cold_chunks_are_read_and_relocation_is_recommended() {
-    let rig = small(0);
+    let harness = small(0);
     let scrub = ScrubConfig {
         sectors_per_sec: 10_000,
         cold_after: Nanos::from_secs(1),
@@ -420,35 +424,35 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
         wear_gap_cycles: Some(1000),
     };
     let core = MediaManagerConfig { scrub: Some(scrub), ..manager_config() };
-    let mut s = rig.register(core).unwrap();
-    let kv = s.create(spec("kv", "0-1", Sharing::Shared), &mut || rig.pump()).unwrap();
-    let app = s.create(spec("app", "1-2", Sharing::Shared), &mut || rig.pump()).unwrap();
+    let mut s = harness.register(core).unwrap();
+    let kv = s.create(spec("kv", "0-1", Sharing::Shared), &mut || harness.progress()).unwrap();
+    let app = s.create(spec("app", "1-2", Sharing::Shared), &mut || harness.progress()).unwrap();
     s.open_target("kv").unwrap();
     s.open_target("app").unwrap();
     let chunks = [(kv, 0), (kv, 1), (app, 1), (app, 2)].map(|(id, pu)| {
-        let chunk = acquire(&rig, &mut s, id, pu).unwrap();
-        assert!(rig.write_chunk(chunk, s.table().target(id).unwrap().uid));
-        s.on_chunk_closed(rig.now.get(), id, chunk, 128);
+        let chunk = acquire(&harness, &mut s, id, pu).unwrap();
+        assert!(harness.write_chunk(chunk, s.table().target(id).unwrap().uid));
+        s.on_chunk_closed(harness.now.get(), id, chunk, 128);
         chunk
     });
     let sector = chunks[2] * 128 + 77;
-    rig.inject(InjectedFault::Uncorrectable { psn: PhysSector(sector) });
+    harness.inject(InjectedFault::Uncorrectable { psn: PhysSector(sector) });
     assert_eq!(s.recommendations(app).count(), 0);
-    let begun = rig.now.get();
+    let begun = harness.now.get();
     for _ in 0..100_000 {
         if s.scrubber().unwrap().stats().visits == 4 {
             break;
         }
-        s.poll(rig.now.get());
-        rig.pump();
+        s.poll(harness.now.get());
+        harness.progress();
         let due = s.deadline();
-        if rig.drive.borrow().is_idle() && due != Nanos::MAX {
-            rig.now.set(rig.now.get().max(due));
+        if harness.drive.borrow().is_idle() && due != Nanos::MAX {
+            harness.now.set(harness.now.get().max(due));
         }
     }
     let stats = *s.scrubber().unwrap().stats();
     assert_eq!((stats.visits, stats.sectors, stats.uncorrectable), (4, 512, 1));
-    assert!(rig.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
+    assert!(harness.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
     assert_eq!(s.recommendations(kv).count(), 0);
     let advice: Vec<_> = s.recommendations(app).collect();
     assert_eq!(advice.len(), 1);
@@ -463,19 +467,19 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
 
 #[test]
 fn a_die_that_fails_takes_one_copy_of_the_table() {
-    let rig = small(0);
-    let mut s = rig.register(manager_config()).unwrap();
-    let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
+    let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || harness.progress()).unwrap();
     drop(s);
-    let rig = rig.cut();
-    rig.inject(InjectedFault::DieFailure { pu: 0 });
-    let rig = rig.cut();
-    let mut s = rig.register(manager_config()).unwrap();
+    let harness = harness.cut();
+    harness.inject(InjectedFault::DieFailure { pu: 0 });
+    let harness = harness.cut();
+    let mut s = harness.register(manager_config()).unwrap();
     assert_eq!(s.target("a").unwrap().id, a);
-    s.create(spec("b", "1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
+    s.create(spec("b", "1", Sharing::Exclusive), &mut || harness.progress()).unwrap();
     drop(s);
-    let rig = rig.cut();
-    let s = rig.register(manager_config()).unwrap();
+    let harness = harness.cut();
+    let s = harness.register(manager_config()).unwrap();
     assert_eq!(names(&s), ["a", "b"]);
     assert_eq!(
         s.health(None).chunks.grown_bad as usize,
@@ -487,17 +491,17 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
 fn all_chunks_at_once_can_be_cut_and_repeated() {
     let (mut cut, mut whole) = (0, 0);
     for pumps in (0..400).step_by(9) {
-        let rig = small(2);
-        let mut s = rig.register(manager_config()).unwrap();
+        let harness = small(2);
+        let mut s = harness.register(manager_config()).unwrap();
         let limits = QuotaLimits { max_chunks: Some(30), rate: None };
         let kv = NewTarget { kind: TargetKind::Kv, limits, ..spec("kv", "0-1", Sharing::Shared) };
-        let id = s.create(kv, &mut || rig.pump()).unwrap();
+        let id = s.create(kv, &mut || harness.progress()).unwrap();
         s.open_target("kv").unwrap();
-        rig.left.set(pumps);
-        let filled = s.allocate_all(id, &mut || rig.pump());
+        harness.left.set(pumps);
+        let filled = s.allocate_all(id, &mut || harness.progress());
         drop(s);
-        let rig = rig.cut();
-        let mut s = rig.register(manager_config()).unwrap();
+        let harness = harness.cut();
+        let mut s = harness.register(manager_config()).unwrap();
         // The target owns its granted chunks although nothing is written; no other target gets
         // them.
         let before = s.holdings(id);
@@ -510,18 +514,18 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
             Err(_) => cut += 1,
         }
         s.open_target("kv").unwrap();
-        let given = s.allocate_all(id, &mut || rig.pump()).unwrap();
+        let given = s.allocate_all(id, &mut || harness.progress()).unwrap();
         let after = s.holdings(id);
         assert_eq!((given + before.owned, after.owned, after.acquired), (30, 30, 30));
-        assert_eq!(s.allocate_all(id, &mut || rig.pump()).unwrap(), 0, "it has them");
+        assert_eq!(s.allocate_all(id, &mut || harness.progress()).unwrap(), 0, "it has them");
     }
     assert!(cut > 3 && whole > 3, "{cut} cut, {whole} whole");
 }
 
 #[test]
 fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
-    let rig = small(0);
-    let mut s = rig.register(manager_config()).unwrap();
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
     let shared = |name: &str, kind, max_chunks, rate| NewTarget {
         kind,
         limits: QuotaLimits { max_chunks, rate },
@@ -535,15 +539,15 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
         let some = s.target("some").map(|t| t.id);
         if some.is_err() {
             let new = shared("some", TargetKind::Pblk, Some(20), None);
-            let id = s.create(new, &mut || rig.pump()).unwrap();
+            let id = s.create(new, &mut || harness.progress()).unwrap();
             s.open_target("some").unwrap();
-            assert_eq!(s.allocate_all(id, &mut || rig.pump()).unwrap(), 20);
+            assert_eq!(s.allocate_all(id, &mut || harness.progress()).unwrap(), 20);
         }
         let name = new.name.clone();
-        let id = s.create(new, &mut || rig.pump()).unwrap();
+        let id = s.create(new, &mut || harness.progress()).unwrap();
         s.open_target(&name).unwrap();
         let table = s.table().clone();
-        let error = s.allocate_all(id, &mut || rig.pump()).unwrap_err();
+        let error = s.allocate_all(id, &mut || harness.progress()).unwrap_err();
         assert!(error.is_usage_error(), "{error}");
         let told = error.to_string();
         for part in parts {
@@ -551,6 +555,11 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
         }
         assert_eq!(*s.table(), table);
     }
-    let alone = s.create(spec("alone", "3", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-    assert_eq!(s.allocate_all(alone, &mut || rig.pump()).unwrap(), 0, "it has all there are");
+    let alone =
+        s.create(spec("alone", "3", Sharing::Exclusive), &mut || harness.progress()).unwrap();
+    assert_eq!(
+        s.allocate_all(alone, &mut || harness.progress()).unwrap(),
+        0,
+        "it has all there are"
+    );
 }

@@ -30,7 +30,7 @@ struct ExpectedTarget {
 
 struct Case {
     rng: Rng,
-    rig: Option<ManagedDrive>,
+    harness: Option<ManagedDrive>,
     config: MediaManagerConfig,
     failing: bool,
     /// Existing targets, by name.
@@ -71,7 +71,7 @@ impl Case {
         };
         Case {
             rng,
-            rig: Some(ManagedDrive::new(drive)),
+            harness: Some(ManagedDrive::new(drive)),
             config,
             failing,
             targets: BTreeMap::new(),
@@ -85,8 +85,8 @@ impl Case {
         }
     }
 
-    fn rig(&self) -> &ManagedDrive {
-        self.rig.as_ref().expect("it has power")
+    fn harness(&self) -> &ManagedDrive {
+        self.harness.as_ref().expect("it has power")
     }
 
     /// Registers the drive, possibly after interrupted attempts; `None` if it is worn out.
@@ -94,16 +94,16 @@ impl Case {
         loop {
             if self.rng.chance(0.3) {
                 let after = self.rng.below(60);
-                self.rig().left.set(after);
+                self.harness().left.set(after);
             }
-            let registered = self.rig().register(self.config);
+            let registered = self.harness().register(self.config);
             match registered {
                 Ok(subsystem) => {
-                    self.rig().left.set(FOREVER);
+                    self.harness().left.set(FOREVER);
                     self.registered = true;
                     return Some(subsystem);
                 }
-                Err(MediaManagerError::Timeout { .. }) if self.rig().is_cut() => self.cut(true),
+                Err(MediaManagerError::Timeout { .. }) if self.harness().is_cut() => self.cut(true),
                 Err(MediaManagerError::NoTableWindow { .. })
                     if self.failing && !self.registered =>
                 {
@@ -118,7 +118,7 @@ impl Case {
     fn cut(&mut self, inside: bool) {
         self.cuts += 1;
         self.cuts_inside += u64::from(inside);
-        self.rig = self.rig.take().map(ManagedDrive::cut);
+        self.harness = self.harness.take().map(ManagedDrive::cut);
     }
 
     /// Checks the invariants after each registration of the drive.
@@ -145,7 +145,7 @@ impl Case {
         let mut found: Vec<&String> = names.iter().collect();
         found.sort();
         assert_eq!(found, expected);
-        let rig = self.rig();
+        let harness = self.harness();
         for (name, known) in &self.targets {
             let target = s.table().target_by_name(name).unwrap();
             assert_eq!((target.id, target.uid), (known.id, known.uid), "{name}");
@@ -154,17 +154,21 @@ impl Case {
                 assert_eq!(entry.owner, Some(known.id), "chunk {chunk} of {name}");
                 let lost = entry.state == ChunkUse::GrownBad && self.failing;
                 if *written && !lost {
-                    assert_eq!(rig.written_by(*chunk), Some(known.uid), "chunk {chunk} of {name}");
+                    assert_eq!(
+                        harness.written_by(*chunk),
+                        Some(known.uid),
+                        "chunk {chunk} of {name}"
+                    );
                 }
             }
             for chunk in s.table().owned_by(known.id) {
-                let by = rig.written_by(chunk);
+                let by = harness.written_by(chunk);
                 assert!(by.is_none_or(|by| by == known.uid), "{name} sees chunk {chunk} of {by:?}");
             }
         }
         for (chunk, entry) in (0..).zip(s.table().chunks()) {
             if entry.state == ChunkUse::Free {
-                assert_eq!(rig.written_by(chunk), None, "chunk {chunk} is free");
+                assert_eq!(harness.written_by(chunk), None, "chunk {chunk} is free");
             }
         }
         assert_eq!(s.allocator().orphaned_chunks().count(), 0);
@@ -193,13 +197,13 @@ impl Case {
     ) -> Option<Result<T, MediaManagerError>> {
         if self.rng.chance(0.4) {
             let after = self.rng.below(80);
-            self.rig().left.set(after);
+            self.harness().left.set(after);
         }
-        let result = call(s, self.rig());
-        if self.rig().is_cut() {
+        let result = call(s, self.harness());
+        if self.harness().is_cut() {
             return None;
         }
-        self.rig().left.set(FOREVER);
+        self.harness().left.set(FOREVER);
         Some(result)
     }
 
@@ -219,7 +223,7 @@ impl Case {
         }
         let pus = new.pus.to_string();
         let before = s.table().clone();
-        let done = self.with_cut(s, |s, rig| s.create(new, &mut || rig.pump()));
+        let done = self.with_cut(s, |s, harness| s.create(new, &mut || harness.progress()));
         match done {
             None => {
                 self.unsure = (!self.targets.contains_key(&name)).then_some((name, None));
@@ -261,7 +265,8 @@ impl Case {
         ));
         s.close_target(known.id);
         let factory = self.rng.chance(0.4);
-        let done = self.with_cut(s, |s, rig| s.remove(&name, factory, &mut || rig.pump()));
+        let done =
+            self.with_cut(s, |s, harness| s.remove(&name, factory, &mut || harness.progress()));
         self.targets.remove(&name);
         match done {
             None => {
@@ -273,7 +278,7 @@ impl Case {
             Some(Ok(())) => {
                 if factory {
                     for chunk in known.acquired.keys() {
-                        assert_ne!(self.rig().written_by(*chunk), Some(known.uid), "{name}");
+                        assert_ne!(self.harness().written_by(*chunk), Some(known.uid), "{name}");
                     }
                 }
                 true
@@ -292,15 +297,15 @@ impl Case {
         let known = &self.targets[&name];
         let pus: lnvm::PuSet = known.pus.parse().unwrap();
         let pu = pus.iter().nth(self.rng.below(pus.len()) as usize).unwrap().0;
-        let now = self.rig().now.get();
+        let now = self.harness().now.get();
         match s.acquire(now, known.id, pu, DataTemperature::Hot) {
             Ok(chunk) => {
                 self.acquired += 1;
                 assert!(self.targets.values().all(|k| !k.acquired.contains_key(&chunk)), "{chunk}");
-                assert_eq!(self.rig().written_by(chunk), None, "chunk {chunk} for {name}");
+                assert_eq!(self.harness().written_by(chunk), None, "chunk {chunk} for {name}");
                 let write = self.rng.chance(0.8);
                 let uid = self.targets[&name].uid;
-                let written = write && self.rig().write_chunk(chunk, uid);
+                let written = write && self.harness().write_chunk(chunk, uid);
                 self.targets.get_mut(&name).unwrap().acquired.insert(chunk, written);
             }
             Err(AcquireError::Exclusive { .. }) => assert_eq!(known.sharing, Sharing::Exclusive),
@@ -324,7 +329,7 @@ impl Case {
             // It keeps its chunks, and writes them.
             assert!(s.release(known.id, chunk, false).is_err());
             let (uid, written) = (known.uid, known.acquired[&chunk]);
-            if !written && self.rig.as_ref().unwrap().write_chunk(chunk, uid) {
+            if !written && self.harness.as_ref().unwrap().write_chunk(chunk, uid) {
                 known.acquired.insert(chunk, true);
             }
             return;
@@ -357,13 +362,13 @@ impl Case {
                     }
                     15..19 => {
                         for _ in 0..self.rng.below(12) {
-                            s.poll(self.rig().now.get());
-                            self.rig().pump();
+                            s.poll(self.harness().now.get());
+                            self.harness().progress();
                         }
                         true
                     }
                     _ => {
-                        self.rig().run(&mut s);
+                        self.harness().run(&mut s);
                         true
                     }
                 };
@@ -373,16 +378,16 @@ impl Case {
             }
             if power && self.rng.chance(0.3) {
                 // After a clean close, opening it need not write.
-                let closed = s.close(&mut || self.rig().pump());
+                let closed = s.close(&mut || self.harness().progress());
                 assert!(closed.is_ok() || self.failing, "{closed:?}");
                 if closed.is_ok() && s.failure().is_none() {
                     let table = s.table().clone();
                     drop(s);
                     self.cut(false);
-                    let frames = self.rig().drive.borrow().stats().media.unwrap().programs;
-                    let s = self.rig().open(self.config).unwrap();
+                    let frames = self.harness().drive.borrow().stats().media.unwrap().programs;
+                    let s = self.harness().open(self.config).unwrap();
                     assert_eq!(s.table().targets(), table.targets());
-                    let after = self.rig().drive.borrow().stats().media.unwrap().programs;
+                    let after = self.harness().drive.borrow().stats().media.unwrap().programs;
                     assert_eq!(frames, after, "nothing is written to look");
                     drop(s);
                     self.cut(false);

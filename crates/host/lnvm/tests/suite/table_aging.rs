@@ -38,46 +38,46 @@ fn core(scrubs: bool) -> MediaManagerConfig {
 }
 
 /// Advances the time.
-fn run_until(rig: &ManagedDrive, s: &mut MediaManager, until: Nanos) {
+fn run_until(harness: &ManagedDrive, s: &mut MediaManager, until: Nanos) {
     for _ in 0..1_000_000 {
-        let moved = s.poll(rig.now.get());
+        let moved = s.poll(harness.now.get());
         let next = {
-            let mut drive = rig.drive.borrow_mut();
-            let moved = drive.poll(rig.now.get()) | moved;
-            if moved { rig.now.get() } else { drive.deadline().min(s.deadline()) }
+            let mut drive = harness.drive.borrow_mut();
+            let moved = drive.poll(harness.now.get()) | moved;
+            if moved { harness.now.get() } else { drive.deadline().min(s.deadline()) }
         };
         if next >= until {
-            rig.now.set(rig.now.get().max(until));
+            harness.now.set(harness.now.get().max(until));
             return;
         }
-        rig.now.set(rig.now.get().max(next));
+        harness.now.set(harness.now.get().max(next));
     }
     panic!("it never ends");
 }
 
-fn cut(rig: ManagedDrive) -> ManagedDrive {
-    let now = rig.now.get();
-    let rig = rig.cut();
-    rig.now.set(now);
-    rig
+fn cut(harness: ManagedDrive) -> ManagedDrive {
+    let now = harness.now.get();
+    let harness = harness.cut();
+    harness.now.set(now);
+    harness
 }
 
 #[test]
 fn a_table_is_lost_in_time_without_a_scrub_and_kept_with_one() {
     for seed in 0..4 {
         for scrubs in [false, true] {
-            let rig = aging(seed);
-            let mut s = rig.register(core(scrubs)).unwrap();
+            let harness = aging(seed);
+            let mut s = harness.register(core(scrubs)).unwrap();
             let target = spec("data", "0-1", Sharing::Exclusive);
-            s.create(target, &mut || rig.pump()).unwrap();
+            s.create(target, &mut || harness.progress()).unwrap();
             let before = s.journal().unwrap().stats();
-            run_until(&rig, &mut s, seconds(600));
+            run_until(&harness, &mut s, seconds(600));
             let after = s.journal().unwrap().stats();
             let generations = after.generations - before.generations;
             let uid = s.table().uid();
             drop(s);
-            let rig = cut(rig);
-            let again = rig.open(core(scrubs));
+            let harness = cut(harness);
+            let again = harness.open(core(scrubs));
             if scrubs {
                 // After 20 s, and every 30 s; two chunks each, which were erased before.
                 assert!((18..=21).contains(&generations), "{generations}: {after:?}");
@@ -98,27 +98,27 @@ fn a_table_is_lost_in_time_without_a_scrub_and_kept_with_one() {
 fn power_is_cut_at_every_step_of_rewriting_the_table() {
     let (mut cuts, mut after) = (0, 0);
     loop {
-        let rig = aging(7);
-        let mut s = rig.register(core(true)).unwrap();
-        s.create(spec("data", "0-1", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-        run_until(&rig, &mut s, seconds(19));
-        rig.run(&mut s);
+        let harness = aging(7);
+        let mut s = harness.register(core(true)).unwrap();
+        s.create(spec("data", "0-1", Sharing::Exclusive), &mut || harness.progress()).unwrap();
+        run_until(&harness, &mut s, seconds(19));
+        harness.run(&mut s);
         let (uid, sequence) = (s.table().uid(), s.table().sequence());
         let before = s.journal().unwrap().stats().generations;
-        rig.now.set(seconds(21));
-        rig.left.set(after);
-        rig.run(&mut s);
-        let ended = !rig.is_cut();
+        harness.now.set(seconds(21));
+        harness.left.set(after);
+        harness.run(&mut s);
+        let ended = !harness.is_cut();
         let generations = s.journal().unwrap().stats().generations - before;
-        rig.left.set(FOREVER);
+        harness.left.set(FOREVER);
         drop(s);
-        let rig = cut(rig);
-        let mut s = rig.open(core(true)).unwrap();
+        let harness = cut(harness);
+        let mut s = harness.open(core(true)).unwrap();
         assert_eq!((s.table().uid(), s.table().sequence()), (uid, sequence), "after {after}");
         assert!(s.target("data").is_ok());
         // The table remains writable.
-        s.create(spec("more", "2", Sharing::Exclusive), &mut || rig.pump()).unwrap();
-        s.close(&mut || rig.pump()).unwrap();
+        s.create(spec("more", "2", Sharing::Exclusive), &mut || harness.progress()).unwrap();
+        s.close(&mut || harness.progress()).unwrap();
         cuts += 1;
         if ended {
             assert_eq!(generations, 1);

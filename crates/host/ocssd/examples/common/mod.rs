@@ -66,7 +66,7 @@ impl Bench {
         self.drive.as_mut().expect("switched on")
     }
 
-    /// Runs the drive, or advances the time to its next event. This is the pump of synchronous
+    /// Runs the drive, or advances the time to its next event. This is the progress of synchronous
     /// calls.
     pub fn turn(&mut self) {
         let now = self.now;

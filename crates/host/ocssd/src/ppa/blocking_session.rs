@@ -16,7 +16,7 @@ use super::{
 /// A session together with the function that lets its drive run.
 pub struct BlockingSession<'a> {
     session: &'a mut Session,
-    pump: &'a mut dyn FnMut(),
+    progress: &'a mut dyn FnMut(),
 }
 
 impl fmt::Debug for BlockingSession<'_> {
@@ -26,8 +26,11 @@ impl fmt::Debug for BlockingSession<'_> {
 }
 
 impl<'a> BlockingSession<'a> {
-    pub(crate) fn new(session: &'a mut Session, pump: &'a mut dyn FnMut()) -> BlockingSession<'a> {
-        BlockingSession { session, pump }
+    pub(crate) fn new(
+        session: &'a mut Session,
+        progress: &'a mut dyn FnMut(),
+    ) -> BlockingSession<'a> {
+        BlockingSession { session, progress }
     }
 
     /// Returns the session.
@@ -46,8 +49,8 @@ impl<'a> BlockingSession<'a> {
     }
 
     /// Returns the function that lets the drive run, for admin commands.
-    pub fn pump(&mut self) -> &mut dyn FnMut() {
-        self.pump
+    pub fn progress(&mut self) -> &mut dyn FnMut() {
+        self.progress
     }
 
     /// Reads sectors into a buffer and returns it.
@@ -126,7 +129,7 @@ impl<'a> BlockingSession<'a> {
             if self.session.poll_once() {
                 polls = 0;
             } else {
-                (self.pump)();
+                (self.progress)();
             }
         }
     }

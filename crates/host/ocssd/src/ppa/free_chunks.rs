@@ -32,9 +32,9 @@ impl FreeChunks {
     pub fn new(
         ssd: &mut OpenChannelSsd,
         pus: &PuSet,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<FreeChunks, OcssdError> {
-        let chunks = ssd.chunks_on_pus(pus, pump)?;
+        let chunks = ssd.chunks_on_pus(pus, progress)?;
         let space = ssd.space();
         let pus = pus.striped(&space);
         let free = pus.iter().map(|pu| (*pu, BTreeSet::new())).collect();

@@ -45,7 +45,7 @@ impl Session {
     pub fn open(
         ssd: &mut OpenChannelSsd,
         config: SessionConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Session, PpaError> {
         let SessionConfig { queue_depth, vectors, interrupt, allow_drive_copy: drive_copies } =
             config;
@@ -57,7 +57,7 @@ impl Session {
         if unit > limit {
             return Err(PpaError::WriteUnit { unit, limit });
         }
-        let queue = ssd.create_queue(queue_depth, interrupt, pump)?;
+        let queue = ssd.create_queue(queue_depth, interrupt, progress)?;
         Ok(Session {
             max_sectors: queue.max_sectors(),
             queue: Some(queue),
@@ -82,12 +82,12 @@ impl Session {
     pub fn close(
         mut self,
         ssd: &mut OpenChannelSsd,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<RequestCompletion>, PpaError> {
         let mut in_vain = 0;
         while self.commands_in_flight() > 0 && in_vain < self.poll_limit {
             in_vain = if self.poll_once() { 0 } else { in_vain + 1 };
-            pump();
+            progress();
         }
         self.requests.abort_waiting(Status::ABORTED_SQ_DELETED);
         if let Some(queue) = self.queue.take() {
@@ -100,15 +100,15 @@ impl Session {
                     &ended,
                 );
             };
-            ssd.delete_queue(queue, &mut back, pump)?;
+            ssd.delete_queue(queue, &mut back, progress)?;
         }
         Ok(std::iter::from_fn(|| self.reap()).collect())
     }
 
-    /// Returns a synchronous interface; `pump` lets an in-process drive run, or yields to a drive
+    /// Returns a synchronous interface; `progress` lets an in-process drive run, or yields to a drive
     /// elsewhere.
-    pub fn blocking<'a>(&'a mut self, pump: &'a mut dyn FnMut()) -> BlockingSession<'a> {
-        BlockingSession::new(self, pump)
+    pub fn blocking<'a>(&'a mut self, progress: &'a mut dyn FnMut()) -> BlockingSession<'a> {
+        BlockingSession::new(self, progress)
     }
 
     /// Returns the drive's address space.

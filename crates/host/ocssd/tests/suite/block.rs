@@ -23,10 +23,11 @@ fn read(block: &mut VirtualBlock, io: &mut BlockingSession<'_>, first: u64, coun
 }
 
 /// Creates a block of these chunks on a drive with odd geometry.
-fn rig(chunks: &[Address]) -> (Bench, OpenChannelSsd, Session, VirtualBlock) {
+fn setup(chunks: &[Address]) -> (Bench, OpenChannelSsd, Session, VirtualBlock) {
     let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
-    let mut pump = || bench.turn();
-    let block = VirtualBlock::create(&mut ssd, &mut session.blocking(&mut pump), chunks).unwrap();
+    let mut progress = || bench.turn();
+    let block =
+        VirtualBlock::create(&mut ssd, &mut session.blocking(&mut progress), chunks).unwrap();
     (bench, ssd, session, block)
 }
 
@@ -36,9 +37,9 @@ fn three() -> [Address; 3] {
 
 #[test]
 fn everything_appended_can_be_read_at_any_time() {
-    let (mut bench, _ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, _ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     assert_eq!((block.capacity(), block.remaining_sectors(), block.is_empty()), (72, 72, true));
     let mut value = 1;
     for n in [1, 2, 3, 7, 0, 11, 4, 5, 20, 19] {
@@ -66,9 +67,9 @@ fn everything_appended_can_be_read_at_any_time() {
 
 #[test]
 fn the_read_cursor_reads_like_read() {
-    let (mut bench, _ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, _ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..31)).unwrap();
     let mut some = vec![0; 7 * SECTOR];
     assert_eq!(block.read_next(&mut io, &mut some).unwrap(), 7);
@@ -102,8 +103,8 @@ fn what_is_not_a_block_is_refused_by_chunk() {
     let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let space = ssd.space();
     bench.nand().inject(InjectedFault::ChunkBad { chunk: ChunkIndex(1) }).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let buffer = io.buffers().allocate(4).unwrap();
     io.write(&run(&space, at(0, 1, 0, 0), 4), buffer, VectorOptions::default()).unwrap();
     let refused = |io: &mut BlockingSession<'_>, ssd: &mut OpenChannelSsd, chunks: &[Address]| {
@@ -118,7 +119,7 @@ fn what_is_not_a_block_is_refused_by_chunk() {
     let say = refused(&mut io, &mut ssd, &[at(0, 0, 1, 0)]);
     assert_eq!(say, "chunk 0/0/1/0 is Offline, but a new block needs free chunks: erase it first");
     assert!(refused(&mut io, &mut ssd, &[at(0, 5, 0, 0)]).contains("5 PUs per group"));
-    let mut free = FreeChunks::new(&mut ssd, &"0".parse().unwrap(), io.pump()).unwrap();
+    let mut free = FreeChunks::new(&mut ssd, &"0".parse().unwrap(), io.progress()).unwrap();
     let none = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 7).unwrap_err();
     assert!(matches!(none, BlockError::NoFreeChunks { wanted: 7, free: 6 }));
     assert_eq!(VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 6).unwrap().capacity(), 144);
@@ -128,15 +129,15 @@ fn what_is_not_a_block_is_refused_by_chunk() {
 fn appends_keep_all_chunks_programming() {
     // 8 units of 16 sectors on 8 PUs: two rows take two program times, not sixteen.
     let (mut bench, mut ssd, mut session) = harness::open(Shape(2, 4, 2, 4, 96, 8, 2), 64);
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::new(&mut ssd, &all, io.pump()).unwrap();
+    let mut free = FreeChunks::new(&mut ssd, &all, io.progress()).unwrap();
     let mut block = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 8).unwrap();
     let data = all_data(1..8 * 16 * 20 + 1);
     let before = bench.now;
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &data).unwrap();
     let took = bench.now.since(before);
     assert!(took < Nanos(20 * 520_000), "20 rows in {took}");
@@ -144,9 +145,9 @@ fn appends_keep_all_chunks_programming() {
 
 #[test]
 fn padding_makes_everything_readable_and_durable() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     assert_eq!(block.pad(&mut io, PadMode::Readable).unwrap(), 0, "nothing to read");
     block.append(&mut io, &all_data(1..15)).unwrap();
     assert_eq!((block.durable(), block.len()), (12, 14));
@@ -174,19 +175,19 @@ fn padding_makes_everything_readable_and_durable() {
     let want = all_data((1..15).chain([0; 26]).chain(50..60).chain([0; 22]));
     assert!(read(&mut again, &mut io, 0, 72) == want);
     for chunk in block.chunks() {
-        let info = ssd.chunk(chunk, io.pump()).unwrap();
+        let info = ssd.chunk(chunk, io.progress()).unwrap();
         assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 24));
     }
 }
 
 #[test]
 fn a_failed_program_is_named_kept_and_repaired() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
     // Chunk 3 of PU 5 fails in its third unit.
     let chunk = ChunkIndex(5 * 7 + 3);
     bench.nand().inject(InjectedFault::Program { chunk, unit: 2 }).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..6)).unwrap();
     let error = block.append(&mut io, &all_data(6..61)).unwrap_err();
     let text = error.to_string();
@@ -213,8 +214,8 @@ fn a_failed_program_is_named_kept_and_repaired() {
     assert!(matches!(twice, BlockError::DuplicateChunk { .. }), "{twice}");
     // A replacement that fails as well; then one that does not.
     bench.nand().inject(InjectedFault::Program { chunk: ChunkIndex(5 * 7 + 4), unit: 2 }).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let bad = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
     assert!(matches!(bad, BlockError::ReplacementFailed { status: s, .. } if s == status), "{bad}");
     assert_eq!(block.chunks(), three());
@@ -234,17 +235,17 @@ fn a_failed_program_is_named_kept_and_repaired() {
 
 #[test]
 fn unreadable_sectors_fail_alone() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..73)).unwrap();
     let layout = *bench.nand().layout();
     for sector in [3, 9, 10, 40] {
         let psn = layout.psn_at(block.address(sector).unwrap());
         bench.nand().inject(InjectedFault::Uncorrectable { psn }).unwrap();
     }
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let (mut again, _) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     let mut bytes = vec![0; 60 * SECTOR];
     let error = again.read(&mut io, 2, &mut bytes).unwrap_err();
@@ -268,9 +269,9 @@ fn unreadable_sectors_fail_alone() {
 #[test]
 fn copies_are_the_drives_where_it_can_and_always_readable() {
     for (tail, ahead) in [(0, 0), (0, 8), (3, 0), (0, 3), (2, 6)] {
-        let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-        let mut pump = || bench.turn();
-        let mut io = session.blocking(&mut pump);
+        let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+        let mut progress = || bench.turn();
+        let mut io = session.blocking(&mut progress);
         let chunks: Vec<Address> = (0..5).map(|i| at(i % 3, 2, i, 0)).collect();
         let mut other = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
         let n = 60 + tail;
@@ -294,12 +295,12 @@ fn copies_are_the_drives_where_it_can_and_always_readable() {
 
 #[test]
 fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.erase(&mut io).unwrap();
     assert_eq!(session.stats().chunks_reset, 0, "nothing was written, nothing is worn");
-    let mut io = session.blocking(&mut pump);
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..20)).unwrap();
     block.seek(4);
     block.erase(&mut io).unwrap();
@@ -308,8 +309,8 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
     assert!(read(&mut block, &mut io, 0, 20) == all_data(5..25));
     let chunk = ChunkIndex(5 * 7 + 3);
     bench.nand().inject(InjectedFault::Erase { chunk }).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let error = block.erase(&mut io).unwrap_err();
     let BlockError::NotErased(failed) = error else { panic!("{error}") };
     assert_eq!((failed.len(), failed[0].index, failed[0].chunk), (1, 1, at(1, 0, 3, 0)));
@@ -321,13 +322,13 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
 
 #[test]
 fn a_block_with_an_offline_chunk_returns_the_remaining_data() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..73)).unwrap();
     bench.nand().inject(InjectedFault::DieFailure { pu: 5 }).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     assert_eq!((found.sectors, found.intact, found.sealed), (72, 4, false));
     let mut bytes = vec![0; 72 * SECTOR];
@@ -343,31 +344,31 @@ fn a_block_with_an_offline_chunk_returns_the_remaining_data() {
 
 #[test]
 fn a_timeout_is_resolved_by_the_next_call() {
-    let (mut bench, mut ssd, mut session, mut block) = rig(&three());
-    let mut pump = || bench.turn();
-    block.append(&mut session.blocking(&mut pump), &all_data(1..10)).unwrap();
+    let (mut bench, mut ssd, mut session, mut block) = setup(&three());
+    let mut progress = || bench.turn();
+    block.append(&mut session.blocking(&mut progress), &all_data(1..10)).unwrap();
     bench.cut_after = Some(bench.turns + 2);
-    let mut pump = || bench.turn();
-    let error = block.append(&mut session.blocking(&mut pump), &all_data(10..40)).unwrap_err();
+    let mut progress = || bench.turn();
+    let error = block.append(&mut session.blocking(&mut progress), &all_data(10..40)).unwrap_err();
     assert!(error.to_string().contains("timed out"), "{error}");
     let taken = block.len();
     assert!(taken > 9);
     // The drive was only slow.
     bench.cut_after = None;
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     assert_eq!(block.append(&mut io, &all_data(taken + 1..51)).unwrap(), taken);
     assert!(read(&mut block, &mut io, 0, 50) == all_data(1..51));
     // The session is closed meanwhile: units in flight are not known to be written.
     bench.cut_after = Some(bench.turns + 2);
-    let mut pump = || bench.turn();
-    block.append(&mut session.blocking(&mut pump), &all_data(51..73)).unwrap_err();
+    let mut progress = || bench.turn();
+    block.append(&mut session.blocking(&mut progress), &all_data(51..73)).unwrap_err();
     bench.cut_after = None;
     let chunks = block.chunks();
     session.close(&mut ssd, &mut || bench.turn()).unwrap();
     let mut session = bench.session(&mut ssd, 8, 8);
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let error = block.append(&mut io, &all_data([1])).unwrap_err();
     assert!(matches!(error, BlockError::Unwritten(_)), "{error}");
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks).unwrap();

@@ -1,4 +1,4 @@
-//! A drive with its pump, and data that identifies its location.
+//! A drive with its progress, and data that identifies its location.
 #![allow(unreachable_pub, reason = "shared by the files of this test")]
 
 use clock::{Component, Nanos};
@@ -72,7 +72,7 @@ pub fn config(shape: Shape) -> DriveConfig {
 pub struct Bench {
     drive: Option<Controller>,
     pub now: Nanos,
-    /// Number of pump calls until the power is cut.
+    /// Number of progress calls until the power is cut.
     pub cut_after: Option<u64>,
     pub turns: u64,
 }

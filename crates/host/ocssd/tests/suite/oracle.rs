@@ -63,8 +63,8 @@ struct Case {
 macro_rules! call {
     ($case:expr, |$io:ident| $call:expr) => {{
         let (bench, session) = (&mut $case.bench, &mut $case.session);
-        let mut pump = || bench.turn();
-        let $io = &mut session.blocking(&mut pump);
+        let mut progress = || bench.turn();
+        let $io = &mut session.blocking(&mut progress);
         $call
     }};
 }
@@ -451,7 +451,7 @@ impl Case {
         let RecoveryReport { sectors, intact, torn, unpaired, beyond_end: beyond, sealed } = found;
         let failed = self.block.failed_chunks();
         if failed.iter().any(|f| f.status.is(Status::OFFLINE_CHUNK)) {
-            // Units at the end, of which it is unknown whether they were written.
+            // The last units may or may not have been written.
             self.values.resize(self.values.len().max(sectors as usize), 0);
         }
         assert!(sectors <= self.values.len() as u64, "nothing that was not appended");
@@ -600,12 +600,12 @@ fn new_block(
     for _ in 0..2 {
         let mut free = free_chunks(bench, ssd, taken);
         let width = width.min(free.len());
-        let mut pump = || bench.turn();
-        let mut io = session.blocking(&mut pump);
+        let mut progress = || bench.turn();
+        let mut io = session.blocking(&mut progress);
         if width > 0 && free.len() >= taken.len() {
             return VirtualBlock::allocate(ssd, &mut io, &mut free, width).unwrap();
         }
-        for chunk in ssd.chunks(io.pump()).unwrap() {
+        for chunk in ssd.chunks(io.progress()).unwrap() {
             let used = !matches!(chunk.state, ChunkState::Free | ChunkState::Offline);
             if used && !taken.contains(&chunk.address) {
                 let ppa = ssd.space().ppa(chunk.address).unwrap();

@@ -45,8 +45,8 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
         let ppas = striped(&space, 1, 96);
         let count = ppas.len() as u32;
         assert_eq!(count, 12_288);
-        let mut pump = || bench.turn();
-        let mut io = session.blocking(&mut pump);
+        let mut progress = || bench.turn();
+        let mut io = session.blocking(&mut progress);
         let mut buffer = io.buffers().allocate(count).unwrap();
         fill(&mut buffer, 1..u64::from(count) + 1);
         let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
@@ -79,8 +79,8 @@ fn each_address_of_a_long_vector_has_its_own_status() {
     let space = *session.space();
     let ppas = striped(&space, 1, 96);
     let layout = *bench.nand().layout();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let mut buffer = io.buffers().allocate(ppas.len() as u32).unwrap();
     fill(&mut buffer, 1..ppas.len() as u64 + 1);
     let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
@@ -89,8 +89,8 @@ fn each_address_of_a_long_vector_has_its_own_status() {
         let psn: PhysSector = layout.psn_at(space.address(ppas[*i as usize]).unwrap());
         bench.nand().inject(InjectedFault::Uncorrectable { psn }).unwrap();
     }
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let error = io.read(&ppas[..10_000], buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
     assert_eq!((e.kind, e.status), (VectorKind::Read, Status::UNRECOVERED_READ));
@@ -118,8 +118,8 @@ fn each_address_of_a_long_vector_has_its_own_status() {
 fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     let (mut bench, _ssd, mut session) = harness::open(harness::ODD, 8);
     let space = *session.space();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let take = |io: &ocssd::ppa::BlockingSession<'_>, n| io.buffers().allocate(n).unwrap();
     let hole = Ppa(u64::MAX);
     let buffer = take(&io, 1);
@@ -193,8 +193,8 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
         let mut session = bench.session(&mut ssd, depth, vectors);
         let space = *session.space();
         let ppas = striped(&space, 1, 96);
-        let mut pump = || bench.turn();
-        let mut io = session.blocking(&mut pump);
+        let mut progress = || bench.turn();
+        let mut io = session.blocking(&mut progress);
         let mut buffer = io.buffers().allocate(ppas.len() as u32).unwrap();
         fill(&mut buffer, 1..ppas.len() as u64 + 1);
         drop(io.write(&ppas, buffer, VectorOptions::default()).unwrap());
@@ -244,8 +244,8 @@ fn waiting_reaps_its_own_vector_and_not_the_others() {
     let second = session.check(&ppas).unwrap();
     let mut another = bench.session(&mut ssd, 4, 4);
     let foreign = another.check(&ppas).unwrap();
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     assert_eq!(io.wait(second).unwrap().request, second);
     assert!(
         matches!(io.wait(second), Err(PpaError::NoSuchVector { request }) if request == second)
@@ -261,8 +261,8 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     let space = *session.space();
     let four = run(&space, at(0, 0, 0, 0), 4);
     bench.cut_after = Some(bench.turns);
-    let mut pump = || bench.turn();
-    let mut io = session.blocking(&mut pump);
+    let mut progress = || bench.turn();
+    let mut io = session.blocking(&mut progress);
     let buffer = io.buffers().allocate(1000).unwrap();
     let error = io.write(&four, buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Timeout { kind: VectorKind::Write, request: ticket, polls } = error else {
@@ -272,8 +272,8 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     assert_eq!(session.outstanding(), 1);
     // The vector is still outstanding when the drive resumes.
     bench.cut_after = None;
-    let mut pump = || bench.turn();
-    let ended = session.blocking(&mut pump).wait(ticket).unwrap();
+    let mut progress = || bench.turn();
+    let ended = session.blocking(&mut progress).wait(ticket).unwrap();
     assert!(ended.is_success() && ended.buffer.unwrap().sectors() == 1000);
     // If the drive is gone for good, closing returns everything but the memory.
     for _ in 0..3 {
@@ -312,8 +312,8 @@ fn reads_on_parallel_units_of_their_own_do_not_wait_for_writes() {
         let mut writes = bench.session(&mut ssd, 1, 1);
         let space = *reads.space();
         let source = run(&space, at(reader.0, reader.1, 0, 0), 1536);
-        let mut pump = || bench.turn();
-        let mut io = reads.blocking(&mut pump);
+        let mut progress = || bench.turn();
+        let mut io = reads.blocking(&mut progress);
         let buffer = io.buffers().allocate(1536).unwrap();
         drop(io.write(&source, buffer, VectorOptions::default()).unwrap());
         let mut rng = Rng::new(9);

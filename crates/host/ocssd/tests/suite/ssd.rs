@@ -48,8 +48,8 @@ fn geometry_capabilities_and_performance_are_the_drives() {
 fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
     let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let space = ssd.space();
-    let mut pump = || bench.turn();
-    let all = ssd.chunks(&mut pump).unwrap();
+    let mut progress = || bench.turn();
+    let all = ssd.chunks(&mut progress).unwrap();
     assert_eq!(all.len(), 3 * 5 * 7);
     for (n, chunk) in (0..).zip(&all) {
         assert_eq!(space.chunk_index(chunk.address), Ok(n));
@@ -57,22 +57,22 @@ fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
         assert!(chunk.sequential && !chunk.is_closed_early());
     }
     let first = at(2, 3, 4, 0);
-    let mut io = session.blocking(&mut pump);
+    let mut io = session.blocking(&mut progress);
     let buffer = io.buffers().allocate(24).unwrap();
     let buffer = io.write(&run(&space, first, 8), buffer, VectorOptions::default()).unwrap();
     io.write(&run(&space, at(2, 3, 5, 0), 24), buffer, VectorOptions::default()).unwrap();
     io.reset(&run(&space, at(2, 3, 6, 0), 1)).unwrap();
-    let of_pu = ssd.chunks_on_pu(PuIndex(13), &mut pump).unwrap();
+    let of_pu = ssd.chunks_on_pu(PuIndex(13), &mut progress).unwrap();
     let seen: Vec<_> = of_pu[3..].iter().map(|c| (c.state, c.write_pointer)).collect();
     use ChunkState::{Closed, Free, Open};
     assert_eq!(seen, [(Free, 0), (Open, 8), (Closed, 24), (Free, 0)]);
-    assert_eq!(of_pu[4], ssd.chunk(at(2, 3, 4, 23), &mut pump).unwrap());
+    assert_eq!(of_pu[4], ssd.chunk(at(2, 3, 4, 23), &mut progress).unwrap());
     assert!(of_pu[6].wear_index > of_pu[3].wear_index, "an erase shows");
-    assert!(matches!(ssd.chunks_on_pu(PuIndex(15), &mut pump), Err(OcssdError::Address(_))));
-    assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut pump), Err(OcssdError::Address(_))));
+    assert!(matches!(ssd.chunks_on_pu(PuIndex(15), &mut progress), Err(OcssdError::Address(_))));
+    assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut progress), Err(OcssdError::Address(_))));
     let set: PuSet = "0,13-14".parse().unwrap();
-    assert_eq!(ssd.chunks_on_pus(&set, &mut pump).unwrap()[7..14], of_pu);
-    assert!(ssd.chunks_on_pus(&"14-15".parse().unwrap(), &mut pump).is_err());
+    assert_eq!(ssd.chunks_on_pus(&set, &mut progress).unwrap()[7..14], of_pu);
+    assert!(ssd.chunks_on_pus(&"14-15".parse().unwrap(), &mut progress).is_err());
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
     let mut bench = Bench::new(config);
     let mut ssd = bench.attach();
     let space = ssd.space();
-    let mut pump = || bench.turn();
-    assert!(ssd.create_queue(0, None, &mut pump).is_err(), "a queue of nothing");
-    assert!(ssd.create_queue(u16::MAX, None, &mut pump).is_err());
+    let mut progress = || bench.turn();
+    assert!(ssd.create_queue(0, None, &mut progress).is_err(), "a queue of nothing");
+    assert!(ssd.create_queue(u16::MAX, None, &mut progress).is_err());
     for answered in [false, true, false] {
-        let mut first = ssd.create_queue(1, None, &mut pump).unwrap();
-        let second = ssd.create_queue(8, None, &mut pump).unwrap();
-        let none = ssd.create_queue(8, None, &mut pump).unwrap_err();
+        let mut first = ssd.create_queue(1, None, &mut progress).unwrap();
+        let second = ssd.create_queue(8, None, &mut progress).unwrap();
+        let none = ssd.create_queue(8, None, &mut progress).unwrap_err();
         let no_queue = DriverError::NoFreeQueue { granted: 2 };
         assert_eq!(none.to_string(), no_queue.to_string());
         let ppas = run(&space, at(0, 0, 0, 0), 2);
@@ -98,19 +98,20 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
             "depth 1"
         );
         first.ring(false);
-        (0..100 * u32::from(answered)).for_each(|_| pump());
+        (0..100 * u32::from(answered)).for_each(|_| progress());
         let mut back = Vec::new();
-        ssd.delete_queue(first, &mut |ended| back.push(ended), &mut pump).unwrap();
+        ssd.delete_queue(first, &mut |ended| back.push(ended), &mut progress).unwrap();
         assert_eq!(back.len(), 1);
         let status = if answered { Status::UNWRITTEN } else { Status::ABORTED_SQ_DELETED };
         assert_eq!((back[0].user_data, back[0].failed, back[0].status), (77, 0b11, status));
-        ssd.delete_queue(second, &mut |_| panic!("nothing was outstanding"), &mut pump).unwrap();
+        ssd.delete_queue(second, &mut |_| panic!("nothing was outstanding"), &mut progress)
+            .unwrap();
     }
     // Sessions return their queues as well.
     let session = SessionConfig { queue_depth: 3, vectors: 4, ..SessionConfig::default() };
     for _ in 0..5 {
-        let one = Session::open(&mut ssd, session, &mut pump).unwrap();
-        assert_eq!(one.close(&mut ssd, &mut pump).unwrap().len(), 0);
+        let one = Session::open(&mut ssd, session, &mut progress).unwrap();
+        assert_eq!(one.close(&mut ssd, &mut progress).unwrap().len(), 0);
     }
 }
 
@@ -129,9 +130,9 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     }
     nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(7) }).unwrap();
     let mut ssd = bench.attach();
-    let mut pump = || bench.turn();
+    let mut progress = || bench.turn();
     let pus: PuSet = "0-1,5-6,10".parse().unwrap();
-    let mut free = FreeChunks::new(&mut ssd, &pus, &mut pump).unwrap();
+    let mut free = FreeChunks::new(&mut ssd, &pus, &mut progress).unwrap();
     assert_eq!(
         (free.len(), free.len_on(PuIndex(1)), free.len_on(PuIndex(5))),
         (7 + 6 + 7 + 7, 6, 0)
@@ -144,9 +145,9 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     assert_eq!(free.pop_near(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
     assert_eq!(free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
     assert!(free.remove(at(1, 1, 6, 0)) && !free.remove(at(1, 1, 6, 0)));
-    let info = ssd.chunk(at(1, 1, 6, 0), &mut pump).unwrap();
+    let info = ssd.chunk(at(1, 1, 6, 0), &mut progress).unwrap();
     assert!(free.return_chunk(&info) && !free.return_chunk(&info), "once");
-    let bad = ssd.chunk(at(1, 0, 0, 0), &mut pump).unwrap();
+    let bad = ssd.chunk(at(1, 0, 0, 0), &mut progress).unwrap();
     assert!(!free.return_chunk(&bad), "not a free one");
     let left = free.len();
     assert_eq!((free.pop_many(left + 1), free.len()), (None, left), "all or none");

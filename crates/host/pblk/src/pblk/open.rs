@@ -65,7 +65,7 @@ impl Pblk {
     /// - `keeps_data` says whether the drive stores contents. If not, neither data nor out-of-band
     ///   bytes are transferred, and only a drive whose chunks are all free can be opened.
     ///
-    /// If chunks are written, all durable data is recovered with commands to the drive; `pump` is
+    /// If chunks are written, all durable data is recovered with commands to the drive; `progress` is
     /// called while waiting. Recovery can be interrupted at any time and repeated.
     ///
     /// # Errors
@@ -76,11 +76,11 @@ impl Pblk {
         queue: QueuePair,
         port: Arc<Port>,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
         let all = |_: u32| true;
-        Pblk::open_on(info, chunks, &all, DriveQueue { queue, port }, config, pump, keeps_data)
+        Pblk::open_on(info, chunks, &all, DriveQueue { queue, port }, config, progress, keeps_data)
     }
 
     /// Opens a drive with a device L2P that stores contents; otherwise as
@@ -95,10 +95,10 @@ impl Pblk {
         map: DeviceL2pEntries<'_>,
         queue: DriveQueue,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Pblk, PblkError> {
         let selection = ChunkSelection { owned, map: Some(map) };
-        Pblk::open_from(info, chunks, selection, queue, config, pump, true)
+        Pblk::open_from(info, chunks, selection, queue, config, progress, true)
     }
 
     /// Opens the device on the chunks for which `owned` returns true, by chunk index; otherwise as
@@ -113,11 +113,11 @@ impl Pblk {
         owned: &dyn Fn(u32) -> bool,
         queue: DriveQueue,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
         let selection = ChunkSelection { owned, map: None };
-        Pblk::open_from(info, chunks, selection, queue, config, pump, keeps_data)
+        Pblk::open_from(info, chunks, selection, queue, config, progress, keeps_data)
     }
 
     fn open_from(
@@ -126,7 +126,7 @@ impl Pblk {
         selection: ChunkSelection<'_>,
         queue: DriveQueue,
         config: FtlConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
         let ChunkSelection { owned, map } = selection;
@@ -173,7 +173,7 @@ impl Pblk {
                 None => Recovery::new(shape, config, found.all, found.usable),
             };
             let recovery = recovery.map_err(named)?;
-            let (ftl, stats) = recover(recovery, &mut queue, &addresses, pump)?;
+            let (ftl, stats) = recover(recovery, &mut queue, &addresses, progress)?;
             recovered = Some(stats);
             ftl
         } else if found.written > 0 {

@@ -35,7 +35,7 @@ struct JobSlot {
 struct RecoveryRunner<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
-    pump: &'a mut dyn FnMut(),
+    progress: &'a mut dyn FnMut(),
     slots: Vec<Option<JobSlot>>,
     data: Arc<SharedRegion>,
     data_at: Iova,
@@ -56,9 +56,9 @@ pub(crate) fn recover(
     mut recovery: Recovery,
     queue: &mut VectorQueue,
     addresses: &Addresses,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
 ) -> Result<(Ftl, ftl::RecoveryStats), PblkError> {
-    let mut scan = RecoveryRunner::new(queue, addresses, pump)?;
+    let mut scan = RecoveryRunner::new(queue, addresses, progress)?;
     loop {
         let jobs = recovery.next_ops();
         if jobs.is_empty() {
@@ -74,7 +74,7 @@ impl<'a> RecoveryRunner<'a> {
     fn new(
         queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
-        pump: &'a mut dyn FnMut(),
+        progress: &'a mut dyn FnMut(),
     ) -> Result<RecoveryRunner<'a>, PblkError> {
         let lanes = JOBS_MAX.min(queue.queue().capacity().into());
         let (sector_bytes, oob_bytes) =
@@ -94,7 +94,7 @@ impl<'a> RecoveryRunner<'a> {
             padding_at: oob_at.offset(padding as u64),
             queue,
             addresses,
-            pump,
+            progress,
             data,
             data_at,
             oob,
@@ -124,7 +124,7 @@ impl<'a> RecoveryRunner<'a> {
                 return Err(PblkError::Timeout { outstanding, polls: in_vain });
             }
             in_vain += 1;
-            (self.pump)();
+            (self.progress)();
         }
     }
 

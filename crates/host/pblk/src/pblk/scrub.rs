@@ -20,7 +20,7 @@ use ftl::{ChunkEvent, Ftl};
 use super::vector_backend::VectorBackend;
 use lnvm::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
 
-/// The same wear for all chunks: the FTL has its own static wear leveling, with the wear of every
+/// Equal wear of all chunks: the FTL has its own static wear leveling, with the wear of every
 /// chunk.
 const EQUAL_WEAR: WearInfo = WearInfo { cycles: 0, pu_cycles_max: 0 };
 

@@ -19,14 +19,22 @@ fn small(pair: u32) -> ManagedDrive {
 }
 
 /// Returns the state and write pointer of every chunk.
-fn written(rig: &ManagedDrive) -> Vec<(u8, u64)> {
-    rig.fresh_report().iter().map(|d| (d.state, d.wp.get())).collect()
+fn written(harness: &ManagedDrive) -> Vec<(u8, u64)> {
+    harness.fresh_report().iter().map(|d| (d.state, d.wp.get())).collect()
 }
 
-fn open_pblk(rig: &ManagedDrive, config: FtlConfig) -> Result<Pblk, PblkError> {
-    let (report, queue) = (rig.fresh_report(), rig.queue(64));
+fn open_pblk(harness: &ManagedDrive, config: FtlConfig) -> Result<Pblk, PblkError> {
+    let (report, queue) = (harness.fresh_report(), harness.queue(64));
     let port = queue.port().clone();
-    Pblk::open(&rig.info, &report, queue.into_queue(), port, config, &mut || rig.pump(), true)
+    Pblk::open(
+        &harness.info,
+        &report,
+        queue.into_queue(),
+        port,
+        config,
+        &mut || harness.progress(),
+        true,
+    )
 }
 
 const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::Auto];
@@ -35,25 +43,25 @@ const METADATA: [LineMetadata; 2] = [LineMetadata::Off, LineMetadata::Auto];
 fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
     for pair in [0, 2, 3] {
         for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
-            let rig = small(pair);
-            let mut s = rig.register(manager_config()).unwrap();
-            rig.run(&mut s);
-            rig.left.set(events * events / 4);
+            let harness = small(pair);
+            let mut s = harness.register(manager_config()).unwrap();
+            harness.run(&mut s);
+            harness.left.set(events * events / 4);
             for i in 0..4 {
                 let new = spec(&format!("t{i}"), "0-3", Sharing::Shared);
-                if s.create(new, &mut || rig.pump()).is_err() {
+                if s.create(new, &mut || harness.progress()).is_err() {
                     break;
                 }
             }
             // Clean shutdown in some cases.
-            if events % 4 == 3 && !rig.is_cut() {
-                let closed = s.close(&mut || rig.pump());
-                assert!(closed.is_ok() || rig.is_cut(), "{closed:?}");
+            if events % 4 == 3 && !harness.is_cut() {
+                let closed = s.close(&mut || harness.progress());
+                assert!(closed.is_ok() || harness.is_cut(), "{closed:?}");
             }
-            let rig = rig.cut();
-            let before = written(&rig);
+            let harness = harness.cut();
+            let before = written(&harness);
             let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
-            let refused = open_pblk(&rig, layer).map(|_| ()).unwrap_err();
+            let refused = open_pblk(&harness, layer).map(|_| ()).unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -64,8 +72,8 @@ fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
                 ),
                 "{refused}"
             );
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            assert!(rig.open(manager_config()).unwrap().is_registered());
+            assert_eq!(written(&harness), before, "{events} events, pair {pair}: {refused}");
+            assert!(harness.open(manager_config()).unwrap().is_registered());
         }
     }
 }
@@ -74,34 +82,35 @@ fn pblk_refuses_a_drive_with_a_table_and_writes_nothing_whenever_it_was_cut() {
 fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut() {
     for pair in [0, 2, 3] {
         for (events, line_metadata) in (0..60).zip(METADATA.into_iter().cycle()) {
-            let rig = small(pair);
+            let harness = small(pair);
             let layer = FtlConfig { line_metadata, ..FtlConfig::default() };
-            let mut pblk = open_pblk(&rig, layer).unwrap();
+            let mut pblk = open_pblk(&harness, layer).unwrap();
             let mut polls = 0;
             let mut run = |pblk: &mut Pblk, lba: u64| {
-                pblk.submit(rig.now.get(), Request::write(lba, 1, Payload::BitBucket, 1)).unwrap();
-                pblk.submit(rig.now.get(), Request::flush(2)).unwrap();
-                while !pblk.is_idle() && !rig.is_cut() && polls < 100_000 {
-                    pblk.poll(rig.now.get());
+                pblk.submit(harness.now.get(), Request::write(lba, 1, Payload::BitBucket, 1))
+                    .unwrap();
+                pblk.submit(harness.now.get(), Request::flush(2)).unwrap();
+                while !pblk.is_idle() && !harness.is_cut() && polls < 100_000 {
+                    pblk.poll(harness.now.get());
                     while pblk.reap().is_some() {}
-                    rig.pump();
+                    harness.progress();
                     polls += 1;
                 }
             };
             // Its journal exists by then.
             run(&mut pblk, 0);
-            rig.left.set(events * events / 2);
+            harness.left.set(events * events / 2);
             (1..60).for_each(|lba| run(&mut pblk, lba));
-            let rig = rig.cut();
-            let before = written(&rig);
-            let refused = rig.register(manager_config()).unwrap_err();
+            let harness = harness.cut();
+            let before = written(&harness);
+            let refused = harness.register(manager_config()).unwrap_err();
             assert!(matches!(refused, MediaManagerError::Foreign { .. }), "{refused}");
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
+            assert_eq!(written(&harness), before, "{events} events, pair {pair}: {refused}");
             // Nor one of an FTL with another configuration.
             let other = FtlConfig { over_provisioning: 0.7, ..layer };
-            let refused = open_pblk(&rig, other).map(|_| ()).unwrap_err();
-            assert_eq!(written(&rig), before, "{events} events, pair {pair}: {refused}");
-            open_pblk(&rig, layer).unwrap();
+            let refused = open_pblk(&harness, other).map(|_| ()).unwrap_err();
+            assert_eq!(written(&harness), before, "{events} events, pair {pair}: {refused}");
+            open_pblk(&harness, layer).unwrap();
         }
     }
 }
@@ -110,7 +119,7 @@ fn a_drive_that_pblk_has_is_refused_and_nothing_is_written_whenever_it_was_cut()
 /// journal.
 #[test]
 fn a_target_that_runs_maintenance_restarts_its_journal() {
-    let rig = ManagedDrive::new(config(geometry(2, 2, 40, 32), 0, None));
+    let harness = ManagedDrive::new(config(geometry(2, 2, 40, 32), 0, None));
     let scrub = ScrubConfig {
         sectors_per_sec: 1_000,
         cold_after: Nanos::from_secs(20),
@@ -118,32 +127,32 @@ fn a_target_that_runs_maintenance_restarts_its_journal() {
         wear_gap_cycles: None,
     };
     let config = MediaManagerConfig { scrub: Some(scrub), ..manager_config() };
-    let mut s = rig.register(config).unwrap();
+    let mut s = harness.register(config).unwrap();
     let new = NewTarget { kind: TargetKind::Pblk, ..spec("data", "0-3", Sharing::Exclusive) };
-    let id = s.create(new, &mut || rig.pump()).unwrap();
+    let id = s.create(new, &mut || harness.progress()).unwrap();
     let table = s.table().clone();
-    let (report, queue) = (rig.fresh_report(), rig.queue(64));
+    let (report, queue) = (harness.fresh_report(), harness.queue(64));
     let port = queue.port().clone();
     let parts = DriveQueue { queue: queue.into_queue(), port };
-    s.close(&mut || rig.pump()).unwrap();
+    s.close(&mut || harness.progress()).unwrap();
     drop(s);
     let ftl = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
     let owned = |chunk: u32| table.is_owned_by(id, chunk);
-    let mut pump = || rig.pump();
-    let opened = Pblk::open_on(&rig.info, &report, &owned, parts, ftl, &mut pump, true);
+    let mut progress = || harness.progress();
+    let opened = Pblk::open_on(&harness.info, &report, &owned, parts, ftl, &mut progress, true);
     let mut pblk = opened.unwrap();
-    let mut s = rig.open(config).unwrap();
+    let mut s = harness.open(config).unwrap();
     pblk.watch_chunks();
     let mut generations = Vec::new();
     for second in 0..300 {
-        rig.now.set(rig.now.get().max(Nanos::from_secs(second)));
-        pblk.run_maintenance(rig.now.get(), &mut s, id);
+        harness.now.set(harness.now.get().max(Nanos::from_secs(second)));
+        pblk.run_maintenance(harness.now.get(), &mut s, id);
         for _ in 0..200 {
-            pblk.poll(rig.now.get());
-            rig.drive.borrow_mut().poll(rig.now.get());
-            let next = rig.drive.borrow().deadline();
+            pblk.poll(harness.now.get());
+            harness.drive.borrow_mut().poll(harness.now.get());
+            let next = harness.drive.borrow().deadline();
             if next != Nanos::MAX {
-                rig.now.set(rig.now.get().max(next));
+                harness.now.set(harness.now.get().max(next));
             }
         }
         generations.push(pblk.stats().checkpoints);

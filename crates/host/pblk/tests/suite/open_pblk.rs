@@ -2,7 +2,7 @@
 
 use ftl::{FtlConfig, Oob};
 use pblk::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
-use testkit::open_channel_drive::OpenChannelDrive;
+use testkit::open_channel_drive::MockOpenChannelDrive;
 
 pub(crate) trait OpenPblk {
     /// Opens the drive as a sharded device through a new port, with a queue pair per shard.
@@ -15,17 +15,17 @@ pub(crate) trait OpenPblk {
     fn copies(&self, lba: u32) -> String;
 }
 
-impl OpenPblk for OpenChannelDrive {
+impl OpenPblk for MockOpenChannelDrive {
     fn open_sharded(&mut self, config: ShardedConfig, depth: u16) -> Result<Sharded, ShardedError> {
         let (port, queues) = self.connect_many(depth, config.shards.clamp(1, 40) as u16);
         let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data());
-        Sharded::open(&info, &chunks, queues, port, config, &mut || self.pump(), keeps)
+        Sharded::open(&info, &chunks, queues, port, config, &mut || self.progress(), keeps)
     }
 
     fn open(&mut self, config: FtlConfig, depth: u16) -> Result<Pblk, PblkError> {
         let (port, queue) = self.connect(depth);
         let (info, chunks, keeps) = (self.info(), self.descriptors(), self.stores_data());
-        Pblk::open(&info, &chunks, queue, port, config, &mut || self.pump(), keeps)
+        Pblk::open(&info, &chunks, queue, port, config, &mut || self.progress(), keeps)
     }
 
     fn copies(&self, lba: u32) -> String {

@@ -13,7 +13,7 @@ use ring::{Iova, SharedRegion};
 use rng::Rng;
 
 use super::model::{Model, Version};
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 /// Maximum number of outstanding requests, and of mutations of a batch.
@@ -73,7 +73,7 @@ enum SubmittedOp {
 }
 
 pub(crate) struct Case {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     kv: Kv,
     config: KvConfig,
     depth: u16,
@@ -111,19 +111,19 @@ fn is_value(memory: &SharedRegion, at: usize, value: u64, len: usize) -> bool {
 }
 
 pub(crate) fn open(
-    drive: &mut OpenChannelDrive,
+    drive: &mut MockOpenChannelDrive,
     config: KvConfig,
     depth: u16,
 ) -> Result<Kv, KvOpenError> {
     let (port, queue) = drive.connect(depth);
     let (info, chunks) = (drive.info(), drive.descriptors());
-    let pump = &mut || {
+    let progress = &mut || {
         drive.fetch();
         for _ in 0..4 {
             drive.step();
         }
     };
-    Kv::open(&info, &chunks, &|_| true, queue, port, config, pump, true)
+    Kv::open(&info, &chunks, &|_| true, queue, port, config, progress, true)
 }
 
 impl Case {
@@ -144,7 +144,7 @@ impl Case {
             large_value_writes: rng.below(4) as u32,
             checksum_large_values: rng.chance(0.8),
         };
-        let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
+        let mut drive = MockOpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.options.reads_first = rng.chance(0.5);
         drive.options.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {

@@ -208,7 +208,7 @@ impl VirtualBlock {
         let whole = space.geometry().sectors;
         let mut infos = Vec::with_capacity(firsts.len());
         for first in &firsts {
-            let info = ssd.chunk(*first, io.pump())?;
+            let info = ssd.chunk(*first, io.progress())?;
             if info.sectors != whole {
                 let (chunk, sectors) = (info.address, info.sectors);
                 return Err(BlockError::ShortChunk { chunk, sectors, expected: whole });

@@ -28,7 +28,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn pump(&mut self) {
+    fn progress(&mut self) {
         if self.pumps_remaining > 0 {
             self.pumps_remaining -= 1;
             if !self.drive.poll(self.now) && self.drive.deadline() < Nanos::MAX {
@@ -39,9 +39,9 @@ impl Bench {
 
     fn attach(&mut self) -> (OpenChannelSsd, Session) {
         let port = self.drive.attach().unwrap();
-        let mut ssd = OpenChannelSsd::attach(port, &mut || self.pump(), 2_000).unwrap();
+        let mut ssd = OpenChannelSsd::attach(port, &mut || self.progress(), 2_000).unwrap();
         ssd.set_ws_opt(UNIT);
-        let session = Session::open(&mut ssd, SessionConfig::default(), &mut || self.pump());
+        let session = Session::open(&mut ssd, SessionConfig::default(), &mut || self.progress());
         (ssd, session.unwrap())
     }
 }
@@ -111,8 +111,8 @@ fn half_written_units_are_neither_dropped_nor_invented() {
                 .inject(InjectedFault::Program { chunk: spare, unit })
                 .unwrap();
         }
-        let mut pump = || bench.pump();
-        let mut io = session.blocking(&mut pump);
+        let mut progress = || bench.progress();
+        let mut io = session.blocking(&mut progress);
         let mut block = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
         let (mut durable, mut spare) = (0, 1);
         let cut_step = rng.below(8);
@@ -120,8 +120,8 @@ fn half_written_units_are_neither_dropped_nor_invented() {
             if step == cut_step {
                 bench.pumps_remaining = rng.below(60);
             }
-            let mut pump = || bench.pump();
-            let mut io = session.blocking(&mut pump);
+            let mut progress = || bench.progress();
+            let mut io = session.blocking(&mut progress);
             let n = rng.below(30).min(block.remaining_sectors());
             let first = block.len();
             match block.append(&mut io, &data(first..first + n)) {
@@ -145,8 +145,8 @@ fn half_written_units_are_neither_dropped_nor_invented() {
             if bench.pumps_remaining == 0 {
                 break;
             }
-            let mut pump = || bench.pump();
-            let mut io = session.blocking(&mut pump);
+            let mut progress = || bench.progress();
+            let mut io = session.blocking(&mut progress);
             let mut all = vec![0; block.len() as usize * SECTOR];
             match block.read(&mut io, 0, &mut all) {
                 Ok(()) => assert!(all == data(0..block.len()), "seed {seed}"),
@@ -158,8 +158,8 @@ fn half_written_units_are_neither_dropped_nor_invented() {
         let drive = bench.drive.power_cut().power_on().unwrap();
         let mut bench = Bench { drive, now: bench.now, pumps_remaining: u64::MAX };
         let (mut ssd, mut session) = bench.attach();
-        let mut pump = || bench.pump();
-        let mut io = session.blocking(&mut pump);
+        let mut progress = || bench.progress();
+        let mut io = session.blocking(&mut progress);
         let (mut block, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks).unwrap();
         assert!(found.intact >= durable && found.sectors <= len, "seed {seed}: {found:?}");
         sealed += u32::from(found.sealed);

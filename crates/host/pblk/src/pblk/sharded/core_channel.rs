@@ -142,18 +142,18 @@ impl CoreChannel {
         }
     }
 
-    /// Passes the peer's fragments to `carry_out`, until it returns `false` for a fragment that it
+    /// Passes the peer's fragments to `execute`, until it returns `false` for a fragment that it
     /// did not accept. Returns the number of accepted fragments.
     #[inline]
     pub(crate) fn process_requests(
         &mut self,
-        mut carry_out: impl FnMut(&ShardRequest) -> bool,
+        mut execute: impl FnMut(&ShardRequest) -> bool,
     ) -> u64 {
         // Takes only the entries that are present now, so that a fast peer cannot keep the core
         // here.
         let Ok(chunk) = self.requests_in.read_chunk(self.requests_in.slots()) else { return 0 };
         let (first, second) = chunk.as_slices();
-        let taken = first.iter().chain(second).take_while(|errand| carry_out(errand)).count();
+        let taken = first.iter().chain(second).take_while(|errand| execute(errand)).count();
         chunk.commit(taken);
         taken as u64
     }

@@ -41,7 +41,7 @@ impl Sharded {
     ///
     /// - `queues` are queue pairs of the drive without outstanding commands, one per shard; the
     ///   device owns them from now on.
-    /// - `chunks`, `pump` and `keeps_data` are as for [`Pblk::open`].
+    /// - `chunks`, `progress` and `keeps_data` are as for [`Pblk::open`].
     /// - Payloads are registered once, with the port, for all queue pairs.
     ///
     /// On a new drive, a superblock with the number of shards and the stripe size is written. A
@@ -56,7 +56,7 @@ impl Sharded {
         queues: Vec<QueuePair>,
         port: Arc<Port>,
         config: ShardedConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Sharded, ShardedError> {
         let OpenChannelInfo { geometry, format, .. } = info
@@ -76,7 +76,7 @@ impl Sharded {
         if keeps_data && let Some(queue) = first.take() {
             let mut queue = VectorQueue::new(queue, port.clone(), info).map_err(PblkError::from)?;
             keeper = Some(open_superblock(
-                &mut queue, &addresses, chunks, &share, &config, &stripes, pump,
+                &mut queue, &addresses, chunks, &share, &config, &stripes, progress,
             )?);
             first = Some(queue.into_queue());
         }
@@ -85,7 +85,7 @@ impl Sharded {
             let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
             let config = shard_config(shard, &config.ftl, &share, &stripes)?;
             let way = DriveQueue { queue, port: port.clone() };
-            let pblk = Pblk::open_on(info, chunks, &owned, way, config, pump, keeps_data);
+            let pblk = Pblk::open_on(info, chunks, &owned, way, config, progress, keeps_data);
             shards.push(pblk.map_err(|source| ShardedError::Shard { shard, source })?);
         }
         if let (Some(first), Some(keeper)) = (shards.get_mut(SUPERBLOCK_SHARD as usize), keeper) {
@@ -192,7 +192,7 @@ fn open_superblock(
     share: &ShardMap,
     config: &ShardedConfig,
     stripes: &Stripes,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
 ) -> Result<SuperblockMaintainer, ShardedError> {
     let others =
         ReportedChunks::from_descriptors(chunks, addresses, &|chunk| !share.is_superblock(chunk))?;
@@ -221,7 +221,7 @@ fn open_superblock(
     }
     let wanted =
         ShardSuperblock { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
-    SuperblockOpener::new(wanted, queue, addresses, pump)?.open(&found, others.written)
+    SuperblockOpener::new(wanted, queue, addresses, progress)?.open(&found, others.written)
 }
 
 #[cfg(test)]

@@ -343,18 +343,20 @@ fn open(
     listens: bool,
 ) -> Any {
     let port = drive.attach().unwrap();
-    let mut pump = || {
+    let mut progress = || {
         if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
             *now = (*now).max(drive.deadline());
         }
     };
-    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).unwrap();
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut progress, POLL_LIMIT).unwrap();
     let queues = if let Kind::Shards(n) = kind { n } else { 1 };
-    let mut queues: Vec<_> =
-        (0..queues).map(|_| controller.create_queue_pair(256, None, &mut pump).unwrap()).collect();
+    let mut queues: Vec<_> = (0..queues)
+        .map(|_| controller.create_queue_pair(256, None, &mut progress).unwrap())
+        .collect();
     let info = controller.info().clone();
     let total = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-    let chunks = controller.chunks(0, total, &mut pump).unwrap_or_default();
+    let chunks = controller.chunks(0, total, &mut progress).unwrap_or_default();
     let ftl = FtlConfig { over_provisioning: 0.3, ..FtlConfig::default() };
     match kind {
         Kind::Drive => {
@@ -362,12 +364,12 @@ fn open(
         }
         Kind::Rrpc => {
             let entries = info.open_channel.unwrap().extensions.l2p_entries.get();
-            let map = controller.dual_map(0, entries, &mut pump).unwrap();
-            let totals = controller.map_totals(&mut pump).unwrap();
+            let map = controller.dual_map(0, entries, &mut progress).unwrap();
+            let totals = controller.map_totals(&mut progress).unwrap();
             let parts = DriveQueue { queue: queues.remove(0), port: port.clone() };
             let map = DeviceL2pEntries { entries: &map, totals };
             let config = FtlConfig { over_provisioning: 0.3, ..Rrpc::config() };
-            let opened = Rrpc::open(&info, &chunks, map, parts, config, &mut pump);
+            let opened = Rrpc::open(&info, &chunks, map, parts, config, &mut progress);
             let mut rrpc = opened.unwrap();
             if listens {
                 rrpc.subscribe_events(Box::new(controller)).unwrap();
@@ -380,7 +382,7 @@ fn open(
         Kind::Shards(shards) => {
             let config = ShardedConfig { stripe_sectors: 8, ftl, ..ShardedConfig::new(shards) };
             let opened =
-                Sharded::open(&info, &chunks, queues, port.clone(), config, &mut pump, true);
+                Sharded::open(&info, &chunks, queues, port.clone(), config, &mut progress, true);
             let mut handles = opened.unwrap().into_shards();
             if listens {
                 // Whichever handle has the admin queue, every shard gets its events.

@@ -40,7 +40,7 @@ fn scrub_config() -> ScrubConfig {
 }
 
 #[test]
-fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_time() {
+fn data_that_is_not_rewritten_is_lost_without_a_scrub_and_relocated_in_time_with_one() {
     for (kind, seed) in ALL.into_iter().flat_map(|kind| [1, 5, 6].map(|seed| (kind, seed))) {
         // Seven times 8 bit errors are 56.
         let after = |patrol: Option<ScrubConfig>| {

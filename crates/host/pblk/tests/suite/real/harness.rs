@@ -86,18 +86,19 @@ fn open_subscribed(
     owned: &dyn Fn(u32) -> bool,
 ) -> Result<(Pblk, ControllerHandle), PblkError> {
     let port = drive.attach().unwrap();
-    let mut pump = || {
+    let mut progress = || {
         if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
             *now = (*now).max(drive.deadline());
         }
     };
-    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).unwrap();
-    let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut progress, POLL_LIMIT).unwrap();
+    let queue = controller.create_queue_pair(256, None, &mut progress).unwrap();
     let info = controller.info().clone();
     let total = info.open_channel.unwrap().geometry.total_chunks();
-    let chunks = controller.chunks(0, total, &mut pump).unwrap();
+    let chunks = controller.chunks(0, total, &mut progress).unwrap();
     let parts = DriveQueue { queue, port };
-    let pblk = Pblk::open_on(&info, &chunks, owned, parts, config, &mut pump, true)?;
+    let pblk = Pblk::open_on(&info, &chunks, owned, parts, config, &mut progress, true)?;
     Ok((pblk, controller))
 }
 

@@ -49,7 +49,7 @@ fn lost_after(seconds: u64, patrol: Option<ScrubConfig>) -> (Bench, Vec<u64>) {
 }
 
 #[test]
-fn data_that_nobody_writes_is_lost_without_a_scrub_and_with_one_it_is_moved_in_time() {
+fn data_that_is_not_rewritten_is_lost_without_a_scrub_and_relocated_in_time_with_one() {
     let (b, lost) = lost_after(240, None);
     let share = lost.len() as f64 / b.sectors() as f64;
     // Seven times 8 bit errors are 56.

@@ -70,13 +70,13 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
 }
 
 /// Runs the drive, or advances the time to its next event.
-pub(crate) fn pump_drive(drive: &mut Controller, now: &mut Nanos) {
+pub(crate) fn run_drive(drive: &mut Controller, now: &mut Nanos) {
     if !drive.poll(*now) && drive.deadline() < Nanos::MAX {
         *now = (*now).max(drive.deadline());
     }
 }
 
-/// Payload of the panic in the pump when power is cut during an open.
+/// Payload of the panic in the progress when power is cut during an open.
 struct PowerCut;
 
 pub(crate) type Map = (Vec<Option<Address>>, DeviceL2pLog);
@@ -115,28 +115,28 @@ impl Bench {
     pub(crate) fn attach(&mut self) -> Attached {
         let port = self.drive.attach().unwrap();
         let (drive, now) = (&mut self.drive, &mut self.now);
-        let mut pump = || pump_drive(drive, now);
-        let mut c = ControllerHandle::connect(port.clone(), &mut pump, 100_000).unwrap();
+        let mut progress = || run_drive(drive, now);
+        let mut c = ControllerHandle::connect(port.clone(), &mut progress, 100_000).unwrap();
         let open_channel = c.info().open_channel.unwrap();
         let all = open_channel.geometry.total_chunks();
-        let chunks = c.chunks(0, all, &mut pump).unwrap();
+        let chunks = c.chunks(0, all, &mut progress).unwrap();
         let has = open_channel.extensions.has(VendorExtensions::DEVICE_L2P);
         let entries = open_channel.extensions.l2p_entries.get();
         let map = has.then(|| {
-            let places = c.dual_map(0, entries, &mut pump).unwrap();
-            (places, c.map_totals(&mut pump).unwrap())
+            let places = c.dual_map(0, entries, &mut progress).unwrap();
+            (places, c.map_totals(&mut progress).unwrap())
         });
-        let queue = c.create_queue_pair(self.depth, None, &mut pump).unwrap();
+        let queue = c.create_queue_pair(self.depth, None, &mut progress).unwrap();
         (c.info().clone(), chunks, map, DriveQueue { queue, port })
     }
 
     pub(crate) fn try_open(&mut self, config: FtlConfig) -> Result<(), RrpcError> {
         let (info, chunks, map, parts) = self.attach();
         let (drive, now) = (&mut self.drive, &mut self.now);
-        let mut pump = || pump_drive(drive, now);
+        let mut progress = || run_drive(drive, now);
         let (places, totals) = map.unwrap();
         let map = DeviceL2pEntries { entries: &places, totals };
-        let rrpc = Rrpc::open(&info, &chunks, map, parts, config, &mut pump)?;
+        let rrpc = Rrpc::open(&info, &chunks, map, parts, config, &mut progress)?;
         self.at = rrpc.memory().register(&self.memory).unwrap();
         self.rrpc = Some(rrpc);
         Ok(())
@@ -152,17 +152,17 @@ impl Bench {
         let (info, chunks, map, parts) = self.attach();
         let (drive, now) = (&mut self.drive, &mut self.now);
         let mut left = turns;
-        let mut pump = || {
+        let mut progress = || {
             if left == 0 {
                 std::panic::resume_unwind(Box::new(PowerCut));
             }
             left -= 1;
-            pump_drive(drive, now);
+            run_drive(drive, now);
         };
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let (places, totals) = map.unwrap();
             let map = DeviceL2pEntries { entries: &places, totals };
-            Rrpc::open(&info, &chunks, map, parts, config, &mut pump).map(|_| ())
+            Rrpc::open(&info, &chunks, map, parts, config, &mut progress).map(|_| ())
         }));
         match opened {
             Ok(done) => done.unwrap(),

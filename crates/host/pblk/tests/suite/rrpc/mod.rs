@@ -55,9 +55,9 @@ fn what_one_target_wrote_the_other_refuses() {
     let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let drive = &mut b.drive;
     let now = &mut b.now;
-    let mut pump = || harness::pump_drive(drive, now);
+    let mut progress = || harness::run_drive(drive, now);
     let config = Rrpc::config();
-    let e = Pblk::open(&info, &chunks, queue, port, config, &mut pump, true).unwrap_err();
+    let e = Pblk::open(&info, &chunks, queue, port, config, &mut progress, true).unwrap_err();
     assert!(matches!(&e, PblkError::Recovery(_)), "{e}");
     assert!(e.to_string().contains("owner"), "{e}");
 }
@@ -264,7 +264,7 @@ fn reset_chunks(b: &mut Bench, only: impl Fn(u32) -> bool) {
         queue.reset([media.format.pack(address.unwrap())].into_iter(), 0).unwrap();
         queue.ring(true);
         while queue.reap().is_none() {
-            harness::pump_drive(&mut b.drive, &mut b.now);
+            harness::run_drive(&mut b.drive, &mut b.now);
         }
     }
 }
@@ -326,7 +326,7 @@ fn without_its_journal_everything_is_recovered() {
 }
 
 #[test]
-fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
+fn a_map_that_was_wiped_or_has_another_owner_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("drive.img");
     let mut on_file = config(SMALL, true);
@@ -372,16 +372,16 @@ fn a_map_that_was_wiped_or_is_somebody_elses_is_refused() {
     reset_chunks(&mut b, |_| true);
     let (info, chunks, _, DriveQueue { queue, port }) = b.attach();
     let (drive, now) = (&mut b.drive, &mut b.now);
-    let mut pump = || harness::pump_drive(drive, now);
+    let mut progress = || harness::run_drive(drive, now);
     let mut pblk =
-        Pblk::open(&info, &chunks, queue, port, Rrpc::config(), &mut pump, true).unwrap();
+        Pblk::open(&info, &chunks, queue, port, Rrpc::config(), &mut progress, true).unwrap();
     pblk.submit(b.now, Request::write(0, 64, Payload::BitBucket, 1)).unwrap();
     pblk.submit(b.now, Request::flush(2)).unwrap();
     let mut ended = 0;
     while ended < 2 || !pblk.is_idle() {
         clock::Component::poll(&mut pblk, b.now);
         ended += std::iter::from_fn(|| pblk.reap()).count();
-        harness::pump_drive(&mut b.drive, &mut b.now);
+        harness::run_drive(&mut b.drive, &mut b.now);
     }
     drop((pblk, b));
     refused("owner");

@@ -15,12 +15,12 @@ use nvme::Status;
 use pblk::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
 use ring::SharedRegion;
 use rng::Rng;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const SECTOR: u64 = 512;
 
-fn drive() -> OpenChannelDrive {
-    OpenChannelDrive::new(geometry(2, 2, 40, 24, 2, 4), true, 1)
+fn drive() -> MockOpenChannelDrive {
+    MockOpenChannelDrive::new(geometry(2, 2, 40, 24, 2, 4), true, 1)
 }
 
 fn config(shards: u32, stripe_sectors: u32) -> ShardedConfig {
@@ -28,7 +28,7 @@ fn config(shards: u32, stripe_sectors: u32) -> ShardedConfig {
 }
 
 /// Runs everything until a request of `core` completes.
-fn finish(drive: &mut OpenChannelDrive, cores: &mut [ShardHandle], core: usize) -> Completion {
+fn finish(drive: &mut MockOpenChannelDrive, cores: &mut [ShardHandle], core: usize) -> Completion {
     for _ in 0..100_000 {
         for handle in cores.iter_mut() {
             handle.poll(Nanos(0));
@@ -43,7 +43,7 @@ fn finish(drive: &mut OpenChannelDrive, cores: &mut [ShardHandle], core: usize) 
 }
 
 fn submit(
-    drive: &mut OpenChannelDrive,
+    drive: &mut MockOpenChannelDrive,
     cores: &mut [ShardHandle],
     core: usize,
     request: Request,
@@ -57,7 +57,7 @@ fn submit(
 #[test]
 fn what_cannot_be_opened_says_why() {
     let refused =
-        |drive: &mut OpenChannelDrive, config| drive.open_sharded(config, 16).unwrap_err();
+        |drive: &mut MockOpenChannelDrive, config| drive.open_sharded(config, 16).unwrap_err();
     let error = refused(&mut drive(), config(0, 0));
     assert!(matches!(error, ShardedError::Shards { shards: 0, max: 32 }), "{error}");
     let error = refused(&mut drive(), config(33, 0));
@@ -73,7 +73,7 @@ fn what_cannot_be_opened_says_why() {
         ShardedError::Shard { shard: 0, source: PblkError::Ftl(NewFtlError::Capacity(_)) }
     );
     assert!(small, "{error}");
-    let mut tiny = OpenChannelDrive::new(geometry(1, 1, 20, 24, 2, 4), true, 1);
+    let mut tiny = MockOpenChannelDrive::new(geometry(1, 1, 20, 24, 2, 4), true, 1);
     let error = refused(&mut tiny, config(21, 8));
     assert!(matches!(error, ShardedError::TooFewChunks { shards: 21, .. }), "{error}");
     // A rejected open has written nothing to the drive.
@@ -89,7 +89,7 @@ fn what_cannot_be_opened_says_why() {
 }
 
 /// Creates a device with one sector written and flushed, and powers it off.
-fn written(config: ShardedConfig) -> OpenChannelDrive {
+fn written(config: ShardedConfig) -> MockOpenChannelDrive {
     let mut drive = drive();
     let mut cores = drive.open_sharded(config, 16).unwrap().into_shards();
     let memory = SharedRegion::anonymous(4096).unwrap();
@@ -318,7 +318,7 @@ fn the_same_seed_has_the_same_history() {
 fn threads_find_what_they_wrote_on_each_others_shards() {
     const THREADS: u64 = 3;
     fn sendable<T: Send>(_: &T) {}
-    let mut drive = OpenChannelDrive::new(geometry(3, 1, 60, 24, 2, 4), true, 1);
+    let mut drive = MockOpenChannelDrive::new(geometry(3, 1, 60, 24, 2, 4), true, 1);
     let cores = drive.open_sharded(config(THREADS as u32, 4), 64).unwrap().into_shards();
     let left = AtomicUsize::new(THREADS as usize);
     thread::scope(|scope| {

@@ -14,7 +14,7 @@ use nvme::Status;
 use pblk::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
@@ -54,7 +54,7 @@ struct Outstanding {
 }
 
 struct Case {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     cores: Vec<ShardHandle>,
     config: ShardedConfig,
     depth: u16,
@@ -88,7 +88,7 @@ impl Case {
             ..FtlConfig::default()
         };
         let config = ShardedConfig { shards, stripe_sectors: 1 << rng.below(4), ftl };
-        let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
+        let mut drive = MockOpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.options.reads_first = rng.chance(0.5);
         drive.options.mdts_sectors = [4, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {

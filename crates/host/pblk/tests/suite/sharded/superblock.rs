@@ -12,7 +12,7 @@ use lnvm::ScrubConfig;
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use pblk::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
 use ring::{Iova, SharedRegion};
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 const CHUNKS: u32 = 40;
@@ -22,7 +22,7 @@ const LOCATIONS: [u32; 4] = [0, 2 * CHUNKS, CHUNKS, 3 * CHUNKS];
 
 /// A device with one sector written and flushed.
 struct Harness {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     cores: Vec<ShardHandle>,
     memory: std::sync::Arc<SharedRegion>,
     at: Iova,
@@ -35,7 +35,8 @@ fn config() -> ShardedConfig {
 
 impl Harness {
     fn new(seed: u64) -> Harness {
-        let mut drive = OpenChannelDrive::new(geometry(2, 2, CHUNKS, SECTORS, 2, 4), true, seed);
+        let mut drive =
+            MockOpenChannelDrive::new(geometry(2, 2, CHUNKS, SECTORS, 2, 4), true, seed);
         let memory = SharedRegion::anonymous(4096).unwrap();
         let cores = drive.open_sharded(config(), 16).unwrap().into_shards();
         let mut bed = Harness { drive, cores, memory, at: Iova(0), now: Nanos(1) };
@@ -276,7 +277,7 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
 }
 
 /// Rewrites a superblock in format version 1.
-fn first_version(drive: &mut OpenChannelDrive, chunk: u32) {
+fn first_version(drive: &mut MockOpenChannelDrive, chunk: u32) {
     let psn = u64::from(chunk * SECTORS);
     let mut bytes = drive.peek(psn, 32).to_vec();
     assert_eq!((&bytes[..8], bytes[8]), (&b"SLUICSHD"[..], 2));

@@ -10,7 +10,7 @@ use nvme::{ChunkState, Status};
 use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const NOW: Nanos = Nanos(0);
 const SECTOR: usize = 512;
@@ -18,7 +18,7 @@ const SECTOR: usize = 512;
 const MEMORY: usize = 256;
 
 struct Bench {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     pblk: Pblk,
     memory: Arc<SharedRegion>,
     at: Iova,
@@ -27,7 +27,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(mut drive: OpenChannelDrive, config: FtlConfig) -> Bench {
+    fn new(mut drive: MockOpenChannelDrive, config: FtlConfig) -> Bench {
         let pblk = drive.open(config, 64).expect("a drive that can be opened");
         let memory = SharedRegion::anonymous(MEMORY * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
@@ -87,11 +87,11 @@ impl Bench {
     }
 }
 
-fn small(seed: u64) -> OpenChannelDrive {
-    OpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), true, seed)
+fn small(seed: u64) -> MockOpenChannelDrive {
+    MockOpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), true, seed)
 }
 
-fn refused(drive: &mut OpenChannelDrive, config: FtlConfig) -> PblkError {
+fn refused(drive: &mut MockOpenChannelDrive, config: FtlConfig) -> PblkError {
     match drive.open(config, 64) {
         Ok(_) => panic!("a drive that cannot be opened"),
         Err(e) => e,
@@ -99,9 +99,9 @@ fn refused(drive: &mut OpenChannelDrive, config: FtlConfig) -> PblkError {
 }
 
 #[test]
-fn a_completion_that_nobody_reaped_is_due_at_once() {
+fn a_completion_that_was_not_reaped_is_due_at_once() {
     let mut b = Bench::new(
-        OpenChannelDrive::new(geometry(2, 1, 16, 32, 4, 8), true, 1),
+        MockOpenChannelDrive::new(geometry(2, 1, 16, 32, 4, 8), true, 1),
         FtlConfig { over_provisioning: 0.25, ..FtlConfig::default() },
     );
     b.run_until_idle();
@@ -159,7 +159,7 @@ fn a_flush_pads_the_last_write_unit_and_what_it_covers_survives() {
 #[test]
 fn only_the_active_parallel_units_are_written() {
     for (active, least) in [(1, 1), (2, 2), (0, 5)] {
-        let drive = OpenChannelDrive::new(geometry(4, 2, 16, 32, 4, 8), true, 5);
+        let drive = MockOpenChannelDrive::new(geometry(4, 2, 16, 32, 4, 8), true, 5);
         let config = FtlConfig { active_pus: active, hot_cold: false, ..FtlConfig::default() };
         let mut b = Bench::new(drive, config);
         let sectors = b.pblk.limits().sectors / 64 * 64;
@@ -308,7 +308,7 @@ fn a_full_table_is_busy_and_a_batch_is_one_doorbell() {
 }
 
 fn overwrite(seed: u64, keeps: bool) -> (u64, u64, String) {
-    let mut drive = OpenChannelDrive::new(geometry(2, 2, 24, 32, 4, 8), keeps, seed);
+    let mut drive = MockOpenChannelDrive::new(geometry(2, 2, 24, 32, 4, 8), keeps, seed);
     drive.options.reads_first = true;
     let mut b = Bench::new(drive, FtlConfig { over_provisioning: 0.2, ..FtlConfig::default() });
     let mut rng = Rng::new(seed);
@@ -339,7 +339,7 @@ fn the_same_seed_sends_the_same_commands() {
 fn without_contents_everything_happens_but_nothing_is_transferred() {
     // The drive panics if data is transferred.
     assert_eq!(overwrite(13, false), overwrite(13, false));
-    let mut drive = OpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), false, 1);
+    let mut drive = MockOpenChannelDrive::new(geometry(2, 2, 16, 32, 4, 8), false, 1);
     let mut b = Bench::new(drive, FtlConfig::default());
     b.ok(Request { fua: true, ..Request::write(0, 1, Payload::BitBucket, 1) });
     b.drive.cut_power();
@@ -352,7 +352,7 @@ fn without_contents_everything_happens_but_nothing_is_transferred() {
 #[test]
 fn drives_that_cannot_be_hosted_say_why() {
     let config = FtlConfig::default();
-    let mut drive = OpenChannelDrive::new(geometry(2, 2, 4, 32, 4, 8), true, 1);
+    let mut drive = MockOpenChannelDrive::new(geometry(2, 2, 4, 32, 4, 8), true, 1);
     let e = refused(&mut drive, config);
     let capacity = |e: &PblkError| match e {
         PblkError::Ftl(NewFtlError::Capacity(c)) => Some(c.clone()),
@@ -367,9 +367,9 @@ fn drives_that_cannot_be_hosted_say_why() {
     assert_eq!(capacity(&e), too_many);
     let mut g = geometry(2, 2, 16, 32, 4, 8);
     g.oob_bytes = 8;
-    let e = refused(&mut OpenChannelDrive::new(g, true, 1), config);
+    let e = refused(&mut MockOpenChannelDrive::new(g, true, 1), config);
     assert!(matches!(e, PblkError::OobTooSmall { oob_bytes: 8, needed: 16 }), "{e}");
-    OpenChannelDrive::new(g, false, 1).open(config, 64).expect("nothing to keep");
+    MockOpenChannelDrive::new(g, false, 1).open(config, 64).expect("nothing to keep");
     let mut narrow = small(1);
     narrow.options.mdts_sectors = 2;
     let e = refused(&mut narrow, config);
@@ -469,9 +469,9 @@ fn a_map_larger_than_its_memory_pages_over_vector_commands() {
         _ => None,
     };
     // A drive that does not store contents has no map pages to read back.
-    let e = refused(&mut OpenChannelDrive::new(shape, false, 1), config);
+    let e = refused(&mut MockOpenChannelDrive::new(shape, false, 1), config);
     assert_eq!(capacity(&e), Some(CapacityError::MapCacheWithoutData));
-    let mut drive = OpenChannelDrive::new(shape, true, 1);
+    let mut drive = MockOpenChannelDrive::new(shape, true, 1);
     let e = refused(&mut drive, config);
     let Some(CapacityError::MapCacheTooSmall { sectors: 1, sectors_min: least }) = capacity(&e)
     else {

@@ -115,15 +115,16 @@ impl Harness {
         let mut drive = Controller::new(config).unwrap();
         drive.set_zero_latency(true);
         let port = drive.attach().unwrap();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1 << 20).unwrap();
-        let queue = controller.create_queue_pair(1024, None, &mut pump).unwrap();
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut progress, 1 << 20).unwrap();
+        let queue = controller.create_queue_pair(1024, None, &mut progress).unwrap();
         let info = controller.info().clone();
         let total = info.open_channel.unwrap().geometry.total_chunks();
-        let chunks = controller.chunks(0, total, &mut pump).unwrap();
-        let pblk = Pblk::open(&info, &chunks, queue, port, ftl, &mut pump, false).unwrap();
+        let chunks = controller.chunks(0, total, &mut progress).unwrap();
+        let pblk = Pblk::open(&info, &chunks, queue, port, ftl, &mut progress, false).unwrap();
         drive.set_zero_latency(false);
         let (since, idle_reads) = (vec![Nanos::ZERO; 256], Vec::new());
         Harness { drive, pblk, now: Nanos::ZERO, rng: Rng::new(5), since, idle_reads, writing: 0 }

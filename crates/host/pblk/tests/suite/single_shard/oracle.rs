@@ -19,7 +19,7 @@ use nvme::{Geometry, Status};
 use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
-use testkit::open_channel_drive::{OpenChannelDrive, geometry};
+use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
@@ -82,7 +82,7 @@ struct Outstanding {
 }
 
 struct Case {
-    drive: OpenChannelDrive,
+    drive: MockOpenChannelDrive,
     pblk: Pblk,
     config: FtlConfig,
     depth: u16,
@@ -181,7 +181,7 @@ impl Case {
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);
-        let mut drive = OpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
+        let mut drive = MockOpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
         drive.options.reads_first = rng.chance(0.5);
         drive.options.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {

@@ -21,7 +21,7 @@ const POLL_LIMIT: u64 = 30_000_000;
 pub(crate) struct SuperblockOpener<'a> {
     queue: &'a mut VectorQueue,
     addresses: &'a Addresses,
-    pump: &'a mut dyn FnMut(),
+    progress: &'a mut dyn FnMut(),
     buffer: SuperblockBuffer,
 }
 
@@ -37,11 +37,11 @@ impl<'a> SuperblockOpener<'a> {
         wanted: ShardSuperblock,
         queue: &'a mut VectorQueue,
         addresses: &'a Addresses,
-        pump: &'a mut dyn FnMut(),
+        progress: &'a mut dyn FnMut(),
     ) -> Result<SuperblockOpener<'a>, ShardedError> {
         let space = queue.port().memory();
         let sheet = SuperblockBuffer::new(wanted, addresses.shape(), addresses.oob_bytes(), space);
-        Ok(SuperblockOpener { buffer: sheet.map_err(PblkError::from)?, queue, addresses, pump })
+        Ok(SuperblockOpener { buffer: sheet.map_err(PblkError::from)?, queue, addresses, progress })
     }
 
     /// Ensures that the drive has the requested layout. `found` are the superblock's locations;
@@ -159,7 +159,7 @@ impl<'a> SuperblockOpener<'a> {
                     s => Err(failed(s).into()),
                 };
             }
-            (self.pump)();
+            (self.progress)();
         }
         let outstanding = self.queue.outstanding();
         Err(PblkError::Timeout { outstanding, polls: POLL_LIMIT }.into())

@@ -349,7 +349,7 @@ mod tests {
     }
 
     /// Executes a command on the media.
-    fn carry_out(
+    fn execute(
         media: &mut [Media],
         command: SuperblockCommand,
         units: u32,
@@ -398,7 +398,7 @@ mod tests {
             scribe.write_missing();
             for generation in 1..=40 {
                 while let Some(command) = scribe.next_command() {
-                    let outcome = carry_out(&mut media, command, scribe.units(), false);
+                    let outcome = execute(&mut media, command, scribe.units(), false);
                     scribe.on_command_complete(outcome);
                 }
                 assert_eq!((scribe.generation, scribe.copies()), (generation, COPIES), "{pus}");
@@ -428,7 +428,7 @@ mod tests {
             let (fails, ages) = (rng.f64() * 0.2, rng.f64() * 0.3);
             scribe.write_missing();
             while let Some(command) = scribe.next_command() {
-                let outcome = carry_out(&mut media, command, units, false);
+                let outcome = execute(&mut media, command, units, false);
                 scribe.on_command_complete(outcome);
             }
             for _ in 0..60 {
@@ -454,7 +454,7 @@ mod tests {
                         }
                         continue;
                     };
-                    let outcome = carry_out(&mut media, command, units, rng.chance(fails));
+                    let outcome = execute(&mut media, command, units, rng.chance(fails));
                     // A power cut here leaves a superblock, and the newest readable one is correct.
                     cuts += 1;
                     assert!(
@@ -481,7 +481,7 @@ mod tests {
         let (mut scribe, mut media) = fresh(4);
         let run = |scribe: &mut SuperblockWriter, media: &mut Vec<Media>| {
             while let Some(command) = scribe.next_command() {
-                let outcome = carry_out(media, command, scribe.units(), false);
+                let outcome = execute(media, command, scribe.units(), false);
                 scribe.on_command_complete(outcome);
             }
         };

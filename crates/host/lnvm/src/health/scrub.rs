@@ -56,7 +56,7 @@ pub enum RelocationReason {
         sectors: u32,
     },
     /// Cold data on a little-worn block should move to a more worn one
-    /// ([`DataTemperature::Cold`](super::DataTemperature::Cold)).
+    /// ([`DataTemperature::Cold`](crate::DataTemperature::Cold)).
     ColdOnLowWear {
         /// Cycles of the chunk.
         cycles: u32,

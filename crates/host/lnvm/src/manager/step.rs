@@ -3,9 +3,9 @@
 use clock::{Component, Nanos};
 use ftl::journal::JournalError;
 
-use super::manager_io::{CommandPurpose, ManagerCompletion};
-use super::media_manager::TableState;
-use super::{EraseOutcome, MediaManager, MediaManagerError, Scrubber, WearInfo};
+use super::TableState;
+use super::io::{CommandPurpose, ManagerCompletion};
+use crate::{EraseOutcome, MediaManager, MediaManagerError, Scrubber, WearInfo};
 
 impl MediaManager {
     fn set_failure(&mut self, error: MediaManagerError) {

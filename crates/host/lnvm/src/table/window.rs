@@ -10,7 +10,7 @@ use ftl::FlashGeometry;
 use ftl::journal::{JournalConfig, JournalError, chunks_needed};
 use nvme::Geometry;
 
-use super::{Table, TableRecord};
+use crate::{Table, TableRecord};
 
 /// Owner of the journal that holds a partition table: "PART" in ASCII.
 pub const JOURNAL_OWNER: u32 = 0x5452_4150;
@@ -41,7 +41,7 @@ impl TableWindow {
     pub fn new(geometry: &Geometry) -> Result<TableWindow, String> {
         let shape = FlashGeometry::from_geometry(geometry);
         let chunks = geometry.total_chunks();
-        if chunks > super::CHUNKS_MAX || geometry.total_pus() > super::PU_MAX {
+        if chunks > crate::CHUNKS_MAX || geometry.total_pus() > crate::PU_MAX {
             return Err(format!("it has {chunks} chunks on {} units", geometry.total_pus()));
         }
         let chunk_bytes = u64::from(geometry.sectors) * u64::from(geometry.sector_bytes);

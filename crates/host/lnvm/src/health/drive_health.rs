@@ -8,7 +8,7 @@
 
 use nvme::{Geometry, HealthLog};
 
-use super::{ChunkAllocator, ChunkUse};
+use crate::{ChunkAllocator, ChunkUse};
 
 /// Number of bins of the histogram.
 pub const WEAR_BINS: usize = 16;
@@ -98,7 +98,7 @@ pub struct Warranty {
     pub write_amplification: f64,
 }
 
-/// What remains of a warranty.
+/// The remaining part of a warranty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Endurance {
     /// Bytes that the media could write when new, without bad chunks.

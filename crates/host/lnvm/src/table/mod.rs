@@ -6,9 +6,15 @@
 //! which exists and has the chunk's parallel unit. Two targets have a common unit only if both
 //! share it. Names and ids are unique. A record that violates an invariant changes nothing.
 
+mod bytes;
+pub(crate) mod record;
+mod snapshot;
+pub(crate) mod target;
+pub(crate) mod window;
+
 use nvme::Geometry;
 
-use super::{NewTarget, PuIndex, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
+use crate::{NewTarget, PuIndex, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
 
 /// Maximum number of targets of a drive.
 pub const TARGETS_MAX: usize = 64;
@@ -301,7 +307,7 @@ impl Table {
     }
 
     /// Returns the oldest target that conflicts with a new one, and their common units.
-    pub fn overlap(&self, new: &NewTarget) -> Option<(&Target, super::PuSet)> {
+    pub fn overlap(&self, new: &NewTarget) -> Option<(&Target, crate::PuSet)> {
         let both_share =
             |t: &Target| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;
         let met = self.targets.iter().filter(|t| !both_share(t));

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nvme::ChunkDescriptor;
 
-use super::{
+use crate::{
     ChunkQuota, ChunkUse, DataTemperature, QuotaLimits, Sharing, Table, TableError, TableRecord,
     Target, TargetId, Wear, WearPolicy,
 };
@@ -260,7 +260,7 @@ impl ChunkAllocator {
 
     /// Returns the chunk counts of a target.
     pub fn holdings(&self, id: TargetId) -> Holdings {
-        let bad = |c: &&super::ChunkEntry| c.state == ChunkUse::GrownBad && c.owner == Some(id);
+        let bad = |c: &&crate::ChunkEntry| c.state == ChunkUse::GrownBad && c.owner == Some(id);
         let bad = self.table.chunks().iter().filter(bad).count() as u32;
         match self.target_holdings(id) {
             Some(TargetHoldings { owned, acquired: handed, open_count: opens, .. }) => {
@@ -280,8 +280,8 @@ impl ChunkAllocator {
         self.table.owned_by(id).filter(|chunk| self.chunk_flags[*chunk as usize] & ACQUIRED != 0)
     }
 
-    /// Adds a target. An exclusive target gets every free chunk of its units, none of which may be
-    /// dirty.
+    /// Adds a target. An exclusive target gets every free chunk of its units, which may have no
+    /// dirty chunk.
     ///
     /// # Errors
     /// [`TableError::Inconsistent`] if the table cannot hold it; nothing changes.

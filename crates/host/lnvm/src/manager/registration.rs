@@ -26,11 +26,11 @@ use ftl::journal::{Journal, JournalError};
 use nvme::{ChunkDescriptor, ChunkState};
 use rng::Rng;
 
-use super::manager_io::{CommandPurpose, ManagerIo};
-use super::media_manager::TableState;
+use super::TableState;
+use super::io::{CommandPurpose, ManagerIo};
 use super::step::command_name;
 use super::table_probe::{CLOSED_MARK, OPENED_MARK, TableProbe};
-use super::{
+use crate::{
     ChunkAllocator, ChunkUse, MediaManager, MediaManagerConfig, MediaManagerError, Table,
     TableError, TableWindow, Uid,
 };
@@ -49,7 +49,7 @@ impl MediaManager {
         queue: VectorQueue,
         now: Nanos,
         config: MediaManagerConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<MediaManager, MediaManagerError> {
         let drive = info.serial.clone();
         let oc = info
@@ -86,11 +86,11 @@ impl MediaManager {
         if !unfinished.is_empty() {
             let reading =
                 TableProbe { drive: &drive, chunks: &list, poll_limit: config.poll_limit };
-            let mut window = reading.read(&mut flash, &reserve, report, total, now, pump)?;
+            let mut window = reading.read(&mut flash, &reserve, report, total, now, progress)?;
             // Without padding the last frames are unreadable; the table may consist of them only.
             if !window.closed_cleanly && shape.mw_cunits > 0 {
                 flash.read_only = false;
-                window = reading.read(&mut flash, &reserve, report, total, now, pump)?;
+                window = reading.read(&mut flash, &reserve, report, total, now, progress)?;
                 found =
                     window.table.map(|table| (table, TableState::Open(Box::new(window.journal))));
             } else {
@@ -150,17 +150,17 @@ impl MediaManager {
         queue: VectorQueue,
         now: Nanos,
         config: MediaManagerConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<MediaManager, MediaManagerError> {
-        let mut subsystem = MediaManager::open(info, report, queue, now, config, pump)?;
-        subsystem.make_writable(pump)?;
+        let mut subsystem = MediaManager::open(info, report, queue, now, config, progress)?;
+        subsystem.make_writable(progress)?;
         Ok(subsystem)
     }
 
     /// Opens the table for writing; a blank drive gets a table.
     pub(super) fn make_writable(
         &mut self,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), MediaManagerError> {
         match std::mem::replace(&mut self.table_state, TableState::Closed) {
             open @ TableState::Open(_) => {
@@ -170,7 +170,7 @@ impl MediaManager {
             }
             TableState::Blank { partial_chunks: unfinished } => {
                 self.table_state = TableState::Blank { partial_chunks: unfinished.clone() };
-                self.create_journal(&unfinished, pump)
+                self.create_journal(&unfinished, progress)
             }
             TableState::Closed => {
                 let list = chunk_list(&self.table_window.chunks);
@@ -180,7 +180,8 @@ impl MediaManager {
                     TableProbe { drive: &drive, chunks: &list, poll_limit: patience_polls };
                 self.flash.read_only = false;
                 let (reserve, report) = (&self.table_window, &self.report);
-                let window = reading.read(&mut self.flash, reserve, report, total, self.now, pump);
+                let window =
+                    reading.read(&mut self.flash, reserve, report, total, self.now, progress);
                 if window.is_err() {
                     self.flash.read_only = true;
                 }
@@ -197,7 +198,7 @@ impl MediaManager {
                 }
                 self.table_state = TableState::Open(Box::new(window.journal));
                 if self.flash.shape().mw_cunits > 0 {
-                    self.write_mark(&OPENED_MARK, pump)?;
+                    self.write_mark(&OPENED_MARK, progress)?;
                     self.close_mark.is_needed = true;
                 }
                 Ok(())
@@ -209,7 +210,7 @@ impl MediaManager {
     fn create_journal(
         &mut self,
         unfinished: &[u32],
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), MediaManagerError> {
         let usable = |chunk: &u32| {
             let state = self.report[*chunk as usize].chunk_state();
@@ -250,7 +251,7 @@ impl MediaManager {
             if in_vain > self.config.poll_limit {
                 return Err(self.timeout_error());
             }
-            pump();
+            progress();
         }
         let journal = Journal::create(self.flash.shape(), self.table_window.config, &chunks);
         let journal = journal.map_err(|source| match source {
@@ -262,7 +263,7 @@ impl MediaManager {
         self.table_state = TableState::Open(Box::new(journal));
         self.take_snapshot();
         let made = self.allocator.records_made();
-        self.poll_until(pump, |s| s.durable_records() >= made && s.has_table())
+        self.poll_until(progress, |s| s.durable_records() >= made && s.has_table())
     }
 
     /// Returns whether a snapshot of the table is durable.
@@ -275,33 +276,37 @@ impl MediaManager {
     /// # Errors
     /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`],
     /// [`MediaManagerError::Timeout`].
-    pub fn close(&mut self, pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
+    pub fn close(&mut self, progress: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         if !matches!(self.table_state, TableState::Open(_)) {
             return Ok(());
         }
         self.scrubber = None;
         // From here on no erase is started, and no snapshot unless it is required.
         self.close_mark.is_being_written = true;
-        let written = self.poll_until(pump, MediaManager::is_quiescent).and_then(|()| {
+        let written = self.poll_until(progress, MediaManager::is_quiescent).and_then(|()| {
             self.append_all_records();
             let made = self.allocator.records_made();
-            self.poll_until(pump, |s| s.durable_records() >= made && s.is_quiescent())
+            self.poll_until(progress, |s| s.durable_records() >= made && s.is_quiescent())
         });
         self.close_mark.is_being_written = false;
         written?;
         if !self.close_mark.is_needed {
             return Ok(());
         }
-        self.write_mark(&CLOSED_MARK, pump)?;
+        self.write_mark(&CLOSED_MARK, progress)?;
         self.close_mark.is_needed = false;
         Ok(())
     }
 
     /// Writes a mark, and the empty frames that make it readable.
-    fn write_mark(&mut self, mark: &[u8], pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
+    fn write_mark(
+        &mut self,
+        mark: &[u8],
+        progress: &mut dyn FnMut(),
+    ) -> Result<(), MediaManagerError> {
         let shape = *self.flash.shape();
         let frames = 1 + shape.mw_cunits.div_ceil(shape.ws_opt.max(1));
-        self.poll_until(pump, MediaManager::is_quiescent)?;
+        self.poll_until(progress, MediaManager::is_quiescent)?;
         'again: loop {
             for i in 0..frames {
                 let TableState::Open(journal) = &mut self.table_state else { return Ok(()) };
@@ -312,7 +317,7 @@ impl MediaManager {
                     Err(JournalError::SnapshotNeeded { .. }) => {
                         // All frames must follow the mark in one generation.
                         self.take_snapshot();
-                        self.poll_until(pump, MediaManager::is_quiescent)?;
+                        self.poll_until(progress, MediaManager::is_quiescent)?;
                         continue 'again;
                     }
                     Err(source) => {
@@ -324,7 +329,7 @@ impl MediaManager {
                 }
             }
             self.close_mark.is_being_written = true;
-            let settled = self.poll_until(pump, MediaManager::is_quiescent);
+            let settled = self.poll_until(progress, MediaManager::is_quiescent);
             self.close_mark.is_being_written = false;
             return settled;
         }
@@ -341,7 +346,7 @@ impl MediaManager {
     /// Polls until a condition holds.
     pub(super) fn poll_until(
         &mut self,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         mut until: impl FnMut(&MediaManager) -> bool,
     ) -> Result<(), MediaManagerError> {
         let mut in_vain = 0;
@@ -359,7 +364,7 @@ impl MediaManager {
             if in_vain > self.config.poll_limit {
                 return Err(self.timeout_error());
             }
-            pump();
+            progress();
         }
     }
 }

@@ -4,10 +4,16 @@
 //! Owns a queue pair for its own commands. It is driven by polls (ARCHITECTURE.md, R2):
 //! [`poll`](Component::poll) writes the journal of the table, erases released chunks, and reads
 //! cold chunks. Operations that wait for commands, such as creating and removing targets, take a
-//! `pump`, which they call between polls.
+//! `progress`, which they call between polls.
 //!
 //! Targets obtain chunks by [`acquire`](MediaManager::acquire) and return them by
 //! [`release`](MediaManager::release); neither is on the I/O path.
+
+mod io;
+mod partition;
+mod registration;
+mod step;
+mod table_probe;
 
 use std::collections::VecDeque;
 
@@ -15,13 +21,13 @@ use clock::Nanos;
 use ftl::journal::{Journal, Lsn};
 use nvme::{ChunkDescriptor, ChunkState, Geometry, HealthLog};
 
-use super::manager_io::ManagerIo;
-use super::scrub::ScrubRead;
-use super::{
+use crate::ScrubRead;
+use crate::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkUse, DataTemperature, DriveHealth,
     Holdings, MediaManagerError, RATED_CYCLES, ReleaseError, RelocationReason, ScrubConfig,
     Scrubber, Table, TableWindow, Target, TargetId,
 };
+use io::ManagerIo;
 use ocssd::vector::VectorQueue;
 
 /// Configuration of a media manager.
@@ -65,7 +71,7 @@ pub struct RelocationRequest {
 
 /// State of the table on the media.
 #[derive(Debug)]
-pub(super) enum TableState {
+enum TableState {
     /// No table and no other data. `partial_chunks` remain of an interrupted registration.
     Blank { partial_chunks: Vec<u32> },
     /// A table that was closed cleanly. It was read without writes, and is read again before it is
@@ -77,7 +83,7 @@ pub(super) enum TableState {
 
 /// Positions of the journal in flight.
 #[derive(Debug, Default)]
-pub(super) struct RecordDurability {
+struct RecordDurability {
     /// In order of position.
     in_flight: VecDeque<JournalPosition>,
     durable_records: u64,
@@ -93,66 +99,66 @@ struct JournalPosition {
 
 impl RecordDurability {
     /// Adds a position of the journal, with which `records` records become durable.
-    pub(super) fn add(&mut self, lsn: Lsn, records: u64) {
+    fn add(&mut self, lsn: Lsn, records: u64) {
         self.in_flight.push_back(JournalPosition { lsn, records });
     }
 
     /// Removes the next position up to `durable`. Returns the number of durable records.
-    pub(super) fn advance(&mut self, durable: Lsn) -> Option<u64> {
+    fn advance(&mut self, durable: Lsn) -> Option<u64> {
         let reached = self.in_flight.pop_front_if(|position| position.lsn <= durable)?;
         self.durable_records = self.durable_records.max(reached.records);
         Some(self.durable_records)
     }
 
     /// Returns the number of durable records.
-    pub(super) fn durable_records(&self) -> u64 {
+    fn durable_records(&self) -> u64 {
         self.durable_records
     }
 }
 
 /// The work of the scrub.
 #[derive(Debug)]
-pub(super) struct ScrubProgress {
+struct ScrubProgress {
     /// The read in flight.
-    pub(super) read: Option<ScrubRead>,
+    read: Option<ScrubRead>,
     /// Time of the next rewrite of the table, if cold chunks are scrubbed.
-    pub(super) next_table_rewrite: Nanos,
+    next_table_rewrite: Nanos,
 }
 
 /// The mark that the table is closed.
 #[derive(Debug)]
-pub(super) struct CloseMark {
+struct CloseMark {
     /// Whether anything was written since the last mark.
-    pub(super) is_needed: bool,
+    is_needed: bool,
     /// Whether the mark is being written; nothing may follow it.
-    pub(super) is_being_written: bool,
+    is_being_written: bool,
 }
 
 /// A drive that is divided between targets.
 #[derive(Debug)]
 pub struct MediaManager {
     /// Serial number of the drive, for messages.
-    pub(super) serial: String,
-    pub(super) geometry: Geometry,
-    pub(super) config: MediaManagerConfig,
-    pub(super) table_window: TableWindow,
-    pub(super) report: Vec<ChunkDescriptor>,
-    pub(super) flash: ManagerIo,
-    pub(super) table_state: TableState,
-    pub(super) allocator: ChunkAllocator,
-    pub(super) scrubber: Option<Scrubber>,
-    pub(super) scrub_progress: ScrubProgress,
-    pub(super) durability: RecordDurability,
-    pub(super) close_mark: CloseMark,
-    pub(super) failure: Option<MediaManagerError>,
+    serial: String,
+    geometry: Geometry,
+    config: MediaManagerConfig,
+    table_window: TableWindow,
+    report: Vec<ChunkDescriptor>,
+    flash: ManagerIo,
+    table_state: TableState,
+    allocator: ChunkAllocator,
+    scrubber: Option<Scrubber>,
+    scrub_progress: ScrubProgress,
+    durability: RecordDurability,
+    close_mark: CloseMark,
+    failure: Option<MediaManagerError>,
     /// Whether chunks were acquired or released since the last poll.
-    pub(super) has_new_work: bool,
-    pub(super) now: Nanos,
+    has_new_work: bool,
+    now: Nanos,
 }
 
 impl MediaManager {
     #[expect(clippy::too_many_arguments, reason = "called in one place, with all there is")]
-    pub(super) fn assemble(
+    fn assemble(
         drive: String,
         geometry: Geometry,
         config: MediaManagerConfig,
@@ -437,7 +443,7 @@ impl MediaManager {
 
     /// Returns whether no operation is in flight; records that are not awaited may still be in
     /// memory.
-    pub(super) fn is_quiescent(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         let journal = match &self.table_state {
             TableState::Open(journal) => journal.is_idle(),
             _ => true,
@@ -452,12 +458,12 @@ impl MediaManager {
     }
 
     /// Returns the number of durable records.
-    pub(super) fn durable_records(&self) -> u64 {
+    fn durable_records(&self) -> u64 {
         self.durability.durable_records()
     }
 
-    pub(super) fn damaged_error(&self, source: super::TableError) -> MediaManagerError {
-        let chunks = super::registration::chunk_list(&self.table_window.chunks);
+    fn damaged_error(&self, source: crate::TableError) -> MediaManagerError {
+        let chunks = registration::chunk_list(&self.table_window.chunks);
         MediaManagerError::TableDamaged { drive: self.serial.clone(), chunks, source }
     }
 }

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::bytes::{Reader, Writer};
-use super::{ChunkRate, PuSet, QuotaLimits};
+use crate::table::bytes::{Reader, Writer};
+use crate::{ChunkRate, PuSet, QuotaLimits};
 
 /// Maximum length of a name in bytes.
 pub const NAME_BYTES_MAX: usize = 32;
@@ -130,7 +130,7 @@ impl TargetOptions {
 impl NewTarget {
     /// Returns whether a target keeps every granted chunk between two opens, written or not. This
     /// applies to exclusive targets, and to those that allocate all their chunks on first open
-    /// ([`MediaManager::allocate_all`](super::MediaManager::allocate_all)).
+    /// ([`MediaManager::allocate_all`](crate::MediaManager::allocate_all)).
     pub fn has_fixed_chunks(&self) -> bool {
         self.sharing == Sharing::Exclusive || self.kind != TargetKind::Ppa
     }
@@ -262,7 +262,7 @@ pub(super) mod tests {
     use super::*;
     use crate::PuIndex;
 
-    pub(in super::super) fn full() -> Target {
+    pub(in crate::table) fn full() -> Target {
         Target {
             id: TargetId(u32::MAX),
             uid: Uid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),

@@ -2,8 +2,8 @@
 //! records after it. A record is applied completely or not at all, so a journal that ends after any
 //! record yields a table that was once valid.
 
-use super::bytes::{Reader, Writer};
-use super::{Target, TargetId};
+use crate::table::bytes::{Reader, Writer};
+use crate::{Target, TargetId};
 
 /// A change of the partition table. Chunks are chunk indexes, ascending.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ impl TableRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::tests::full;
+    use crate::table::target::tests::full;
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_not_if_cut() {

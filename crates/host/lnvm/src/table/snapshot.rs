@@ -6,9 +6,9 @@
 
 use nvme::Geometry;
 
-use super::bytes::{Reader, Writer};
-use super::table::{table_geometry, total_chunks};
-use super::{ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, Target, Uid};
+use crate::table::bytes::{Reader, Writer};
+use crate::table::{table_geometry, total_chunks};
+use crate::{ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, Target, Uid};
 
 const MAGIC: [u8; 8] = *b"SLUICPTB";
 /// Magic, version, five numbers of the geometry, identifier.

@@ -1,4 +1,5 @@
-//! [`MediaManager::create`] and [`MediaManager::remove`]: creating and removing targets.
+//! Creating and removing targets ([`MediaManager::create`], [`MediaManager::remove`]), and allocating all
+//! chunks of a target that shares its parallel units ([`MediaManager::allocate_all`]).
 //!
 //! All checks precede the first write.
 //!
@@ -6,17 +7,26 @@
 //! erased first, and a sharing target never acquires a dirty chunk. A target that was removed and
 //! recreated, even with the old name and units, therefore never finds the old target's data. (A
 //! target that recovers its mapping from its chunks would take that data for its own.)
+//!
+//! `pblk`, `rrpc` and `kv` derive their capacity from their chunks, so these must not change. Such
+//! targets acquire the maximum on first open, keep it
+//! ([`NewTarget::has_fixed_chunks`](crate::NewTarget::has_fixed_chunks)), and acquire no chunks
+//! later. The allocation can be interrupted at any time and repeated: chunks granted before stay
+//! granted.
 
 use rng::Rng;
 
 use super::registration::random_uid;
-use super::{
-    MediaManager, MediaManagerError, NewTarget, PuIndex, Sharing, TARGETS_MAX, Target, TargetId,
-    is_name,
+use crate::{
+    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuIndex, Sharing,
+    TARGETS_MAX, Target, TargetId, is_name,
 };
 
 /// Maximum over-provisioning, as a multiple of the capacity.
 const OVER_PROVISIONING_MAX: f64 = 100.0;
+
+/// Maximum number of attempts per chunk: a grant and an erase take one iteration each.
+const ACQUIRE_POLL_LIMIT: u32 = 1000;
 
 impl MediaManager {
     /// Creates a target. The first target of a blank drive also creates its partition table. On
@@ -29,15 +39,15 @@ impl MediaManager {
     pub fn create(
         &mut self,
         new: NewTarget,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<TargetId, MediaManagerError> {
         self.check(&new)?;
-        self.make_writable(pump)?;
+        self.make_writable(progress)?;
         let exclusive = new.sharing == Sharing::Exclusive;
         if exclusive {
             self.allocator.erase_all_dirty(&new.pus);
             self.has_new_work = true;
-            self.poll_until(pump, |s| s.allocator.is_erased(&new.pus))?;
+            self.poll_until(progress, |s| s.allocator.is_erased(&new.pus))?;
         }
         let id = self.table().next_id();
         let rng = Rng::new(self.config.seed).fork(self.table().uid().0 as u64);
@@ -45,7 +55,7 @@ impl MediaManager {
         let created_at = self.table().sequence();
         let target = Target { id, uid, spec: new, created_at };
         self.allocator.create(target).map_err(|source| self.damaged_error(source))?;
-        self.flush_records(pump)?;
+        self.flush_records(progress)?;
         Ok(id)
     }
 
@@ -64,7 +74,7 @@ impl MediaManager {
         &mut self,
         name: &str,
         factory: bool,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), MediaManagerError> {
         let target = self.target(name)?;
         let (id, pus) = (target.id, target.spec.pus.clone());
@@ -73,28 +83,30 @@ impl MediaManager {
             let (drive, name) = (self.serial.clone(), name.to_owned());
             return Err(MediaManagerError::InUse { drive, name, opens });
         }
-        self.make_writable(pump)?;
+        self.make_writable(progress)?;
         let held: Vec<u32> = self.table().owned_by(id).collect();
         self.allocator.remove(id).map_err(|source| self.damaged_error(source))?;
         self.has_new_work = true;
         held.into_iter().for_each(|chunk| self.on_chunk_erased(chunk));
-        self.flush_records(pump)?;
+        self.flush_records(progress)?;
         if factory {
             self.allocator.erase_all_dirty(&pus);
             self.has_new_work = true;
-            self.poll_until(pump, |s| s.allocator.is_erased(&pus))?;
-            self.poll_until(pump, |s| s.journal().is_none_or(|j| !j.is_snapshot_in_progress()))?;
+            self.poll_until(progress, |s| s.allocator.is_erased(&pus))?;
+            self.poll_until(progress, |s| {
+                s.journal().is_none_or(|j| !j.is_snapshot_in_progress())
+            })?;
             self.take_snapshot();
             let made = self.allocator.records_made();
-            self.poll_until(pump, |s| s.durable_records() >= made && s.is_quiescent())?;
+            self.poll_until(progress, |s| s.durable_records() >= made && s.is_quiescent())?;
         }
         Ok(())
     }
 
     /// Waits until all records made so far are durable.
-    fn flush_records(&mut self, pump: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
+    fn flush_records(&mut self, progress: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         let made = self.allocator.records_made();
-        self.poll_until(pump, |s| s.durable_records() >= made)
+        self.poll_until(progress, |s| s.durable_records() >= made)
     }
 
     /// Checks whether a target can be created.
@@ -162,5 +174,100 @@ impl MediaManager {
             return Err(MediaManagerError::NoFreeChunks { drive, name, pus: pus.to_string() });
         }
         self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+
+    /// Acquires the chunks that an open, sharing target may own and does not own yet, evenly over
+    /// its parallel units. Does nothing for a target that has all its chunks, or that owns its
+    /// units exclusively. Returns the number of acquired chunks, whose grants are durable.
+    ///
+    /// # Errors
+    /// [`MediaManagerError::MissingChunkLimit`], [`MediaManagerError::TooFewChunks`], and
+    /// [`MediaManagerError::ReadOnly`] for a target that does not exist or is not open; nothing
+    /// changes on the media. Other errors report why the table cannot be written.
+    pub fn allocate_all(
+        &mut self,
+        id: TargetId,
+        progress: &mut dyn FnMut(),
+    ) -> Result<u32, MediaManagerError> {
+        let drive = self.serial.clone();
+        let Some(spec) = self.table().target(id).map(|t| t.spec.clone()) else {
+            return Err(MediaManagerError::ReadOnly { drive });
+        };
+        if spec.sharing == Sharing::Exclusive {
+            return Ok(0);
+        }
+        let name = spec.name.clone();
+        let (Some(max_chunks), None) = (spec.limits.max_chunks, spec.limits.rate) else {
+            return Err(MediaManagerError::MissingChunkLimit { drive, name, kind: spec.kind });
+        };
+        let held = self.holdings(id);
+        let wanted = max_chunks.saturating_sub(held.acquired + held.bad);
+        let free = spec
+            .pus
+            .iter()
+            .map(|pu| self.allocator.free_counts(pu.0))
+            .fold(0, |n, (a, b)| n + a + b);
+        // Granted by an earlier, interrupted call, but not acquired.
+        let stashed = held.owned.saturating_sub(held.acquired);
+        let too_few = |s: &MediaManager, wanted: u32, free: u32| {
+            let shares = |t: &&Target| {
+                t.id != id && !t.spec.pus.is_disjoint(&spec.pus) && s.holdings(t.id).owned > 0
+            };
+            let others = s.table().targets().iter().filter(shares);
+            let others: Vec<String> = others
+                .map(|t| format!("{} ({} chunks)", t.spec.name, s.holdings(t.id).owned))
+                .collect();
+            let others = if others.is_empty() { "none".into() } else { others.join(", ") };
+            let (drive, name, pus) = (s.serial.clone(), spec.name.clone(), spec.pus.to_string());
+            MediaManagerError::TooFewChunks { drive, name, pus, wanted, free, others }
+        };
+        if wanted == 0 {
+            return Ok(0);
+        }
+        if free + stashed < wanted {
+            return Err(too_few(self, wanted, free + stashed));
+        }
+        self.make_writable(progress)?;
+        let mut pus: Vec<u32> = spec.pus.iter().map(|pu| pu.0).collect();
+        let (mut given, mut at) = (0, 0);
+        while given < wanted && !pus.is_empty() {
+            at %= pus.len();
+            match self.acquire_blocking(id, pus[at], progress)? {
+                Ok(_) => {
+                    given += 1;
+                    at += 1;
+                }
+                Err(AcquireError::Full { .. }) => {
+                    pus.remove(at);
+                }
+                Err(AcquireError::ChunkLimit { .. }) => break,
+                Err(_) => return Err(MediaManagerError::ReadOnly { drive }),
+            }
+        }
+        if given < wanted {
+            return Err(too_few(self, wanted, given));
+        }
+        Ok(given)
+    }
+
+    /// Acquires one chunk, and waits until it is ready.
+    fn acquire_blocking(
+        &mut self,
+        id: TargetId,
+        pu: u32,
+        progress: &mut dyn FnMut(),
+    ) -> Result<Result<u32, AcquireError>, MediaManagerError> {
+        for _ in 0..ACQUIRE_POLL_LIMIT {
+            match self.acquire(self.now, id, pu, DataTemperature::Hot) {
+                Err(AcquireError::Pending { .. }) => {}
+                answer => return Ok(answer),
+            }
+            // At least one iteration, and until no operation is in flight.
+            let mut turned = false;
+            self.poll_until(progress, |s| {
+                std::mem::replace(&mut turned, true) && s.is_quiescent()
+            })?;
+        }
+        Err(self.timeout_error())
     }
 }

@@ -5,7 +5,7 @@
 //! Invariant: a reader never reads past its end, and never allocates more than its input could
 //! fill.
 
-use super::{PU_MAX, PuSet};
+use crate::{PU_MAX, PuSet};
 
 /// A buffer for encoding.
 #[derive(Debug, Default)]

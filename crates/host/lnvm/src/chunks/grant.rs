@@ -9,8 +9,8 @@
 
 use clock::Nanos;
 
-use super::chunk_allocator::{ACQUIRED, ERASED, GrantBatch};
-use super::{
+use crate::chunks::allocator::{ACQUIRED, ERASED, GrantBatch};
+use crate::{
     ChunkAllocator, ChunkUse, DataTemperature, PuIndex, Sharing, TableError, TableRecord, TargetId,
 };
 
@@ -233,7 +233,7 @@ impl ChunkAllocator {
     /// Reclaims an unacquired chunk on `pu` from the target that has most of them there, other than
     /// `asking`. Returns whether there was one.
     fn reclaim_on_pu(&mut self, asking: TargetId, pu: u32) -> Result<bool, TableError> {
-        let size = |h: &&super::chunk_allocator::TargetHoldings| {
+        let size = |h: &&crate::chunks::allocator::TargetHoldings| {
             h.granted_unacquired.get(&pu).map_or(0, Vec::len)
         };
         let others = self.holdings.iter().filter(|h| h.id != asking);

@@ -4,12 +4,12 @@ use clock::Nanos;
 use ftl::journal::{Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered};
 use nvme::{ChunkDescriptor, ChunkState};
 
-use super::manager_io::{CommandPurpose, ManagerIo};
+use super::io::{CommandPurpose, ManagerIo};
 use super::step::command_name;
-use super::{MediaManagerError, Table, TableError, TableRecord, TableWindow};
+use crate::{MediaManagerError, Table, TableError, TableRecord, TableWindow};
 
 /// Journal records that mark the table as closed cleanly, and as opened again. An empty record has
-/// no meaning. No [`TableRecord`](super::TableRecord) begins with these bytes.
+/// no meaning. No [`TableRecord`](crate::TableRecord) begins with these bytes.
 pub(super) const CLOSED_MARK: [u8; 1] = [0];
 pub(super) const OPENED_MARK: [u8; 1] = [0x80];
 
@@ -37,10 +37,10 @@ impl TableProbe<'_> {
         report: &[ChunkDescriptor],
         total: usize,
         now: Nanos,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<WindowState, MediaManagerError> {
         let drive = || self.drive.to_owned();
-        let recovered = match self.recover(flash, reserve, report, now, pump)? {
+        let recovered = match self.recover(flash, reserve, report, now, progress)? {
             Ok(recovered) => recovered,
             Err(
                 source @ (JournalError::NotAJournal { .. }
@@ -89,7 +89,7 @@ impl TableProbe<'_> {
         reserve: &TableWindow,
         report: &[ChunkDescriptor],
         now: Nanos,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Result<Recovered, JournalError>, MediaManagerError> {
         let found: Vec<(u32, JournalChunkReport)> = reserve
             .chunks
@@ -140,7 +140,7 @@ impl TableProbe<'_> {
                     polls: in_vain,
                 });
             }
-            pump();
+            progress();
         }
     }
 }

@@ -2,8 +2,8 @@
 //! erased only if erased chunks run short, if a target waits for one, or if their units are about
 //! to get an exclusive owner.
 
-use super::chunk_allocator::{ChunkAllocator, ORPHANED};
-use super::{PuSet, TableError, TableRecord};
+use crate::chunks::allocator::{ChunkAllocator, ORPHANED};
+use crate::{PuSet, TableError, TableRecord};
 
 /// Outcome of an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@
 
 use nvme::{ChunkDescriptor, ChunkState};
 
-use super::chunk_allocator::{ACQUIRED, ERASED, ORPHANED};
-use super::{ChunkAllocator, ChunkUse, TableError, TableRecord};
+use crate::chunks::allocator::{ACQUIRED, ERASED, ORPHANED};
+use crate::{ChunkAllocator, ChunkUse, TableError, TableRecord};
 
 impl ChunkAllocator {
     /// Updates the table and the chunk flags from the report.
