@@ -1,4 +1,5 @@
-//! The write cursor: [`append`](VirtualBlock::append) and [`pad`](VirtualBlock::pad).
+//! The write cursor: [`append`](VirtualBlock::append), [`pad`](VirtualBlock::pad) and
+//! [`erase`](VirtualBlock::erase).
 //!
 //! Full units are submitted at once, up to two per chunk in flight; both functions return when all
 //! of them have completed.
@@ -6,10 +7,14 @@
 //! Invariants: units of a chunk are submitted and complete in order. A buffer is reused only when
 //! its unit is readable from media.
 
+use std::collections::VecDeque;
+
 use nvme::Status;
 
-use super::{BlockError, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock};
-use crate::ppa::{BlockingSession, PpaError, RequestCompletion, VectorOptions};
+use super::{
+    BlockChunk, BlockError, FailedChunk, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock,
+};
+use crate::ppa::{BlockingSession, PpaError, RequestCompletion, RequestId, VectorOptions};
 
 impl VirtualBlock {
     /// Appends whole sectors with zeroed out-of-band bytes, and returns the index of the first.
@@ -304,6 +309,76 @@ impl VirtualBlock {
         }
         self.stats.padded += padded;
         Ok(padded)
+    }
+
+    /// Erases all chunks that are not free, in parallel. The block is then empty, with its read
+    /// cursor at the start. A power cut may leave some chunks erased and others not; the owner then
+    /// [opens](VirtualBlock::open) the block and erases it again.
+    ///
+    /// # Errors
+    /// [`BlockError::NotErased`] names the chunks whose erase failed, which are bad. The block is
+    /// empty nevertheless, and writable once they are replaced.
+    pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+        self.wait_all(io)?;
+        let used = |m: &BlockChunk| m.sectors_written > 0 || m.closed || m.failure.is_some();
+        let mut flying: VecDeque<(usize, RequestId)> = VecDeque::new();
+        let mut outcome: Vec<(usize, Status)> = Vec::new();
+        // One vector per chunk: a drive that rejects one chunk of a vector erases none of it.
+        for index in (0..self.members.len()).filter(|i| used(&self.members[*i])) {
+            let ppa = self.space.ppa(self.members[index].first)?;
+            let ticket = loop {
+                match io.session().reset(&[ppa]) {
+                    Ok(ticket) => break ticket,
+                    Err(refused) => match flying.pop_front().filter(|_| refused.reason.is_busy()) {
+                        Some((index, ticket)) => outcome.push((index, io.wait(ticket)?.status)),
+                        None => return Err(refused.into()),
+                    },
+                }
+            };
+            flying.push_back((index, ticket));
+        }
+        for (index, ticket) in flying {
+            outcome.push((index, io.wait(ticket)?.status));
+        }
+        for (index, status) in &outcome {
+            let m = &mut self.members[*index];
+            *m = BlockChunk::new(m.first);
+            if !status.is_success() {
+                (m.closed, m.failure) = (true, Some(*status));
+            } else {
+                self.stats.erased += 1;
+            }
+        }
+        (self.units_submitted, self.tail_sectors, self.read_cursor, self.sealed) = (0, 0, 0, false);
+        self.unit_buffers.clear();
+        self.torn.clear();
+        let failed: Vec<FailedChunk> = self.failed_chunks();
+        if failed.is_empty() { Ok(()) } else { Err(BlockError::NotErased(failed)) }
+    }
+
+    /// Writes a buffered unit to its location, if its chunk still accepts it.
+    pub(super) fn write_unit(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        unit: u64,
+    ) -> Result<(), BlockError> {
+        let (index, first) = self.locate_unit(unit);
+        let m = &self.members[index];
+        if m.failure.is_some() || m.sectors_written != first {
+            return Ok(());
+        }
+        let ppas = self.unit_ppas(unit)?;
+        let Some(buffer) = self.unit_buffers.take_for_write(unit) else { return Ok(()) };
+        match io.session().write(&ppas, buffer, VectorOptions::default()) {
+            Ok(ticket) => {
+                self.in_flight.push_back(InFlightUnit { request: ticket, unit });
+                Ok(())
+            }
+            Err(mut refused) => {
+                self.unit_buffers.return_buffer(unit, refused.buffer.take());
+                Err(refused.into())
+            }
+        }
     }
 
     /// Returns the error for a unit that is not in memory. This cannot happen: a claimed buffer is

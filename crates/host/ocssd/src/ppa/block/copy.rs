@@ -1,4 +1,4 @@
-//! [`VirtualBlock::copy_to`]: appends one block to another.
+//! [`BlockCopy`]: appends one block to another.
 //!
 //! The drive copies the units that it can read now and that will be readable from the target, one
 //! row of the target at a time. The drive programs after it has read, so a chunk takes one copy at
@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use nvme::{Address, MAX_VECTOR_ADDRESSES, Ppa};
+use nvme::MAX_VECTOR_ADDRESSES;
 
 use super::repair::is_source_error;
-use super::{BlockError, InFlightUnit, VirtualBlock, merge};
-use crate::ppa::{BlockingSession, RequestCompletion, RequestId, VectorOptions};
+use super::{BlockError, VirtualBlock, merge};
+use crate::ppa::{BlockingSession, RequestCompletion, RequestId};
 
 /// Result of [`VirtualBlock::copy_to`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,196 +29,153 @@ pub struct CopyReport {
     pub uncorrectable: Vec<Range<u64>>,
 }
 
-impl VirtualBlock {
-    /// Appends all sectors of this block to `other`, out-of-band bytes included. Unreadable sectors
-    /// do not stop the copy.
-    ///
-    /// # Errors
-    /// - Nothing was copied: [`BlockError::Full`], [`BlockError::Sealed`],
-    ///   [`BlockError::OtherDrive`], [`BlockError::NotYetReadable`].
-    /// - A program failed on the target: [`BlockError::Unwritten`]. The target keeps the sectors
-    ///   that it accepted and can be repaired; the others are not copied.
-    pub fn copy_to(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-    ) -> Result<CopyReport, BlockError> {
-        if self.space != other.space || self.space != *io.space() {
-            return Err(BlockError::OtherDrive);
-        }
-        self.wait_all(io)?;
-        other.wait_all(io)?;
-        other.check_writable(0)?;
-        let early = self.not_yet_readable(0..self.len());
-        if !early.is_empty() {
-            return Err(BlockError::NotYetReadable(early));
-        }
-        if self.len() > other.remaining_sectors() {
-            return Err(BlockError::Full {
-                wanted: self.len(),
-                remaining: other.remaining_sectors(),
-            });
-        }
-        let mut copied = CopyReport::default();
-        let start = other.units_submitted;
-        let by_drive = other.tail_sectors == 0
-            && io.session().can_copy()
-            && self.unit_sectors <= MAX_VECTOR_ADDRESSES.into();
-        let mut outcome = self.copy_units(io, other, by_drive, &mut copied);
-        if let Err(BlockError::Unwritten(e)) = &mut outcome {
-            e.accepted = copied.sectors;
-            if by_drive {
-                self.buffer_unpaired(io, other, start, &mut copied)?;
-            }
-        }
-        outcome.map(|()| copied)
+/// A copy of all sectors of a block to the end of another.
+pub(super) struct BlockCopy<'a, 'p> {
+    source: &'a mut VirtualBlock,
+    target: &'a mut VirtualBlock,
+    io: &'a mut BlockingSession<'p>,
+    copied: CopyReport,
+}
+
+impl<'a, 'p> BlockCopy<'a, 'p> {
+    /// Creates a copy between two blocks without units in flight.
+    pub(super) fn new(
+        source: &'a mut VirtualBlock,
+        target: &'a mut VirtualBlock,
+        io: &'a mut BlockingSession<'p>,
+    ) -> BlockCopy<'a, 'p> {
+        BlockCopy { source, target, io, copied: CopyReport::default() }
     }
 
-    fn copy_units(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-        by_drive: bool,
-        copied: &mut CopyReport,
-    ) -> Result<(), BlockError> {
-        let (start, end) = (other.units_submitted, other.units_submitted + self.units_submitted);
+    /// Copies. After a failed program, the units that the drive copied are readable nevertheless.
+    pub(super) fn run(mut self) -> Result<CopyReport, BlockError> {
+        let start = self.target.units_submitted;
+        let by_drive = self.target.tail_sectors == 0
+            && self.io.session().can_copy()
+            && self.source.unit_sectors <= MAX_VECTOR_ADDRESSES.into();
+        let mut outcome = self.copy_units(by_drive);
+        if let Err(BlockError::Unwritten(e)) = &mut outcome {
+            e.accepted = self.copied.sectors;
+            if by_drive {
+                self.buffer_unpaired(start)?;
+            }
+        }
+        outcome.map(|()| self.copied)
+    }
+
+    fn copy_units(&mut self, by_drive: bool) -> Result<(), BlockError> {
+        let (start, end) = (
+            self.target.units_submitted,
+            self.target.units_submitted + self.source.units_submitted,
+        );
         let mut unit = 0;
-        while unit < self.units_submitted {
+        while unit < self.source.units_submitted {
             let fits = |u: u64| {
-                by_drive && self.is_unit_readable(u) && other.is_readable_at(start + u, end)
+                by_drive
+                    && self.source.is_unit_readable(u)
+                    && self.target.is_readable_at(start + u, end)
             };
             let drive = fits(unit);
             // One row of the target for a copy by the drive; all units that its chunks may have in
             // flight for a copy by the host.
-            let most = if drive { other.width() } else { 2 * other.width() };
-            let most = (unit + most).min(self.units_submitted);
+            let most = if drive { self.target.width() } else { 2 * self.target.width() };
+            let most = (unit + most).min(self.source.units_submitted);
             let run = (unit..most).take_while(|u| fits(*u) == drive).count() as u64;
             if drive {
-                other.wait_all(io)?;
-                other.check_writable(0)?;
-                self.copy_by_drive(io, other, unit..unit + run, copied)?;
+                self.target.wait_all(self.io)?;
+                self.target.check_writable(0)?;
+                self.copy_by_drive(unit..unit + run)?;
             } else {
-                self.copy_by_host(io, other, unit..unit + run, copied)?;
+                self.copy_by_host(unit..unit + run)?;
             }
             unit += run;
         }
-        if self.tail_sectors > 0 {
-            self.copy_by_host(io, other, unit..unit + 1, copied)?;
+        if self.source.tail_sectors > 0 {
+            self.copy_by_host(unit..unit + 1)?;
         }
-        other.wait_all(io)?;
-        other.check_writable(0)
-    }
-
-    /// Returns whether a unit is readable from media once `units` of the block are written.
-    fn is_readable_at(&self, unit: u64, units: u64) -> bool {
-        let rows = self.rows_of(self.locate_unit(unit).0, units);
-        let full = u64::from(self.space.geometry().sectors / self.unit_sectors);
-        unit / self.width() + self.pair_rows < rows || rows == full
+        self.target.wait_all(self.io)?;
+        self.target.check_writable(0)
     }
 
     /// Reads the data and out-of-band bytes of units; the last one may be partly filled. Unreadable
     /// sectors are zeros.
-    fn read_units(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        units: Range<u64>,
-        copied: &mut CopyReport,
-    ) -> Result<(Vec<u8>, Vec<u8>), BlockError> {
-        let g = *self.space.geometry();
-        let first = units.start * self.unit_sectors();
-        let count = (units.end * self.unit_sectors()).min(self.len()) - first;
+    fn read_units(&mut self, units: Range<u64>) -> Result<(Vec<u8>, Vec<u8>), BlockError> {
+        let g = *self.source.space.geometry();
+        let first = units.start * self.source.unit_sectors();
+        let count = (units.end * self.source.unit_sectors()).min(self.source.len()) - first;
         let mut data = vec![0; count as usize * g.sector_bytes as usize];
         let mut oob = vec![0; count as usize * g.oob_bytes as usize];
-        match self.read_with_oob(io, first, &mut data, &mut oob) {
+        match self.source.read_with_oob(self.io, first, &mut data, &mut oob) {
             Err(BlockError::Uncorrectable(u)) => {
-                u.sectors.into_iter().for_each(|r| merge(&mut copied.uncorrectable, r));
+                u.sectors.into_iter().for_each(|r| merge(&mut self.copied.uncorrectable, r));
             }
             read => read?,
         }
         Ok((data, oob))
     }
 
-    fn copy_by_host(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-        units: Range<u64>,
-        copied: &mut CopyReport,
-    ) -> Result<(), BlockError> {
-        let (data, oob) = self.read_units(io, units, copied)?;
-        let before = other.len();
-        let appended = other.append_with_oob(io, &data, &oob);
-        copied.sectors += other.len() - before;
+    fn copy_by_host(&mut self, units: Range<u64>) -> Result<(), BlockError> {
+        let (data, oob) = self.read_units(units)?;
+        let before = self.target.len();
+        let appended = self.target.append_with_oob(self.io, &data, &oob);
+        self.copied.sectors += self.target.len() - before;
         appended.map(drop)
     }
 
     /// Lets the drive copy units to the end of `other`, each to another chunk.
-    fn copy_by_drive(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-        units: Range<u64>,
-        copied: &mut CopyReport,
-    ) -> Result<(), BlockError> {
-        let to = other.units_submitted;
+    fn copy_by_drive(&mut self, units: Range<u64>) -> Result<(), BlockError> {
+        let to = self.target.units_submitted;
         let mut flying: VecDeque<RequestId> = VecDeque::new();
         let mut ended: Vec<RequestCompletion> = Vec::new();
         let mut unit = units.start;
         while unit < units.end {
             let (source, target) =
-                (self.unit_ppas(unit)?, other.unit_ppas(to + unit - units.start)?);
-            match io.session().copy(&source, &target) {
+                (self.source.unit_ppas(unit)?, self.target.unit_ppas(to + unit - units.start)?);
+            match self.io.session().copy(&source, &target) {
                 Ok(ticket) => {
                     flying.push_back(ticket);
                     unit += 1;
                 }
                 Err(refused) => match flying.pop_front().filter(|_| refused.reason.is_busy()) {
-                    Some(ticket) => ended.push(io.wait(ticket)?),
+                    Some(ticket) => ended.push(self.io.wait(ticket)?),
                     None => return Err(refused.into()),
                 },
             }
         }
         for ticket in flying {
-            ended.push(io.wait(ticket)?);
+            ended.push(self.io.wait(ticket)?);
         }
         // From here on these units belong to the target, on the drive or in memory.
-        let sectors = (units.end - units.start) * self.unit_sectors();
-        other.units_submitted += units.end - units.start;
-        other.stats.appended += sectors;
-        copied.sectors += sectors;
+        let sectors = (units.end - units.start) * self.source.unit_sectors();
+        self.target.units_submitted += units.end - units.start;
+        self.target.stats.appended += sectors;
+        self.copied.sectors += sectors;
         let mut brought = Vec::new();
         for (from, ended) in units.clone().zip(&ended) {
             let unit = to + from - units.start;
             if ended.is_success() {
-                other.on_unit_complete(unit, ended);
-                copied.sectors_by_drive += self.unit_sectors();
+                self.target.on_unit_complete(unit, ended);
+                self.copied.sectors_by_drive += self.source.unit_sectors();
                 continue;
             }
             if !is_source_error(ended.status) {
-                other.on_unit_complete(unit, ended);
+                self.target.on_unit_complete(unit, ended);
             }
             brought.push((from, unit));
         }
         for (from, unit) in brought {
-            self.buffer_unit(io, other, from, unit, copied)?;
-            other.write_unit(io, unit)?;
-            other.wait_all(io)?;
+            self.buffer_unit(from, unit)?;
+            self.target.write_unit(self.io, unit)?;
+            self.target.wait_all(self.io)?;
         }
         Ok(())
     }
 
     /// Reads a unit of this block into the memory of `other`, as its unit `unit`.
-    fn buffer_unit(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-        from: u64,
-        unit: u64,
-        copied: &mut CopyReport,
-    ) -> Result<(), BlockError> {
-        let (data, oob) = self.read_units(io, from..from + 1, copied)?;
-        other.unit_buffers.claim(unit, other.unit_sectors, io.buffers())?;
-        if let Some(buffer) = other.unit_buffers.get_mut(unit) {
+    fn buffer_unit(&mut self, from: u64, unit: u64) -> Result<(), BlockError> {
+        let (data, oob) = self.read_units(from..from + 1)?;
+        self.target.unit_buffers.claim(unit, self.target.unit_sectors, self.io.buffers())?;
+        if let Some(buffer) = self.target.unit_buffers.get_mut(unit) {
             buffer.write(0, &data)?;
             buffer.write_oob(0, &oob)?;
         }
@@ -227,47 +184,14 @@ impl VirtualBlock {
 
     /// Reads into the memory of `other` those units, from its unit `start` on, that came from this
     /// block and are not readable from the target yet.
-    fn buffer_unpaired(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        other: &mut VirtualBlock,
-        start: u64,
-        copied: &mut CopyReport,
-    ) -> Result<(), BlockError> {
-        let since = other.units_submitted.saturating_sub(other.unit_buffers.len()).max(start);
-        for unit in since..other.units_submitted {
-            if !other.is_unit_readable(unit) && other.unit_buffers.get(unit).is_none() {
-                self.buffer_unit(io, other, unit - start, unit, copied)?;
+    fn buffer_unpaired(&mut self, start: u64) -> Result<(), BlockError> {
+        let since =
+            self.target.units_submitted.saturating_sub(self.target.unit_buffers.len()).max(start);
+        for unit in since..self.target.units_submitted {
+            if !self.target.is_unit_readable(unit) && self.target.unit_buffers.get(unit).is_none() {
+                self.buffer_unit(unit - start, unit)?;
             }
         }
         Ok(())
-    }
-
-    /// Writes a buffered unit to its location, if its chunk still accepts it.
-    fn write_unit(&mut self, io: &mut BlockingSession<'_>, unit: u64) -> Result<(), BlockError> {
-        let (index, first) = self.locate_unit(unit);
-        let m = &self.members[index];
-        if m.failure.is_some() || m.sectors_written != first {
-            return Ok(());
-        }
-        let ppas = self.unit_ppas(unit)?;
-        let Some(buffer) = self.unit_buffers.take_for_write(unit) else { return Ok(()) };
-        match io.session().write(&ppas, buffer, VectorOptions::default()) {
-            Ok(ticket) => {
-                self.in_flight.push_back(InFlightUnit { request: ticket, unit });
-                Ok(())
-            }
-            Err(mut refused) => {
-                self.unit_buffers.return_buffer(unit, refused.buffer.take());
-                Err(refused.into())
-            }
-        }
-    }
-
-    /// Returns the device addresses of a unit.
-    fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
-        let (index, sector) = self.locate_unit(unit);
-        let first = Address { sector, ..self.members[index].first };
-        Ok(self.space.extent(first, self.unit_sectors)?.collect())
     }
 }

@@ -49,10 +49,12 @@ use std::ops::Range;
 
 use nvme::{Address, ChunkState, Ppa, Status};
 
+use copy::BlockCopy;
 pub use copy::CopyReport;
 pub use error::{BlockError, FailedChunk, UncorrectableSectors, UnwrittenSectors};
 pub use open::RecoveryReport;
 pub use read::BlockReader;
+use repair::ChunkReplacement;
 use unit_buffers::UnitBuffers;
 
 use super::{BlockingSession, FreeChunks, PpaSpace, RequestId};
@@ -293,6 +295,20 @@ impl VirtualBlock {
         self.is_readable(index, first + self.unit_sectors - 1)
     }
 
+    /// Returns whether a unit is readable from media once `units` of the block are written.
+    fn is_readable_at(&self, unit: u64, units: u64) -> bool {
+        let rows = self.rows_of(self.locate_unit(unit).0, units);
+        let full = u64::from(self.space.geometry().sectors / self.unit_sectors);
+        unit / self.width() + self.pair_rows < rows || rows == full
+    }
+
+    /// Returns the device addresses of a unit.
+    fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
+        let (index, sector) = self.locate_unit(unit);
+        let first = Address { sector, ..self.members[index].first };
+        Ok(self.space.extent(first, self.unit_sectors)?.collect())
+    }
+
     /// Returns the number of sectors appended, padding included, which is the index of the next
     /// one.
     pub fn len(&self) -> u64 {
@@ -383,5 +399,75 @@ impl VirtualBlock {
         let mut merged = Vec::new();
         ranges.into_iter().for_each(|r| merge(&mut merged, r));
         merged
+    }
+
+    /// Replaces the `index`-th chunk, failed or not, by a free chunk. Data on the old chunk is
+    /// copied, and data that is only in memory is written. Returns the old chunk, which the block
+    /// does not access any more.
+    ///
+    /// The block changes only after all data is on the new chunk. The owner then stores the new
+    /// [`chunks`](VirtualBlock::chunks), and releases the old one afterwards.
+    ///
+    /// # Errors
+    /// [`BlockError::NoSuchChunk`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
+    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] if the
+    /// old chunk's data is unavailable; [`BlockError::ReplacementFailed`] if the new chunk fails.
+    /// The block is unchanged; the new chunk may have been written.
+    pub fn replace(
+        &mut self,
+        ssd: &mut OpenChannelSsd,
+        io: &mut BlockingSession<'_>,
+        index: usize,
+        with: Address,
+    ) -> Result<Address, BlockError> {
+        self.wait_all(io)?;
+        if self.sealed {
+            return Err(BlockError::Sealed { len: self.len() });
+        }
+        let chunks = self.members.len();
+        let old = *self.members.get(index).ok_or(BlockError::NoSuchChunk { index, chunks })?;
+        let info = VirtualBlock::query_chunks(ssd, io, &[with])?.remove(0);
+        let with = info.address;
+        if self.members.iter().any(|m| m.first == with) {
+            return Err(BlockError::DuplicateChunk { chunk: with });
+        }
+        if info.state != ChunkState::Free {
+            return Err(BlockError::NotFree { chunk: with, state: info.state });
+        }
+        ChunkReplacement { block: self, io, index, with }.run()?;
+        self.stats.replaced += 1;
+        Ok(old.first)
+    }
+
+    /// Appends all sectors of this block to `other`, out-of-band bytes included. Unreadable sectors
+    /// do not stop the copy.
+    ///
+    /// # Errors
+    /// - Nothing was copied: [`BlockError::Full`], [`BlockError::Sealed`],
+    ///   [`BlockError::OtherDrive`], [`BlockError::NotYetReadable`].
+    /// - A program failed on the target: [`BlockError::Unwritten`]. The target keeps the sectors
+    ///   that it accepted and can be repaired; the others are not copied.
+    pub fn copy_to(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        other: &mut VirtualBlock,
+    ) -> Result<CopyReport, BlockError> {
+        if self.space != other.space || self.space != *io.space() {
+            return Err(BlockError::OtherDrive);
+        }
+        self.wait_all(io)?;
+        other.wait_all(io)?;
+        other.check_writable(0)?;
+        let early = self.not_yet_readable(0..self.len());
+        if !early.is_empty() {
+            return Err(BlockError::NotYetReadable(early));
+        }
+        if self.len() > other.remaining_sectors() {
+            return Err(BlockError::Full {
+                wanted: self.len(),
+                remaining: other.remaining_sectors(),
+            });
+        }
+        BlockCopy::new(self, other, io).run()
     }
 }

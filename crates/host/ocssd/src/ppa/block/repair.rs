@@ -1,205 +1,127 @@
-//! Erasing a block, and replacing a failed chunk.
+//! [`ChunkReplacement`]: replaces a failed chunk of a block.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use nvme::{Address, ChunkState, Status};
+use nvme::{Address, Status};
 
-use super::{BlockChunk, BlockError, FailedChunk, VirtualBlock, merge};
-use crate::OpenChannelSsd;
-use crate::ppa::{BlockingSession, PpaError, RequestId, VectorOptions};
+use super::{BlockChunk, BlockError, VirtualBlock, merge};
+use crate::ppa::{BlockingSession, PpaError, VectorOptions};
 
 /// Number of sectors relocated at a time.
 const RELOCATE_BATCH_SECTORS: u32 = 1024;
 
-impl VirtualBlock {
-    /// Erases all chunks that are not free, in parallel. The block is then empty, with its read
-    /// cursor at the start. A power cut may leave some chunks erased and others not; the owner then
-    /// [opens](VirtualBlock::open) the block and erases it again.
-    ///
-    /// # Errors
-    /// [`BlockError::NotErased`] names the chunks whose erase failed, which are bad. The block is
-    /// empty nevertheless, and writable once they are replaced.
-    pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
-        self.wait_all(io)?;
-        let used = |m: &BlockChunk| m.sectors_written > 0 || m.closed || m.failure.is_some();
-        let mut flying: VecDeque<(usize, RequestId)> = VecDeque::new();
-        let mut outcome: Vec<(usize, Status)> = Vec::new();
-        // One vector per chunk: a drive that rejects one chunk of a vector erases none of it.
-        for index in (0..self.members.len()).filter(|i| used(&self.members[*i])) {
-            let ppa = self.space.ppa(self.members[index].first)?;
-            let ticket = loop {
-                match io.session().reset(&[ppa]) {
-                    Ok(ticket) => break ticket,
-                    Err(refused) => match flying.pop_front().filter(|_| refused.reason.is_busy()) {
-                        Some((index, ticket)) => outcome.push((index, io.wait(ticket)?.status)),
-                        None => return Err(refused.into()),
-                    },
-                }
-            };
-            flying.push_back((index, ticket));
-        }
-        for (index, ticket) in flying {
-            outcome.push((index, io.wait(ticket)?.status));
-        }
-        for (index, status) in &outcome {
-            let m = &mut self.members[*index];
-            *m = BlockChunk::new(m.first);
-            if !status.is_success() {
-                (m.closed, m.failure) = (true, Some(*status));
-            } else {
-                self.stats.erased += 1;
-            }
-        }
-        (self.units_submitted, self.tail_sectors, self.read_cursor, self.sealed) = (0, 0, 0, false);
-        self.unit_buffers.clear();
-        self.torn.clear();
-        let failed: Vec<FailedChunk> = self.failed_chunks();
-        if failed.is_empty() { Ok(()) } else { Err(BlockError::NotErased(failed)) }
-    }
+/// The replacement of a block's chunk by a free one.
+pub(super) struct ChunkReplacement<'a, 'p> {
+    pub(super) block: &'a mut VirtualBlock,
+    pub(super) io: &'a mut BlockingSession<'p>,
+    /// Index of the old chunk.
+    pub(super) index: usize,
+    /// First sector of the new chunk.
+    pub(super) with: Address,
+}
 
-    /// Replaces the `index`-th chunk, failed or not, by a free chunk. Data on the old chunk is
-    /// copied, and data that is only in memory is written. Returns the old chunk, which the block
-    /// does not access any more.
-    ///
-    /// The block changes only after all data is on the new chunk. The owner then stores the new
-    /// [`chunks`](VirtualBlock::chunks), and releases the old one afterwards.
-    ///
-    /// # Errors
-    /// [`BlockError::NoSuchChunk`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
-    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] if the
-    /// old chunk's data is unavailable; [`BlockError::ReplacementFailed`] if the new chunk fails.
-    /// The block is unchanged; the new chunk may have been written.
-    pub fn replace(
-        &mut self,
-        ssd: &mut OpenChannelSsd,
-        io: &mut BlockingSession<'_>,
-        index: usize,
-        with: Address,
-    ) -> Result<Address, BlockError> {
-        self.wait_all(io)?;
-        if self.sealed {
-            return Err(BlockError::Sealed { len: self.len() });
-        }
-        let chunks = self.members.len();
-        let old = *self.members.get(index).ok_or(BlockError::NoSuchChunk { index, chunks })?;
-        let info = VirtualBlock::query_chunks(ssd, io, &[with])?.remove(0);
-        let with = info.address;
-        if self.members.iter().any(|m| m.first == with) {
-            return Err(BlockError::DuplicateChunk { chunk: with });
-        }
-        if info.state != ChunkState::Free {
-            return Err(BlockError::NotFree { chunk: with, state: info.state });
-        }
-        let rows = self.rows_of(index, self.units_submitted) as u32;
-        let mut fresh = BlockChunk::new(with);
+impl ChunkReplacement<'_, '_> {
+    /// Moves the data of the old chunk, and makes the new chunk a member.
+    pub(super) fn run(mut self) -> Result<(), BlockError> {
+        let rows = self.block.rows_of(self.index, self.block.units_submitted) as u32;
+        let mut fresh = BlockChunk::new(self.with);
         let mut lost: Vec<Range<u64>> = Vec::new();
         let mut row = 0;
         while row < rows {
             let mut end = row;
-            while end < rows && self.is_readable(index, (end + 1) * self.unit_sectors - 1) {
+            while end < rows
+                && self.block.is_readable(self.index, (end + 1) * self.block.unit_sectors - 1)
+            {
                 end += 1;
             }
             if end > row {
-                self.relocate_rows(
-                    io,
-                    index,
-                    with,
-                    row * self.unit_sectors..end * self.unit_sectors,
-                )?;
-                self.stats.relocated += u64::from((end - row) * self.unit_sectors);
+                self.relocate_rows(row * self.block.unit_sectors..end * self.block.unit_sectors)?;
+                self.block.stats.relocated += u64::from((end - row) * self.block.unit_sectors);
             } else {
-                let unit = u64::from(row) * self.width() + index as u64;
-                if !self.rewrite_unit(io, unit, with, row * self.unit_sectors)? {
-                    lost.push(self.sectors_of(
-                        index,
-                        row * self.unit_sectors,
-                        (row + 1) * self.unit_sectors,
+                let unit = u64::from(row) * self.block.width() + self.index as u64;
+                if !self.rewrite_unit(unit, row * self.block.unit_sectors)? {
+                    lost.push(self.block.sectors_of(
+                        self.index,
+                        row * self.block.unit_sectors,
+                        (row + 1) * self.block.unit_sectors,
                     ));
                     return Err(BlockError::DataLost(lost));
                 }
                 end += 1;
             }
-            fresh.sectors_written = end * self.unit_sectors;
+            fresh.sectors_written = end * self.block.unit_sectors;
             row = end;
         }
-        self.buffer_unpaired_rows(io, index, rows)?;
-        self.members[index] = fresh;
-        self.stats.replaced += 1;
-        Ok(old.first)
+        self.buffer_unpaired_rows(rows)?;
+        self.block.members[self.index] = fresh;
+        Ok(())
     }
 
     /// Reads the last rows of a chunk into memory if they are readable on the old chunk but not yet
     /// on the new one.
-    fn buffer_unpaired_rows(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        index: usize,
-        rows: u32,
-    ) -> Result<(), BlockError> {
-        if rows * self.unit_sectors == self.space.geometry().sectors {
+    fn buffer_unpaired_rows(&mut self, rows: u32) -> Result<(), BlockError> {
+        if rows * self.block.unit_sectors == self.block.space.geometry().sectors {
             return Ok(());
         }
-        let pair_rows = self.pair_rows as u32;
+        let pair_rows = self.block.pair_rows as u32;
         for row in rows.saturating_sub(pair_rows)..rows {
-            let unit = u64::from(row) * self.width() + index as u64;
-            if self.unit_buffers.get(unit).is_some() {
+            let unit = u64::from(row) * self.block.width() + self.index as u64;
+            if self.block.unit_buffers.get(unit).is_some() {
                 continue;
             }
-            let first = Address { sector: row * self.unit_sectors, ..self.members[index].first };
-            let ppas: Vec<_> = self.space.extent(first, self.unit_sectors)?.collect();
-            let buffer = io.buffers().allocate(self.unit_sectors)?;
-            let read = match io.read(&ppas, buffer, VectorOptions::default()) {
+            let first = Address {
+                sector: row * self.block.unit_sectors,
+                ..self.block.members[self.index].first
+            };
+            let ppas: Vec<_> = self.block.space.extent(first, self.block.unit_sectors)?.collect();
+            let buffer = self.io.buffers().allocate(self.block.unit_sectors)?;
+            let read = match self.io.read(&ppas, buffer, VectorOptions::default()) {
                 Err(PpaError::Vector(e)) => {
-                    return Err(self.uncorrectable_error(index, first.sector, &e));
+                    return Err(self.uncorrectable_error(first.sector, &e));
                 }
                 read => read?,
             };
-            self.unit_buffers.insert(unit, read);
+            self.block.unit_buffers.insert(unit, read);
         }
         Ok(())
     }
 
     /// Copies readable sectors of a chunk to the corresponding sectors of another chunk.
-    fn relocate_rows(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        index: usize,
-        with: Address,
-        sectors: Range<u32>,
-    ) -> Result<(), BlockError> {
-        let step = (RELOCATE_BATCH_SECTORS / self.unit_sectors).max(1) * self.unit_sectors;
-        let from = self.members[index].first;
+    fn relocate_rows(&mut self, sectors: Range<u32>) -> Result<(), BlockError> {
+        let step =
+            (RELOCATE_BATCH_SECTORS / self.block.unit_sectors).max(1) * self.block.unit_sectors;
+        let from = self.block.members[self.index].first;
         let mut at = sectors.start;
         while at < sectors.end {
             let count = step.min(sectors.end - at);
             let of = |chunk: Address| -> Result<Vec<_>, BlockError> {
-                Ok(self.space.extent(Address { sector: at, ..chunk }, count)?.collect())
+                Ok(self.block.space.extent(Address { sector: at, ..chunk }, count)?.collect())
             };
-            let (source, target) = (of(from)?, of(with)?);
-            let copied = if io.session().can_copy() { io.copy(&source, &target) } else { Ok(()) };
+            let (source, target) = (of(from)?, of(self.with)?);
+            let copied =
+                if self.io.session().can_copy() { self.io.copy(&source, &target) } else { Ok(()) };
             if let Err(PpaError::Vector(e)) = &copied
                 && is_source_error(e.status)
             {
                 // The status of the copy does not name the failed sources.
-                return Err(match io.check(&source) {
-                    Err(PpaError::Vector(exact)) => self.uncorrectable_error(index, at, &exact),
-                    Ok(()) => self.uncorrectable_error(index, at, e),
+                return Err(match self.io.check(&source) {
+                    Err(PpaError::Vector(exact)) => self.uncorrectable_error(at, &exact),
+                    Ok(()) => self.uncorrectable_error(at, e),
                     Err(other) => other.into(),
                 });
             }
-            if !io.session().can_copy() {
-                let buffer = io.buffers().allocate(count)?;
-                let buffer = match io.read(&source, buffer, VectorOptions::default()) {
-                    Err(PpaError::Vector(e)) => return Err(self.uncorrectable_error(index, at, &e)),
+            if !self.io.session().can_copy() {
+                let buffer = self.io.buffers().allocate(count)?;
+                let buffer = match self.io.read(&source, buffer, VectorOptions::default()) {
+                    Err(PpaError::Vector(e)) => return Err(self.uncorrectable_error(at, &e)),
                     read => read?,
                 };
                 replacement_result(
-                    with,
-                    io.write(&target, buffer, VectorOptions::default()).map(drop),
+                    self.with,
+                    self.io.write(&target, buffer, VectorOptions::default()).map(drop),
                 )?;
             } else {
-                replacement_result(with, copied)?;
+                replacement_result(self.with, copied)?;
             }
             at += count;
         }
@@ -207,15 +129,10 @@ impl VirtualBlock {
     }
 
     /// Returns the error for unreadable sectors of a chunk, starting at its sector `at`.
-    fn uncorrectable_error(
-        &self,
-        index: usize,
-        at: u32,
-        e: &crate::ppa::VectorError,
-    ) -> BlockError {
+    fn uncorrectable_error(&self, at: u32, e: &crate::ppa::VectorError) -> BlockError {
         let mut sectors = Vec::new();
         for i in e.failed.iter() {
-            merge(&mut sectors, self.sectors_of(index, at + i, at + i + 1));
+            merge(&mut sectors, self.block.sectors_of(self.index, at + i, at + i + 1));
         }
         let (addresses, status) = (e.addresses.clone(), e.status);
         BlockError::Uncorrectable(super::UncorrectableSectors { sectors, addresses, status })
@@ -223,29 +140,26 @@ impl VirtualBlock {
 
     /// Writes a buffered unit to the corresponding location of another chunk. Returns `false` if
     /// the unit is not in memory.
-    fn rewrite_unit(
-        &mut self,
-        io: &mut BlockingSession<'_>,
-        unit: u64,
-        with: Address,
-        sector: u32,
-    ) -> Result<bool, BlockError> {
-        let target: Vec<_> =
-            self.space.extent(Address { sector, ..with }, self.unit_sectors)?.collect();
-        let Some(buffer) = self.unit_buffers.take_for_write(unit) else { return Ok(false) };
-        let ticket = match io.session().write(&target, buffer, VectorOptions::default()) {
+    fn rewrite_unit(&mut self, unit: u64, sector: u32) -> Result<bool, BlockError> {
+        let target: Vec<_> = self
+            .block
+            .space
+            .extent(Address { sector, ..self.with }, self.block.unit_sectors)?
+            .collect();
+        let Some(buffer) = self.block.unit_buffers.take_for_write(unit) else { return Ok(false) };
+        let ticket = match self.io.session().write(&target, buffer, VectorOptions::default()) {
             Ok(ticket) => ticket,
             Err(mut refused) => {
-                self.unit_buffers.return_buffer(unit, refused.buffer.take());
+                self.block.unit_buffers.return_buffer(unit, refused.buffer.take());
                 return Err(refused.into());
             }
         };
-        let mut ended = io.wait(ticket)?;
-        self.unit_buffers.return_buffer(unit, ended.buffer.take());
+        let mut ended = self.io.wait(ticket)?;
+        self.block.unit_buffers.return_buffer(unit, ended.buffer.take());
         if ended.is_success() {
             return Ok(true);
         }
-        Err(BlockError::ReplacementFailed { chunk: with, status: ended.status })
+        Err(BlockError::ReplacementFailed { chunk: self.with, status: ended.status })
     }
 }
 
