@@ -66,24 +66,38 @@ pub struct Layout {
     /// Minimum of live bytes that a packed chunk holds after compaction: it may waste a record's
     /// length at its end, and a write unit of padding.
     pub compacted_bytes_min: u32,
+    /// Numbers of chunks written at a time.
+    pub concurrency: WriteConcurrency,
+    /// The use of the target's chunks.
+    pub budget: ChunkBudget,
+}
+
+/// Numbers of chunks that are written at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriteConcurrency {
     /// Number of chunks open for host records.
     pub active_chunks: u32,
     /// Number of chunks open for relocated records, and of chunks compacted at a time.
     pub compactors: u32,
     /// Maximum number of chunks that are open for records, or being written to their ends.
     pub streams_max: u32,
+    /// Number of whole chunks written at a time.
+    pub large_value_writes: u32,
+}
+
+/// The use of a target's chunks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChunkBudget {
+    /// Number of chunks of this target, without factory bad ones.
+    pub chunks: u32,
+    /// Number of chunks that values may fill.
+    pub capacity: u32,
     /// Number of free chunks reserved for compaction.
     pub reserve_chunks: u32,
     /// Compaction starts when fewer chunks are free.
     pub compact_below: u32,
     /// Number of chunks that values cannot fill: open ones, and the reserve.
     pub overhead_chunks: u32,
-    /// Number of chunks of this target, without factory bad ones.
-    pub chunks: u32,
-    /// Number of chunks that values may fill.
-    pub capacity: u32,
-    /// Number of whole chunks written at a time.
-    pub large_value_writes: u32,
 }
 
 /// The chunks of a target.
@@ -187,21 +201,25 @@ impl Layout {
             batch_bytes: (chunk / 2).min(1 << 20) & !7,
             value_chunks_max: parts.min(u32::from(u16::MAX)),
             compacted_bytes_min: (chunk - record).saturating_sub(unit).max(record),
-            active_chunks: active,
-            compactors: cleaners,
-            streams_max: streams,
-            reserve_chunks: reserve,
-            compact_below: reserve + active + cleaners,
-            overhead_chunks: held,
-            chunks,
-            capacity,
-            large_value_writes: whole.max(1),
+            concurrency: WriteConcurrency {
+                active_chunks: active,
+                compactors: cleaners,
+                streams_max: streams,
+                large_value_writes: whole.max(1),
+            },
+            budget: ChunkBudget {
+                chunks,
+                capacity,
+                reserve_chunks: reserve,
+                compact_below: reserve + active + cleaners,
+                overhead_chunks: held,
+            },
         })
     }
 
     /// Returns the maximum size of a value in bytes.
     pub fn value_bytes(&self) -> u64 {
-        let parts = self.value_chunks_max.min(self.capacity);
+        let parts = self.value_chunks_max.min(self.budget.capacity);
         u64::from(parts) * u64::from(self.chunk_bytes) + u64::from(self.chunk_bytes) - 1
     }
 
@@ -308,7 +326,7 @@ mod tests {
         assert!(refuse(ok, 30, 0).contains("30 good chunks"));
         assert!(refuse(ok, 512, 4).contains("at least 5"));
         let layout = Layout::new(&shape, &ok, supply(512, 9)).unwrap();
-        assert!(layout.streams_max + layout.large_value_writes <= 9);
+        assert!(layout.concurrency.streams_max + layout.concurrency.large_value_writes <= 9);
         let small = Geometry { sectors: 8, ws_min: 4, ws_opt: 4, sector_bytes: 512, ..geometry() };
         let refused =
             Layout::new(&FlashGeometry::from_geometry(&small), &ok, supply(512, 0)).unwrap_err();

@@ -46,7 +46,7 @@ use ring::AddressSpace;
 
 pub use blocking::{BlockingKv, BlockingMutation};
 pub use check::violation::{KvPart, KvSubject, KvViolation};
-pub use config::{KvConfig, Layout as KvLayout};
+pub use config::{ChunkBudget, KvConfig, Layout as KvLayout, WriteConcurrency};
 pub use error::{KvError, KvOpenError};
 pub use format::key::{Key, KeyLengthError};
 pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};

@@ -117,8 +117,12 @@ impl ReadOps {
         counts: [u32; 3],
     ) -> Result<ReadOps, MemoryError> {
         let [small, any, window] = layout.read_buffer_sectors();
-        let sizes =
-            [(small, counts[0]), (any, counts[1]), (0, counts[2]), (window, layout.compactors)];
+        let sizes = [
+            (small, counts[0]),
+            (any, counts[1]),
+            (0, counts[2]),
+            (window, layout.concurrency.compactors),
+        ];
         let sectors: u64 =
             sizes.iter().map(|(size, count)| u64::from(*size) * u64::from(*count)).sum();
         let bytes = sectors as usize * layout.sector_bytes as usize;

@@ -184,7 +184,7 @@ impl AppendStreams {
     /// stream keeps the units that wait for their pairs and the one being filled; the others
     /// suffice for a batch.
     pub(crate) fn slots_needed(layout: &Layout) -> u32 {
-        layout.streams_max * (layout.pair_units + 3)
+        layout.concurrency.streams_max * (layout.pair_units + 3)
             + layout.batch_bytes.div_ceil(layout.unit_bytes)
     }
 
@@ -193,9 +193,9 @@ impl AppendStreams {
     pub(crate) fn new(layout: Layout, memory: UnitMemory, last_stamp: u64) -> AppendStreams {
         let none = |n: u32| vec![None; n as usize];
         AppendStreams {
-            streams: (0..layout.streams_max).map(|_| None).collect(),
+            streams: (0..layout.concurrency.streams_max).map(|_| None).collect(),
             failed: Vec::new(),
-            classes: [none(layout.active_chunks), none(layout.compactors)],
+            classes: [none(layout.concurrency.active_chunks), none(layout.concurrency.compactors)],
             next_stream: [0; 2],
             memory,
             layout,
@@ -280,7 +280,7 @@ impl AppendStreams {
         if self.streams.iter().all(Option::is_some) {
             return Err(AllocError::NoMemory);
         }
-        let kept = if group == AppendClass::Host { self.layout.reserve_chunks } else { 0 };
+        let kept = if group == AppendClass::Host { self.layout.budget.reserve_chunks } else { 0 };
         let free = !self.open_chunks.is_empty() || chunks.free_count() > kept;
         if free { Ok(()) } else { Err(AllocError::NoChunk) }
     }

@@ -60,7 +60,7 @@ impl Kv {
     /// Returns whether more chunks must be compacted: too few are free or about to be.
     fn needs_compaction(&self) -> bool {
         let coming = self.reclaim.len();
-        (self.chunks.free_count() as usize) + coming < self.layout.compact_below as usize
+        (self.chunks.free_count() as usize) + coming < self.layout.budget.compact_below as usize
     }
 
     /// Executes one step. Returns whether there was one.

@@ -197,7 +197,7 @@ impl Kv {
 
     /// Returns whether too many chunks are bad for the capacity to be maintained.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.chunks.good_count() < self.layout.capacity + self.layout.overhead_chunks
+        self.chunks.good_count() < self.layout.budget.capacity + self.layout.budget.overhead_chunks
     }
 
     /// Returns the number of whole chunks of values, current or being written.
@@ -221,11 +221,12 @@ impl Kv {
         let wholes = u64::from(self.large_value_chunks()) + u64::from(parts);
         let all = self.chunks.live_bytes() + self.puts.reserved_bytes() + bytes;
         let values = all.saturating_sub(self.index.tombstone_bytes()).saturating_sub(old);
-        let spare = u64::from(self.chunks.good_count() - self.layout.overhead_chunks);
+        let spare = u64::from(self.chunks.good_count() - self.layout.budget.overhead_chunks);
         // An update in place takes no more space than before, so that a full store can be updated.
         let needed = wholes + values.div_ceil(fill);
         let grows = parts > 0 || bytes > old;
-        if needed > u64::from(self.layout.capacity) && grows || wholes + all.div_ceil(fill) > spare
+        if needed > u64::from(self.layout.budget.capacity) && grows
+            || wholes + all.div_ceil(fill) > spare
         {
             return Err(KvError::Full);
         }

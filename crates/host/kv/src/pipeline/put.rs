@@ -255,7 +255,7 @@ impl Kv {
 
     /// Allocates a chunk for a whole chunk of a value.
     fn allocate_large_value_chunk(&mut self) -> Option<u32> {
-        let free = self.chunks.free_count() > self.layout.reserve_chunks;
+        let free = self.chunks.free_count() > self.layout.budget.reserve_chunks;
         let chunk = if free { self.chunks.allocate(ChunkRole::LargeValue) } else { None };
         self.progress.out_of_chunks |= chunk.is_none();
         self.progress.moved |= chunk.is_some();

@@ -74,7 +74,7 @@ pub(crate) struct LargeValues {
 }
 
 impl LargeValues {
-    /// Creates a table for `layout.large_value_writes` writes.
+    /// Creates a table for `layout.concurrency.large_value_writes` writes.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -83,7 +83,7 @@ impl LargeValues {
         layout: &Layout,
         oob_bytes: u32,
     ) -> Result<LargeValues, MemoryError> {
-        let count = layout.large_value_writes;
+        let count = layout.concurrency.large_value_writes;
         let bytes = count as usize * usize::from(MAX_VECTOR_ADDRESSES) * oob_bytes as usize;
         let (labels, labels_at) = register(space, bytes, "whole chunks' out-of-band bytes")?;
         Ok(LargeValues {

@@ -139,7 +139,7 @@ impl Kv {
             durability: DurabilityWaiters::default(),
             puts: Puts::new(writes, config.checksum_large_values),
             reads,
-            compaction: Compaction::new(layout.compactors),
+            compaction: Compaction::new(layout.concurrency.compactors),
             reclaim: Reclaim::default(),
         };
         kv.stats.unreadable_at_open =

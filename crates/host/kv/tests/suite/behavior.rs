@@ -217,7 +217,7 @@ fn large_value_chunks_are_never_moved_and_deleting_one_is_an_erase() {
     b.run_until_idle();
     let stats = b.kv.stats();
     assert_eq!((stats.large_value_chunks, stats.chunks_erased - erased), (0, 10));
-    assert!(free - stats.free_chunks <= b.kv.layout().streams_max);
+    assert!(free - stats.free_chunks <= b.kv.layout().concurrency.streams_max);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_full_store_says_so_and_goes_on_when_something_is_deleted() {
         };
         assert_eq!(error, KvError::Full, "{len}");
         let layout = *b.kv.layout();
-        let room = u64::from(layout.capacity) * u64::from(layout.chunk_bytes);
+        let room = u64::from(layout.budget.capacity) * u64::from(layout.chunk_bytes);
         let share = count as f64 * len as f64 / room as f64;
         assert!(share > if len == 100 { 0.4 } else { 0.55 }, "{len}: {share}");
         // Every value can be put again, unless it needs whole chunks in addition to the old ones.
@@ -581,7 +581,7 @@ fn only_owned_chunks_are_touched() {
     let progress = &mut || {};
     let config = KvConfig::default();
     let kv = Kv::open(&info, &chunks, &owned, queue, port, config, progress, true).unwrap();
-    assert_eq!(kv.layout().chunks, 48);
+    assert_eq!(kv.layout().budget.chunks, 48);
     let mut b = Bench { drive, kv };
     for i in 0..3000 {
         b.put(&format!("{:02}", i % 40), &value(i, 500));

@@ -27,16 +27,19 @@ impl Addresses {
     }
 
     /// Returns the flash geometry of the FTL.
+    #[inline]
     pub fn shape(&self) -> &FlashGeometry {
         &self.shape
     }
 
     /// Returns the drive's geometry.
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// Returns the out-of-band bytes per sector.
+    #[inline]
     pub fn oob_bytes(&self) -> u32 {
         self.geometry.oob_bytes
     }

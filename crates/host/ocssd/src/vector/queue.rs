@@ -159,21 +159,25 @@ impl VectorQueue {
 
     /// Returns the maximum number of addresses of a command: 64, or the drive's maximum transfer if
     /// smaller.
+    #[inline]
     pub fn max_sectors(&self) -> u32 {
         self.max_sectors
     }
 
     /// Returns the sector size in bytes.
+    #[inline]
     pub fn sector_bytes(&self) -> u32 {
         self.sector_bytes
     }
 
     /// Returns the queue pair, for its counters.
+    #[inline]
     pub fn queue(&self) -> &QueuePair {
         &self.queue
     }
 
     /// Returns the connection to the drive.
+    #[inline]
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }

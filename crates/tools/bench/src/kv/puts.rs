@@ -280,7 +280,7 @@ fn build_harness(
     if let StoreKind::Kv { checksum } = way {
         let config = KvConfig { checksum_large_values: checksum, ..config };
         let KvHarness { drive, kv, controller, .. } = KvHarness::build(plan, config)?;
-        let (bytes, capacity) = (kv.layout().chunk_bytes.into(), kv.layout().capacity.into());
+        let (bytes, capacity) = (kv.layout().chunk_bytes.into(), kv.layout().budget.capacity.into());
         let space = kv.memory().clone();
         let putter = Putter::new(Box::new(kv), &space, bytes)?;
         return Ok(PutHarness { putter, drive, capacity, _controller: Some(controller) });
