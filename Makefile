@@ -50,15 +50,18 @@ fio-engine: capi ## build libfio_sluice.so against the source package of the fio
 	scripts/fio-engine "$${CARGO_TARGET_DIR:-target}/release/libsluice_c.a" \
 	  "$${CARGO_TARGET_DIR:-target}/fio-engine/libfio_sluice.so"
 
+# Examples are not built: clippy checks them, and crates/tools/sluice/tests runs them.
 test: test-packages ## install what the tests need, and run them
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --tests
+	$(CARGO) test --workspace --doc
 
 test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
 	$(CARGO) test --workspace --profile long -- --include-ignored $(addprefix --skip ,$(IN_GUEST))
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test suite oracle:: -- --skip journal::
 
+# Of the whole workspace: a package alone has other features of its dependencies, and is built again.
 test-fio: test-packages ## fio on the library, through the engine built for it
-	$(CARGO) test --package sluice-capi --test suite fio:: -- --include-ignored
+	$(CARGO) test --workspace --tests fio_engine:: -- --include-ignored
 
 test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linux guests with an IOMMU and without
 	-scripts/apt-install $(GUEST_PACKAGES)
@@ -91,7 +94,7 @@ test-sanitizer: ## the crates with unsafe code under AddressSanitizer; needs a n
 
 test-loom: ## every interleaving of the ring that steers completions, and of calls of programs under `sluice exec`
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/loom" LOOM_MAX_PREEMPTIONS=4; \
-	  $(CARGO) test --package sluice-block --lib loom && $(CARGO) test --package sluice-exec-proto --lib loom
+	  $(CARGO) test --package sluice-block --package sluice-exec-proto --lib loom
 
 test-packages: # Debian packages with the programs that the tests drive, only if missing
 	scripts/apt-install $(TEST_PACKAGES)
@@ -108,8 +111,7 @@ bench-redis: ## Redis through `sluice exec` and through the kernel, on the same 
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench exec --part redis $(BENCH_REDIS)
 
 instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
-	$(CARGO) bench --package sluice-pblk --bench instructions
-	$(CARGO) bench --package sluice-direct --bench instructions
+	$(CARGO) bench --package sluice-pblk --package sluice-direct --bench instructions
 
 plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
 	$(CARGO) build --release --package sluice-cli --bin sluice

@@ -3,7 +3,7 @@
 #[macro_use]
 mod support;
 
-mod fio;
+mod fio_engine;
 mod header;
 mod installed;
 mod misuse;
