@@ -1,6 +1,5 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
-mod again;
 mod common;
 mod health;
 mod journal;
@@ -9,8 +8,9 @@ mod line_metadata;
 mod oracle;
 mod order;
 mod paging;
+mod rebuild;
 mod recovery_cost;
+mod redispatch;
 mod refused;
-mod salvage;
 mod trim;
 mod write_amplification;

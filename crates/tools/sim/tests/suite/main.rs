@@ -3,7 +3,7 @@
 mod block_layer;
 mod closed_forms;
 mod explain;
-mod notes;
+mod note_codes;
 mod paper_effect;
 mod precondition;
 mod repository;

@@ -6,7 +6,7 @@
 //! in something else that cannot be read.
 //! An older value only if it was trimmed, in a page that was lost and made of copies; or if it was lost before,
 //! and the page that knew was lost while power was off. A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite salvage::`.
+//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite rebuild::`.
 
 // guarantee: D-06, D-36
 
@@ -444,7 +444,7 @@ fn pages_that_are_lost_are_found_again_whatever_goes_on() {
             Err(panic) => {
                 eprintln!(
                     "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p sluice-ftl \
-                     --test suite salvage::"
+                     --test suite rebuild::"
                 );
                 std::panic::resume_unwind(panic);
             }
