@@ -21,7 +21,6 @@
 use std::process::{Command, ExitCode};
 
 use block::{BlockDevice as _, Limits, Raw};
-use clock::{Component, Nanos};
 use controller::{
     AccessPolicy, AccessScope, Controller, ControllerConfig, DriveConfig, NullConfig,
     OpenChannelConfig, PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
@@ -39,6 +38,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use ring::Port;
 use rng::Rng;
+use time::{Component, Nanos};
 
 /// Any error is printed and fails the gate.
 type Failed = Box<dyn std::error::Error>;

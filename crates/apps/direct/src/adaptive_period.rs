@@ -39,7 +39,7 @@
 
 // guarantee: A-08
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Without a known latency, the poll is due when one in this many outstanding requests should be
 /// complete.

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{BlockDevice, Features, Limits, Raw};
-use clock::{Nanos, RealClock};
 use driver::pci::{OpenedController, PciDriver};
 use driver::{
     ControllerHandle, ControllerInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig,
 };
+use event::RealClock;
 use nvme::ChunkDescriptor;
 use ocssd::vector::VectorQueue;
 use ring::AddressSpace;
+use time::Nanos;
 
 use crate::buffer::{Buffer, Pool};
 use crate::device_inner::{
@@ -448,7 +449,7 @@ impl IoDevice {
     pub fn set_vector_waker(
         &self,
         queue: &VectorQueue,
-        waker: clock::Waker,
+        waker: event::Waker,
     ) -> Result<(), DirectError> {
         if let Some(served) = &self.inner.remote {
             let sleeper = VECTOR_WAITER_BIT | u64::from(queue.queue().qid());

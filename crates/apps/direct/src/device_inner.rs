@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Features, Limits, Raw};
-use clock::{Nanos, RealClock};
 use driver::pci::PciDriver;
 use driver::{
     ControllerGeneration, ControllerHandle, ControllerInfo, DriverError, Null, NvmeQueue,
     Passthrough, QueuePair, Uring, UringQueue,
 };
+use event::RealClock;
 use ring::AddressSpace;
+use time::Nanos;
 
 use crate::buffer::{Buffer, Pool};
 use crate::queue::{HardwareQueueKind, LeasedQueue};

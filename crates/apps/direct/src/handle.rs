@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Payload, QueueFull, Request, Segment, WaitResult};
-use clock::{Nanos, Parker, RealClock};
+use event::{Parker, RealClock};
 use nvme::Status;
+use time::Nanos;
 
 use crate::device_inner::DeviceInner;
 use crate::wait::{WaitMode, WaitState};

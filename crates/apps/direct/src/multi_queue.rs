@@ -3,8 +3,9 @@
 //! reads.
 
 use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::DirectError;
 

@@ -3,7 +3,7 @@
 //!
 //! Between polls the thread sleeps: for a fixed time, or until enough requests should have
 //! completed while the device still has enough work (module `adaptive_period`). It disables timer
-//! slack ([`clock::disable_timer_slack`]) and measures its wakeup latency. For periods shorter than
+//! slack ([`event::disable_timer_slack`]) and measures its wakeup latency. For periods shorter than
 //! that, it polls continuously and yields its core between polls. With nothing in flight it sleeps
 //! until a submission.
 
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use clock::{Nanos, Parker, RealClock, Waker};
+use event::{Parker, RealClock, Waker};
+use time::Nanos;
 
 use crate::scheduled::GroupedSubmit;
 use crate::{DirectError, SharedQueue};
@@ -210,7 +211,7 @@ struct PollerThread {
 
 impl PollerThread {
     fn run(self) {
-        clock::disable_timer_slack();
+        event::disable_timer_slack();
         while !self.shared.stop.load(Ordering::Relaxed) {
             if let Some(next) = self.poll_queues() {
                 self.sleep(next);
@@ -271,6 +272,6 @@ impl PollerThread {
     }
 
     fn record_cpu_time(&self) {
-        self.shared.cpu_nanos.store(clock::thread_cpu_time().0, Ordering::Relaxed);
+        self.shared.cpu_nanos.store(event::thread_cpu_time().0, Ordering::Relaxed);
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Raw, Request, WaitResult};
-use clock::{Component, Nanos, Waker};
 use driver::{BounceStats, NullQueue, NvmeQueue, PassthroughQueue, UringQueue};
+use event::Waker;
 use ring::{AddressSpace, DoorbellStats, RegisterError};
+use time::{Component, Nanos};
 
 use crate::device_inner::DeviceInner;
 use crate::remote::RemoteQueue;

@@ -9,7 +9,7 @@ use block::{
     BlockDevice, Completion, Group, Limits, QueueFull, Request, StagedRequest, Submitter,
     WaitResult,
 };
-use clock::{Component, Nanos};
+use time::{Component, Nanos};
 
 /// Configuration of a scheduled device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::Queue;
 use crate::adaptive_period::AdaptivePeriod;

@@ -14,9 +14,9 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
-use clock::{Component, Nanos};
 use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
+use time::{Component, Nanos};
 
 /// Timeout of an abort before the queue is reset; the command timeout if that is shorter.
 const ABORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
@@ -159,8 +159,8 @@ impl<Q: HardwareQueue> Component for SupervisedQueue<Q> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use clock::Waker;
     use driver::{BindError, Detached, Event, TagError, TagSet};
+    use event::Waker;
     use ring::AddressSpace;
     use rng::Rng;
 

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use block::{Completion, Op, Request};
-use clock::{Nanos, Parker};
+use event::Parker;
+use time::Nanos;
 
 use crate::DirectError;
 

@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use clock::{Nanos, Parker, Waker};
+use event::{Parker, Waker};
 use ring::SharedRegion;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::thread::futex;
+use time::Nanos;
 
 /// Address of a service, passed in the environment of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]

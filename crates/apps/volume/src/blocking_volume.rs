@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Op as DeviceOp};
-use clock::{Component, Nanos};
 use nvme::Status;
 use ring::{Iova, SharedRegion};
+use time::{Component, Nanos};
 
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::{

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, Request};
-use clock::Nanos;
 use nvme::Status;
 use ring::Iova;
+use time::Nanos;
 
 use crate::BLOCK;
 use crate::invariants::{VolumeViolation, require_eq};

@@ -1,7 +1,7 @@
 //! [`format()`]: makes a volume.
 
 use block::{BlockDevice, Op};
-use clock::Nanos;
+use time::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};

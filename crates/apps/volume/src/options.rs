@@ -1,6 +1,6 @@
 //! [`Options`]: options of a mount.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::{OpenError, Owner};
 

@@ -1,6 +1,6 @@
 //! [`Stats`]: counters of a volume since it was opened.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Counters, and the use of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

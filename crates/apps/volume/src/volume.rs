@@ -1,9 +1,10 @@
 //! [`Volume`]: an open volume with a single owner: submit, poll, reap.
 
 use block::BlockDevice;
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::Core;

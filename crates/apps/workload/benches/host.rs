@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
 use sluice_workload::{IoCpuCosts, JobRunner, parse_jobs};
+use time::{Component, Nanos};
 
 const IOS: u64 = 200_000;
 

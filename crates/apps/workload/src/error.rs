@@ -292,7 +292,7 @@ pub enum RunError {
     )]
     TimeStalled {
         /// The instant at which the run stalled.
-        at: clock::Nanos,
+        at: time::Nanos,
         /// Name of a job that waits for time to pass.
         job: String,
     },

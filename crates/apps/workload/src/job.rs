@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::trace::{TraceAction, TraceFormat};
 use crate::units::Size;

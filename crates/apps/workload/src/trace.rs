@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::job::{Direction, Replay};
 

@@ -1,7 +1,7 @@
 //! Parsers of fio's values: sizes (`4k`, `1.5m`, `2g`, `10%`), times (`30s`, `500ms`, `2m`) and
 //! rates. As with fio's default `kb_base=1024`, every size suffix is a power of 1024.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// A size in bytes or in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]

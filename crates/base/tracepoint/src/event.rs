@@ -4,7 +4,7 @@
 //! event that introduces an identifier also names the one of the layer above, so that a reader can
 //! follow a request down to the flash and back.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// An event with its time, drive and target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

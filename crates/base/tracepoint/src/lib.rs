@@ -15,7 +15,7 @@ mod event;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clock::Nanos;
+use time::Nanos;
 
 pub use event::{Admission, ArrayOp, Cause, Event, PuOpStep, Record, RequestOp, StageKind};
 

@@ -7,12 +7,12 @@
 #[path = "../tests/suite/common/mod.rs"]
 mod common;
 
-use clock::{Nanos, VirtualRunner};
 use controller::{Controller, DriveConfig, PuScheduling};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use ftl::FtlConfig;
 use media::{CellType, NandConfig, NandGeometry, NandTiming};
+use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner};
 
 fn main() {

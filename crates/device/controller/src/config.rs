@@ -1,9 +1,9 @@
 //! [`DriveConfig`]: the description of a drive, as plain values that [`DriveConfig::check`]
 //! validates.
 
-use clock::Nanos;
 use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
+use time::Nanos;
 
 /// The interface that a drive exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

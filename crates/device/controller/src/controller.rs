@@ -4,9 +4,9 @@
 
 use std::io;
 
-use clock::{Component, Nanos};
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use ring::Port;
+use time::{Component, Nanos};
 
 use crate::admin::async_events::AsyncEventQueue;
 use crate::admin::{AdminState, HealthCounters};

@@ -1,9 +1,9 @@
 //! [`DriveStats`]: the counters of a drive (ARCHITECTURE.md, R10).
 
-use clock::Nanos;
 use ftl::FtlStats;
 use hdrhistogram::Histogram;
 use media::MediaStats;
+use time::Nanos;
 
 /// The lateness of completions in real time (ARCHITECTURE.md, R6); zero in virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

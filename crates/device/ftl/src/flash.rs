@@ -1,6 +1,6 @@
 //! [`FlashBackend`]: the interface between the FTL and the flash below it.
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::Cause;
 
 use crate::buffer::unit_id::UnitId;

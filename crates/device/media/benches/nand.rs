@@ -3,7 +3,6 @@
 
 extern crate sluice_media as media;
 
-use clock::Nanos;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use media::{
@@ -11,6 +10,7 @@ use media::{
     PhysSector,
 };
 use ring::SharedRegion;
+use time::Nanos;
 
 fn main() {
     divan::main();

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use clock::Nanos;
 use nvme::{Geometry, GeometryError};
+use time::Nanos;
 
 /// The geometry of a NAND medium [LightNVM17 §2.1]: channels → parallel units → planes → blocks →
 /// pages → sectors. One chunk is the blocks with an equal number on all planes of a parallel unit,

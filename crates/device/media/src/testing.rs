@@ -1,6 +1,6 @@
 //! A small medium for the tests of this crate.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::{CellType, DataStore, ErrorModel, NandConfig, NandGeometry, NandTiming};
 

@@ -4,8 +4,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use clock::{Component, IdlePolicy, Nanos, RealClock};
+use event::{IdlePolicy, RealClock};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
+use time::{Component, Nanos};
 
 #[path = "../tests/suite/common/memory.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]

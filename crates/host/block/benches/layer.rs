@@ -3,7 +3,6 @@
 
 use std::hint::black_box;
 
-use clock::Nanos;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use driver::{LowLevelDriver, Null};
@@ -11,6 +10,7 @@ use sluice_block::sched::SchedulerConfig;
 use sluice_block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Payload, QueueModel, Raw, Request, StagingScope,
 };
+use time::Nanos;
 
 fn main() {
     divan::main();

@@ -1,12 +1,12 @@
 //! Cost of the raw path per request on the host side, including the driver.
 
-use clock::{Component, Nanos};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use driver::{ControllerInfo, QueuePair, RingAddresses};
 use nvme::{Cqe, Status};
 use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use sluice_block::{BlockDevice, Payload, Raw, Request};
+use time::{Component, Nanos};
 
 fn main() {
     divan::main();

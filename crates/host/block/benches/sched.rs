@@ -1,12 +1,12 @@
 //! Cost of a scheduler per request: insert, dispatch and completed, with some requests waiting.
 
-use clock::Nanos;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use sluice_block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, SchedulerConfig, Scheduling, ThrottleConfig,
 };
 use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
+use time::Nanos;
 
 fn main() {
     divan::main();

@@ -2,13 +2,13 @@
 
 use std::io::Sink;
 
-use clock::Nanos;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use nvme::Status;
 use sluice_block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedDevice};
 use sluice_block::trace::{Action, TraceEvent, Tracer};
 use sluice_block::{Op, Submitter};
+use time::Nanos;
 
 fn main() {
     divan::main();

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::Op;
 

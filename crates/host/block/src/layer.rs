@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use clock::Nanos;
 use driver::{HardwareQueue, LowLevelDriver};
+use time::Nanos;
 
 use crate::account::{DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use crate::dispatch::Dispatch;

@@ -15,9 +15,10 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use clock::{Component, Nanos, Parker, Waker};
 use driver::HardwareQueue;
+use event::{Parker, Waker};
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::dispatch::queue::DispatchQueue;
 use crate::ownership::OwnedOrLocked;

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use driver::{
     BindError, ControllerInfo, Event, HardwareQueue, NvmeDeviceError, NvmeQueue, QueuePair,
 };
 use nvme::Status;
 use ring::Port;
+use time::{Component, Nanos};
 
 use crate::device::validate_request;
 use crate::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};

@@ -1,8 +1,8 @@
 //! The steps of a run of the staging and dispatch queues: flush the plug, dispatch staged requests,
 //! reap completions.
 
-use clock::Nanos;
 use driver::HardwareQueue;
+use time::Nanos;
 
 use crate::dispatch::CompletedRequest;
 use crate::dispatch::queue::DispatchQueue;

@@ -10,7 +10,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use clock::Waker;
+use event::Waker;
 use nvme::Status;
 
 use crate::Submitter;

@@ -106,7 +106,7 @@ pub enum DriverError {
         /// The step.
         step: &'static str,
         /// Time waited.
-        waited: clock::Nanos,
+        waited: time::Nanos,
     },
     /// A real controller reports a fatal failure (CSTS.CFS).
     #[error("the controller reports a fatal failure")]

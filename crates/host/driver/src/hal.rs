@@ -17,9 +17,10 @@
 
 use std::any::Any;
 
-use clock::{Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
+use time::Nanos;
 
 use crate::{Detached, Request, Tag, TagError, TagSet};
 

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use clock::{Nanos, Parker, RealClock, Waker, thread_cpu_time};
+use event::{Parker, RealClock, Waker, thread_cpu_time};
 use rustix::thread::CpuSet;
+use time::Nanos;
 
 /// How an interrupt context runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

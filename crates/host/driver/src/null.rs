@@ -4,9 +4,10 @@
 
 use std::any::Any;
 
-use clock::{Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
+use time::Nanos;
 
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
 use crate::{Request, Tag, TagError, TagSet};

@@ -8,7 +8,7 @@
 
 use std::any::Any;
 
-use clock::Nanos;
+use time::Nanos;
 
 /// The identifier of a command on its hardware queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,8 @@
 //! [`BlockingKv`]: a synchronous interface for tests and small programs, with one request at a
 //! time.
 
-use clock::{Component, Nanos};
 use ring::PAGE_BYTES;
+use time::{Component, Nanos};
 
 use super::device::BlockingMemory;
 use super::format::key::Key;

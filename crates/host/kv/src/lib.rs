@@ -40,9 +40,10 @@ mod write_order;
 
 use std::ops::Bound;
 
-use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 pub use blocking::{BlockingKv, BlockingMutation};
 pub use check::violation::{KvPart, KvSubject, KvViolation};

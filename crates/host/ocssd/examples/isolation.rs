@@ -7,9 +7,9 @@ mod common;
 
 use std::error::Error;
 
-use clock::{Component, Nanos};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
+use time::{Component, Nanos};
 
 const READS: usize = 2_000;
 

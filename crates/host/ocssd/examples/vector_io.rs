@@ -7,9 +7,9 @@ mod common;
 
 use std::error::Error;
 
-use clock::Component;
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
+use time::Component;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;

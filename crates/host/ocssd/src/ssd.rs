@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use driver::{ControllerHandle, ControllerInfo, DriverError, OpenChannelInfo, QueuePair};
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, Ppa};
 use ring::Port;
+use time::Nanos;
 
 use crate::ppa::{AddressError, Buffers, PpaSpace, PuIndex, PuSet};
 use crate::vector::{MemoryError, VectorCompletion, VectorQueue};

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::Nanos;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -33,6 +32,7 @@ use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, S
 use pblk::{Pblk, Sharded, ShardedConfig};
 use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
+use time::Nanos;
 
 /// Any error; it is printed, and the benchmark fails.
 type Failed = Box<dyn std::error::Error>;

@@ -17,8 +17,8 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Op, QueueFull, Request};
-use clock::{Component, Nanos};
 use nvme::Status;
+use time::{Component, Nanos};
 
 /// Log2 of the sectors per granule.
 const GRANULE_SHIFT: u32 = 6;

@@ -26,11 +26,12 @@ use std::collections::VecDeque;
 use block::{
     BlockDevice, Completion, Extent, ExtentState, Limits, Op, Payload, QueueFull, Request,
 };
-use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
+use event::Waker;
 use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
 use nvme::Status;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 use tracepoint::Event;
 
 pub use error::PblkError;

@@ -23,12 +23,12 @@
 //! bytes: one `rrpc`, or any number of `pblk`.
 
 use block::{BlockDevice, Completion};
-use clock::Component;
 use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
 use ftl::{
     ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
 };
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
+use time::Component;
 
 use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};

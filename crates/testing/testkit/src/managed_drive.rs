@@ -4,7 +4,6 @@
 use std::cell::{Cell as StdCell, RefCell};
 use std::path::Path;
 
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
@@ -19,6 +18,7 @@ use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaConfig, NandConfig
 use media::{NandTiming, PhysSector};
 use nvme::{ChunkDescriptor, HealthLog};
 use ocssd::vector::VectorQueue;
+use time::{Component, Nanos};
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;

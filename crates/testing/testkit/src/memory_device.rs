@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::{AddressSpace, SharedRegion};
+use time::{Component, Nanos};
 
 const SECTOR: u32 = 512;
 const DEPTH: u32 = 64;

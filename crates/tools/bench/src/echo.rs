@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use block::Raw;
-use clock::AllowedCpus;
 use driver::{ControllerInfo, QueuePair, RingAddresses};
+use event::AllowedCpus;
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
 

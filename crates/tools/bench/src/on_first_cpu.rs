@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use clock::AllowedCpus;
+use event::AllowedCpus;
 
 use super::BenchError;
 

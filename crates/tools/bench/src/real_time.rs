@@ -9,10 +9,11 @@
 
 use std::path::Path;
 
-use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner};
+use event::{IdlePolicy, RealClock, RealRunner};
 use scenario::Scenario;
 use sim::analytic::ClosedFormLimits;
 use stack::{Stack, precondition};
+use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
 use super::{BenchError, Measurement, RunLength, Sink};
@@ -64,7 +65,7 @@ fn measure(
     let scenario = Scenario::parse(Path::new("bench"), text).map_err(setup)?;
     let plan = &scenario.drives[0];
     let stack = Stack::build(plan, None).map_err(setup)?;
-    let mut runner = clock::VirtualRunner::new();
+    let mut runner = time::VirtualRunner::new();
     let stack =
         precondition(stack, &scenario.precondition, &mut runner, 1, &mut |_| {}).map_err(setup)?;
     let Stack { mut drive, device, port, .. } = stack;

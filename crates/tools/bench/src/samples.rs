@@ -1,7 +1,7 @@
 //! [`Samples`]: repeated measurements of one value with their statistics; [`interleaved`] measures
 //! several candidates in turn.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::BenchError;
 

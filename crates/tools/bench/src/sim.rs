@@ -10,10 +10,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use clock::VirtualRunner;
 use scenario::Scenario;
 use sim::analytic::ClosedFormLimits;
 use stack::{RunObserver, Stack, co_simulate, precondition};
+use time::VirtualRunner;
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
 use super::{BenchError, Measurement, RunLength, Sink};

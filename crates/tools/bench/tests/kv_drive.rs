@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use clock::{Component, Nanos, VirtualRunner};
 use kv::{BlockingKv, KvConfig, KvError};
 use scenario::Scenario;
 use sluice_bench::kv::KvHarness;
+use time::{Component, Nanos, VirtualRunner};
 
 /// MLC with paired pages; 8 parallel units of 24 chunks of 256 KB; programs and erases fail.
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"memory\"\n\

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use clock::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use controller::{Controller, DriveStats};
+use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use pblk::ShardHandle;
 use ring::Port;
 use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};

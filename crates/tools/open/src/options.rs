@@ -3,8 +3,8 @@
 
 use std::sync::mpsc::Sender;
 
-use clock::Nanos;
 use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
+use time::Nanos;
 
 use super::{CloseError, OpenError};
 

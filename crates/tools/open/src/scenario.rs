@@ -10,10 +10,11 @@
 use std::time::Duration;
 
 use block::Features;
-use clock::{Nanos, RealClock};
 use direct::IoDevice;
+use event::RealClock;
 use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
 use stack::{AssembledDrive, HostHandles, prepare_drive};
+use time::Nanos;
 
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;

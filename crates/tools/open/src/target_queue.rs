@@ -6,12 +6,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, RealClock, Waker};
 use controller::Controller;
+use event::{RealClock, Waker};
 use nvme::Status;
 use pblk::ShardHandle;
 use ring::AddressSpace;
 use stack::{DriveThreadState, StackDevice};
+use time::{Component, Nanos};
 
 use super::CloseError;
 

@@ -1,6 +1,6 @@
 //! `[path]` and `[host]`: the path of I/O to the drive, and the host's cost of it.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::STEP_TIME;

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::section::{Result, Value};
 use crate::format::{duration, rate};

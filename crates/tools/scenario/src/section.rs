@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use clock::Nanos;
+use time::Nanos;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

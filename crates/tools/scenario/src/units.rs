@@ -1,7 +1,7 @@
 //! Parsers of values with units: sizes, bandwidths, durations. Each returns `None` for an invalid
 //! value; the caller knows its key and reports the error.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Values that [`size`] accepts, for messages.
 pub const SIZE: &str = "a size: bytes as a number, or \"16k\", \"4M\", \"2G\", \"1T\" (powers of 1024), or \"400GB\" \

@@ -1,9 +1,9 @@
 //! [`DriveRun`]: a drive with its jobs during the run.
 
 use block::BlockDevice;
-use clock::{Component, Nanos};
 use stack::steady_state::SteadyResult;
 use stack::{ShardCounts, StackDevice};
+use time::{Component, Nanos};
 use workload::JobRunner;
 
 /// A drive with its jobs during the run.

@@ -2,7 +2,7 @@
 //! shuts the drive down cleanly.
 
 use block::{BlockDevice, Request};
-use clock::{Component, Nanos};
+use time::{Component, Nanos};
 
 use super::DriveRun;
 

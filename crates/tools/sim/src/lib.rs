@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Group};
-use clock::{Component, Nanos, VirtualRunner};
 use scenario::{JobTable, Scenario};
 use stack::{
     PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
     precondition, stores_data, with_overlay,
 };
+use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
 
 pub use error::SimError;

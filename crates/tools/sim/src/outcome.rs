@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use controller::DriveStats;
 use ftl::FtlStats;
 use media::MediaStats;
@@ -11,6 +10,7 @@ use scenario::{Capacity, Scenario};
 use serde_json::Value;
 use stack::steady_state::SteadyResult;
 use stack::{ShardCounts, StackDevice};
+use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
 use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};

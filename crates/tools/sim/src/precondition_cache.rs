@@ -1,9 +1,9 @@
 //! [`PreconditionCache`]: preconditioned drives, for scenarios that start from equal states.
 
-use clock::Nanos;
 use media::{MediaConfig, estimate_memory};
 use scenario::{DriveSpec, Precondition, Scenario};
 use stack::{Stack, image};
+use time::Nanos;
 
 /// Key of a drive's state: all inputs that it depends on.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,11 +5,11 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::clock::{Component, Nanos, VirtualRunner};
 use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
 use sluice::kv::{BlockingKv, BlockingMutation, Kv, KvConfig};
 use sluice::scenario::Scenario;
+use sluice::time::{Component, Nanos, VirtualRunner};
 
 const SCENARIO: &str = r#"
 [drive]

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluice::block::{BlockDevice, Payload, Raw, Request};
-use sluice::clock::{Component, Nanos, VirtualRunner};
 use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
 use sluice::ring::{Iova, SharedRegion};
 use sluice::scenario::Scenario;
+use sluice::time::{Component, Nanos, VirtualRunner};
 
 // ANCHOR: scenario
 const SCENARIO: &str = r#"

@@ -5,11 +5,11 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::clock::{Component, Nanos, VirtualRunner};
 use sluice::controller::Controller;
 use sluice::ocssd::OpenChannelSsd;
 use sluice::ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 use sluice::scenario::Scenario;
+use sluice::time::{Component, Nanos, VirtualRunner};
 
 const SCENARIO: &str = r#"
 [drive]

@@ -8,7 +8,7 @@
 //! zero-latency drive, creates a queue pair, writes a vector of physical addresses and reads it back:
 //!
 //! ```
-//! use sluice::clock::{Component, Nanos};
+//! use sluice::time::{Component, Nanos};
 //! use sluice::controller::Controller;
 //! use sluice::driver::ControllerHandle;
 //! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
@@ -91,6 +91,6 @@ pub use ::sim;
 pub use ::sim::analytic;
 pub use ::stack;
 pub use {
-    block, clock, controller, direct, driver, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring,
+    block, controller, direct, driver, event, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring, time,
     workload,
 };

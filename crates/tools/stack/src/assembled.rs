@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use controller::Controller;
 use driver::ControllerHandle;
 use pblk::ShardHandle;
 use ring::Port;
 use scenario::DriveSpec;
+use time::{Component, Nanos};
 
 use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
 

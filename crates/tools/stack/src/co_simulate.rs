@@ -6,8 +6,8 @@
 //! polled.
 
 use block::BlockDevice;
-use clock::{Component, Nanos, VirtualRunner};
 use controller::Controller;
+use time::{Component, Nanos, VirtualRunner};
 use workload::JobRunner;
 
 /// Progress callback; returns `false` to stop the run.

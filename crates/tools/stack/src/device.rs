@@ -1,12 +1,12 @@
 //! [`StackDevice`]: the block device on top of a stack.
 
 use block::{BlockDevice, Raw};
-use clock::{Component, Nanos};
 use controller::Controller;
 use driver::ControllerHandle;
 use ftl::FtlStats;
 use lnvm::ScrubConfig;
 use pblk::{Pblk, Rrpc};
+use time::{Component, Nanos};
 
 use super::{BlockLayerDevice, ShardCounts, Shards};
 

@@ -24,7 +24,6 @@ pub mod steady_state;
 use std::sync::Arc;
 
 use block::{BlockLayer, Raw};
-use clock::{Component, Nanos};
 use controller::Controller;
 use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
 use ftl::journal::JournalError;
@@ -34,6 +33,7 @@ use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use ring::Port;
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
+use time::{Component, Nanos};
 
 pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer::{

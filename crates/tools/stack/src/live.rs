@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clock::{Component, Nanos, RealClock, Waker};
 use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
+use event::{RealClock, Waker};
 use serve::share::OwnerCalls;
+use time::{Component, Nanos};
 
 /// Maximum time for the owner to answer; then the reader uses the previous answer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(200);

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use clock::Nanos;
 use driver::{ControllerHandle, DriverError};
 use ftl::FtlConfig;
 use lnvm::{
@@ -15,6 +14,7 @@ use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
 use ocssd::vector::{MemoryError, VectorQueue};
 use scenario::{DriveSpec, NamedTarget, ScenarioError};
+use time::Nanos;
 
 use super::image;
 

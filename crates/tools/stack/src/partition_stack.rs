@@ -2,10 +2,10 @@
 //! (`docs/sharing.md`).
 
 use block::Raw;
-use clock::{Component, Nanos};
 use controller::{AccessPolicy, AccessScope, AttachError};
 use driver::ControllerHandle;
 use ring::Port;
+use time::{Component, Nanos};
 
 use super::{ADMIN_POLL_LIMIT, DEPTH, Stack, StackDevice, StackError};
 

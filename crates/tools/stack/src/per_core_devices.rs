@@ -5,8 +5,9 @@
 //! none makes progress. Thus the number of polls does not influence results.
 
 use block::{BlockDevice, Completion, Limits};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 /// The queue of each core; at least one.
 #[derive(Debug)]

@@ -12,10 +12,10 @@
 use std::path::Path;
 
 use block::{BlockDevice, Limits};
-use clock::{Nanos, VirtualRunner};
 use controller::Controller;
 use ftl::FtlStats;
 use scenario::{Amount, Fill, Overwrite, Precondition, Until};
+use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
 use super::co_simulate::{RunObserver, co_simulate};

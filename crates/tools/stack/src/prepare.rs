@@ -2,8 +2,8 @@
 
 use std::io;
 
-use clock::{Nanos, VirtualRunner};
 use scenario::{DriveSpec, Scenario};
+use time::{Nanos, VirtualRunner};
 
 use super::precondition_marker::{PreconditionMarker, is_fresh};
 use super::{Stack, StackError, precondition};

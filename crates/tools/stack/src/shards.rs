@@ -4,14 +4,15 @@
 //! that core through a ring between the two.
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
 use driver::{ControllerHandle, DriverError};
+use event::Waker;
 use ftl::FtlStats;
 use lnvm::ScrubConfig;
 use pblk::{
     PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockHealth,
 };
 use ring::AddressSpace;
+use time::{Component, Nanos};
 use workload::job_index_of_tag;
 
 use super::per_core_devices::PerCoreDevices;

@@ -11,8 +11,8 @@
 //! every round of the window. Before the spare space has been used once, writes are fast and steady
 //! without it.
 
-use clock::Nanos;
 use serde_json::{Value, json};
+use time::Nanos;
 
 /// Number of rounds in the window.
 pub const WINDOW: usize = 5;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use clock::Waker;
+use event::Waker;
 
 use crate::{Iova, PAGE_BYTES, SharedRegion};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clock::{ParkedFlag, ParkedFlagReader};
+use event::{ParkedFlag, ParkedFlagReader};
 
 use crate::{ReadOnlyRegion, SharedRegion};
 

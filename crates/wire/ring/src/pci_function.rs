@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use clock::Waker;
+use event::Waker;
 
 use crate::{AddressSpace, SharedRegion};
 
@@ -116,7 +116,8 @@ impl PciFunction {
 
 #[cfg(test)]
 mod tests {
-    use clock::{Nanos, Parker};
+    use event::Parker;
+    use time::Nanos;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use clock::Waker;
+use event::Waker;
 
 use crate::port_descriptor::clone_fd;
 use crate::remote_notify::{

@@ -6,14 +6,14 @@
 //! | host wakes drive | one | the drive's published memory, which the host can only read |
 //! | drive wakes host | one per interrupt vector | behind the doorbells, where the host can write |
 //!
-//! Each flag belongs to a pair of sockets ([`clock::RemoteWaker`]). A host that writes invalid
+//! Each flag belongs to a pair of sockets ([`event::RemoteWaker`]). A host that writes invalid
 //! flags costs the drive's side one system call per batch of completions, which does not block.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clock::{RemoteWaker, Waker};
+use event::{RemoteWaker, Waker};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{MAX_QUEUES, PAGE_BYTES, SharedParkedFlag, SharedRegion};

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::{Nanos, Parker};
+use event::Parker;
 use nvme::{Cqe, Sqe};
 use sluice_ring::{
     CqConsumer, CqProducer, DOORBELL_STRIDE, Iova, MAX_QUEUES, Port, PortLimits, SqConsumer,
     SqProducer,
 };
 use testkit::{test_path, two_processes};
+use time::Nanos;
 
 const ROUNDS: u64 = 3_000;
 

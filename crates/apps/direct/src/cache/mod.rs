@@ -40,9 +40,9 @@ use std::collections::VecDeque;
 use block::{
     BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult, validate_request,
 };
-use clock::{Component, Nanos};
 use nvme::Status;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use blocks::CachedBlocks;
 pub use config::{CacheConfig, CacheStats, EvictionPolicy, WritePolicy};

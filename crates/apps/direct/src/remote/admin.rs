@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::acl::{AclRule, Principal};
 use super::interval::IntervalStats;

@@ -1,7 +1,7 @@
 //! [`IntervalStats`]: the statistics of a served drive over an interval, as the status line of `sluice serve`
 //! and `sluice admin stats` show them.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::codec::{Reader, Writer};
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clock::Waker;
+use event::Waker;
 use rustix::net::RecvFlags;
 
 use super::message::Message;
@@ -95,7 +95,8 @@ pub(super) fn watch_socket(socket: &OwnedFd, life: &Arc<ServerLiveness>, answers
 mod tests {
     use std::sync::mpsc::channel;
 
-    use clock::{Nanos, Parker};
+    use event::Parker;
+    use time::Nanos;
 
     use super::*;
     use crate::remote::protocol_error::{Code, ProtocolError};

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::{Nanos, RealClock};
 use driver::{ControllerHandle, NvmeDeviceError};
+use event::RealClock;
+use time::Nanos;
 
 use super::liveness::ServerLiveness;
 use super::message::{Message, SessionGrant};

@@ -4,8 +4,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use clock::Nanos;
 use ring::JoinError;
+use time::Nanos;
 
 use super::name::NameError;
 use super::wire::WireError;

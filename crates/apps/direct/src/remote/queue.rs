@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
-use clock::{Component, Nanos, Waker};
 use driver::NvmeQueue;
+use event::Waker;
 use nvme::Status;
+use time::{Component, Nanos};
 
 use super::liveness::ServerLiveness;
 

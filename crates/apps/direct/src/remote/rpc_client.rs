@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use clock::Nanos;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags};
+use time::Nanos;
 
 use super::message::Message;
 use super::protocol_error::{RemoteDeviceError, RemovalReason};

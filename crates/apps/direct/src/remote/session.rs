@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clock::Nanos;
 use ring::{Port, PortDescriptor, RegistrationExporter, SharedRegion};
 use rustix::net::{SendFlags, Shutdown};
+use time::Nanos;
 
 use super::liveness::{ServerLiveness, watch_socket};
 use super::message::{Message, SessionGrant};

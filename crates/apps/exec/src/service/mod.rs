@@ -13,10 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use block::BlockDevice;
-use clock::{Component as _, Nanos, RealClock};
+use event::RealClock;
 use exec_proto::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
 use ring::{RegisterError, SharedRegion};
 use rustix::thread::futex;
+use time::{Component as _, Nanos};
 use volume::{Error, Op, OpCompletion, Request, Time, Volume};
 
 use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};

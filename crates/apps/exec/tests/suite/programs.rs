@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
 
-use clock::{Nanos, RealClock};
+use event::RealClock;
 use exec::{Address, Service, ServiceStats};
 use testkit::memory_device::MemoryDevice;
+use time::Nanos;
 use volume::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
 
 fn text(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@ pub(crate) mod check;
 pub(crate) mod problem;
 
 use block::BlockDevice;
-use clock::Nanos;
+use time::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
 use crate::fsck::check::check;

@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use clock::Nanos;
 use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
+use time::Nanos;
 
 use crate::Ino;
 use crate::invariants::{VolumeViolation, require, require_eq};

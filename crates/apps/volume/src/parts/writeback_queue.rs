@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::Ino;
 use crate::invariants::{VolumeViolation, require};

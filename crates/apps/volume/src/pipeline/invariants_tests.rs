@@ -4,7 +4,7 @@
 #[allow(dead_code, unreachable_pub, reason = "not all of the device is used")]
 mod ram;
 
-use clock::Nanos;
+use time::Nanos;
 
 use self::ram::Ram;
 use crate::pipeline::Core;

@@ -18,9 +18,9 @@ mod write;
 mod writeback;
 
 use block::{BlockDevice, Completion, Limits, Op as DeviceOp};
-use clock::Nanos;
 use nvme::Status;
 use ring::{AddressSpace, Iova, RegisterError};
+use time::Nanos;
 
 use crate::device_io::DeviceTransfers;
 use crate::metadata::tree::{InodeNode, Tree};

@@ -6,9 +6,9 @@
 //! written, and not before.
 
 use block::Op as DeviceOp;
-use clock::Nanos;
 use nvme::Status;
 use ring::SharedRegion;
+use time::Nanos;
 
 use crate::metadata::extents::{BlockMapping, Extent};
 use crate::on_media::record::Record;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Op};
-use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, RegisterError, SharedRegion};
+use time::Nanos;
 
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::fsck::check::check;

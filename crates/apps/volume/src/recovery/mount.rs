@@ -6,7 +6,7 @@
 //! the files unchanged.
 
 use block::BlockDevice;
-use clock::Nanos;
+use time::Nanos;
 
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::{Core, StartState};

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Op};
-use clock::Nanos;
 use ring::{Iova, SharedRegion};
+use time::Nanos;
 
 use crate::device_io::DeviceTransfers;
 use crate::metadata::extents::{BlockMapping, Extent};

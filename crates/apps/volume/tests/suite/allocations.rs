@@ -3,9 +3,9 @@
 
 // guarantee: D-17
 
-use clock::{Component as _, Nanos};
 use ring::Iova;
 use testkit::memory_device::MemoryDevice;
+use time::{Component as _, Nanos};
 use volume::{
     BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
 };

@@ -8,10 +8,10 @@
 
 use crate::common;
 
-use clock::Component as _;
 use common::{Open, formatted, open, pattern, try_open};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::Component as _;
 use volume::{
     BLOCK, Buffer, Error, Ino, Name, Op, OpCompletion, OpResult, Options, QueueFull, Request, Time,
 };

@@ -1,7 +1,7 @@
 //! Parsers of fio's options, one match arm each, from the text of a value to the field of a
 //! [`JobSpec`].
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::job::{
     Access, BlockSizes, ContinueOnError, Direction, Distribution, JobSpec, LatencyTarget, Rate,

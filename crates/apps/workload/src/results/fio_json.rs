@@ -3,8 +3,8 @@
 //! Scripts that read fio's results read these unchanged. The keys are in fio's order, and equal
 //! results give equal bytes.
 
-use clock::Nanos;
 use serde_json::{Map, Value, json};
+use time::Nanos;
 
 use crate::job::Direction;
 use crate::results::histogram::Histogram;

@@ -5,7 +5,7 @@
 //! deviations do not depend on the buckets. Recording takes a few instructions and does not
 //! allocate.
 
-use clock::Nanos;
+use time::Nanos;
 
 const SUB_BITS: u32 = 7;
 const SUB: u64 = 1 << SUB_BITS;

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::error::RunError;
 use crate::job::{Direction, JobSpec, LogSpec};

@@ -1,6 +1,6 @@
 //! [`LatencyRecorder`]: the measurements of one job while it runs.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::error::RunError;
 use crate::job::Direction;

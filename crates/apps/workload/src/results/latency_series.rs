@@ -5,7 +5,7 @@
 //! memory is allocated once per interval. When the maximum number of intervals is reached, each two
 //! adjacent intervals are merged.
 
-use clock::Nanos;
+use time::Nanos;
 
 const SUB_BITS: u32 = 4;
 const SUB: u64 = 1 << SUB_BITS;

@@ -1,8 +1,8 @@
 //! [`RunResult`]: the measurements of a run as plain numbers. Averages and rates without any
 //! request are zero, never infinite.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::job::{Direction, JobSpec};
 use crate::results::histogram::Histogram;

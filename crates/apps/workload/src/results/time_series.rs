@@ -3,7 +3,7 @@
 //! Memory is bounded: when the maximum number of intervals is reached, each two adjacent intervals
 //! are merged.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::job::Direction;
 use crate::results::latency_series::LatencySeries;

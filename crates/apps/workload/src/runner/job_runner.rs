@@ -5,9 +5,9 @@
 //! completes one request at a time, at the configured cost.
 
 use block::{BlockDevice, Completion, Limits};
-use clock::{Component, Nanos};
 use ring::PAGE_BYTES;
 use rng::Rng;
+use time::{Component, Nanos};
 use tracepoint::Event;
 
 use crate::error::RunError;

@@ -1,7 +1,7 @@
 //! [`ReadyTimes`]: the time at which each job thread becomes ready. Ready threads are found without
 //! a scan of all threads.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Number of threads per block.
 const BLOCK: usize = 64;

@@ -4,8 +4,8 @@
 //! of a trace.
 
 use block::Limits;
-use clock::Nanos;
 use rng::Rng;
+use time::Nanos;
 
 use crate::error::RunError;
 use crate::io_range::IoRange;

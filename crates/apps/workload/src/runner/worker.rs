@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Limits, Payload, Request};
-use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::Nanos;
 use tracepoint::{Event, RequestOp};
 
 use crate::error::RunError;

@@ -1,6 +1,6 @@
 //! Parsers of the lines of each trace format, to [`RawOp`].
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::{Due, RawOp, TraceAction, TraceReader, parse};
 use crate::job::Direction;

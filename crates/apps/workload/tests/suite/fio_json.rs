@@ -6,10 +6,10 @@ use crate::common;
 
 use std::collections::BTreeSet;
 
-use clock::Nanos;
 use common::{Ram, run};
 use serde_json::Value;
 use sluice_workload::to_fio_json;
+use time::Nanos;
 
 /// Returns the paths through objects and arrays; parts that depend on the job are `*`.
 fn paths(value: &Value, prefix: &str, out: &mut Vec<String>) {

@@ -3,9 +3,9 @@
 use crate::common;
 
 use block::Op;
-use clock::{Component, Nanos, VirtualRunner};
 use common::{Fault, Ram, job_runner, jobs, run, run_to_end, try_run};
 use sluice_workload::{Direction, IoCpuCosts, JobRunner, RunError, parse_jobs, to_fio_json};
+use time::{Component, Nanos, VirtualRunner};
 
 const US: fn(u64) -> Nanos = Nanos::from_micros;
 const MS: fn(u64) -> Nanos = Nanos::from_millis;

@@ -4,9 +4,9 @@ use crate::common;
 
 use std::path::Path;
 
-use clock::Nanos;
 use common::{Fault, Ram, job_runner, run_to_end};
 use sluice_workload::RunError;
+use time::Nanos;
 
 fn ram() -> Ram {
     Ram::new(1024, Nanos::from_micros(100))

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use clock::Nanos;
 use proptest::prelude::*;
 use sluice_workload::{
     Distribution, JobError, JobSpec, Rate, parse_job_file, parse_jobs, units::Size,
 };
+use time::Nanos;
 
 fn parse(text: &str) -> Result<sluice_workload::JobFile, JobError> {
     parse_jobs(Path::new("dir/jobs.fio"), text)

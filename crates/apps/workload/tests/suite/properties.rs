@@ -4,10 +4,10 @@
 use crate::common;
 
 use block::{BlockDevice, Op};
-use clock::Nanos;
 use common::{Ram, jobs, run_to_end};
 use proptest::prelude::*;
 use sluice_workload::{IoCpuCosts, JobRunner, to_fio_json};
+use time::Nanos;
 
 fn job() -> impl Strategy<Value = String> {
     let access = prop::sample::select(vec![

@@ -5,10 +5,10 @@ use crate::common;
 use std::path::Path;
 use std::process::Command;
 
-use clock::Nanos;
 use common::{Ram, jobs, run_to_end};
 use serde_json::Value;
 use sluice_workload::{IoCpuCosts, JobRunner, to_fio_json};
+use time::Nanos;
 
 fn fio(dir: &Path, options: &[&str]) -> String {
     let mut fio = Command::new("timeout");

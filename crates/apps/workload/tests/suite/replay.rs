@@ -5,9 +5,9 @@ use crate::common;
 use std::io::Write;
 
 use block::Op;
-use clock::Nanos;
 use common::{Ram, jobs, try_run};
 use sluice_workload::{Direction, IoCpuCosts, JobRunner, RunError};
+use time::Nanos;
 
 fn replay(
     trace: &str,
@@ -141,7 +141,7 @@ fn a_trace_is_checked_before_the_run() {
     assert!(check("replay_align=4k").is_ok());
     let text = format!("[t]\nread_iolog={}\nreplay_align=4k", file.path().display());
     let mut host = common::job_runner(Ram::new(1024, Nanos::from_micros(1)), &text);
-    let mut runner = clock::VirtualRunner::new();
+    let mut runner = time::VirtualRunner::new();
     let mut seen = vec![host.progress()];
     while !host.is_done() {
         runner.step(&mut [&mut host], Nanos::MAX);

@@ -2,9 +2,9 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{Fault, Ram, run};
 use sluice_workload::{Direction, ErrorCause, Mismatch, RunResult};
+use time::Nanos;
 
 fn ram() -> Ram {
     Ram::new(512, Nanos::from_micros(50)).per_sector(Nanos(137))

@@ -1,8 +1,8 @@
 //! Derives the identity of a drive, as reported to its host, from its configuration.
 
-use clock::Nanos;
 use media::MediaConfig;
 use nvme::{MediaTiming, VendorExtensions, feature};
+use time::Nanos;
 
 use crate::admin::ControllerIdentity;
 use crate::controller::Personality;

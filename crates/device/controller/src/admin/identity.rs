@@ -1,11 +1,11 @@
 //! [`ControllerIdentity`] and [`HealthCounters`]: the inputs of the admin state, and the Identify
 //! data structures made from them [NVMe1.4 §5.15.2].
 
-use clock::Nanos;
 use nvme::{
     Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming, PpaFormat,
     VendorExtensions, feature,
 };
+use time::Nanos;
 
 use super::{
     ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, NSID, TEMPERATURE_CRITICAL,

@@ -14,13 +14,13 @@ pub(crate) mod exec;
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
     ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog, GeometryError,
     GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status, VendorExtensions, cns,
     log_page,
 };
+use time::Nanos;
 
 mod identity;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ahci::Identify;
 use ahci::ata::QueuedErrorLog;
-use clock::Nanos;
+use time::Nanos;
 
 use super::config::AhciConfigError;
 use super::storage::SectorStore;

@@ -3,8 +3,8 @@
 use ahci::ata::{self, QueuedErrorLog, TrimRange, command, error, status};
 use ahci::port::{self, cmd, is};
 use ahci::{CommandHeader, CommandTable, RegisterH2d};
-use clock::Nanos;
 use ring::PciFunction;
+use time::Nanos;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::port::Port;

@@ -3,8 +3,8 @@
 use ahci::ata::{QueuedErrorLog, error, status};
 use ahci::port::{self, cmd, is, serr, ssts};
 use ahci::{COMMAND_SLOTS_MAX, PioSetup, RegisterD2h, SetDeviceBits, hba, received};
-use clock::Nanos;
 use ring::{Iova, PciFunction};
+use time::Nanos;
 use zerocopy::IntoBytes;
 
 use super::disk::SataDisk;

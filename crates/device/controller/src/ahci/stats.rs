@@ -1,6 +1,6 @@
 //! [`AhciStats`]: the counters of an AHCI controller and its drives (ARCHITECTURE.md, R10).
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::Lateness;
 

@@ -1,8 +1,8 @@
 //! Broken invariants are reported by the name of their part and their own.
 
-use clock::Nanos;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use nvme::VectorHints;
+use time::Nanos;
 
 use super::DrivePart;
 use crate::nand_array::OpOwner;

@@ -5,12 +5,12 @@
 //! events at the times at which they were due. A late poll therefore delays completions, but
 //! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
-use clock::{Component, Nanos};
 use media::MediaConfig;
 use nvme::{
     AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
 };
 use ring::Iova;
+use time::{Component, Nanos};
 use tracepoint::Event;
 
 use crate::admin::AdminState;

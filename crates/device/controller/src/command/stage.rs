@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::Event;
 
 /// A first-come-first-served resource. Departure times never decrease, so a plain queue is

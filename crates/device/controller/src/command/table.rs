@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use ring::Port;
+use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
 

@@ -15,10 +15,10 @@
 use std::io;
 use std::ops::Range;
 
-use clock::{Nanos, Rounding, TokenBucket, TokenRate};
 use nvme::{
     ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, Status, VendorExtensions,
 };
+use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use crate::admin::{AdminState, ControllerIdentity};
 

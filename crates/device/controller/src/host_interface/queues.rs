@@ -1,16 +1,16 @@
 //! [`Queues`]: the submission and completion queues of all hosts, and the arbitration among them
 //! [NVMe1.4 §4.13].
 //!
-//! Arbitration skips a queue whose host has no tokens ([`clock::TokenBucket`]), without delaying
+//! Arbitration skips a queue whose host has no tokens ([`time::TokenBucket`]), without delaying
 //! other queues. It also skips the queue of a restricted host that does not reap its completions.
 //! The controller reads each doorbell once per poll, so that a host that writes doorbells faster
 //! than the controller fetches cannot occupy a poll.
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use nvme::{Cqe, QueuePriority, Sqe, Status};
 use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
+use time::Nanos;
 
 use crate::Arbitration;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};

@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Nanos;
 use ftl::{FlashGeometry, Ftl};
 use media::{ChunkIndex, ChunkState, Nand};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
+use time::Nanos;
 
 use crate::MediaScrubConfig;
 use crate::media_health::events::MediaEvent;

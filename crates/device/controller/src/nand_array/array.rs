@@ -6,8 +6,8 @@
 //! reads have a register of their own. Read data is therefore still on the media when its owner is
 //! notified, and the cache register is free for program data.
 
-use clock::Nanos;
 use media::ChunkIndex;
+use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};

@@ -1,9 +1,9 @@
 //! The effect of hints on flash operations [LightNVM17 §3.3]: plane mode, suspension of programs
 //! and erases, and limited read retries.
 
-use clock::Nanos;
 use media::PhysSector;
 use nvme::VectorHints;
+use time::Nanos;
 
 use super::{ArrayEvent, NandArray};
 use crate::nand_array::operation::{NandOpKind, PuOp, PuOpId};

@@ -11,9 +11,9 @@ pub(crate) mod pu;
 
 use std::collections::VecDeque;
 
-use clock::{Nanos, TimerQueue};
 use media::{ChunkIndex, Nand, PhysSector};
 use nvme::VectorHints;
+use time::{Nanos, TimerQueue};
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::nand_array::operation::{NandOpKind, PuOp};

@@ -12,8 +12,8 @@
 //! [`TransferConfig::dedicated_read_register`]: crate::TransferConfig::dedicated_read_register
 //! [`TransferConfig::cache_read`]: crate::TransferConfig::cache_read
 
-use clock::Nanos;
 use media::PhysSector;
+use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};

@@ -5,7 +5,6 @@
 //! media, the write buffer and host memory. Invariant: every command completes exactly once, when
 //! the FTL reports its completion.
 
-use clock::Nanos;
 use ftl::{
     CapacityError, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob,
     OpToken, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
@@ -14,6 +13,7 @@ use ftl::{
 use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use ring::{OwnedRegion, SharedRegion};
+use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};

@@ -3,8 +3,8 @@
 //! Each command takes the configured latency, and all data together the configured bandwidth. The
 //! drive moves no data: a read does not change the host's memory.
 
-use clock::Nanos;
 use nvme::{IoCommand, Status};
+use time::Nanos;
 
 use crate::NullConfig;
 use crate::command::stage::ServiceStage;

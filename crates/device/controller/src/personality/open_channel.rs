@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use clock::Nanos;
 use media::{ChunkIndex, ChunkState, DataStore, PhysSector};
 use nvme::{
     Address, ChunkDescriptor, DeviceL2pLog, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status,
     VectorHints, log_page,
 };
+use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::nand_array::operation::SectorAddress;

@@ -2,9 +2,9 @@
 //! Sectors are striped over the parallel units. Each parallel unit executes one access at a time;
 //! the parallel units of a channel share it.
 
-use clock::{Nanos, TimerQueue};
 use media::{DataStore, Pcm};
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
+use time::{Nanos, TimerQueue};
 use tracepoint::{Event as Tracepoint, StageKind};
 
 use crate::command::table::Commands;

@@ -4,9 +4,9 @@
 
 use crate::common;
 
-use clock::{Nanos, VirtualRunner};
 use common::{drive, job, nand, precondition, run};
 use controller::{Controller, DriveConfig, TransferConfig};
+use time::{Nanos, VirtualRunner};
 use workload::RunResult;
 
 fn close(measured: f64, expected: f64, what: &str) {

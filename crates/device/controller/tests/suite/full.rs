@@ -3,11 +3,11 @@
 use crate::common;
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{Nanos, VirtualRunner};
 use common::{drive, nand};
 use controller::{Controller, DriveConfig, DriveError};
 use media::{ChunkIndex, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig};
 use nvme::Status;
+use time::{Nanos, VirtualRunner};
 
 fn small(data: DataStore) -> DriveConfig {
     let mut nand = NandConfig { data, ..nand() };

@@ -3,12 +3,12 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::nand;
 use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
 use media::{CellType, ChunkIndex, InjectedFault, NandConfig};
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, SglDescriptor, Sqe, Status};
 use ring::PAGE_BYTES;
+use time::Nanos;
 
 /// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors:
 /// every count but the planes leaves holes in the address format.
@@ -69,7 +69,7 @@ fn geometry_and_chunk_log_tell_what_there_is() {
     assert!(oc.can_copy);
     assert_eq!(oc.timing.read_typical, 50_000);
     let mut pump = || {
-        clock::Component::poll(&mut drive, Nanos::ZERO);
+        time::Component::poll(&mut drive, Nanos::ZERO);
     };
     let all = controller.chunks(0, 66, &mut pump).unwrap();
     assert_eq!(all.len(), 66);

@@ -3,13 +3,13 @@
 use crate::common;
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{Nanos, VirtualRunner};
 use common::{drive, nand};
 use controller::{Controller, DriveConfig, WriteBuffer};
 use media::{DataStore, NandConfig};
 use nvme::Status;
 use ring::SharedRegion;
 use rng::Rng;
+use time::{Nanos, VirtualRunner};
 
 const SECTOR: usize = 4096;
 

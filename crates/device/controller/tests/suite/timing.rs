@@ -2,7 +2,6 @@
 
 use crate::common;
 
-use clock::{Component, Nanos};
 use common::open_channel_host::{OpenChannelHost, open_channel};
 use common::{drive, nand};
 use controller::{
@@ -10,6 +9,7 @@ use controller::{
 };
 use media::{CellType, MediaConfig, NandConfig, PcmConfig};
 use nvme::{Ppa, SglDescriptor, Sqe, Status};
+use time::{Component, Nanos};
 
 const READ: Nanos = Nanos(50_000);
 const PROGRAM: Nanos = Nanos(500_000);

@@ -3,12 +3,12 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::nand;
 use common::open_channel_host::{OpenChannelHost, open_channel};
 use controller::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
 use media::NandConfig;
 use nvme::Sqe;
+use time::Nanos;
 
 const READ: Nanos = Nanos(50_000);
 const PROGRAM: Nanos = Nanos(500_000);

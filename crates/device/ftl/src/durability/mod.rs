@@ -7,8 +7,8 @@ pub mod journal;
 pub(crate) mod snapshot;
 pub(crate) mod trims;
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::check::Violation;
 use crate::env::Env;

@@ -7,7 +7,7 @@
 //! relocation is in progress that could earn credits, the host does not wait for one. The results depend
 //! only on the calls (ARCHITECTURE.md, R3).
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::RateLimiterKind;
 use crate::gc::limiter_history::{LimiterHistory, LimiterSample};

@@ -4,7 +4,7 @@
 //! every other sample goes into its neighbour, and half as many are taken from then on: it always
 //! reaches back to its beginning, in no more memory than it began with.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Samples at most.
 const SAMPLES_MAX: usize = 512;

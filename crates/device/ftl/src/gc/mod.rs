@@ -15,7 +15,7 @@ pub(crate) mod victim_p2l;
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::RateLimiter;
 use crate::check::{Subject, Violation, require};

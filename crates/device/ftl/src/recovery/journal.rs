@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, Phase, Recovery, RecoveryError, RecoveryOp, l2p_table};

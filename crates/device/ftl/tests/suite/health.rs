@@ -9,12 +9,12 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::bench::Bench;
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{ChunkEvent, ChunkReport, FlashGeometry, FtlConfig, FtlStats, LineMetadata};
 use nvme::Status;
 use rng::Rng;
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

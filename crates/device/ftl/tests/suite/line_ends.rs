@@ -7,10 +7,10 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata};
 use nvme::Geometry;
+use time::Nanos;
 
 const UNIT: u32 = 16;
 /// Write units of a chunk, and of them those that a unit waits for.

@@ -7,7 +7,6 @@ use crate::common;
 
 use std::collections::BTreeSet;
 
-use clock::Nanos;
 use common::{TestFlash, geometry, map_cache_min};
 use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata,
@@ -15,6 +14,7 @@ use ftl::{
 };
 use nvme::Status;
 use rng::Rng;
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

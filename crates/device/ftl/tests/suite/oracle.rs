@@ -8,7 +8,6 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::golden::{CallHash, assert_calls};
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{
@@ -17,6 +16,7 @@ use ftl::{
 };
 use nvme::Status;
 use rng::Rng;
+use time::Nanos;
 
 /// Values that one logical sector may hold.
 #[derive(Clone, Debug, Default)]

@@ -8,11 +8,11 @@ use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use clock::Nanos;
 use common::{TestFlash, geometry, map_cache_min};
 use ftl::{CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, NewFtlError};
 use nvme::Status;
 use rng::{Rng, Zipf};
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

@@ -14,11 +14,11 @@ use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Nanos;
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, LineMetadata, P2lLocation};
 use nvme::Status;
 use rng::Rng;
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

@@ -6,10 +6,10 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::{CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, RecoveryStats};
 use rng::Rng;
+use time::Nanos;
 
 /// Sectors between two checkpoints.
 const INTERVAL: u32 = 2_048;

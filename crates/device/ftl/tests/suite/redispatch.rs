@@ -5,11 +5,11 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::bench::Bench;
 use common::geometry;
 use ftl::{ChunkReport, FlashGeometry, FtlConfig};
 use rng::Rng;
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

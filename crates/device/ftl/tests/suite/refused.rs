@@ -5,11 +5,11 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::journal::JournalError;
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, Recovery, RecoveryError};
 use rng::Rng;
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

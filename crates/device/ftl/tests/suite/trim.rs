@@ -4,9 +4,9 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
+use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 

@@ -6,9 +6,9 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{TestFlash, geometry};
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, VictimPolicyKind};
+use time::Nanos;
 
 /// `A(x) = x / (x + W0(-x e^-x))`; the fixed point of `w = -x e^-x e^-w` is found by Newton.
 fn a(x: f64) -> f64 {

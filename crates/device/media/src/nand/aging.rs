@@ -7,7 +7,7 @@
 //!
 //! Chunks age only while power is on: data found at power-on ages as if it had been written then.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::{ChunkIndex, ErrorModel};
 

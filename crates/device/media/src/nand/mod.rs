@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use ring::SharedRegion;
 
 use aging::Aging;
-use clock::Nanos;
+use time::Nanos;
 
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
@@ -52,7 +52,7 @@ pub struct ReadInfo {
 /// NAND flash.
 ///
 /// ```
-/// # use clock::Nanos;
+/// # use time::Nanos;
 /// # use sluice_media as media;
 /// use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaError};
 /// use media::{Nand, NandConfig, NandGeometry, NandTiming, PhysSector};

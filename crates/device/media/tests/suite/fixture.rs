@@ -1,10 +1,10 @@
 //! A small medium, and helper functions of the tests.
 
-use clock::Nanos;
 use media::{
     CellType, ChunkIndex, DataStore, ErrorModel, MediaError, Nand, NandConfig, NandGeometry,
     NandTiming, PhysSector, fill_pattern,
 };
+use time::Nanos;
 
 /// 2 channels × 2 PUs × 2 planes × 6 chunks × 12 pages × 2 sectors of 512 bytes; MLC with pairs 3
 /// pages apart.

@@ -225,8 +225,8 @@ fn an_image_of_another_medium_is_refused_unharmed() {
         pus: 1,
         bytes: 4096,
         sector_bytes: 512,
-        read: clock::Nanos(1),
-        write: clock::Nanos(1),
+        read: time::Nanos(1),
+        write: time::Nanos(1),
         channel_bytes_per_sec: 0,
         data: DataStore::File(path.clone()),
     };

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clock::Nanos;
 use media::{DataStore, OpenError, Pcm, PcmConfig, PcmError, fill_pattern_from};
 use ring::SharedRegion;
 use rng::Rng;
+use time::Nanos;
 
 const BYTES: u64 = (5 << 20) + 4096;
 

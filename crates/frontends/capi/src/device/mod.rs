@@ -8,8 +8,8 @@ pub(crate) mod open;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
-use clock::Nanos;
 use direct::{DeviceKind, Features, IoDevice};
+use time::Nanos;
 
 use crate::device::device_ref::DeviceRef;
 use crate::device::open::{OpenOptions, open_device};

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use block::Request;
-use clock::Nanos;
 use direct::{CacheConfig, EvictionPolicy, Hybrid, QueueSelector, WaitMode, WritePolicy};
+use time::Nanos;
 
 use crate::error::CallError;
 use crate::options::ExtensibleStruct;

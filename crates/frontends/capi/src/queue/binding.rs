@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
-use clock::{Component, Nanos, Waker};
 use direct::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;

@@ -1,8 +1,8 @@
 //! [`QueueKind`]: the queue of the C interface: a hardware queue, alone or behind a scheduler.
 
 use block::{BlockDevice, Group, QueueFull, Request};
-use clock::{Component, Nanos};
 use direct::{GroupedSubmit, Queue, QueueStats, Scheduled};
+use time::{Component, Nanos};
 
 /// A hardware queue, alone or behind a scheduler.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::ffi::c_int;
 use std::ptr::null;
 use std::sync::Arc;
 
-use clock::Nanos;
 use driver::QueueFull;
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa};
 use ocssd::vector::{DataSegments, VectorCompletion};
 use ring::Iova;
+use time::Nanos;
 
 use crate::device::buffer::sluice_buffer;
 use crate::device::{object_ref, reserved};

@@ -10,10 +10,11 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use clock::{Nanos, Parker, RealClock};
 use direct::{IoDevice, QueueConfig};
+use event::{Parker, RealClock};
 use nvme::Status;
 use ocssd::vector::{VectorCompletion, VectorQueue};
+use time::Nanos;
 
 use crate::device::chunks::media;
 use crate::device::device_ref::DeviceRef;

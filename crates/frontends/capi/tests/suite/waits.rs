@@ -5,10 +5,10 @@ use crate::support;
 
 use std::ptr::{null, null_mut};
 
-use clock::Nanos;
 use controller::PersonalityKind;
 use sluice_c::*;
 use support::Stand;
+use time::Nanos;
 
 /// Sleeping elsewhere, on the handle's descriptor.
 #[test]

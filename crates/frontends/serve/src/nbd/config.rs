@@ -1,6 +1,6 @@
 //! [`NbdConfig`]: limits on everything that a client can make the server hold or wait for.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Name, limits and timeouts of a server. The defaults suit clients on one machine.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use clock::Nanos;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use time::Nanos;
 
 use super::command::{Command, RequestError};
 use super::handshake::{Handshake, NegotiatedSession};

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
-use clock::Nanos;
 use nvme::Status;
 use ring::Iova;
+use time::Nanos;
 
 use super::command::{Command, CommandAction};
 use super::connection::ConnectionId;

@@ -4,7 +4,7 @@
 //! most 3.2 %, and is exact below 64 ns. Recording is a load and a store of one counter. Counts
 //! only grow, so the distribution of an interval is the difference of two readings.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::stats::Count;
 

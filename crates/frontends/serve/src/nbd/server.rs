@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Limits, Request};
-use clock::{Component, IdlePolicy, Nanos, Parker, RealClock, Waker};
+use event::{IdlePolicy, Parker, RealClock, Waker};
 use ring::RegisterError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
+use time::{Component, Nanos};
 
 use super::NbdConfig;
 use super::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};

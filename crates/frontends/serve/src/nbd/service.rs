@@ -1,8 +1,9 @@
 //! Per-client processing: read, parse, submit, reply, close. Nothing here blocks.
 
 use block::{BlockDevice, Extent};
-use clock::{Nanos, RealClock};
+use event::RealClock;
 use ring::PAGE_BYTES;
+use time::Nanos;
 
 use super::command::{Command, CommandAction};
 use super::connection::{Connection, ConnectionId, IncomingPayload, Phase};

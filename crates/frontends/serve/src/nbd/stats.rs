@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::command::CommandAction;
 use super::latency::{LatencyCounter, LatencyCounts};

@@ -8,8 +8,8 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clock::Waker;
 use controller::Controller;
+use event::Waker;
 
 type OwnerCall = Box<dyn FnOnce(&mut Controller) + Send>;
 

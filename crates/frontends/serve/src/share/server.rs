@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use clock::Waker;
 use direct::remote::socket::{self, ReceivedPacket};
 use direct::remote::{Code, IntervalStats, Message, ProtocolError, ResourceName};
+use event::Waker;
 use ring::Port;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};

@@ -6,9 +6,9 @@ use crate::common;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use clock::Nanos;
 use common::*;
 use sluice_serve::nbd::NbdConfig;
+use time::Nanos;
 
 /// A small deterministic generator, for reproducible failures.
 struct Random(u64);

@@ -5,9 +5,10 @@ use crate::common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clock::{IdlePolicy, Nanos, RealClock};
 use common::*;
+use event::{IdlePolicy, RealClock};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer};
+use time::Nanos;
 
 const BYTES: u64 = 64 << 20;
 

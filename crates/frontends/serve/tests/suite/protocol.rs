@@ -5,10 +5,10 @@ use crate::common;
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 
-use clock::Nanos;
 use common::*;
 use nvme::Status;
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdError, NbdServer};
+use time::Nanos;
 
 fn named() -> NbdConfig {
     NbdConfig { name: "drive0".into(), description: "a drive".into(), ..NbdConfig::default() }

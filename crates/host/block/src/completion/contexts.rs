@@ -20,8 +20,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clock::{Nanos, Waker};
 use driver::{HardwareQueue, InterruptContext, InterruptOptions};
+use event::Waker;
+use time::Nanos;
 
 use super::interrupt_line::InterruptSource;
 use super::reaper::CompletionReaper;

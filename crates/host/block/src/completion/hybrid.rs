@@ -19,7 +19,7 @@
 //! case, and of [`TRIAL_WINDOWS_MAX`] + 1.5 under a steady load. A much worse mode runs for 1
 //! window of these.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::StrategyError;
 

@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use clock::Waker;
 use driver::{AhciHost, AhciInterrupt};
+use event::Waker;
 
 /// An interrupt line that several hardware queues share.
 pub trait InterruptLine: Debug + Send + Sync {

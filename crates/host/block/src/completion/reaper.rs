@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use clock::{Nanos, Waker};
 use driver::HardwareQueue;
+use event::Waker;
+use time::Nanos;
 
 use super::shared::CompletionShared;
 use super::stats::ContextCounters;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
 
-use clock::{Nanos, RealClock, Waker};
 use driver::{HardwareQueue, Op};
+use event::{RealClock, Waker};
+use time::Nanos;
 
 use super::hybrid::{Governor, Mode};
 use super::interrupt_line::InterruptSource;

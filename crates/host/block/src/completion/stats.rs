@@ -1,7 +1,7 @@
 //! Counters of threads and contexts.
 
-use clock::Nanos;
 use driver::IrqRunHistogram;
+use time::Nanos;
 
 use super::hybrid::HybridStats;
 use super::shared::DeliveryCounts;

@@ -4,7 +4,7 @@
 //! A strategy consists of four choices ([HIOPS14 §3.3], [HIOPS14 fig. 6]), which the paper adds
 //! step by step. Its systems are named combinations of them ([`Strategy::NAMES`]).
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::hybrid::Hybrid;
 

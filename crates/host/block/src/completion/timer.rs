@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use clock::{Nanos, RealClock, thread_cpu_time};
 use driver::{IrqRunHistogram, IrqRunRecorder};
+use event::{RealClock, thread_cpu_time};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use time::Nanos;
 
 /// A running thread; dropping it stops and joins the thread.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::Nanos;
 use driver::{HardwareQueue, Op};
 use nvme::Status;
 use ring::SharedRegion;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use time::Nanos;
 
 use super::shared::CompletionShared;
 use super::stats::WaiterStats;

@@ -14,10 +14,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
-use clock::Nanos;
 use driver::HardwareQueue;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
+use time::Nanos;
 
 use super::stats::WaiterStats;
 use super::striped::StripeLayout;

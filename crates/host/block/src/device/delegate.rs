@@ -5,12 +5,13 @@
 
 #[doc(hidden)]
 pub mod types {
-    pub use clock::{Nanos, Waker};
+    pub use event::Waker;
     pub use ring::AddressSpace;
+    pub use time::Nanos;
 }
 
 /// Writes methods that call another device; for `impl` blocks of
-/// [`BlockDevice`](crate::BlockDevice) and [`Component`](clock::Component).
+/// [`BlockDevice`](crate::BlockDevice) and [`Component`](time::Component).
 ///
 /// The device is a place expression, or a macro of the caller's that dispatches to the variants of
 /// an enum, as `dispatch!(self, device => call)`. Without a list, all methods of `BlockDevice` are
@@ -18,7 +19,7 @@ pub mod types {
 ///
 /// ```
 /// use sluice_block::{BlockDevice, Completion, QueueFull, Request};
-/// use clock::{Component, Nanos};
+/// use time::{Component, Nanos};
 ///
 /// struct Counted<D> {
 ///     device: D,

@@ -2,9 +2,10 @@
 
 pub mod delegate;
 
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use crate::{Completion, Limits, Op, Request, WaitResult, delegate_block_device};
 

@@ -19,9 +19,9 @@ pub(crate) mod tag_fairness;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clock::Nanos;
 use driver::{BindError, Event, HardwareQueue, QueueState, Tag};
 use nvme::Status;
+use time::Nanos;
 use tracepoint::Event as Tracepoint;
 
 use crate::account::DispatchStats;

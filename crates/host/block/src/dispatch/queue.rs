@@ -1,7 +1,7 @@
 //! [`DispatchQueue`]: a dispatch queue and its completion mailboxes to the cores that use it.
 
-use clock::Waker;
 use driver::HardwareQueue;
+use event::Waker;
 
 use crate::Submitter;
 use crate::dispatch::{CompletedRequest, Dispatch};

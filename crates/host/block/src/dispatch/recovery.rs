@@ -1,8 +1,8 @@
 //! Handling of command timeouts, resets and removal in a dispatch queue.
 
-use clock::Nanos;
 use driver::{HardwareQueue, QueueState, Tag};
 use nvme::Status;
+use time::Nanos;
 
 use super::{Dispatch, STATUS_REMOVED, Timeouts};
 use crate::Op;

@@ -14,7 +14,7 @@
 //! current batch. A read waits for at most one further batch of writes, a write for at most
 //! `writes_starved` batches of reads.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};

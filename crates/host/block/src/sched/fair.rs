@@ -24,7 +24,7 @@
 //!
 //! Choosing a flow takes time proportional to the number of active flows (cores or groups).
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};

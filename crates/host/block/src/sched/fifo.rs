@@ -93,7 +93,7 @@ fn is_adjacent(held: &StagedRequest, newcomer: &StagedRequest) -> bool {
 mod tests {
     use super::*;
     use crate::{Group, Payload, Request, Submitter};
-    use clock::Nanos;
+    use time::Nanos;
 
     fn write(tag: u64, lba: u64) -> StagedRequest {
         StagedRequest {

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};

@@ -4,7 +4,7 @@
 //! are within the target; the last one takes all latencies from seven quarters. A percentile of a
 //! window's latencies is then a small number that says how far the target is met or missed.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Number of buckets within the target.
 pub(super) const TARGET_BUCKETS: usize = 4;

@@ -27,7 +27,7 @@ pub use none::NoneScheduler;
 pub use priority::{CLASSES, Priority, PriorityConfig};
 pub use throttle::{DirectionThrottle, GroupThrottle, RateLimit, ThrottleConfig, Throttled};
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::StagedRequest;
 

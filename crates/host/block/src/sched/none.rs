@@ -3,7 +3,7 @@
 //! This is the policy of the multi-queue block layer for fast devices ([SYSTOR13 §3.2.1]: "we
 //! simply follow a FIFO policy"), and Linux's `none`. It never delays a request.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Scheduler;
 use super::fifo::Fifo;

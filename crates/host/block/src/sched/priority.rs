@@ -5,7 +5,7 @@
 //! longest waiting one first. Within a class requests go in arrival order. [NVMeDirect16 §4.3]
 //! raises the priority of one thread's requests in this way.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Scheduler;
 use super::error::SchedError;

@@ -4,7 +4,7 @@
 //! that no memory is allocated per request. Priorities are a hash of the arrival order: the same
 //! requests always make the same tree. Requests with the same first sector stay in arrival order.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::shrink::{CAPACITY_MIN, ShrinkPolicy};
 use crate::StagedRequest;

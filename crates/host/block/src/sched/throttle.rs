@@ -9,7 +9,7 @@
 //! A request may be merged with one that waits here, and both are charged together. It is not
 //! merged with a charged one, which would let a group exceed its limit.
 
-use clock::{Nanos, Rounding, TokenBucket, TokenRate};
+use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use super::Scheduler;
 use super::error::SchedError;

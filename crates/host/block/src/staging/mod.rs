@@ -7,7 +7,7 @@ pub(crate) mod request;
 
 use std::sync::Arc;
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::account::StagingStats;
 use crate::sched::Scheduler;

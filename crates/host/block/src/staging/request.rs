@@ -1,6 +1,6 @@
 //! [`StagedRequest`]: a request inside the block layer.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::Request;
 

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clock::Nanos;
 use nvme::{MAX_BLOCKS, Status};
+use time::Nanos;
 use tracepoint::Event;
 
 use crate::account::SubmitterStats;

@@ -1,7 +1,7 @@
 //! [`IoHooks`]: a core's hooks that record trace events of requests.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::StagedRequest;
 use crate::trace::{Action, TraceEvent, Tracer};

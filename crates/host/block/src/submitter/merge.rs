@@ -200,7 +200,7 @@ fn adjacent(first: Segment, second: Segment) -> Option<Payload> {
 mod tests {
     use super::*;
     use crate::{Group, Request, Submitter};
-    use clock::Nanos;
+    use time::Nanos;
 
     const LIMITS: Limits = Limits {
         sector_bytes: 512,

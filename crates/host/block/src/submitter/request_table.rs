@@ -5,8 +5,8 @@
 //! Invariant: every added request is returned by [`RequestTable::complete`] exactly once, whether
 //! it was merged, split, or followed by a flush.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::account::SubmitterStats;
 use crate::{Completion, Op, Request};

@@ -6,8 +6,8 @@
 
 pub mod blktrace;
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::{Op, Submitter};
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clock::{IdlePolicy, Nanos, RealClock, RealRunner};
 use controller::{AhciConfig, AhciController, InjectedSectorError, SataDriveConfig};
 use driver::{AhciHost, AhciPort};
+use event::{IdlePolicy, RealClock, RealRunner};
 use sluice_block::Timeouts;
 use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingQueue, ContextKind, InterruptSource, Strategy, StripeMember,
 };
+use time::Nanos;
 
 const DRIVES: usize = 3;
 const THREADS: u16 = 8;

@@ -8,7 +8,6 @@ use crate::common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use common::{Chaos, ChaosQueue, Faults, SECTOR};
 use driver::{Features, Limits};
 use nvme::Status;
@@ -19,6 +18,7 @@ use sluice_block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Op, Payload, Queue, QueueModel, QueueTopology,
     Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
+use time::{Component, Nanos};
 
 /// Number of sectors that belong to each core.
 const OWN: u64 = 64;

@@ -4,7 +4,6 @@
 
 use crate::common;
 
-use clock::{Component, Nanos};
 use common::{Chaos, ChaosQueue, SECTOR};
 use driver::{Features, Limits, LowLevelDriver, Null};
 use nvme::Status;
@@ -14,6 +13,7 @@ use sluice_block::{
     BlockDevice, BlockError, BlockLayer, BlockLayerConfig, Completion, Payload, Queue, QueueFull,
     QueueModel, QueueTopology, Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
+use time::{Component, Nanos};
 
 const LIMITS: Limits = Limits {
     sector_bytes: SECTOR,
@@ -362,7 +362,7 @@ fn a_sleeper_wakes_for_a_completion_that_another_core_finds() {
     let (_, mut queues) = BlockLayer::open(&mut null, &config).unwrap();
     let mut other = queues.pop().unwrap();
     let mut queue = queues.pop().unwrap();
-    let clock = clock::RealClock::start();
+    let clock = event::RealClock::start();
     let thread = std::thread::spawn(move || {
         let mut reaped = 0;
         for tag in 0..2_000u64 {

@@ -4,14 +4,15 @@ use crate::mock_drive;
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos, Parker};
 use driver::{ControllerHandle, HardwareQueue, NvmeDeviceError};
+use event::Parker;
 use mock_drive::{MockDrive, SECTOR};
 use nvme::{Geometry, Status};
 use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 use sluice_block::{
     BlockDevice, Completion, Extent, ExtentState, Op, Payload, QueueFull, Raw, Request,
 };
+use time::{Component, Nanos};
 
 const SECTORS: u64 = 1000;
 const NOW: Nanos = Nanos::ZERO;

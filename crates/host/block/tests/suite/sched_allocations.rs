@@ -1,12 +1,12 @@
 //! Verifies that schedulers do not allocate memory in steady state, and retain little after a
 //! spike.
 
-use clock::Nanos;
 use sluice_block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, Scheduler, SchedulerConfig, Scheduling,
     ThrottleConfig,
 };
 use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
+use time::Nanos;
 
 const DEPTH: u16 = 32;
 

@@ -4,7 +4,6 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use clock::Nanos;
 use nvme::Status;
 use sluice_block::trace::blktrace::{
     BlktraceReader, BlktraceWriter, Category, DeviceNumber, MAGIC, RECORD_BYTES, ReadError, Record,
@@ -12,6 +11,7 @@ use sluice_block::trace::blktrace::{
 };
 use sluice_block::trace::{Action, TraceEvent, Tracer, merge_by_time};
 use sluice_block::{Op, Submitter};
+use time::Nanos;
 
 /// A file in memory that outlives its writer.
 #[derive(Clone, Default)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahci::hba::{self, ghc};
 use ahci::{PORTS_MAX, port};
-use clock::Waker;
+use event::Waker;
 use ring::PciFunction;
 
 /// State shared by the queues of a controller and its interrupt handler.

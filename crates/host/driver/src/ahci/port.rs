@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ahci::hba;
 use ahci::port::{self, is};
 use ahci::{COMMAND_SLOTS_MAX, PrdtEntry, RegisterH2d, ata};
-use clock::{Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::{AddressSpace, Iova};
+use time::Nanos;
 
 use super::command::{self, Command, DriveCapabilities};
 use super::irq_line::HbaShared;

@@ -11,8 +11,8 @@
 
 use ahci::ata::{self, QueuedErrorLog};
 use ahci::port::{self, cmd, is, sctl, ssts};
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use super::AhciPort;
 use crate::hal::QueueState;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use nvme::feature::{self, NumberOfQueues};
 use nvme::{AdminCommand, GeometryPage, IdentifyController, IdentifyNamespace, NamespaceList, cns};
 use ring::{NotRegistered, PAGE_BYTES, Port, ShadowDoorbells};
+use time::Nanos;
 
 use super::{ConnectOptions, ControllerHandle, DoorbellUse};
 use crate::controller::admin::{AdminQueue, ProgressFn};

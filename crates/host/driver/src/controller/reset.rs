@@ -11,10 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clock::Nanos;
 use nvme::AdminCommand;
 use nvme::feature::{self, NumberOfQueues};
 use ring::ControllerOwnership;
+use time::Nanos;
 
 use crate::controller::admin::AdminCommandId;
 use crate::controller::init::{self, InitState};

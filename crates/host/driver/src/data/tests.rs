@@ -174,7 +174,7 @@ impl DmaBus for NoIommuBus {
         0
     }
 
-    fn bind_vector(&self, _: u16, _: &clock::Waker) -> io::Result<()> {
+    fn bind_vector(&self, _: u16, _: &event::Waker) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

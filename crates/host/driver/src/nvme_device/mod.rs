@@ -21,9 +21,10 @@ mod recreate;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clock::{Nanos, Waker};
+use event::Waker;
 use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MetadataFormat, Sqe, Status};
 use ring::{AddressSpace, Port, RegisterError};
+use time::Nanos;
 
 use self::recreate::QueueRecreate;
 use crate::controller::reset::ControllerGeneration;

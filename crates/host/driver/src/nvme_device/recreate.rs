@@ -3,9 +3,9 @@
 
 use std::sync::{PoisonError, TryLockError};
 
-use clock::Nanos;
 use nvme::{AdminCommand, Status};
 use ring::{ControllerOwnership, Port};
+use time::Nanos;
 
 use super::NvmeQueue;
 use crate::controller::admin::AdminCommandId;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Nanos;
 use nvme::Cap;
 use ring::{DmaBus, DmaWindow, DoorbellLayout, Port, SharedRegion};
+use time::Nanos;
 
 use super::{PciAddress, PciDriver, PciError, SysfsPci, UioFunction, VfioFunction};
 use crate::controller::init;

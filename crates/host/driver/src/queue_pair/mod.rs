@@ -12,9 +12,9 @@ pub(crate) mod memory;
 
 use std::sync::Arc;
 
-use clock::Nanos;
 use nvme::{Cqe, Sqe, Status};
 use ring::{CqConsumer, DoorbellStats, Iova, NotRegistered, Port, ShadowDoorbells, SqProducer};
+use time::Nanos;
 
 use crate::{Event, Tag, TagSet, TagState};
 

@@ -1,6 +1,6 @@
 //! [`UringConfig`]: the configuration of a device, and its limits.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::UringError;
 

@@ -13,9 +13,10 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ::ring::AddressSpace;
-use clock::{Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use rustix::io::Errno;
+use time::Nanos;
 
 use super::UringStats;
 use super::backend::{CommandFlow, SqeData, UringBackend};
@@ -192,7 +193,7 @@ impl<W: UringBackend> RingQueue<W> {
     }
 
     /// Returns the ring as a descriptor that is readable while there are events, for an owner that
-    /// sleeps in its own `poll(2)` or in [`clock::Parker::park`]. The owner need not read from it.
+    /// sleeps in its own `poll(2)` or in [`event::Parker::park`]. The owner need not read from it.
     ///
     /// Returns `None` if a sleeping owner would miss events: with [`Polling`](super::Polling),
     /// where commands complete only when the owner polls, and with

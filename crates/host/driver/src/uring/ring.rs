@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::ring::{AddressSpace, SharedRegion};
-use clock::Nanos;
 use io_uring::{IoUring, cqueue, squeue, types};
 use rustix::io::Errno;
+use time::Nanos;
 
 use super::backend::UringBackend;
 use super::{SubmissionThread, UringConfig, UringStats};

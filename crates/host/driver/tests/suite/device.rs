@@ -9,7 +9,6 @@ use crate::device_bus;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use clock::Nanos;
 use common::MockDrive;
 use device_bus::TestBus;
 use nvme::opcode::admin;
@@ -20,6 +19,7 @@ use sluice_driver::{
     ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
     NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
 };
+use time::Nanos;
 
 /// Virtual time of one call of `pump`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
@@ -228,7 +228,7 @@ fn a_controller_comes_up_whatever_its_stride() {
         assert!(
             mapped.iter().all(|(at, bytes)| at.0 >= 1 << 32 && at.0 + *bytes as u64 <= 1 << 39)
         );
-        let parker = clock::Parker::new().unwrap();
+        let parker = event::Parker::new().unwrap();
         all[1].set_waker(parker.waker());
         assert_eq!(*model.bus.connected.lock().unwrap(), [2]);
     }

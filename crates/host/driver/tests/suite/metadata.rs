@@ -6,7 +6,6 @@ use crate::common;
 
 use std::sync::{Arc, Mutex};
 
-use clock::Nanos;
 use common::{MockDrive, SECTOR};
 use nvme::{LbaFormat, MetadataFormat, MetadataTransfer, ProtectionType, Status};
 use ring::{Iova, Port, SharedRegion};
@@ -15,6 +14,7 @@ use sluice_driver::{
     BindError, ConnectOptions, ControllerHandle, DataPointers, HardwareQueue, NvmeQueue, Op,
     Payload, Request, Tag,
 };
+use time::Nanos;
 
 const SECTORS: usize = 200;
 

@@ -4,7 +4,6 @@
 
 use crate::common;
 
-use clock::Nanos;
 use common::{Faults, MockDrive};
 use nvme::Status;
 use nvme::opcode::admin;
@@ -13,6 +12,7 @@ use sluice_driver::{
     BindError, ControllerHandle, HardwareQueue, LowLevelDriver, NvmeDevice, NvmeQueue, Payload,
     QueueState, Request, Tag, TagError,
 };
+use time::Nanos;
 
 const POLLS: u64 = 100;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use ring::SharedRegion;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 use crate::{Key, Kv, KvConfig, KvPart, KvRequest, ValueBuffer};
 

@@ -1,10 +1,10 @@
 //! ARCHITECTURE.md, R9: reads of the key-value target do not allocate, and neither do puts of
 //! existing keys, except for the record lists of chunks. A counting allocator verifies this.
 
-use clock::{Component, Nanos};
 use kv::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
 use ring::SharedRegion;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 /// Runs a request. Returns the number of allocations of the target.
 fn run(drive: &mut MockOpenChannelDrive, kv: &mut Kv, request: KvRequest) -> u64 {

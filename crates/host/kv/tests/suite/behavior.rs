@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use driver::{ControllerInfo, OpenChannelInfo};
 use kv::{
     BlockingKv, BlockingMutation, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation,
@@ -14,6 +13,7 @@ use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 const NOW: Nanos = Nanos(0);
 

@@ -7,7 +7,7 @@
 //! on that parallel unit. If free chunks are scarce, batches are small, and unacquired chunks are
 //! reclaimed for other targets.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::chunks::allocator::{ACQUIRED, ERASED, GrantBatch};
 use crate::{

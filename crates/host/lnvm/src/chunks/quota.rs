@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use clock::{Nanos, Rounding, TokenBucket, TokenRate};
+use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 /// A rate in chunks per second, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Configuration of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

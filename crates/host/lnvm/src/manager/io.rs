@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use clock::Nanos;
 use ftl::FlashGeometry;
 use ftl::journal::{JournalFlash, JournalMedia, OPS_MAX};
 use nvme::{Address, Geometry, Ppa, Status};
 use ring::{Iova, SharedRegion};
+use time::Nanos;
 
 use ocssd::vector::{
     Addresses, DataSegments, MemoryError, VectorCompletion, VectorQueue, register,

@@ -17,9 +17,9 @@ mod table_probe;
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
 use ftl::journal::{Journal, Lsn};
 use nvme::{ChunkDescriptor, ChunkState, Geometry, HealthLog};
+use time::Nanos;
 
 use crate::ScrubRead;
 use crate::{

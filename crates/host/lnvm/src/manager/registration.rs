@@ -19,12 +19,12 @@
 //! before anything else. Until those frames are durable nothing has changed; once they are,
 //! *opened* is visible.
 
-use clock::{Component, Nanos};
 use driver::ControllerInfo;
 use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalError};
 use nvme::{ChunkDescriptor, ChunkState};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::TableState;
 use super::io::{CommandPurpose, ManagerIo};

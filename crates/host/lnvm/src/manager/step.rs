@@ -1,7 +1,7 @@
 //! One iteration of the [`MediaManager`]: completions, records, erases, scrub.
 
-use clock::{Component, Nanos};
 use ftl::journal::JournalError;
+use time::{Component, Nanos};
 
 use super::TableState;
 use super::io::{CommandPurpose, ManagerCompletion};

@@ -1,8 +1,8 @@
 //! [`TableProbe`]: reads the window of a drive's partition table.
 
-use clock::Nanos;
 use ftl::journal::{Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered};
 use nvme::{ChunkDescriptor, ChunkState};
+use time::Nanos;
 
 use super::io::{CommandPurpose, ManagerIo};
 use super::step::command_name;

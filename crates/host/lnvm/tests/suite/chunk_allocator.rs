@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Nanos;
 use lnvm::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature,
     EraseOutcome, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
@@ -17,6 +16,7 @@ use lnvm::{
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use rng::Rng;
+use time::Nanos;
 
 const SECTORS: u64 = 16;
 

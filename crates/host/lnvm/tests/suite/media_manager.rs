@@ -1,7 +1,6 @@
 //! The media manager on a drive: registration, targets, rejections that change nothing, restarts,
 //! chunk ownership, health and relocation requests.
 
-use clock::{Component, Nanos};
 use lnvm::{
     AcquireError, ChunkRate, ChunkUse, DataTemperature, MediaManager, MediaManagerConfig,
     MediaManagerError, NewTarget, QuotaLimits, RelocationReason, ScrubConfig, Sharing, TargetId,
@@ -9,6 +8,7 @@ use lnvm::{
 };
 use media::{ChunkIndex, InjectedFault, PhysSector};
 use testkit::managed_drive::{ManagedDrive, config, errors, geometry, manager_config, spec};
+use time::{Component, Nanos};
 
 const OTHER: Uid = Uid(0xdead_beef);
 

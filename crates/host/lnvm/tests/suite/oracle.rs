@@ -9,13 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Component;
 use lnvm::{
     AcquireError, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature, MediaManager,
     MediaManagerConfig, MediaManagerError, QuotaLimits, Sharing, TargetId, Uid, WearPolicy,
 };
 use rng::Rng;
 use testkit::managed_drive::{FOREVER, ManagedDrive, config, errors, geometry, spec};
+use time::Component;
 
 /// The expected state of a target.
 #[derive(Clone, Debug)]

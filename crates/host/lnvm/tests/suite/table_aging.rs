@@ -3,10 +3,10 @@
 
 // guarantee: D-30
 
-use clock::{Component, Nanos};
 use lnvm::{MediaManager, MediaManagerConfig, ScrubConfig, Sharing};
 use media::{ErrorModel, MediaConfig};
 use testkit::managed_drive::{FOREVER, ManagedDrive, config, geometry, manager_config, spec};
+use time::{Component, Nanos};
 
 fn seconds(seconds: u64) -> Nanos {
     Nanos::from_secs(seconds)

@@ -2,12 +2,12 @@
 //! only while the caller waits.
 #![allow(dead_code, unreachable_pub, reason = "not every example uses all of it")]
 
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, DriveError, NullConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
 };
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use time::{Component, Nanos};
 
 /// A drive and its virtual time.
 #[derive(Debug)]

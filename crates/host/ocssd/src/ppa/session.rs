@@ -7,9 +7,9 @@
 //! user until its vector completes, and is never reused if it does not. Vectors that fit one
 //! command allocate nothing.
 
-use clock::{Component, Nanos};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
 use ring::Iova;
+use time::{Component, Nanos};
 
 use super::requests::{VectorRequest, VectorRequestTable};
 use super::{

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 
-use clock::Nanos;
 use media::{ChunkIndex, InjectedFault};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
@@ -10,6 +9,7 @@ use ocssd::ppa::{
     Address, BlockError, BlockingSession, FailedChunk, FreeChunks, PadMode, PuSet, Session,
     VectorOptions, VirtualBlock,
 };
+use time::Nanos;
 
 use crate::harness::{self, Bench, ODD, OOB, SECTOR, Shape, all_data, all_oob, at, run};
 

@@ -1,7 +1,6 @@
 //! A drive with its progress, and data that identifies its location.
 #![allow(unreachable_pub, reason = "shared by the files of this test")]
 
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
@@ -10,6 +9,7 @@ use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{Address, Ppa, PpaSpace, Session, SessionConfig};
+use time::{Component, Nanos};
 
 pub const SECTOR: usize = 512;
 pub const OOB: usize = 16;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use clock::{Component, Nanos};
 use media::{InjectedFault, PhysSector};
 use nvme::Status;
 use ocssd::ppa::{
@@ -10,6 +9,7 @@ use ocssd::ppa::{
     VectorKind, VectorOptions,
 };
 use rng::Rng;
+use time::{Component, Nanos};
 
 use crate::harness::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob, at, data, oob, run};
 

@@ -1,6 +1,5 @@
 //! Attaching, identification, chunk information, queues, and free chunks.
 
-use clock::Nanos;
 use controller::PersonalityKind;
 use driver::DriverError;
 use media::{ChunkIndex, InjectedFault, MediaConfig};
@@ -8,6 +7,7 @@ use nvme::{ChunkState, Status};
 use ocssd::ppa::{FreeChunks, PuIndex, PuSet, Session, SessionConfig, VectorOptions};
 use ocssd::vector::DataSegments;
 use ocssd::{OcssdError, OpenChannelSsd};
+use time::Nanos;
 
 use crate::harness::{self, Bench, ODD, POLL_LIMIT, at, run};
 

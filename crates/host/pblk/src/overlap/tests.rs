@@ -3,7 +3,7 @@
 // guarantee: D-43
 
 use block::Limits;
-use clock::Waker;
+use event::Waker;
 use ring::AddressSpace;
 use rng::Rng;
 

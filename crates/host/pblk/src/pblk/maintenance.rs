@@ -11,10 +11,10 @@
 //! A drive may report wrong addresses: events of addresses that it does not have are counted and
 //! ignored.
 
-use clock::Nanos;
 use driver::{ControllerHandle, DriverError, MediaEvent};
 use ftl::ChunkEvent;
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use time::Nanos;
 
 use super::Pblk;
 use super::scrub::PblkScrubber;
@@ -120,7 +120,7 @@ impl Maintenance {
 
 impl Pblk {
     /// Subscribes to the drive's media events. The device owns the controller's admin queue from
-    /// now on; each [`poll`](clock::Component::poll) takes the available events.
+    /// now on; each [`poll`](time::Component::poll) takes the available events.
     ///
     /// # Errors
     /// As [`ControllerHandle::subscribe_events`]; the error returns the controller.

@@ -14,8 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Nanos;
 use ftl::{ChunkEvent, Ftl};
+use time::Nanos;
 
 use super::vector_backend::VectorBackend;
 use lnvm::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};

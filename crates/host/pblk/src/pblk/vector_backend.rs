@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::Payload;
-use clock::Nanos;
 use driver::QueuePair;
 use ftl::{FlashBackend, Oob, OpToken, ReadDest, WriteUnit};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
 use ring::{Iova, Port};
+use time::Nanos;
 use tracepoint::Event;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};

@@ -4,7 +4,6 @@
 // guarantee: D-02
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, LineMetadata, RecoveryError};
 use lnvm::{
@@ -13,6 +12,7 @@ use lnvm::{
 };
 use pblk::{DriveQueue, Pblk, PblkError};
 use testkit::managed_drive::{ManagedDrive, config, geometry, manager_config, spec};
+use time::{Component, Nanos};
 
 fn small(pair: u32) -> ManagedDrive {
     ManagedDrive::new(config(geometry(2, 2, 24, 32), pair, None))

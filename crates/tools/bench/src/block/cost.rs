@@ -1,6 +1,6 @@
 //! Nanoseconds per request on one core.
 
-use clock::AllowedCpus;
+use event::AllowedCpus;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleaved, on_first_cpu};
 use super::BENCH;

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::Instant;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{AllowedCpus, Nanos};
+use event::AllowedCpus;
 use hdrhistogram::Histogram;
+use time::Nanos;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;

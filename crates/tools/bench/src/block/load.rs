@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use block::{BlockDevice, Completion, Payload, Request};
-use clock::Nanos;
 use rng::Rng;
+use time::Nanos;
 
 use super::super::BenchError;
 

@@ -5,7 +5,8 @@
 //! model. Each tells whether its value was measured in this run or published, with the source; all
 //! other rows are modeled. Results depend on the cost model only.
 
-use clock::{AllowedCpus, Nanos};
+use event::AllowedCpus;
+use time::Nanos;
 
 use super::super::{BenchError, CostSource, Measurement, RunLength, Sink};
 use crate::multicore::{

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use block::BlockDevice;
-use clock::AllowedCpus;
+use event::AllowedCpus;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::BENCH;

@@ -1,7 +1,8 @@
 //! Measures copies of 4 KiB between regions, as a drive with data makes for every sector.
 
-use clock::{AllowedCpus, Nanos, RealClock};
+use event::{AllowedCpus, RealClock};
 use ring::SharedRegion;
+use time::Nanos;
 
 use super::queue::whole_nanos;
 use crate::{BenchError, RunLength, Samples, on_first_cpu};

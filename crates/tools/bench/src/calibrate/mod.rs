@@ -13,7 +13,8 @@ mod tests;
 pub mod threads;
 pub mod verdict;
 
-use clock::{AllowedCpus, Nanos};
+use event::AllowedCpus;
+use time::Nanos;
 
 use crate::{BenchError, RunLength};
 

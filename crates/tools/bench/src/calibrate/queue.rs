@@ -6,8 +6,9 @@
 use std::hint::{black_box, spin_loop};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{AllowedCpus, Component, Nanos, RealClock};
+use event::{AllowedCpus, RealClock};
 use ring::Iova;
+use time::{Component, Nanos};
 
 use crate::echo::{EchoController, QueuePairMemory, read};
 use crate::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};

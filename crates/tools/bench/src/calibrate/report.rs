@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use clock::Nanos;
 use scenario::Scenario;
 use scenario::format::duration;
 use serde_json::{Value, json};
+use time::Nanos;
 
 use super::verdict::DataPath;
 use super::{

@@ -10,10 +10,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use clock::{AllowedCpus, Nanos, RealClock};
+use event::{AllowedCpus, RealClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use time::Nanos;
 
 use super::queue::whole_nanos;
 use crate::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use clock::Nanos;
 use scenario::Scenario;
 use serde_json::Value;
 use sim::analytic::ClosedFormLimits;
+use time::Nanos;
 
 use super::verdict::{CommandCosts, DataPath, DriveDemand, Finding, assess, costs, demands, judge};
 use super::{

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clock::{AllowedCpus, Nanos, Parker, RealClock};
+use event::{AllowedCpus, Parker, RealClock};
+use time::Nanos;
 
 use super::queue::whole_nanos;
 use crate::{BenchError, Quantiles, RunLength, Samples, on_first_cpu};

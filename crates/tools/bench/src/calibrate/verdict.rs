@@ -9,12 +9,13 @@
 
 use std::fmt;
 
-use clock::{IdlePolicy, Nanos};
 use controller::PersonalityKind;
+use event::IdlePolicy;
 use media::{DataStore, MediaConfig};
 use scenario::format::{count, duration};
 use scenario::{DriveSpec, HostTarget, Scenario};
 use sim::analytic::ClosedFormLimits;
+use time::Nanos;
 
 use super::MachineCosts;
 

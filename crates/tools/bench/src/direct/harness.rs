@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{Component, Nanos, VirtualRunner};
 use driver::{ControllerHandle, NvmeQueue};
 use rng::Rng;
 use scenario::Scenario;
 use stack::{AssembledDrive, HostHandles, Stack, precondition};
+use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
 use super::super::BenchError;

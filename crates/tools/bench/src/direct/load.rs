@@ -2,9 +2,10 @@
 //! random addresses.
 
 use block::{BlockDevice, Completion, Payload, Request};
-use clock::{Nanos, RealClock};
 use direct::{Buffer, Handle};
+use event::RealClock;
 use rng::Rng;
+use time::Nanos;
 use workload::Histogram;
 
 use super::super::BenchError;
@@ -130,7 +131,7 @@ impl Load {
         time: Nanos,
     ) -> Result<LoadInterval, BenchError> {
         let clock = RealClock::start();
-        let cpu = clock::thread_cpu_time();
+        let cpu = event::thread_cpu_time();
         let mut latency = Histogram::new();
         let mut sent = vec![Nanos::ZERO; self.depth];
         let mut requests = 0;
@@ -160,7 +161,7 @@ impl Load {
             }
         }
         let time = clock.now();
-        let cpu = clock::thread_cpu_time().since(cpu);
+        let cpu = event::thread_cpu_time().since(cpu);
         Ok(LoadInterval { requests, time, cpu, latency })
     }
 }

@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use block::sched::SchedulerConfig;
-use clock::AllowedCpus;
 use direct::{
     Cache, CacheConfig, Handle, IoDevice, MultiQueue, Queue, QueueConfig, QueueSelector, Scheduled,
     ScheduledConfig, SharedQueue,
 };
+use event::AllowedCpus;
 use rng::Rng;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};

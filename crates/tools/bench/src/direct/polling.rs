@@ -39,13 +39,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clock::{AllowedCpus, Nanos, RealClock};
 use direct::{
     CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
     WaitMode,
 };
+use event::{AllowedCpus, RealClock};
 use open::{DriveStatsReader, OpenOptions, open_scenario};
 use scenario::Scenario;
+use time::Nanos;
 
 use super::super::{
     BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave, on_first_cpu,
@@ -122,7 +123,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let count = effort.choose(400, 20);
     let others = on_first_cpu(&cores, || sleeps(count))?;
     let exact = on_first_cpu(&cores, || {
-        clock::disable_timer_slack();
+        event::disable_timer_slack();
         sleeps(count)
     })?;
     for (case, Sleeps { late, cpu }) in [
@@ -154,14 +155,14 @@ struct Sleeps {
 
 fn sleeps(count: usize) -> Result<Sleeps, BenchError> {
     let (clock, asked) = (RealClock::start(), Nanos::from_micros(50));
-    let before = clock::thread_cpu_time();
+    let before = event::thread_cpu_time();
     let late = (0..count).map(|_| {
         let begin = clock.now();
         std::thread::sleep(Duration::from_nanos(asked.0));
         clock.now().since(begin + asked)
     });
     let late = Quantiles::from_durations(late.collect()).ok_or(BenchError::Thread("a sleeper"))?;
-    let cpu = Nanos(clock::thread_cpu_time().since(before).0 / count.max(1) as u64);
+    let cpu = Nanos(event::thread_cpu_time().since(before).0 / count.max(1) as u64);
     Ok(Sleeps { late, cpu })
 }
 

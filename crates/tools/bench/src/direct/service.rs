@@ -17,8 +17,8 @@ use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
     ThrottleConfig,
 };
-use clock::Nanos;
 use direct::{Group, Scheduled, ScheduledConfig, SharedQueue};
+use time::Nanos;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::{Application, DirectHarness, Job};

@@ -7,7 +7,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::child_process::ChildProcess;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::{Add, Sub};
 
-use clock::Nanos;
+use time::Nanos;
 
 /// CPU time and context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! Reads are direct, so the page cache is not measured. The write buffer is small, so that there
 //! are tables to read from.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::child_process::run_to_end;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};

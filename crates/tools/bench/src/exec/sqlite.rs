@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::child_process::failed;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};

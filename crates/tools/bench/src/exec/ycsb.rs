@@ -9,9 +9,10 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use clock::{Nanos, RealClock};
+use event::RealClock;
 use rng::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use time::Nanos;
 use workload::Histogram;
 use workload::ycsb::{OperationKind, Ycsb, YcsbWorkload, record_key};
 

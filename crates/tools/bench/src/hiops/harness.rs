@@ -11,10 +11,11 @@ use block::completion::{
     Blocking, BlockingConfig, InterruptSource, Notify, Placement, Strategy, StripeMember, Transfer,
     Waiter,
 };
-use clock::{AllowedCpus, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
 use controller::{AhciConfig, AhciController, AhciStats, SataData};
 use driver::{AhciHost, AhciPort, InterruptContext, InterruptOptions};
+use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle};
 use rng::Rng;
+use time::Nanos;
 
 use super::sample::Sample;
 use super::tasks::Tasks;

@@ -1,7 +1,7 @@
 //! \[HIOPS14\], figure 9: the poll interval, with and without cooperative polling.
 
 use block::completion::Strategy;
-use clock::Nanos;
+use time::Nanos;
 
 use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::figures;

@@ -22,7 +22,7 @@ pub use sample::Sample;
 pub use tasks::Tasks;
 
 use block::completion::Strategy;
-use clock::Nanos;
+use time::Nanos;
 
 use super::{BenchError, Measurement, RunLength, Sink};
 

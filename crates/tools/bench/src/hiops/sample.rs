@@ -1,7 +1,7 @@
 //! [`Sample`]: measurements of one interval with one strategy.
 
 use block::completion::{CompletionStats, ContextKind, ContextStats};
-use clock::Nanos;
+use time::Nanos;
 
 use super::tasks::Tasks;
 use crate::{BenchError, Samples};

@@ -6,7 +6,8 @@
 use std::fs;
 use std::io;
 
-use clock::{Nanos, RealClock};
+use event::RealClock;
+use time::Nanos;
 
 /// Sums over the threads of this process, without the excluded ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clock::{Component, Nanos, RealClock};
+use event::RealClock;
 use kv::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
 use ring::{Iova, PAGE_BYTES, SharedRegion};
+use time::{Component, Nanos};
 use workload::Histogram;
 use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{Controller, PersonalityKind};
 use driver::ControllerHandle;
 use kv::{Kv, KvConfig};
@@ -10,6 +9,7 @@ use lnvm::TargetKind;
 use ring::Port;
 use scenario::{DriveSpec, HostTarget};
 use stack::named_target::{self, NamedError};
+use time::{Component, Nanos, VirtualRunner};
 
 use crate::BenchError;
 

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos, VirtualRunner};
 use controller::Controller;
 use ftl::FtlConfig;
 use kv::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
@@ -22,6 +21,7 @@ use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use scenario::{DriveSpec, HostTarget, Scenario};
 use stack::{Stack, StackDevice};
+use time::{Component, Nanos, VirtualRunner};
 
 use super::BENCH;
 use super::harness::{KvHarness, VirtualHost, run_to_end, setup};
@@ -280,7 +280,8 @@ fn build_harness(
     if let StoreKind::Kv { checksum } = way {
         let config = KvConfig { checksum_large_values: checksum, ..config };
         let KvHarness { drive, kv, controller, .. } = KvHarness::build(plan, config)?;
-        let (bytes, capacity) = (kv.layout().chunk_bytes.into(), kv.layout().budget.capacity.into());
+        let (bytes, capacity) =
+            (kv.layout().chunk_bytes.into(), kv.layout().budget.capacity.into());
         let space = kv.memory().clone();
         let putter = Putter::new(Box::new(kv), &space, bytes)?;
         return Ok(PutHarness { putter, drive, capacity, _controller: Some(controller) });

@@ -5,10 +5,11 @@
 //! the result shows the drive and its use by the target. Every workload starts with a freshly
 //! loaded target of its own.
 
-use clock::{Component, IdlePolicy, RealClock, RealRunner, VirtualRunner};
 use controller::Controller;
+use event::{IdlePolicy, RealClock, RealRunner};
 use media::MediaConfig;
 use rng::Rng;
+use time::{Component, VirtualRunner};
 use workload::ycsb::{Ycsb, YcsbWorkload};
 
 use super::BENCH;

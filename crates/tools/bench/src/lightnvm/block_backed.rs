@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
-use clock::Nanos;
 use driver::ControllerInfo;
 use nvme::{Cqe, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Sqe, Status};
 use ring::{CqProducer, Iova, Port, SqConsumer};
+use time::Nanos;
 
 use super::super::BenchError;
 use super::super::echo::QueuePairMemory;

@@ -15,13 +15,13 @@
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice as _, Completion, Payload, QueueFull, Request};
-use clock::{Component, Nanos};
 use direct::{IoDevice, Queue, QueueConfig};
 use ftl::FtlConfig;
 use nvme::{Geometry, Status};
 use open::{OpenOptions, open};
 use pblk::Pblk;
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::super::echo::QueuePairMemory;
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};

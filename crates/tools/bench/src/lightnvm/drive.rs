@@ -9,8 +9,8 @@
 //! %, because the drive of table 1 reads 4.5 GB/s; the others have 5 %. Its 99th percentiles and
 //! steady state have no bound: they depend on parts of the drive that the paper does not describe.
 
-use clock::Nanos;
 use nvme::Address;
+use time::Nanos;
 use workload::{Direction, DirectionResult};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};

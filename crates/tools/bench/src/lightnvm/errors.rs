@@ -17,12 +17,12 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use ftl::L2pEntry;
 use media::{InjectedFault, MediaError, PhysSector};
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::drive::pblk;

@@ -8,9 +8,9 @@
 use std::path::Path;
 
 use block::BlockDevice;
-use clock::{Nanos, VirtualRunner};
 use scenario::{DriveSpec, Scenario};
 use stack::{RunObserver, Stack, StackDevice, co_simulate};
+use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
 
 use super::super::BenchError;

@@ -168,7 +168,7 @@ fn rows(
 
 #[cfg(test)]
 mod tests {
-    use clock::Nanos;
+    use time::Nanos;
 
     use super::*;
 

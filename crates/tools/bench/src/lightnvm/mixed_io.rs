@@ -38,7 +38,7 @@
 //!   can be given here has its rows, and so have writes of 26 MB/s, which the paper names as what a
 //!   read-mostly drive is rated for: 0.4 % and 0.6 %.
 
-use clock::Nanos;
+use time::Nanos;
 use workload::{Direction, DirectionResult};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};

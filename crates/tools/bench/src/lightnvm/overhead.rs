@@ -18,12 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Payload, Raw, Request};
-use clock::{AllowedCpus, Nanos};
 use driver::{ControllerInfo, OpenChannelInfo};
+use event::AllowedCpus;
 use ftl::FtlConfig;
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, MediaTiming, PpaFormat};
 use pblk::Pblk;
 use rng::Rng;
+use time::Nanos;
 
 use super::super::echo::{EchoController, QueuePairMemory};
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};

@@ -19,11 +19,11 @@
 use std::path::Path;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos, VirtualRunner};
 use media::MediaConfig;
 use nvme::Address;
 use rng::Rng;
 use scenario::Scenario;
+use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};

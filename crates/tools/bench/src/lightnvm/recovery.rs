@@ -16,11 +16,11 @@
 
 use std::cell::Cell;
 
-use clock::{Component, Nanos};
 use driver::ControllerHandle;
 use pblk::Pblk;
 use scenario::HostTarget;
 use stack::Stack;
+use time::{Component, Nanos};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::LightnvmHarness;

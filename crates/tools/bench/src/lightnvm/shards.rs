@@ -14,9 +14,10 @@ use std::thread;
 use std::time::Instant;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{AllowedCpus, Component, Nanos};
+use event::AllowedCpus;
 use pblk::{ShardHandle, Sharded, ShardedConfig};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::super::echo::{EchoController, QueuePairMemory};
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, on_first_cpu};

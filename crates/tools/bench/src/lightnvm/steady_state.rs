@@ -15,10 +15,10 @@
 //! [`greedy`]: sim::analytic::greedy::greedy
 
 use block::{BlockDevice, Completion};
-use clock::{Component, Nanos};
 use media::{MediaConfig, NandConfig};
 use scenario::{Capacity, DriveSpec};
 use sim::analytic::{greedy, mean_program, mean_read};
+use time::{Component, Nanos};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;

@@ -6,13 +6,13 @@
 
 use std::path::Path;
 
-use clock::{Component, Nanos, VirtualRunner};
 use driver::{ControllerHandle, OpenChannelInfo, QueuePair};
 use nvme::{Address, MAX_VECTOR_ADDRESSES, PpaList, SglDescriptor, Sqe};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use scenario::Scenario;
 use std::sync::Arc;
+use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
 use super::super::BenchError;

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::thread;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{AllowedCpus, Component, IdlePolicy, Nanos, RealClock, RealRunner};
+use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use stack::{Stack, StackDevice};
+use time::{Component, Nanos};
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink, on_first_cpu};

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

@@ -7,7 +7,7 @@
 //! library" ([SYSTOR13 §5.2]).
 
 use block::{BlockDevice, Completion, Payload, Platform, Request};
-use clock::Nanos;
+use time::Nanos;
 
 use super::access_log::{self, AccessOp};
 use super::costs::CostModel;

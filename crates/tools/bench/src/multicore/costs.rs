@@ -3,7 +3,7 @@
 //! One cost model applies to all curves and numbers of cores; no value is fitted to a result. A
 //! cost model without measured values gives the same results on every machine.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Distance;
 

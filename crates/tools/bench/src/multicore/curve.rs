@@ -1,8 +1,8 @@
 //! [`Curve`]: the block layer under the application. [`Model`]: a machine that runs it.
 
 use block::{BlockError, BlockLayer, BlockLayerConfig, QueueModel, Raw, StagingScope};
-use clock::Nanos;
 use driver::{LowLevelDriver, Null};
+use time::Nanos;
 
 use super::application::{Application, Load, LoadOutcome};
 use super::engine::Engine;

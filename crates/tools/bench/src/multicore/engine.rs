@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Machine;
 use super::access_log::{self, AccessOp, LineId};

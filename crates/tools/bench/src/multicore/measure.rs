@@ -9,8 +9,9 @@ use std::time::Instant;
 use block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Payload, QueueModel, Raw, Request, StagingScope,
 };
-use clock::{AllowedCpus, Component, Nanos};
 use driver::{LowLevelDriver, Null};
+use event::AllowedCpus;
+use time::{Component, Nanos};
 
 use super::costs::{Compute, Cost, CostModel};
 use crate::{BenchError, RunLength, Samples, interleaved, on_first_cpu};

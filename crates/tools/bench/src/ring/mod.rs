@@ -8,7 +8,7 @@ pub mod hand_off;
 pub mod one_thread;
 pub mod two_threads;
 
-use clock::AllowedCpus;
+use event::AllowedCpus;
 
 use super::{BenchError, Measurement, RunLength, Samples, Sink};
 

@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use clock::RealClock;
+use event::RealClock;
 
 use super::hand_off::LockedQueues;
 use crate::echo::{EchoController, QueuePairMemory, read};

@@ -4,7 +4,8 @@
 use std::hint::spin_loop;
 use std::thread;
 
-use clock::{AllowedCpus, Nanos, RealClock};
+use event::{AllowedCpus, RealClock};
+use time::Nanos;
 
 use super::BENCH;
 use super::hand_off::{LockedQueues, channels};

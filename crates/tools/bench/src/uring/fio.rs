@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use clock::Nanos;
 use serde_json::Value;
+use time::Nanos;
 
 use super::Cost;
 use crate::BenchError;

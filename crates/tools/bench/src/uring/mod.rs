@@ -16,10 +16,11 @@ use std::path::Path;
 
 use ::ring::{Iova, SharedRegion};
 use block::{BlockDevice, BlockLayer, BlockLayerConfig, Payload, Raw, Request};
-use clock::{Nanos, Parker, RealClock};
 use driver::{LowLevelDriver, Uring, UringConfig};
+use event::{Parker, RealClock};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
+use time::Nanos;
 
 use self::fio::Fio;
 use self::test_files::{LoopDevice, ScratchFile};

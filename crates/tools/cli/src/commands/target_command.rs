@@ -5,7 +5,6 @@
 //! with zero latency, and shuts it down cleanly. The image is locked meanwhile, so other processes
 //! cannot use it. A refused command does not modify the image.
 
-use clock::{Component, Nanos};
 use controller::Controller;
 use driver::ControllerHandle;
 use lnvm::{
@@ -18,6 +17,7 @@ use ocssd::vector::VectorQueue;
 use scenario::{DriveSpec, Scenario};
 use stack::image;
 use stack::named_target::subsystem_config;
+use time::{Component, Nanos};
 
 use crate::args::{
     TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetListArgs, TargetRemoveArgs,

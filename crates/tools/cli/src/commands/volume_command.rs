@@ -9,9 +9,9 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clock::Nanos;
 use direct::{Queue, QueueConfig};
 use open::OpenOptions;
+use time::Nanos;
 use volume::{
     Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
     Times, Volume,

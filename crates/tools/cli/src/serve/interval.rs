@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 use ::serve::nbd::LatencyCounts;
-use clock::Nanos;
 use controller::{DriveStats, LatenessRecord};
 use direct::remote::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 use ftl::FtlStats;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
+use time::Nanos;
 
 use super::LiveStats;
 

@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 
 use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
-use clock::Nanos;
 use controller::{CommandTimes, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
@@ -13,6 +12,7 @@ use scenario::{DriveSpec, Scenario};
 use serde_json::{Value, json};
 use sim::{self, DriveOutcome, SimOutcome};
 use stack::{BlockLayerCounts, ShardCounts};
+use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
 use super::interval;

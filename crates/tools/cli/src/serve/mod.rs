@@ -36,11 +36,12 @@ use ::serve::nbd::Endpoint;
 use ::serve::share::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
-use clock::{Nanos, Parker, RealClock};
 use controller::Controller;
 use direct::remote::ResourceName;
+use event::{Parker, RealClock};
 use scenario::{DriveSpec, Scenario};
 use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
+use time::Nanos;
 
 pub use error::ServeError;
 pub use live_stats::{ActivityCounts, LiveStats, to_json};

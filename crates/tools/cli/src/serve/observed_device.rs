@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use block::BlockDevice;
-use clock::{Component, Nanos};
 use ftl::FtlStats;
 use stack::{DriveThreadState, ShardCounts, SnapshotCell, StackDevice};
+use time::{Component, Nanos};
 
 /// Snapshot of an FTL.
 #[derive(Clone, Debug)]

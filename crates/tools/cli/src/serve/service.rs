@@ -8,12 +8,13 @@ use std::{io, thread};
 use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 use ::serve::share::{OwnerCalls, StatsSource};
 use block::{BlockDevice, BlockLayer};
-use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle, Waker};
 use controller::Controller;
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use ftl::FtlStats;
 use media::MediaConfig;
 use scenario::{DriveSpec, HostTarget};
 use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
+use time::{Component, Nanos};
 
 use super::observed_device::{FtlSnapshot, ObservedDevice};
 use super::{ActivityCounts, LiveStats, ServeError, host_disk};

@@ -43,7 +43,7 @@ fn a_preconditioned_drive_is_at_rest_at_instant_zero() {
         })
         .unwrap();
         assert_eq!(at, Nanos::ZERO);
-        assert_eq!(clock::Component::deadline(&stack.drive), Nanos::MAX);
+        assert_eq!(time::Component::deadline(&stack.drive), Nanos::MAX);
         assert!(stack.drive.is_idle());
         assert!(
             stack.ftl_stats().unwrap().gc_relocations > 0,

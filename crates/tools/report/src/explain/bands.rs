@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::RequestOp;
 
 use super::{Explained, WaitKind};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::{Admission, ArrayOp};
 
 use super::in_flight::{AdmissionChange, Command, Critical, FtlRequest, PuOp, StationVisit};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::{ArrayOp, Cause, Event, PuOpStep, Record, RequestOp};
 
 use super::critical_path::{Admissions, FlashTimelines, timeline};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::{Admission, ArrayOp, Cause, StageKind};
 
 /// Origin of a command or flash operation: a request or background work.

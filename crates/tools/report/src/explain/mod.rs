@@ -20,7 +20,7 @@ mod text;
 mod timeline;
 mod wait;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::{ArrayOp, Cause, RequestOp};
 
 pub use bands::{Band, Bands, Breakdown};

@@ -3,7 +3,7 @@
 //! Waits are appended one after the other and cut at the limit, so their times add up to the
 //! request's latency. Time without a tracepoint that explains it becomes [`WaitKind::Unexplained`].
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::wait::{Wait, WaitKind};
 

@@ -33,7 +33,7 @@ impl SlowestRequests {
 
 #[cfg(test)]
 mod tests {
-    use clock::Nanos;
+    use time::Nanos;
     use tracepoint::RequestOp;
 
     use super::*;

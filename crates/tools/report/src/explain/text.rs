@@ -1,7 +1,7 @@
 //! Rendering of explanations as text for a terminal.
 
-use clock::Nanos;
 use scenario::format::{bytes_binary, count, duration};
+use time::Nanos;
 use tracepoint::RequestOp;
 
 use super::{Breakdown, Explained, Wait, WaitKind};

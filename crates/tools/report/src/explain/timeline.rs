@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::wait::WaitKind;
 

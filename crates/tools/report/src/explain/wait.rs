@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::{ArrayOp, Cause, StageKind};
 
 /// The user of a resource while a request waited for it.

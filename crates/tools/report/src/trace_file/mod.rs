@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;

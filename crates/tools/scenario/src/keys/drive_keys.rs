@@ -1,11 +1,11 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
-use clock::Nanos;
 use controller::{
     Arbitration, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, PersonalityKind,
     PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::{DataStore, MediaConfig};
+use time::Nanos;
 use toml::de::DeTable;
 
 use super::ftl_keys::FtlBuilder;

@@ -1,9 +1,9 @@
 //! The keys of `[drive]` for its host interface beyond plain commands: suspension by hint, the
 //! controller memory buffer, the device L2P.
 
-use clock::Nanos;
 use controller::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
+use time::Nanos;
 
 use crate::error::ProblemKind;
 use crate::ranges::STEP_TIME;

@@ -8,7 +8,7 @@ use block::sched::{SchedError, SchedulerConfig};
 use block::{
     BlockError, BlockLayerConfig, Group, QueueModel, QueueTopology, StagingScope, Timeouts,
 };
-use clock::Nanos;
+use time::Nanos;
 
 use super::scheduler_keys;
 use crate::QueueModelKind;

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use clock::Nanos;
 use media::{
     CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming, PcmConfig,
 };
 use nvme::GeometryError;
+use time::Nanos;
 
 use crate::error::ProblemKind;
 use crate::ranges::{AGE, MEDIA_TIME};

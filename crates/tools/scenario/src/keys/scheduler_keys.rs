@@ -2,7 +2,7 @@
 
 use block::Group;
 use block::sched::{FairBy, SchedulerConfig};
-use clock::Nanos;
+use time::Nanos;
 
 use super::layer_keys::check_scheduler;
 use crate::section::{Result, Section, Value};

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use block::sched::{KyberConfig, RateLimit, SchedulerConfig};
 use block::{Group, QueueModel, QueueTopology, StagingScope, Timeouts};
-use clock::Nanos;
 use controller::{Arbitration, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
 use ftl::{GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig};
+use time::Nanos;
 
 use super::*;
 

@@ -28,11 +28,11 @@ mod tests;
 
 use std::fmt;
 
-use clock::Nanos;
 use controller::{DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, VictimPolicyKind};
 use media::{MediaConfig, NandConfig};
 use scenario::{Capacity, DriveSpec, HostTarget};
+use time::Nanos;
 
 use steady_state::SteadyState;
 

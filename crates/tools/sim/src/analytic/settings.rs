@@ -2,13 +2,13 @@
 //! interface. It lists every key of `[drive]` and `[target]` that changes the behavior of a drive,
 //! whether set or default.
 
-use clock::Nanos;
 use controller::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
 use lnvm::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
 use scenario::format::{bytes_binary, count, duration, rate};
 use scenario::{Capacity, DriveSpec, HostTarget};
+use time::Nanos;
 
 use super::summary::{line, section};
 

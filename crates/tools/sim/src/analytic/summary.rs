@@ -209,7 +209,7 @@ fn nand_lines(out: &mut String, plan: &DriveSpec, nand: &NandConfig) {
         &if t.channel_bytes_per_sec == 0 {
             "transfers take no time".to_owned()
         } else {
-            let sector = clock::Nanos::transfer(g.sector_bytes.into(), t.channel_bytes_per_sec);
+            let sector = time::Nanos::transfer(g.sector_bytes.into(), t.channel_bytes_per_sec);
             format!("{}, {} per sector", rate(t.channel_bytes_per_sec as f64), duration(sector.0))
         },
     );
@@ -229,7 +229,7 @@ fn nand_lines(out: &mut String, plan: &DriveSpec, nand: &NandConfig) {
     line(out, "seed", &nand.seed.to_string());
 }
 
-fn by_page_type(times: &[clock::Nanos], mean: u64) -> String {
+fn by_page_type(times: &[time::Nanos], mean: u64) -> String {
     if times.windows(2).all(|w| w[0] == w[1]) {
         return duration(mean);
     }

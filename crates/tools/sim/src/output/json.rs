@@ -121,7 +121,7 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
 
 fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
     let elapsed = outcome.elapsed.0.max(1) as f64;
-    let share = |t: clock::Nanos| t.0 as f64 / elapsed;
+    let share = |t: time::Nanos| t.0 as f64 / elapsed;
     let mut object = Map::new();
     let timeline = Timeline::new(outcome.elapsed);
     object.insert("name".into(), json!(d.name));

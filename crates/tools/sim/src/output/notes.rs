@@ -1,9 +1,9 @@
 //! [`Note`]: a caveat on a result that may be misread. `docs/report.md` lists the codes.
 
-use clock::Nanos;
 use scenario::format::{count, duration};
 use scenario::{Precondition, Scenario};
 use serde_json::{Value, json};
+use time::Nanos;
 use workload::JobResult;
 
 use crate::{DriveOutcome, SimOutcome};

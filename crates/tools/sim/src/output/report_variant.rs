@@ -243,7 +243,7 @@ fn cdf(result: &DirectionResult) -> Vec<(u64, f64)> {
 
 fn utilization(drive: &DriveOutcome, elapsed: u64, several: bool) -> Option<UtilizationMap> {
     let (channels, pus) = drive.geometry?;
-    let share = |t: clock::Nanos| t.0 as f64 / elapsed.max(1) as f64;
+    let share = |t: time::Nanos| t.0 as f64 / elapsed.max(1) as f64;
     let units = drive.drive.pus.iter();
     let units = units.map(|p| Utilization {
         read: share(p.read),

@@ -5,8 +5,8 @@ pub(crate) mod explanations;
 pub(crate) mod spans;
 pub(crate) mod time_series;
 
-use clock::Nanos;
 use scenario::Scenario;
+use time::Nanos;
 
 use crate::recording::block_layer_trace::BlockLayerTrace;
 use crate::recording::explanations::ExplanationRecorder;

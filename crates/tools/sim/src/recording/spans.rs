@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
-use clock::Nanos;
 use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
 };
 use report::trace_file::{Argument, TraceFile, Track};
 use scenario::Scenario;
+use time::Nanos;
 use tracepoint::ArrayOp;
 
 use crate::{DriveRun, SimError, TraceOutput};

@@ -5,8 +5,8 @@
 //! depend on the steps of the run loop. When the maximum number of samples is reached, every second
 //! one is dropped.
 
-use clock::Nanos;
 use ftl::FtlStats;
+use time::Nanos;
 
 use crate::DriveRun;
 

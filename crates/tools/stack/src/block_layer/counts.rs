@@ -1,9 +1,9 @@
 //! [`BlockLayerCounts`]: the counters of a drive's block layer.
 
 use block::{BlockLayer, DiskStat, DispatchStats, StagingStats, SubmitterStats};
-use clock::Nanos;
 use scenario::format::count;
 use serde_json::{Value, json};
+use time::Nanos;
 
 /// Counters of a drive's block layer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 //! assigns jobs to cores.
 
 use block::{BlockDevice, BlockLayer, Completion, Group, Limits, Queue, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
 use driver::NvmeQueue;
+use event::Waker;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 use workload::job_index_of_tag;
 
 use crate::per_core_devices::PerCoreDevices;

@@ -5,8 +5,8 @@
 mod flaky;
 
 use block::{BlockDevice as _, Limits, Op, Payload, Request};
-use clock::{Component as _, Nanos};
 use nvme::Status;
+use time::{Component as _, Nanos};
 
 use self::flaky::Flaky;
 use crate::cache::frames::FrameState;

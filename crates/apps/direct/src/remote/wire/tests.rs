@@ -1,5 +1,5 @@
 use super::*;
-use clock::Nanos;
+use time::Nanos;
 
 use crate::remote::interval::{LatencySummary, RequestCounts};
 use crate::remote::name::ResourceName;

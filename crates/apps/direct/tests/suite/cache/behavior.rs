@@ -1,9 +1,9 @@
 //! Behavior of the cache: hits, batched writeback, sequential read-ahead, and refused requests.
 
 use block::{BlockDevice as _, Limits, Request};
-use clock::{Component, Nanos};
 use direct::{Cache, CacheConfig, DirectError, EvictionPolicy, Handle, IoDevice, WritePolicy};
 use nvme::Status;
+use time::{Component, Nanos};
 
 use super::flaky::Flaky;
 

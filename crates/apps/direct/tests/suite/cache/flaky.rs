@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request, Segment};
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
 use rng::Rng;
+use time::{Component, Nanos};
 
 #[derive(Debug)]
 pub(crate) struct Flaky {

@@ -3,9 +3,9 @@
 use std::panic::AssertUnwindSafe;
 
 use block::{BlockDevice as _, Limits, Op, Request};
-use clock::{Component, Nanos};
 use direct::{Buffer, Cache, CacheConfig, EvictionPolicy, IoDevice, WritePolicy};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::flaky::Flaky;
 

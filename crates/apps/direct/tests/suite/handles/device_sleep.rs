@@ -12,12 +12,13 @@ use block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, SchedulerConfig, Scheduling, ThrottleConfig,
 };
 use block::{BlockDevice as _, Group, QueueFull, WaitResult};
-use clock::{Component, Nanos, Waker};
 use direct::{
     Cache, CacheConfig, GroupedSubmit, Handle, IoDevice, Limits, MultiQueue, Payload, Queue,
     QueueConfig, QueueSelector, Request, Scheduled, ScheduledConfig, SharedQueue, WaitMode,
 };
+use event::Waker;
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::rig::{file, null_limits};
 
@@ -224,9 +225,9 @@ fn policies_sleep_in_the_device_below_and_always_wake() {
 
 /// Returns the CPU time of this thread and the wall time of `work`.
 fn cost(work: impl FnOnce()) -> (Duration, Duration) {
-    let (cpu, wall) = (clock::thread_cpu_time(), Instant::now());
+    let (cpu, wall) = (event::thread_cpu_time(), Instant::now());
     work();
-    let cpu = clock::thread_cpu_time().since(cpu);
+    let cpu = event::thread_cpu_time().since(cpu);
     (Duration::from_nanos(cpu.0), wall.elapsed())
 }
 

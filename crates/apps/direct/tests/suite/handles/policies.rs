@@ -6,12 +6,12 @@ use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
     ThrottleConfig,
 };
-use clock::{Component, Nanos};
 use controller::PersonalityKind;
 use direct::{
     CompletionPoller, Group, Handle, IoDevice, Payload, PollPeriod, PollerConfig, QueueConfig,
     Request, Scheduled, ScheduledConfig, SharedQueue, WaitMode,
 };
+use time::{Component, Nanos};
 
 use super::rig::{config, drive, everywhere, null_limits, over};
 

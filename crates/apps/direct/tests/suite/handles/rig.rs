@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use clock::{IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
 use direct::{IoDevice, Limits};
 use driver::{ConnectOptions, ControllerHandle, UringConfig};
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use tempfile::NamedTempFile;
+use time::Nanos;
 
 /// A drive on a thread, which stops when its device is dropped.
 pub(crate) struct DriveThread {

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use block::BlockDevice as _;
-use clock::Nanos;
 use controller::{ControllerConfig, DriveConfig, PersonalityKind};
 use direct::{
     DirectError, Handle, Hybrid, IoDevice, Payload, QueueConfig, QueueStats, Request, SharedQueue,
@@ -14,6 +13,7 @@ use direct::{
 use driver::{BounceStats, ConnectOptions, DataPointers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
+use time::Nanos;
 
 use super::rig::{config, drive, everywhere, file, null_limits, over_with};
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::{BlockDevice as _, Completion, Payload, Raw, Request};
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
@@ -23,6 +22,7 @@ use media::MediaConfig;
 use nvme::{Cqe, Status};
 use ring::{Iova, Port, SharedRegion};
 use testkit::choices::Choices;
+use time::{Component, Nanos};
 
 const QID: u16 = 1;
 const SECTORS: u64 = 1 << 14;

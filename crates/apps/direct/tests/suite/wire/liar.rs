@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clock::Nanos;
 use direct::remote::socket::{self, ReceivedPacket};
 use direct::remote::{
     Admin, Grant, MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, ResourceName, SessionGrant,
@@ -18,6 +17,7 @@ use ring::{Iova, PAGE_BYTES, Port, PortLimits, SharedRegion};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
 use testkit::choices::Choices;
+use time::Nanos;
 
 use super::message::message;
 

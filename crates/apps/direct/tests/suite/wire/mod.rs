@@ -12,9 +12,9 @@ mod message;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::BlockDevice as _;
-use clock::{Component as _, Nanos};
 use nvme::Status;
 use testkit::choices::{Choices, seed};
+use time::{Component as _, Nanos};
 
 fn messages(rounds: u64) {
     let seed = seed();

@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use clock::RealClock;
 use common::{Ram, formatted, tick};
+use event::RealClock;
 use exec::{Address, Service, ServiceStats};
 use exec_proto::{Call, Op, posted};
 use rng::Rng;

@@ -4,8 +4,8 @@
 pub mod ram;
 
 use block::BlockDevice;
-use clock::Nanos;
 use ring::AddressSpace;
+use time::Nanos;
 use volume::{BlockingVolume, FormatOptions, OpenError, Options, format};
 
 pub use ram::Ram;

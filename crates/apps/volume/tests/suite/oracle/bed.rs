@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 
 use block::{BlockDevice, Raw};
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
@@ -12,6 +11,7 @@ use driver::ControllerHandle;
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use rng::Rng;
+use time::{Component, Nanos, VirtualRunner};
 use volume::{Mount, MountStatus, Volume};
 
 use crate::common::Ram;

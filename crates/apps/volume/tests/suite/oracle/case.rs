@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use block::BlockDevice;
-use clock::Nanos;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::Nanos;
 use volume::{
     Access, Buffer, Error, FormatOptions, FsckOptions, Ino, Kind, Mount, Name, Op, OpCompletion,
     OpResult, Options, Owner, Request, Time, Volume, format, fsck,

@@ -8,7 +8,7 @@
 //! search continues until the job ends. If depth 1 misses the target, the job stays at depth 1
 //! until its own end.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::job::LatencyTarget;
 use crate::results::result::DepthSearchResult;

@@ -1,7 +1,7 @@
 //! End of a [`JobThread`]: the phases after the last request of the main phase, runtimes, and the
 //! check that every request is accounted for.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::{JobThread, Phase, RunContext};
 use crate::error::RunError;

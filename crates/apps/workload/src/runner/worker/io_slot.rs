@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use block::Limits;
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::job::JobSpec;
 use crate::runner::source::{IoKind, NextIo};

@@ -1,6 +1,6 @@
 //! [`JobTimes`]: start, end and runtimes of a job.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// Times of a job.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crate::job::Direction;
 use crate::results::result::{ErrorCause, IoFailure};
 use crate::runner::source::{IoKind, NextIo};
 use crate::runner::verify;
-use clock::Nanos;
+use time::Nanos;
 
 /// Memory for the payloads of a verifying job.
 #[derive(Debug)]

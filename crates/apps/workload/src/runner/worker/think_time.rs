@@ -1,6 +1,6 @@
 //! [`ThinkTime`]: pauses of a job after a number of requests.
 
-use clock::Nanos;
+use time::Nanos;
 
 /// The pauses of a job.
 #[derive(Debug)]

@@ -5,10 +5,11 @@
 use std::path::Path;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
-use clock::{Component, Nanos, TimerQueue, VirtualRunner, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::{AddressSpace, Iova};
 use sluice_workload::{IoCpuCosts, JobRunner, JobSpec, RunError, RunResult, parse_jobs};
+use time::{Component, Nanos, TimerQueue, VirtualRunner};
 
 /// Fault of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 // guarantee: S-02
 
-use clock::Nanos;
 use controller::{AccessPolicy, AccessScope, AttachError, Controller};
 use nvme::{
     AdminCommand, ChunkState, DsmRange, ErrorEntry, FeatureSelect, LbaStatusDescriptor,
     QueuePriority, Sqe, Status, VendorExtensions, feature, log_page,
 };
 use ring::Port;
+use time::Nanos;
 
 use super::rig::{Host, Raw, SECTOR, block, null, open_channel, pcm};
 

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use controller::{AccessPolicy, AccessScope, Controller};
 use nvme::{AdminCommand, Sqe, Status};
 use ring::{Port, PortLimits};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::rig::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
 

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clock::{Component, IdlePolicy, Nanos, Parker, RealClock, RealRunner, StopHandle, Waker};
 use controller::{AccessPolicy, AccessScope, Controller, DriveConfig};
 use driver::ControllerHandle;
+use event::{IdlePolicy, Parker, RealClock, RealRunner, StopHandle, Waker};
 use nvme::{SglDescriptor, Sqe, Status};
 use ring::{Port, PortLimits};
 use rng::Rng;
@@ -19,6 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use testkit::PollBudget;
 use testkit::choices::Choices;
 use testkit::two_processes::{self as socket, kind};
+use time::{Component, Nanos};
 
 use super::detach::fds_and_mappings;
 use super::garbage::Garbage;

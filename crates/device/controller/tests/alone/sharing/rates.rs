@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{AccessPolicy, AccessScope, Controller};
 use nvme::{Sqe, Status};
+use time::{Component, Nanos, VirtualRunner};
 
 use super::rig::{Host, SECTOR, block, drain, null};
 

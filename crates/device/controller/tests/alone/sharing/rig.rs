@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use controller::{AccessPolicy, Controller, DriveConfig, NullConfig, PersonalityKind};
 use driver::{Completed, ControllerHandle, DriverError, QueuePair};
 use media::{DataStore, MediaConfig, NandTiming, PcmConfig};
 use nvme::{AdminCommand, Cqe, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, Iova, Port, SharedRegion, SqProducer};
+use time::{Component, Nanos};
 
 use crate::common::{drive, nand};
 

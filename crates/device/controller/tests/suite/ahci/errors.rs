@@ -1,11 +1,11 @@
 //! Failures of sectors, drives and controllers.
 
-use clock::Nanos;
 use controller::{InjectedSectorError, SataData};
 use driver::{
     AhciError, AhciHost, BindError, HardwareQueue, LowLevelDriver, Payload, QueueState, Request,
 };
 use nvme::Status;
+use time::Nanos;
 
 use super::rig::{Rig, config, stamp};
 
@@ -236,7 +236,7 @@ fn bring_up_says_what_is_wrong() {
     none.drives = vec![None, None];
     let function = none.function().unwrap();
     let mut controller = controller::AhciController::new(function.clone(), &none).unwrap();
-    let mut runner = clock::VirtualRunner::new();
+    let mut runner = time::VirtualRunner::new();
     let mut pump = || {
         runner.step(&mut [&mut controller], Nanos::MAX);
     };

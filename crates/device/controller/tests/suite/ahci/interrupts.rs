@@ -1,9 +1,10 @@
 //! The interrupt line: raised once per new bit, again for remaining bits, and not while masked.
 
-use clock::{Nanos, Parker};
 use controller::SataData;
 use driver::{HardwareQueue, Payload, Request};
+use event::Parker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use time::Nanos;
 
 use super::rig::{Rig, config};
 
@@ -126,7 +127,7 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
     let mut ended = Vec::new();
     while ended.is_empty() {
         // Always acknowledge before polling the queue.
-        use clock::Component;
+        use time::Component;
         rig.controller.poll(rig.runner.now());
         interrupt.acknowledge(interrupt.pending());
         rig.reap(&mut ended);

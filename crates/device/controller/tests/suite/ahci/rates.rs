@@ -1,8 +1,8 @@
 //! Closed forms: the throughput of six drives behind one uplink.
 
-use clock::Nanos;
 use controller::{AhciConfig, SataData, SataDriveConfig};
 use driver::{Payload, Request};
+use time::Nanos;
 
 use super::rig::{Rig, config};
 

@@ -2,10 +2,10 @@
 
 use ahci::port::{self, cmd, is, ssts};
 use ahci::{CommandHeader, CommandTable, PrdtEntry, RegisterH2d, ata, hba, received};
-use clock::{Component, Nanos};
 use controller::{AhciConfig, AhciController, SataData};
 use ring::{Iova, PciFunction, SharedRegion};
 use std::sync::Arc;
+use time::{Component, Nanos};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::rig::config;

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{AhciConfig, AhciController, SataData, SataDriveConfig};
 use driver::{AhciHost, AhciPort, BindError, Event, HardwareQueue, Payload, Request, Tag};
 use nvme::Status;
 use ring::{Iova, SharedRegion};
+use time::{Component, Nanos, VirtualRunner};
 
 /// A controller and its host in virtual time.
 pub struct Rig {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clock::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use controller::{AhciController, AhciStats, InjectedSectorError, SataData};
 use driver::{
     AhciHost, AhciPort, HardwareQueue, InterruptContext, InterruptOptions, Payload, Request, Tag,
 };
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use nvme::Status;
 use ring::{Iova, PciFunction, SharedRegion};
 use testkit::PollBudget;
@@ -166,7 +166,7 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
     );
     let stats = context.stats();
     assert!(stats.wall.count > 0 && stats.wall.count <= 6 * COMMANDS * 2 + 1_000);
-    assert!(stats.cpu.longest > clock::Nanos::ZERO);
+    assert!(stats.cpu.longest > time::Nanos::ZERO);
     drop(context);
     running.stopper.stop();
     let drives = running.thread.join().unwrap().drives;

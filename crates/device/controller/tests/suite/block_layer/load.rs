@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Op, Payload, Queue, Request, STATUS_REMOVED};
-use clock::Nanos;
 use driver::NvmeQueue;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::Nanos;
 
 pub(crate) const SECTOR: usize = 4096;
 

@@ -10,9 +10,9 @@ mod threads;
 
 use block::sched::Scheduling;
 use block::{BlockDevice, BlockLayerConfig, QueueModel, Request, STATUS_REMOVED, StagingScope};
-use clock::{Component, Nanos};
 use nvme::Status;
 use rig::{Rig, config, multi, timeouts};
+use time::{Component, Nanos};
 
 /// Queue models, and hardware queues for four cores.
 const LAYOUTS: [(QueueModel, u16); 6] = [

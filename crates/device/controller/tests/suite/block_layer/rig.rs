@@ -1,12 +1,12 @@
 //! [`Rig`]: a drive, a block layer over its queue pairs, and a load on every core, in virtual time.
 
 use block::{BlockLayer, BlockLayerConfig, QueueModel, QueueTopology, StagingScope, Timeouts};
-use clock::{Component, Nanos};
 use controller::{Controller, DriveConfig, PersonalityKind};
 use driver::{Features, Limits, LowLevelDriver, NvmeDevice, NvmeQueue};
 use media::{DataStore, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use ring::AddressSpace;
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::common;
 use super::load::{Load, SECTOR};

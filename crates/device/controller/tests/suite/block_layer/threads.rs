@@ -5,9 +5,10 @@
 use std::time::{Duration, Instant};
 
 use block::{BlockLayer, BlockLayerConfig, QueueModel, StagingScope};
-use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
 use controller::{Controller, DriveConfig, PersonalityKind};
 use driver::{ControllerHandle, NvmeDevice};
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
+use time::{Component, Nanos};
 
 use super::load::Load;
 use super::rig;

@@ -6,7 +6,6 @@ pub mod open_channel_host;
 use std::path::Path;
 
 use block::Raw;
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
@@ -14,6 +13,7 @@ use controller::{
 use driver::ControllerHandle;
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
 
 /// A small SLC drive: 4 channels of 4 PUs, 4 KiB pages of one sector.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use controller::{Controller, DriveConfig, PersonalityKind};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use media::{DataStore, NandConfig};
 use nvme::{Address, Ppa, PpaList, SglDescriptor, Sqe, Status};
 use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
+use time::{Component, Nanos};
 
 /// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Invalid commands: each completes with its specified status.
 
-use clock::Component;
 use controller::Controller;
 use nvme::{AdminCommand, DsmRange, QueuePriority, SglDescriptor, Sqe, Status};
 use ring::PAGE_BYTES;
+use time::Component;
 
 use super::host::{Host, MEMORY, block_config};
 

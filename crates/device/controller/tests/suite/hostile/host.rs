@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use controller::{Controller, DriveConfig, NullConfig, PersonalityKind};
 use media::{DataStore, MediaConfig, PcmConfig};
 use nvme::{AdminCommand, Cqe, QueuePriority, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
+use time::{Component, Nanos};
 
 use crate::common::{drive, nand};
 

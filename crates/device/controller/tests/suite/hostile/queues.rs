@@ -1,9 +1,9 @@
 //! Many queues, queues that are not reaped, and arbitration.
 
-use clock::{Component, Nanos};
 use controller::{Arbitration, Controller, NullConfig};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
 use ring::{CqConsumer, PAGE_BYTES, SharedRegion, SqProducer};
+use time::{Component, Nanos};
 
 use super::host::{Host, block_config, configs};
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Op, Payload, Raw, Request};
-use clock::{Component, Nanos, VirtualRunner};
 use controller::{
     Arbitration, Controller, ControllerConfig, DriveConfig, DriveError, PuScheduling,
 };
@@ -17,6 +16,7 @@ use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeomet
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::{Component, Nanos, VirtualRunner};
 
 use super::sector::{Sector, decode, encode};
 

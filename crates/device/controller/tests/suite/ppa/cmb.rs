@@ -3,13 +3,13 @@
 
 // guarantee: D-41, M-13
 
-use clock::{Component, Nanos};
 use controller::{CmbConfig, Controller, DriveConfig};
 use driver::{Cmb, OutOfCmbBounds};
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{AdminCommand, CmbSize, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status};
 use ring::{CqConsumer, PAGE_BYTES, SqProducer};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::events::RawHost;
 use super::rig::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use clock::Component;
 use controller::{Controller, DriveConfig, OpenChannelConfig};
 use driver::{ControllerHandle, DriverError};
 use ftl::Oob;
@@ -14,6 +13,7 @@ use nvme::{
 };
 use ring::PAGE_BYTES;
 use rng::Rng;
+use time::Component;
 
 use super::rig::{Rig, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{META, OTHER_LIST, OpenChannelHost};
@@ -199,7 +199,7 @@ fn the_page_is_read_in_pieces_and_not_past_its_end() {
     let all = read_map(&mut r);
     let OpenChannelHost { drive, .. } = &mut r.open;
     let mut pump = || {
-        drive.poll(clock::Nanos::ZERO);
+        drive.poll(time::Nanos::ZERO);
     };
     let c = &mut r.controller;
     for (first, count) in [(0, 1), (23, 2), (100, ALL - 100), (ALL, 0)] {
@@ -226,7 +226,7 @@ fn the_page_is_read_in_pieces_and_not_past_its_end() {
     let mut plain = Rig::new(super::rig::drive(shape()));
     let OpenChannelHost { drive, .. } = &mut plain.open;
     let mut pump = || {
-        drive.poll(clock::Nanos::ZERO);
+        drive.poll(time::Nanos::ZERO);
     };
     let page = read(&mut plain.controller, 0, &mut half, &mut pump);
     assert_eq!(page, Err(Some(Status::INVALID_LOG_PAGE)));
@@ -460,7 +460,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 model.trim(first..first + count, number);
             }
             13..=17 => {
-                let until = r.open.now + clock::Nanos(rng.below(2_000_000));
+                let until = r.open.now + time::Nanos(rng.below(2_000_000));
                 r.open.run_to(until);
                 settle(&mut r, &mut model, &mut sent, &mut filled, &mut resetting);
             }

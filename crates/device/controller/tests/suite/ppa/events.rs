@@ -1,6 +1,5 @@
 //! Media events: detection by the drive, reports to hosts, and refused requests.
 
-use clock::Component;
 use controller::Controller;
 use driver::{DriverError, MediaEvent};
 use media::{InjectedFault, PhysSector};
@@ -9,6 +8,7 @@ use nvme::{
     Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
 };
 use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
+use time::Component;
 
 use super::rig::{Rig, drive, planes};
 use crate::common::open_channel_host::OpenChannelHost;
@@ -191,7 +191,7 @@ fn drives_that_manage_their_flash_keep_it_to_themselves() {
     let (mut controller, _port) = crate::common::attach(&mut drive);
     assert!(matches!(controller.subscribe_events(), Err(DriverError::Unsupported { .. })));
     let mut pump = || {
-        drive.poll(clock::Nanos::ZERO);
+        drive.poll(time::Nanos::ZERO);
     };
     let log = controller.log_page(log_page::CHUNK_NOTIFICATION, 0, &mut [0; 64], &mut pump);
     assert_eq!(log.unwrap_err().status(), Some(Status::INVALID_LOG_PAGE));
@@ -228,7 +228,7 @@ impl RawHost {
         }
         self.queues.0.push(&sqe).unwrap();
         self.queues.0.ring();
-        drive.poll(clock::Nanos::ZERO);
+        drive.poll(time::Nanos::ZERO);
         self.cid
     }
 

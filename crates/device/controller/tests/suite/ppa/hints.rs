@@ -2,11 +2,11 @@
 
 // guarantee: M-12
 
-use clock::Nanos;
 use controller::{DriveConfig, OpenChannelConfig, PuScheduling, SuspendConfig};
 use media::{InjectedFault, MediaConfig};
 use nvme::{PlaneMode, Ppa, Sqe, Status, VectorHints, VendorExtensions};
 use rng::Rng;
+use time::Nanos;
 
 use super::rig::{ERASE, PROGRAM, READ, Rig, SECTOR, drive, planes, seeds};
 use crate::common::open_channel_host::{DATA, OTHER_LIST, OpenChannelHost};

@@ -1,10 +1,10 @@
 //! A host with its controller, and the runs of seeds.
 
-use clock::{Component, Nanos};
 use controller::{Controller, DriveConfig};
 use driver::{ControllerHandle, MediaEvent};
 use media::{DataStore, NandConfig};
 use nvme::{ErrorEntry, Ppa, log_page};
+use time::{Component, Nanos};
 
 use crate::common::nand;
 use crate::common::open_channel_host::{OpenChannelHost, open_channel};

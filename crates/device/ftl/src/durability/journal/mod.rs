@@ -52,7 +52,7 @@ mod scan;
 mod stats;
 mod writer;
 
-use clock::Nanos;
+use time::Nanos;
 
 pub use capacity::{JournalConfig, chunks_needed, frame_payload_bytes};
 pub use error::JournalError;

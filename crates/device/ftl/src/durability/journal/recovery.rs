@@ -3,8 +3,8 @@
 //! Of all generations the newest is taken whose snapshot is there in full, and of its records those
 //! up to the first frame that no copy has. Nothing but padding is written.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use super::capacity::JournalCapacity;
 use super::chunks::{ChunkPool, ChunkRole};

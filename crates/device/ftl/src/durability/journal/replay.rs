@@ -1,7 +1,7 @@
 //! [`Replay`]: the snapshot and the records of one generation, from its frames in order; of each
 //! frame the copy that can be read.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::capacity::{JournalCapacity, RECORD_HEADER};
 use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES};

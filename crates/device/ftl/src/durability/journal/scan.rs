@@ -6,7 +6,7 @@
 //! until the paired pages of all of it are programmed [LightNVM17 §4.2.2], and the rest
 //! is looked at. Padding that fails closes its chunk, which makes what it holds readable as well.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::capacity::JournalCapacity;
 use super::chunks::ChunkPool;

@@ -1,7 +1,7 @@
 //! [`Journal`]: records and snapshots in, flash operations out.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use super::capacity::JournalCapacity;
 use super::chunks::{ChunkPool, ChunkRole};

@@ -4,8 +4,8 @@
 //!
 //! Guarantee: what was admitted has its space on the media. What can never be admitted is told so.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 use tracepoint::{Admission, Event};
 
 use crate::buffer::write_ring::WriteRing;

@@ -1,8 +1,8 @@
 //! Programming: where write units go, what happens when a program ends or fails, and when the map
 //! moves from the write buffer to the media [LightNVM17 §4.2.1, §4.2.3].
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::buffer::BegunProgram;
 use crate::buffer::unit_id::UnitId;

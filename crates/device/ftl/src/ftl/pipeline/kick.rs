@@ -3,7 +3,7 @@
 //! The order is part of the FTL's behavior. Pages are written before host data is admitted, which would
 //! take every slot of the host ring; the host's units are dispatched before garbage collection's.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::{FlashBackend, Ftl};
 

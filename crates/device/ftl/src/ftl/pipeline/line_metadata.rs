@@ -1,8 +1,8 @@
 //! Headers and footers of lines are written. The rules are in
 //! [`line_meta_writer`](crate::space::line_meta_writer).
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};

@@ -5,8 +5,8 @@
 //! completion. A read whose map page is not in memory waits for it, and does not block other
 //! requests.
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 use tracepoint::Event;
 
 use crate::flash::OpKind;

@@ -1,8 +1,8 @@
 //! [`Bench`]: a layer over a flash of values, one request after the other.
 
-use clock::Nanos;
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
 use nvme::Status;
+use time::Nanos;
 
 use super::TestFlash;
 

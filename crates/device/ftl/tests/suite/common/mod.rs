@@ -9,13 +9,13 @@ mod power;
 
 use std::collections::{BTreeSet, HashMap};
 
-use clock::Nanos;
 use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig,
     LineMetadata, NewFtlError, Oob, OpToken, ReadDest, RecoveryStats, WriteUnit,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
+use time::Nanos;
 
 use golden::CallHash;
 

@@ -2,9 +2,9 @@
 
 // guarantee: D-02
 
-use clock::Nanos;
 use ftl::journal::{Journal, JournalConfig, JournalError};
 use rng::Rng;
+use time::Nanos;
 
 use super::flash::{TestFlash, shape};
 use super::format::{Content, crc};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use clock::Nanos;
 use ftl::journal::{Journal, JournalError};
+use time::Nanos;
 
 use super::flash::TestFlash;
 use super::format::{self, Content};

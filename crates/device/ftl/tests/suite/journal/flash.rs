@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
 use ftl::FlashGeometry;
 use ftl::journal::{
     Journal, JournalChunkReport, JournalConfig, JournalError, JournalFlash, JournalMedia,
@@ -12,6 +11,7 @@ use ftl::journal::{
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
+use time::Nanos;
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -1,11 +1,11 @@
 //! Capacity that is promised is there; every limit is an error with numbers.
 
-use clock::Nanos;
 use ftl::journal::{
     Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery, Lsn, chunks_needed,
     frame_payload_bytes,
 };
 use rng::Rng;
+use time::Nanos;
 
 use super::flash::{TestFlash, shape};
 

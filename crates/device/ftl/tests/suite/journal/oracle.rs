@@ -4,9 +4,9 @@
 //! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite journal::oracle`. `SLUICE_CASES` sets how many seeds
 //! are tried.
 
-use clock::Nanos;
 use ftl::journal::{Journal, JournalConfig, JournalError, JournalRecovery, Recovered};
 use rng::Rng;
+use time::Nanos;
 
 use super::flash::{TestFlash, shape};
 use super::format::{self, Content};

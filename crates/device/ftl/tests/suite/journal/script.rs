@@ -1,8 +1,8 @@
 //! [`Script`]: an owner that does the same each time, on a small flash of two parallel units.
 
-use clock::Nanos;
 use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalConfig, Recovered};
+use time::Nanos;
 
 use super::flash::{TestFlash, shape};
 use super::format::Content;

@@ -60,7 +60,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use block::Limits;
-    use clock::Nanos;
+    use time::Nanos;
 
     use super::super::command::{Command, CommandAction};
     use super::super::connection::{Connections, WorkQueues};

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use block::{
     BlockDevice, Completion, Extent, ExtentState, Limits, Op, Payload, QueueFull, Request,
 };
-use clock::{Component, Nanos, Waker};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 /// Behavior of the device, which can change while it serves.
 #[derive(Debug, Default)]

@@ -11,11 +11,12 @@ use std::time::Duration;
 use std::{io, path::PathBuf};
 
 use block::Limits;
-use clock::{Component, IdlePolicy, Nanos, RealClock, Waker};
+use event::{IdlePolicy, RealClock, Waker};
 pub use memory::{Cues, MemoryDevice, limits};
 use sluice_serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStats, NbdStatsReader};
 use testkit::PollBudget;
 pub use testkit::nbd_client::*;
+use time::{Component, Nanos};
 
 /// A component without work.
 pub struct Nobody;

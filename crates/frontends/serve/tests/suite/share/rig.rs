@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use clock::{Component, IdlePolicy, Nanos, RealClock, RealRunner, StopHandle};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
 use direct::remote::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use sluice_serve::share::{
@@ -17,6 +17,7 @@ use sluice_serve::share::{
     ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
+use time::{Component, Nanos};
 
 /// Sectors of each partition.
 pub const COUNT: u64 = 64;

@@ -5,7 +5,7 @@
 //!
 //! Invariant: decoding an encoded record returns an equal record.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::Category;
 use crate::Op;

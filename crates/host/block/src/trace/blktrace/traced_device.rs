@@ -32,7 +32,7 @@ pub struct TracedDevice {
     pub cores: u16,
     /// All submitters.
     pub processes: Vec<TraceProcess>,
-    /// Wall clock time at [`clock::Nanos::ZERO`] since 1970: seconds and nanoseconds. Zeros for a
+    /// Wall clock time at [`time::Nanos::ZERO`] since 1970: seconds and nanoseconds. Zeros for a
     /// run in virtual time.
     pub started: (u32, u32),
 }

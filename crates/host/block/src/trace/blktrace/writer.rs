@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clock::Nanos;
 use nvme::{Status, StatusType};
+use time::Nanos;
 
 use super::traced_device::UNIT_BYTES;
 use super::{Category, DeviceNumber, Record, RecordBody, TracedDevice};

@@ -9,14 +9,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use clock::{Nanos, Waker};
 use driver::{
     BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, Op, Payload, QueueState,
     Request, Segment, Tag, TagError, TagSet,
 };
+use event::Waker;
 use nvme::Status;
 use ring::{AddressSpace, Iova};
 use rng::Rng;
+use time::Nanos;
 
 pub const SECTOR: u32 = 512;
 

@@ -1,8 +1,8 @@
 //! Threads that work for others, step by step: the interrupt line is cut, so that no context does
 //! the work.
 
-use clock::Nanos;
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
+use time::Nanos;
 
 use super::harness::{Harness, INTERVAL, wait_for};
 

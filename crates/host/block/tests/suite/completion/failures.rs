@@ -1,9 +1,9 @@
 //! Faults while requests are in flight.
 
-use clock::Nanos;
 use nvme::Status;
 use sluice_block::completion::{BlockingConfig, Strategy, Transfer};
 use sluice_block::{STATUS_REMOVED, Timeouts};
+use time::Nanos;
 
 use super::harness::{Harness, strategies, wait_for};
 use super::mock_controller::SECTOR;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clock::Nanos;
 use rng::Rng;
 use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingQueue, ContextKind, Hybrid, Load, Strategy, Waiter,
 };
 use testkit::PollBudget;
+use time::Nanos;
 
 use super::mock_controller::{MockController, MockQueue, Running, SECTOR};
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use clock::{Nanos, Waker};
 use driver::{BindError, Event, HardwareQueue, LowLevelDriver, QueueState, Tag, TagError, TagSet};
+use event::Waker;
 use nvme::Status;
 use ring::AddressSpace;
 use sluice_block::completion::{InterruptLine, InterruptSource, StripeMember};
 use sluice_block::{Features, Limits, Op, Payload, Request};
+use time::Nanos;
 
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const SECTORS: u64 = 1024;

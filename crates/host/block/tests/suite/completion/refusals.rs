@@ -1,11 +1,11 @@
 //! Invalid configurations and requests.
 
-use clock::Nanos;
 use nvme::Status;
 use sluice_block::Op;
 use sluice_block::completion::{
     Blocking, BlockingConfig, BlockingError, Strategy, StrategyError, Transfer, WaitError,
 };
+use time::Nanos;
 
 use super::harness::{Harness, strategies};
 use super::mock_controller::{MockController, SECTOR, SECTORS};

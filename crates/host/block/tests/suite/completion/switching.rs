@@ -78,7 +78,7 @@ fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
     });
     let hybrid = rig.blocking.stats().hybrid.unwrap();
     assert!(hybrid.switches >= 2 && hybrid.switches.is_multiple_of(2), "{hybrid:?}");
-    assert!(hybrid.poll_time > clock::Nanos::ZERO, "{hybrid:?}");
+    assert!(hybrid.poll_time > time::Nanos::ZERO, "{hybrid:?}");
     rig.blocking.set_strategy(Strategy::SCSI).unwrap();
     assert_eq!(rig.blocking.stats().hybrid, None);
 }

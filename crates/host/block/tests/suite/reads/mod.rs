@@ -4,13 +4,13 @@
 
 use std::hint::black_box;
 
-use clock::Nanos;
 use driver::{Null, NullQueue};
 use sluice_block::sched::SchedulerConfig;
 use sluice_block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology, Request,
     StagingScope,
 };
+use time::Nanos;
 
 pub const SQ: QueueModel = QueueModel::SingleQueue;
 pub const MQ: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };

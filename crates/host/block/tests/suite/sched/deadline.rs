@@ -1,9 +1,9 @@
 //! Reads do not wait for a flood of writes, no request waits past its expiry, and seek distances
 //! shrink.
 
-use clock::Nanos;
 use sluice_block::sched::{DeadlineConfig, SchedulerConfig};
 use sluice_block::{Op, StagedRequest};
+use time::Nanos;
 
 use super::build;
 use super::model::{AccessPattern, MS, Pace, SEC, US, User, simulate};

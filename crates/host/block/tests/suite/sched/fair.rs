@@ -1,8 +1,8 @@
 //! A deep queue cannot starve a shallow one, and shares follow weights.
 
-use clock::Nanos;
 use sluice_block::sched::{Fair, FairBy, FairConfig, Scheduler, SchedulerConfig};
 use sluice_block::{Op, StagedRequest};
+use time::Nanos;
 
 use super::build;
 use super::model::{MS, Outcome, Pace, SEC, US, User, simulate};

@@ -1,9 +1,9 @@
 //! Reads meet their target beside writes that would fill the device, and throughput is not lost
 //! when there is nothing to protect.
 
-use clock::Nanos;
 use sluice_block::sched::{Kyber, KyberConfig, Scheduler};
 use sluice_block::{Op, StagedRequest};
+use time::Nanos;
 
 use super::build;
 use super::model::{MS, Outcome, Pace, SEC, US, User, simulate};

@@ -7,10 +7,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use clock::Nanos;
 use rng::Rng;
 use sluice_block::sched::Scheduler;
 use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
+use time::Nanos;
 
 pub(crate) const US: Nanos = Nanos::from_micros(1);
 pub(crate) const MS: Nanos = Nanos::from_millis(1);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Nanos;
 use proptest::prelude::*;
 use sluice_block::sched::{
     DeadlineConfig, DirectionThrottle, FairBy, FairConfig, GroupThrottle, KyberConfig, RateLimit,
     Scheduler, SchedulerConfig, Scheduling, ThrottleConfig,
 };
 use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
+use time::Nanos;
 
 const DEPTH: u16 = 8;
 

@@ -1,11 +1,11 @@
 //! Rates hold to a percent, bursts are as configured, and other groups are not affected.
 
-use clock::Nanos;
 use sluice_block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, Scheduler, SchedulerConfig, Scheduling,
     ThrottleConfig,
 };
 use sluice_block::{Group, Op};
+use time::Nanos;
 
 use super::model::{MS, Outcome, Pace, SEC, US, User, simulate};
 use super::properties::staged;

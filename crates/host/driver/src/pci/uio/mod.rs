@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clock::Waker;
+use event::Waker;
 use nvme::register::{CAP, CC, CSTS};
 use nvme::{Cap, Csts};
 use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clock::Waker;
+use event::Waker;
 use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};
 use rustix::event::EventfdFlags;
 

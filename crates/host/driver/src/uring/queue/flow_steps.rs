@@ -3,9 +3,9 @@
 
 use std::io;
 
-use clock::Nanos;
 use nvme::Status;
 use rustix::io::Errno;
+use time::Nanos;
 
 use super::{RETRY_PERIOD, Reset, RingQueue, Stage};
 use crate::hal::Event;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use clock::Waker;
+use event::Waker;
 use ring::{ControllerOwnership, DmaBus, DmaReach, Iova, SharedRegion};
 
 /// A bus that records its mappings; the test asks for the controller, or takes it away.

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 
-use clock::Nanos;
 use nvme::Status;
 use ring::{AddressSpace, Iova};
 use sluice_driver::{
     BindError, HardwareQueue, LowLevelDriver, Payload, Polling, Request, Segment, Tag, TagError,
     TagState, TaskWork, Uring, UringConfig, UringError,
 };
+use time::Nanos;
 
 use super::fixture::{Disk, Fixture};
 

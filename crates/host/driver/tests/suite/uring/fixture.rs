@@ -5,7 +5,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clock::Nanos;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use sluice_driver::{
@@ -13,6 +12,7 @@ use sluice_driver::{
     UringConfig, UringQueue,
 };
 use tempfile::TempDir;
+use time::Nanos;
 
 /// No operation of the tests takes this long.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);

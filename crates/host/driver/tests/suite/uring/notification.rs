@@ -5,12 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use clock::{Nanos, Parker};
+use event::Parker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sluice_driver::{
     HardwareQueue, Payload, Polling, Request, SubmissionThread, Tag, TaskWork, UringConfig,
     WaitResult,
 };
+use time::Nanos;
 
 use super::fixture::{Disk, Fixture, release_bound_tags, wait};
 

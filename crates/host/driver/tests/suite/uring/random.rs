@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use clock::Nanos;
 use rng::Rng;
 use sluice_driver::{
     HardwareQueue, LowLevelDriver, Op, Payload, Request, Segment, TaskWork, UringConfig,
 };
+use time::Nanos;
 
 use super::fixture::{Disk, Fixture, Loop, wait};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use clock::Nanos;
 use nvme::Status;
 use rng::Rng;
 use sluice_driver::{
     BindError, HardwareQueue, Payload, QueueState, Request, Tag, TaskWork, UringConfig,
 };
+use time::Nanos;
 
 use super::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, wait};
 

@@ -1,9 +1,9 @@
 //! Several queues of one device, each owned by a thread.
 
-use clock::Nanos;
 use nvme::Status;
 use rng::Rng;
 use sluice_driver::{HardwareQueue, LowLevelDriver, Payload, Request, Tag, Uring, UringConfig};
+use time::Nanos;
 
 use super::fixture::{Disk, Memory, run, wait};
 

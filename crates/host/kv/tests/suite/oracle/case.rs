@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clock::{Component, Nanos};
 use kv::{
     Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation, KvOp, KvOpenError, KvRequest,
     ValueBuffer,
@@ -11,6 +10,7 @@ use kv::{
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::model::{Model, Version};
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};

@@ -3,7 +3,6 @@
 
 // guarantee: D-34
 
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
@@ -12,6 +11,7 @@ use media::{CellType, ChunkIndex, DataStore, ErrorModel, InjectedFault, MediaCon
 use media::{NandGeometry, NandTiming};
 use nvme::Address;
 use rng::Rng;
+use time::{Component, Nanos};
 
 use super::{BlockError, PadMode, VirtualBlock};
 use crate::OpenChannelSsd;

@@ -15,8 +15,8 @@
 use std::sync::{Arc, OnceLock};
 
 use block::Request;
-use clock::Waker;
 use driver::MediaEvent;
+use event::Waker;
 use nvme::Status;
 use rtrb::{Consumer, Producer, RingBuffer};
 

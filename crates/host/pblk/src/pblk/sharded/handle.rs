@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use block::{BlockDevice, Completion, Extent, Limits, Op, Payload, QueueFull, Request};
-use clock::{Component, Nanos, Waker};
 use driver::QueuePair;
+use event::Waker;
 use ftl::ActivePusError;
 use nvme::Status;
 use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
+use time::{Component, Nanos};
 use tracepoint::Event;
 
 use super::super::stripe_layout::StripeMap;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Payload, Raw, Request};
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, OpenChannelConfig,
     PersonalityKind, PuScheduling, WriteBuffer,
@@ -16,6 +15,7 @@ use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeomet
 use nvme::Status;
 use pblk::{DeviceL2pEntries, DriveQueue, PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
 use ring::{AddressSpace, Iova, SharedRegion};
+use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
 const POLL_LIMIT: u64 = 1_000_000;

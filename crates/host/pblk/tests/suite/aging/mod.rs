@@ -5,11 +5,11 @@
 
 mod harness;
 
-use clock::Nanos;
 use driver::MediaEvent;
 use lnvm::ScrubConfig;
 use media::{ChunkIndex, ErrorModel, InjectedFault};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use time::Nanos;
 
 use harness::{Harness, Kind};
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
@@ -16,6 +15,7 @@ use nvme::Status;
 use pblk::{DriveQueue, Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
+use time::{Component, Nanos};
 
 pub(crate) const SECTOR: usize = 512;
 /// Maximum number of sectors of a request.

@@ -2,12 +2,12 @@
 
 // guarantee: D-27
 
-use clock::Nanos;
 use driver::MediaEvent;
 use ftl::FtlConfig;
 use lnvm::ScrubConfig;
 use media::{ChunkIndex, ErrorModel, InjectedFault};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use time::Nanos;
 
 use super::harness::{Bench, USUAL, config};
 

@@ -3,12 +3,12 @@
 // guarantee: D-33
 
 use block::BlockDevice;
-use clock::Nanos;
 use controller::{Controller, DriveError};
 use ftl::{FtlConfig, LineMetadata};
 use media::{DataStore, ErrorModel, MediaConfig};
 use nvme::Status;
 use pblk::PblkError;
+use time::Nanos;
 
 use super::harness::{Bench, LONGEST, Shape, USUAL, config, open};
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Payload, Request};
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, WriteBuffer,
@@ -14,6 +13,7 @@ use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeomet
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, Status, VendorExtensions};
 use pblk::{DeviceL2pEntries, DriveQueue, Rrpc, RrpcError};
 use ring::{Iova, SharedRegion};
+use time::{Component, Nanos};
 
 pub(crate) const SECTOR: usize = 512;
 const BYTES: usize = 4096 * SECTOR;

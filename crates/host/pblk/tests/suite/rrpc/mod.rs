@@ -379,7 +379,7 @@ fn a_map_that_was_wiped_or_has_another_owner_is_refused() {
     pblk.submit(b.now, Request::flush(2)).unwrap();
     let mut ended = 0;
     while ended < 2 || !pblk.is_idle() {
-        clock::Component::poll(&mut pblk, b.now);
+        time::Component::poll(&mut pblk, b.now);
         ended += std::iter::from_fn(|| pblk.reap()).count();
         harness::run_drive(&mut b.drive, &mut b.now);
     }

@@ -167,7 +167,7 @@ impl Case {
             }
             self.step(1);
         }
-        let (now, next) = (self.bench.now, clock::Component::deadline(&self.bench.drive));
+        let (now, next) = (self.bench.now, time::Component::deadline(&self.bench.drive));
         let on_queue = self.bench.rrpc().queue().outstanding();
         let state = self.bench.rrpc().ftl().debug_state();
         panic!(

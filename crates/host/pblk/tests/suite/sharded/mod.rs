@@ -9,13 +9,13 @@ use std::thread;
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Completion, Extent, ExtentState, Payload, Request};
-use clock::{Component, Nanos, VirtualRunner};
 use ftl::NewFtlError;
 use nvme::Status;
 use pblk::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
 use ring::SharedRegion;
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos, VirtualRunner};
 
 const SECTOR: u64 = 512;
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Extent, ExtentState, Op, Payload, Request};
-use clock::{Component, Nanos};
 use ftl::FtlConfig;
 use nvme::Status;
 use pblk::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.

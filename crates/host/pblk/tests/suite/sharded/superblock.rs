@@ -6,13 +6,13 @@
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use driver::MediaEvent;
 use lnvm::ScrubConfig;
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use pblk::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
 use ring::{Iova, SharedRegion};
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
 const CHUNKS: u32 = 40;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Completion, Extent, ExtentState, Payload, QueueFull, Request};
-use clock::{Component, Nanos};
 use ftl::{CapacityError, FtlConfig, NewFtlError, RecoveryError};
 use nvme::{ChunkState, Status};
 use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 const NOW: Nanos = Nanos(0);
 const SECTOR: usize = 512;

@@ -4,7 +4,6 @@
 // guarantee: D-37, D-38, D-39
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
@@ -15,6 +14,7 @@ use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeomet
 use nvme::Status;
 use pblk::Pblk;
 use rng::Rng;
+use time::{Component, Nanos};
 
 const READ: u64 = 1 << 32;
 

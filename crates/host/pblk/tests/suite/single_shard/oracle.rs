@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use ftl::{
     CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
     RateLimiterKind, VictimPolicyKind,
@@ -20,6 +19,7 @@ use pblk::{Pblk, PblkError};
 use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.

@@ -6,7 +6,6 @@ use block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Features, Limits, Op, Payload, Queue, QueueModel,
     QueueTopology, Request,
 };
-use clock::{Component, Nanos};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
@@ -14,6 +13,7 @@ use controller::{
 use driver::{ControllerHandle, LowLevelDriver, NvmeDevice, NvmeQueue};
 use media::MediaConfig;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use super::source::{CORES, Dice};
 

@@ -3,8 +3,8 @@
 
 use block::trace::{Action, TraceEvent, Tracer};
 use block::{Op, Submitter};
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 pub(crate) const CORES: u16 = 3;
 

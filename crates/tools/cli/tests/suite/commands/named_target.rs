@@ -9,12 +9,12 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
-use clock::{Component, Nanos};
 use media::MediaConfig;
 use nvme::Status;
 use ring::{Iova, SharedRegion};
 use scenario::Scenario;
 use stack::{Stack, StackDevice, StackError};
+use time::{Component, Nanos};
 
 const SECTOR: usize = 4096;
 const SECTORS_MAX: u32 = 64;

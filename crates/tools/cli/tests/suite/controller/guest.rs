@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use block::BlockDevice as _;
-use clock::{Component, Nanos};
 use direct::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 use driver::pci::{PciDriver, PciError};
 use driver::{ConnectOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
@@ -15,6 +14,7 @@ use nvme::{
     log_page,
 };
 use open::{OpenError, OpenOptions};
+use time::{Component, Nanos};
 
 use super::harness::{ControllerHarness, named, open_real, target};
 use super::suite;

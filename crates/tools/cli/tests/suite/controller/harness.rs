@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use block::{BlockDevice, Raw};
-use clock::{Component, Nanos, RealClock};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
@@ -12,10 +11,12 @@ use driver::pci::{
     self, ControllerGuard, OpenedController, PciAddress, PciDriver, PciError, SysfsPci,
 };
 use driver::{ConnectOptions, ControllerHandle, ControllerInfo, NvmeQueue};
+use event::RealClock;
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use open::Target;
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use super::load::{DeviceProperties, QueueProvider};
 

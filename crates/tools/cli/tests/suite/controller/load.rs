@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use block::BlockDevice;
-use clock::{Component, Nanos};
 use driver::{Features, Op, Payload, Request, Segment};
 use ring::{AddressSpace, Iova, SharedRegion};
 use rng::Rng;
+use time::{Component, Nanos};
 
 /// Requests outstanding at a time.
 const SLOTS: usize = 6;
@@ -249,7 +249,7 @@ impl<P: QueueProvider> Load<P> {
     fn submit(&mut self, slot: usize) {
         let (most, bytes) = (self.properties.max_sectors, self.sector_bytes as u64);
         let scattered = self.properties.scattered && slot % 2 == 1;
-        let now = clock::Nanos::ZERO;
+        let now = time::Nanos::ZERO;
         while let (_, at, Some(flight)) = &self.slots[slot]
             && flight.next < flight.sectors.max(1)
         {

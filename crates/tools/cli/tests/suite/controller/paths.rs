@@ -7,13 +7,13 @@
 // guarantee: C-01, C-06, C-14, C-16
 
 use block::BlockDevice as _;
-use clock::{Component, Nanos};
 use direct::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
 use driver::pci::PciDriver;
 use driver::{Payload, Request};
 use nvme::Status;
 use open::{OpenError, OpenOptions};
 use ring::AddressSpace;
+use time::{Component, Nanos};
 
 use super::harness::target;
 use super::load::{DeviceProperties, Load, QueueProvider};

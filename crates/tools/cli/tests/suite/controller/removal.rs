@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use block::BlockDevice as _;
-use clock::{Component as _, Nanos, RealClock};
 use direct::{IoDevice, Queue, QueueConfig, RemovalReason};
 use driver::pci::{PciAddress, PciDriver, SysfsPci};
 use driver::{Payload, Request};
+use event::RealClock;
 use nvme::Status;
 use open::OpenOptions;
 use rng::Rng;
+use time::{Component as _, Nanos};
 
 use super::harness::named;
 

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use block::BlockDevice as _;
-use clock::{Component as _, Nanos};
 use direct::{IoDevice, Queue, QueueConfig};
 use driver::{Payload, Request};
 use nvme::Status;
 use open::OpenOptions;
+use time::{Component as _, Nanos};
 
 use super::harness::target;
 

@@ -1,11 +1,11 @@
 //! The tests, for any controller.
 
-use clock::Nanos;
 use driver::{
     BindError, Completed, ConnectOptions, ControllerHandle, DataPointers, DriverError,
     HardwareQueue, NvmeDeviceError, NvmeQueue, Op, Payload, QueueState, Request, Segment, Tag,
 };
 use nvme::Status;
+use time::Nanos;
 
 use super::harness::{ControllerHarness, DriveSide};
 use super::load::Load;
@@ -350,7 +350,7 @@ pub(crate) fn other_namespaces_are_refused(rig: &mut ControllerHarness) {
     let port = drive.attach().unwrap();
     let options = ConnectOptions { nsid: Some(77), ..ConnectOptions::default() };
     let pump = &mut || {
-        use clock::Component;
+        use time::Component;
         drive.poll(*now);
     };
     let refused = ControllerHandle::connect_with(port, options, pump, 1_000_000).unwrap_err();

@@ -5,13 +5,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use clock::Nanos;
 use direct::remote::{AclRule, Grant, Principal, ResourceName};
 use direct::{DeviceKind, IoDevice, QueueConfig, RemoteDeviceConfig, WaitMode};
 use nvme::Address;
 use ocssd::vector::DataSegments;
 use open::OpenOptions;
 use rng::Rng;
+use time::Nanos;
 
 use super::harness::*;
 

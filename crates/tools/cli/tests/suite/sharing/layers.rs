@@ -9,11 +9,12 @@ use block::{
     BlockDevice as _, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology,
     StagingScope,
 };
-use clock::{Component, Nanos, RealClock};
 use direct::{DirectError, IoDevice, QueueConfig, QueueFactory, Request};
 use driver::NvmeQueue;
+use event::RealClock;
 use nvme::Status;
 use rng::Rng;
+use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobRunner, parse_jobs};
 
 use super::harness::*;

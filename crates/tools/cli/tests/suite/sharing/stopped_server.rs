@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use clock::Nanos;
 use direct::remote::Admin;
 use direct::{DirectError, IoDevice, QueueConfig, RemoteDeviceConfig, RemoteDeviceError, Request};
 use rustix::process::Signal;
+use time::Nanos;
 
 use super::harness::*;
 

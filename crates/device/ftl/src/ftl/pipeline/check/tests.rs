@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use clock::Nanos;
 use nvme::{Geometry, Status};
+use time::Nanos;
 
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;

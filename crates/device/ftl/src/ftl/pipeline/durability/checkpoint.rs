@@ -1,8 +1,8 @@
 //! Checkpoints of the map, and the journal. The rules are in
 //! [`checkpoint`](crate::durability::checkpoint).
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::durability::checkpoint::{CheckpointFacts, CheckpointStep, PageCursor};
 use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};

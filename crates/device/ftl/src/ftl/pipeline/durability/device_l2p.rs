@@ -1,8 +1,8 @@
 //! Trims and sequence numbers of a drive that keeps the map. The rules are in
 //! [`device_l2p`](crate::durability::device_l2p).
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use crate::buffer::write_ring::UnitState;
 use crate::durability::device_l2p::TrimSync;

@@ -1,7 +1,7 @@
 //! Durability: who waits for it, padding for those in a hurry, and the map pages that a flush writes
 //! [LightNVM17 §4.2.1].
 
-use clock::Nanos;
+use time::Nanos;
 use tracepoint::Event;
 
 use crate::durability::barriers::{BarrierOwner, TrimDep};

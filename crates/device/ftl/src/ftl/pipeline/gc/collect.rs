@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use clock::Nanos;
 use nvme::Status;
+use time::Nanos;
 use tracepoint::Event;
 
 use crate::buffer::unit_id::UnitId;

@@ -1,6 +1,6 @@
 //! Deferral of garbage collection for host reads. The rules are in [`defer`](crate::gc::defer).
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::ftl::GC;

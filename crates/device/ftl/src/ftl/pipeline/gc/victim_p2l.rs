@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};

@@ -14,7 +14,7 @@
 //! - One write unit of padding is in flight at a time, and one line is finished at a time. Until
 //!   the line is full, recovery treats it as open.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::space::placement::FinishStep;
 use crate::{FlashBackend, Ftl};

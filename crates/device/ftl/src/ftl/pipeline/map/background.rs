@@ -1,6 +1,6 @@
 //! Translation pages that are counted after a recovery, and rebuilt when they cannot be read.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReason};

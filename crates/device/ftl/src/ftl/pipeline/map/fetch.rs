@@ -1,6 +1,6 @@
 //! Translation pages come from flash, or from the write buffer, into their frames.
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::mapping::cache::fetch::{

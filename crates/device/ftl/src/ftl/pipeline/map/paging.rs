@@ -1,7 +1,7 @@
 //! Requests for translation pages, and their eviction. The rules are in
 //! [`map_cache`](crate::mapping::cache::map_cache).
 
-use clock::Nanos;
+use time::Nanos;
 
 use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;

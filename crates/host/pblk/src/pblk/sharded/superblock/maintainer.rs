@@ -9,7 +9,7 @@
 //! - A new generation is written if a copy was hard to read or unreadable, and after
 //!   [`PASSES_PER_REWRITE`] passes. Each location is erased at most once per pass.
 
-use clock::Nanos;
+use time::Nanos;
 
 use super::buffer::SuperblockBuffer;
 use super::writer::{CommandOutcome, SuperblockWriter};

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Component, Nanos, Parker, RealClock, Waker};
+use time::{Component, Nanos};
+
+use crate::{Parker, RealClock, Waker};
 
 /// The durations after which a runner parks and before which it wakes.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Nanos;
+use time::Nanos;
 
 /// Monotonic time since the clock was created, or from the instant it was created with. Copies
 /// agree with each other.

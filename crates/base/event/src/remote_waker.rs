@@ -153,7 +153,9 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
     use super::*;
-    use crate::{Nanos, Parker, Waker};
+    use time::Nanos;
+
+    use crate::{Parker, Waker};
 
     #[derive(Clone, Debug, Default)]
     struct TestFlag(Arc<AtomicBool>);

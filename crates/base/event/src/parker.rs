@@ -20,7 +20,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::SendFlags;
 
 use crate::remote_waker::RemoteWakers;
-use crate::{Nanos, ParkedFlag, ParkedFlagReader, RemoteWaker};
+use crate::{ParkedFlag, ParkedFlagReader, RemoteWaker};
+use time::Nanos;
 
 #[derive(Debug)]
 pub(crate) struct ParkerState {

@@ -1,0 +1,22 @@
+//! Sleeping and waking: [`Parker`] and [`Waker`], the real clock, and the runner in real time.
+//!
+//! [`RealRunner`] polls its components, spins, and parks on a [`Parker`]; a [`Waker`] wakes it, also
+//! from another process ([`RemoteWaker`]).
+//!
+//! # Invariants
+//!
+//! No code outside this crate reads a clock.
+
+#![forbid(unsafe_code)]
+
+mod allowed_cpus;
+mod parker;
+mod real_clock;
+mod real_runner;
+mod remote_waker;
+
+pub use allowed_cpus::AllowedCpus;
+pub use parker::{Parker, Waker};
+pub use real_clock::{RealClock, disable_timer_slack, thread_cpu_time};
+pub use real_runner::{IdlePolicy, RealRunner, StopHandle};
+pub use remote_waker::{ParkedFlag, ParkedFlagReader, RemoteWaker};
