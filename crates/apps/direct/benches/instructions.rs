@@ -36,9 +36,9 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use ring::Port;
 use rng::Rng;
 use time::{Component, Nanos};
+use transport::Port;
 
 /// Any error is printed and fails the gate.
 type Failed = Box<dyn std::error::Error>;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Payload;
-use ring::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
+use mem::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
 use crate::DirectError;
 

@@ -10,9 +10,9 @@ use driver::{
     ControllerHandle, ControllerInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig,
 };
 use event::RealClock;
+use mem::AddressSpace;
 use nvme::ChunkDescriptor;
 use ocssd::vector::VectorQueue;
-use ring::AddressSpace;
 use time::Nanos;
 
 use crate::buffer::{Buffer, Pool};

@@ -12,7 +12,7 @@ use driver::{
     Passthrough, QueuePair, Uring, UringQueue,
 };
 use event::RealClock;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::Nanos;
 
 use crate::buffer::{Buffer, Pool};

@@ -4,9 +4,9 @@ use std::io;
 
 use block::{Op, QueueFull};
 use driver::{DriverError, NvmeDeviceError, UringError};
+use mem::RegisterError;
 use nvme::Status;
 use ocssd::vector::MemoryError;
-use ring::RegisterError;
 
 use crate::remote::RemoteDeviceError;
 

@@ -4,7 +4,7 @@
 
 use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult};
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::DirectError;

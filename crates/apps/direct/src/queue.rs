@@ -5,8 +5,9 @@ use std::sync::Arc;
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Raw, Request, WaitResult};
 use driver::{BounceStats, NullQueue, NvmeQueue, PassthroughQueue, UringQueue};
 use event::Waker;
-use ring::{AddressSpace, DoorbellStats, RegisterError};
+use mem::{AddressSpace, RegisterError};
 use time::{Component, Nanos};
+use transport::DoorbellStats;
 
 use crate::device_inner::DeviceInner;
 use crate::remote::RemoteQueue;

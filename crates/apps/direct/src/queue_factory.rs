@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use block::{Features, Limits};
 use driver::{HardwareQueue, LowLevelDriver, NvmeQueue};
-use ring::AddressSpace;
+use mem::AddressSpace;
 
 use crate::DirectError;
 use crate::device_inner::DeviceInner;

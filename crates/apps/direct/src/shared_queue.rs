@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request};
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::Queue;

@@ -161,7 +161,7 @@ mod tests {
 
     use driver::{BindError, Detached, Event, TagError, TagSet};
     use event::Waker;
-    use ring::AddressSpace;
+    use mem::AddressSpace;
     use rng::Rng;
 
     use super::*;

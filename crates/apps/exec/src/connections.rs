@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use event::{Parker, Waker};
-use ring::SharedRegion;
+use mem::SharedRegion;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};

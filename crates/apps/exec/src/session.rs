@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use exec_proto::{Call, slot_protocol};
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rustix::thread::futex;
 use volume::Buffer;
 

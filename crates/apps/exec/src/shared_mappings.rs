@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SeekFrom, fallocate, memfd_create, open, seek,
 };
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn effects_are_those_of_the_requests() {
         let (ino, offset, len) = (FILE, 5, 6);
-        let data = volume::Buffer { iova: ring::Iova(0), len: 1 };
+        let data = volume::Buffer { iova: mem::Iova(0), len: 1 };
         let of = |op| MappingUpdate::from_op(&op);
         assert_eq!(of(Op::Append { ino, data }).changed_inode(), Some(FILE));
         assert_eq!(of(Op::Read { ino, offset, data }).changed_inode(), None);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Op as DeviceOp};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use time::{Component, Nanos};
 
 use crate::device_io::{DeviceTransfers, SectorRun};
@@ -56,8 +56,8 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// Wraps an open volume.
     ///
     /// # Errors
-    /// [`ring::RegisterError`].
-    pub fn new(store: Volume<D>, tick: F) -> Result<BlockingVolume<D, F>, ring::RegisterError> {
+    /// [`mem::RegisterError`].
+    pub fn new(store: Volume<D>, tick: F) -> Result<BlockingVolume<D, F>, mem::RegisterError> {
         let (region, at) = store.memory().allocate_registered(BUFFER_BYTES)?;
         Ok(BlockingVolume { volume: store, tick, region, iova: at, next_id: 0, time: Time(0) })
     }

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, Request};
+use mem::Iova;
 use nvme::Status;
-use ring::Iova;
 use time::Nanos;
 
 use crate::BLOCK;

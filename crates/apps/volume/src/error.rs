@@ -148,5 +148,5 @@ pub enum OpenError {
     },
     /// No memory for buffers.
     #[error(transparent)]
-    Memory(#[from] ring::RegisterError),
+    Memory(#[from] mem::RegisterError),
 }

@@ -1,6 +1,6 @@
 //! [`Request`] and [`OpCompletion`]: requests to a volume, and their results.
 
-use ring::Iova;
+use mem::Iova;
 
 use crate::{Access, Error, Ino, Name, Time};
 

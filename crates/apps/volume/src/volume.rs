@@ -2,8 +2,8 @@
 
 use block::BlockDevice;
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::on_media::superblock::Superblock;

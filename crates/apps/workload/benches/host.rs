@@ -5,8 +5,8 @@ use std::path::Path;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use sluice_workload::{IoCpuCosts, JobRunner, parse_jobs};
 use time::{Component, Nanos};
 

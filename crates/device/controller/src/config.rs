@@ -296,7 +296,9 @@ impl DriveConfig {
                 }
             }
         }
-        if self.controller.max_io_queues == 0 || self.controller.max_io_queues >= ring::MAX_QUEUES {
+        if self.controller.max_io_queues == 0
+            || self.controller.max_io_queues >= transport::MAX_QUEUES
+        {
             return contradiction(
                 &format!("io_queues is {}", self.controller.max_io_queues),
                 "it must be from 1 to 1024",

@@ -5,8 +5,8 @@
 use std::io;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
-use ring::Port;
 use time::{Component, Nanos};
+use transport::Port;
 
 use crate::admin::async_events::AsyncEventQueue;
 use crate::admin::{AdminState, HealthCounters};

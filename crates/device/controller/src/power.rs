@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use media::Nand;
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring::{PAGE_BYTES, SharedRegion};
+use mem::{PAGE_BYTES, SharedRegion};
 
 use crate::error::DriveError;
 

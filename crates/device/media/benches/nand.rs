@@ -9,7 +9,7 @@ use media::{
     CellType, ChunkIndex, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming,
     PhysSector,
 };
-use ring::SharedRegion;
+use mem::SharedRegion;
 use time::Nanos;
 
 fn main() {

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use mem::SharedRegion;
 use nvme::{GeometryError, Status};
-use ring::SharedRegion;
 
 use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, OpenedImage, PAGE_BYTES, reserve_tables,

@@ -3,10 +3,11 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use driver::{ControllerInfo, QueuePair, RingAddresses};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{Cqe, Status};
-use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use sluice_block::{BlockDevice, Payload, Raw, Request};
 use time::{Component, Nanos};
+use transport::{CqProducer, Port, SqConsumer};
 
 fn main() {
     divan::main();

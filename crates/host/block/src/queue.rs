@@ -17,7 +17,7 @@ use std::{fmt, io};
 
 use driver::HardwareQueue;
 use event::{Parker, Waker};
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::dispatch::queue::DispatchQueue;

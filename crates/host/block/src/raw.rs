@@ -11,8 +11,8 @@ use driver::{
     BindError, ControllerInfo, Event, HardwareQueue, NvmeDeviceError, NvmeQueue, QueuePair,
 };
 use nvme::Status;
-use ring::Port;
 use time::{Component, Nanos};
+use transport::Port;
 
 use crate::device::validate_request;
 use crate::{BlockDevice, Completion, Limits, QueueFull, Request, WaitResult};

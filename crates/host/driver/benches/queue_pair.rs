@@ -2,9 +2,10 @@
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
-use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use sluice_driver::{QueuePair, RingAddresses};
+use transport::{CqProducer, Port, SqConsumer};
 
 fn main() {
     divan::main();
@@ -63,8 +64,8 @@ fn bare_rings(bencher: Bencher<'_, '_>, batch: u16) {
     let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
     let at = port.memory().register(&memory).unwrap();
     let cq_at = at.offset(8 * PAGE_BYTES as u64);
-    let mut host_sq = ring::SqProducer::open(&port, 1, at, DEPTH).unwrap();
-    let mut host_cq = ring::CqConsumer::open(&port, 1, cq_at, DEPTH).unwrap();
+    let mut host_sq = transport::SqProducer::open(&port, 1, at, DEPTH).unwrap();
+    let mut host_cq = transport::CqConsumer::open(&port, 1, cq_at, DEPTH).unwrap();
     let mut sq = SqConsumer::open(&port, 1, at, DEPTH).unwrap();
     let mut cq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
     let block = SglDescriptor::DataBlock { address: 1 << 40, length: 4096 };

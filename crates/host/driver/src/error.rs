@@ -1,7 +1,7 @@
 //! [`DriverError`]: errors of initialization and of admin commands, with the command and the queue.
 
+use mem::{NotRegistered, RegisterError};
 use nvme::{GeometryError, Status};
-use ring::{NotRegistered, RegisterError};
 
 /// The reason why a drive cannot be initialized, or an admin command failed.
 #[derive(Debug, thiserror::Error)]

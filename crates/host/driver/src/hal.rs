@@ -18,8 +18,8 @@
 use std::any::Any;
 
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::Nanos;
 
 use crate::{Detached, Request, Tag, TagError, TagSet};

@@ -5,8 +5,8 @@
 use std::any::Any;
 
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::Nanos;
 
 use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};

@@ -1,7 +1,7 @@
 //! [`Request`] and [`Completion`]: the requests of a block device.
 
+use mem::Iova;
 use nvme::{SglDescriptor, Status};
-use ring::Iova;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ impl Request {
     /// Returns the maximum number of extents per query: one page of them. If a query returns this
     /// many, the caller continues after the last extent.
     pub const fn extent_capacity() -> usize {
-        ring::PAGE_BYTES / Extent::BYTES
+        mem::PAGE_BYTES / Extent::BYTES
     }
 }
 

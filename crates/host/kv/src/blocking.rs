@@ -1,7 +1,7 @@
 //! [`BlockingKv`]: a synchronous interface for tests and small programs, with one request at a
 //! time.
 
-use ring::PAGE_BYTES;
+use mem::PAGE_BYTES;
 use time::{Component, Nanos};
 
 use super::device::BlockingMemory;

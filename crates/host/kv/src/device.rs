@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 
 use super::format::command_tag::KvCommandTag;
 use super::request::ValueBuffer;

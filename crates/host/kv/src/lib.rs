@@ -42,7 +42,7 @@ use std::ops::Bound;
 
 use driver::QueuePair;
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 pub use blocking::{BlockingKv, BlockingMutation};

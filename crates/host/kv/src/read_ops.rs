@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ftl::FlashGeometry;
+use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::Status;
-use ring::{AddressSpace, Iova, SharedRegion};
 
 use super::buffer::streams::AppendStreams;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};

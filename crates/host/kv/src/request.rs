@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use ring::Iova;
+use mem::Iova;
 
 use super::KvQueueFull;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};

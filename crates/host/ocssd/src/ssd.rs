@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use driver::{ControllerHandle, ControllerInfo, DriverError, OpenChannelInfo, QueuePair};
 use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, Ppa};
-use ring::Port;
 use time::Nanos;
+use transport::Port;
 
 use crate::ppa::{AddressError, Buffers, PpaSpace, PuIndex, PuSet};
 use crate::vector::{MemoryError, VectorCompletion, VectorQueue};

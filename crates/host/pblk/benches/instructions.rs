@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use block::{BlockDevice, Payload, Raw, Request};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
+use mem::{PAGE_BYTES, SharedRegion};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -30,9 +31,9 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
 use pblk::{Pblk, Sharded, ShardedConfig};
-use ring::{CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
 use time::Nanos;
+use transport::{CqProducer, Port, SqConsumer};
 
 /// Any error; it is printed, and the benchmark fails.
 type Failed = Box<dyn std::error::Error>;

@@ -29,8 +29,8 @@ use block::{
 use driver::QueuePair;
 use event::Waker;
 use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 use tracepoint::Event;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use event::Waker;
+use mem::{AddressSpace, SharedRegion};
 use nvme::Status;
-use ring::{AddressSpace, SharedRegion};
 use time::{Component, Nanos};
 
 const SECTOR: u32 = 512;

@@ -6,12 +6,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
     PpaFormat, PpaList, SglDescriptor, Sqe, Status,
 };
-use ring::{CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer};
 use rng::Rng;
+use transport::{CqProducer, Port, SqConsumer};
 
 /// Returns a geometry with sectors of 512 bytes. `unit` is the write unit and `pair` the cache of
 /// units that a read needs, in sectors.

@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use ring::{Port, PortDescriptor, RegistrationExporter, SharedRegion};
+use mem::{RegistrationExporter, SharedRegion};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use transport::{Port, PortDescriptor};
 
 /// Environment variable that tells the binary that it is the other process, and its role.
 pub const ROLE: &str = "SLUICE_SHARED_PORT_ROLE";

@@ -12,8 +12,9 @@ use std::thread;
 use block::Raw;
 use driver::{ControllerInfo, QueuePair, RingAddresses};
 use event::AllowedCpus;
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{Cqe, SglDescriptor, Sqe, Status};
-use ring::{CqConsumer, CqProducer, Iova, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
+use transport::{CqConsumer, CqProducer, Port, SqConsumer, SqProducer};
 
 use super::{BenchError, on_first_cpu};
 

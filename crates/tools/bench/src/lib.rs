@@ -84,10 +84,10 @@ pub enum BenchError {
     Setup(String),
     /// Memory for queues cannot be registered.
     #[error("registering memory: {0}")]
-    Register(#[from] ::ring::RegisterError),
+    Register(#[from] mem::RegisterError),
     /// The memory of a ring is not registered.
     #[error("memory of a ring: {0}")]
-    Ring(#[from] ::ring::NotRegistered),
+    Ring(#[from] mem::NotRegistered),
     /// The path to the drive cannot be set up.
     #[error("the raw path: {0}")]
     Raw(#[from] driver::NvmeDeviceError),

@@ -12,8 +12,8 @@ use std::thread::{Builder, JoinHandle};
 use controller::{Controller, DriveStats};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use pblk::ShardHandle;
-use ring::Port;
 use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
+use transport::Port;
 
 use super::CloseError;
 use super::target_queue::TargetQueues;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use controller::Controller;
 use event::{RealClock, Waker};
+use mem::AddressSpace;
 use nvme::Status;
 use pblk::ShardHandle;
-use ring::AddressSpace;
 use stack::{DriveThreadState, StackDevice};
 use time::{Component, Nanos};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sluice::block::{BlockDevice, Payload, Raw, Request};
 use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
-use sluice::ring::{Iova, SharedRegion};
+use sluice::mem::{Iova, SharedRegion};
 use sluice::scenario::Scenario;
 use sluice::time::{Component, Nanos, VirtualRunner};
 

@@ -12,7 +12,7 @@
 //! use sluice::controller::Controller;
 //! use sluice::driver::ControllerHandle;
 //! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
-//! use sluice::ring::SharedRegion;
+//! use sluice::mem::SharedRegion;
 //! use sluice::scenario::Scenario;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -91,6 +91,6 @@ pub use ::sim;
 pub use ::sim::analytic;
 pub use ::stack;
 pub use {
-    block, controller, direct, driver, event, ftl, kv, lnvm, media, nvme, ocssd, pblk, ring, time,
-    workload,
+    block, controller, direct, driver, event, ftl, kv, lnvm, media, mem, nvme, ocssd, pblk, time,
+    transport, workload,
 };

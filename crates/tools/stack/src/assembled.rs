@@ -9,9 +9,9 @@ use std::sync::Arc;
 use controller::Controller;
 use driver::ControllerHandle;
 use pblk::ShardHandle;
-use ring::Port;
 use scenario::DriveSpec;
 use time::{Component, Nanos};
+use transport::Port;
 
 use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
 

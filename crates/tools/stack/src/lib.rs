@@ -31,9 +31,9 @@ use ftl::{FtlConfig, RecoveryError};
 use lnvm::{JOURNAL_OWNER, TargetKind};
 use nvme::{Address, DeviceL2pLog, VendorExtensions};
 use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
-use ring::Port;
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
+use transport::Port;
 
 pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer::{

@@ -4,8 +4,8 @@
 use block::Raw;
 use controller::{AccessPolicy, AccessScope, AttachError};
 use driver::ControllerHandle;
-use ring::Port;
 use time::{Component, Nanos};
+use transport::Port;
 
 use super::{ADMIN_POLL_LIMIT, DEPTH, Stack, StackDevice, StackError};
 

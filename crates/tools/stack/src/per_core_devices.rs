@@ -6,7 +6,7 @@
 
 use block::{BlockDevice, Completion, Limits};
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 /// The queue of each core; at least one.

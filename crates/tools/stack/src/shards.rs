@@ -8,10 +8,10 @@ use driver::{ControllerHandle, DriverError};
 use event::Waker;
 use ftl::FtlStats;
 use lnvm::ScrubConfig;
+use mem::AddressSpace;
 use pblk::{
     PblkHealth, ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockHealth,
 };
-use ring::AddressSpace;
 use time::{Component, Nanos};
 use workload::job_index_of_tag;
 

@@ -1,6 +1,6 @@
 //! [`CachedBlocks`]: the blocks of the cache, their frames, and the frames' memory.
 
-use ring::Iova;
+use mem::Iova;
 
 use super::EvictionPolicy;
 use super::copy::FrameBytes;

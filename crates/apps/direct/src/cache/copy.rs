@@ -1,8 +1,8 @@
 //! Copies data between frames and the memory of requests.
 
 use block::{Payload, Segment};
+use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::Status;
-use ring::{AddressSpace, Iova, SharedRegion};
 
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

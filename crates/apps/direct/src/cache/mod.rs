@@ -40,8 +40,8 @@ use std::collections::VecDeque;
 use block::{
     BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult, validate_request,
 };
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 use blocks::CachedBlocks;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use block::{Op, Payload, Request, Segment};
-use ring::Iova;
+use mem::Iova;
 
 use super::frames::BlockFrame;
 use super::invariants::{CacheViolation, require_eq};

@@ -1,6 +1,6 @@
 //! [`Message`]: messages on the socket of `sluice serve --socket`.
 
-use ring::PortDescriptor;
+use transport::PortDescriptor;
 
 use super::acl::{AclRule, Grant, PartitionSpan, Principal};
 use super::interval::IntervalStats;
@@ -30,7 +30,7 @@ pub enum Message {
         /// I/O queues; 0 for the user's remaining queues, at most [`Grant::QUEUES_DEFAULT`].
         queues: u16,
     },
-    /// Reply to `Open`, with the descriptors of a port (`ring::PortDescriptor`).
+    /// Reply to `Open`, with the descriptors of a port (`transport::PortDescriptor`).
     Granted(SessionGrant),
     /// Client: registers a region, whose descriptor accompanies the message.
     Register {

@@ -2,7 +2,7 @@
 //! client.
 //!
 //! The owner of the device grants queues, and clients use them without it ([NVMeDirect16 §3.1]).
-//! The socket carries access control, the descriptors of a port (`ring::PortDescriptor`) and the
+//! The socket carries access control, the descriptors of a port (`transport::PortDescriptor`) and the
 //! memory that the client registers. Commands and data never pass through it.
 //!
 //! # References

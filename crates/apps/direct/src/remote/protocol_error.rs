@@ -4,8 +4,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use ring::JoinError;
 use time::Nanos;
+use transport::JoinError;
 
 use super::name::NameError;
 use super::wire::WireError;

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ring::{Port, PortDescriptor, RegistrationExporter, SharedRegion};
+use mem::{RegistrationExporter, SharedRegion};
 use rustix::net::{SendFlags, Shutdown};
 use time::Nanos;
+use transport::{Port, PortDescriptor};
 
 use super::liveness::{ServerLiveness, watch_socket};
 use super::message::{Message, SessionGrant};

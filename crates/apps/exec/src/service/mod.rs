@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use block::BlockDevice;
 use event::RealClock;
 use exec_proto::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
-use ring::{RegisterError, SharedRegion};
+use mem::{RegisterError, SharedRegion};
 use rustix::thread::futex;
 use time::{Component as _, Nanos};
 use volume::{Error, Op, OpCompletion, Request, Time, Volume};

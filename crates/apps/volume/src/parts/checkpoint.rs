@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
+use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::Owner;
 use crate::invariants::{VolumeViolation, require, require_eq};

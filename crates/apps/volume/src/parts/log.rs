@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
+use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 use time::Nanos;
 
 use crate::Ino;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
+use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::invariants::{VolumeViolation, require, require_eq};
 use crate::{BLOCK, Ino};

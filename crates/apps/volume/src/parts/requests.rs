@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use mem::{AddressSpace, Iova, IovaSlice};
 use nvme::Status;
-use ring::{AddressSpace, Iova, IovaSlice};
 
 use crate::invariants::{VolumeViolation, require, require_eq};
 use crate::{Error, Ino, Op, OpCompletion, OpResult, Request, Time};

@@ -2,8 +2,8 @@
 //! written to the journal.
 
 use block::Op as DeviceOp;
+use mem::Iova;
 use nvme::Status;
-use ring::Iova;
 
 use crate::device_io::SectorRun;
 use crate::on_media::layout::BlockRun;

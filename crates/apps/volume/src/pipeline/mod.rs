@@ -18,8 +18,8 @@ mod write;
 mod writeback;
 
 use block::{BlockDevice, Completion, Limits, Op as DeviceOp};
+use mem::{AddressSpace, Iova, RegisterError};
 use nvme::Status;
-use ring::{AddressSpace, Iova, RegisterError};
 use time::Nanos;
 
 use crate::device_io::DeviceTransfers;

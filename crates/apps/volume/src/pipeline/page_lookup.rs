@@ -4,8 +4,8 @@
 //! because a block is written before the size that covers it is durable. Bytes that become part of
 //! a file by growth are therefore zeroed on the device first ([`Core::zero_tail`]).
 
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 
 use crate::metadata::extents::{BlockMapping, Extent};
 use crate::on_media::layout::BlockRun;

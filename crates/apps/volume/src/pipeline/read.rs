@@ -1,8 +1,8 @@
 //! Reads: from pages, directly from the device, or, for unaligned data, through a staging buffer.
 //! Holes read as zeros.
 
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 
 use crate::metadata::extents::{BlockMapping, Extent};
 use crate::on_media::layout::BlockRun;

@@ -6,8 +6,8 @@
 //! written, and not before.
 
 use block::Op as DeviceOp;
+use mem::SharedRegion;
 use nvme::Status;
-use ring::SharedRegion;
 use time::Nanos;
 
 use crate::metadata::extents::{BlockMapping, Extent};

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Op};
+use mem::{Iova, RegisterError, SharedRegion};
 use nvme::Status;
-use ring::{Iova, RegisterError, SharedRegion};
 use time::Nanos;
 
 use crate::device_io::{DeviceTransfers, SectorRun};

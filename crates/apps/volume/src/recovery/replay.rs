@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Op};
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use time::Nanos;
 
 use crate::device_io::DeviceTransfers;

@@ -3,7 +3,7 @@
 
 // guarantee: D-17
 
-use ring::Iova;
+use mem::Iova;
 use testkit::memory_device::MemoryDevice;
 use time::{Component as _, Nanos};
 use volume::{

@@ -340,7 +340,7 @@ fn what_cannot_be_is_refused() {
     let mut fs = open(formatted(512, 1024));
     let file = fs.create(ROOT, "f").unwrap();
     let gone = Ino(999);
-    let nowhere = volume::Buffer { iova: ring::Iova(77), len: 100 };
+    let nowhere = volume::Buffer { iova: mem::Iova(77), len: 100 };
     assert_eq!(fs.run(Op::Write { ino: file, offset: 0, data: nowhere }), Err(Error::BadAddress));
     assert_eq!(fs.run(Op::Append { ino: ROOT, data: nowhere }), Err(Error::IsDirectory));
     fs.write(file, 0, b"x").unwrap();

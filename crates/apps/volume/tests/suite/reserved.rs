@@ -9,7 +9,7 @@
 use crate::common;
 
 use common::{Open, formatted, open, pattern, try_open};
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Component as _;
 use volume::{

@@ -83,7 +83,7 @@ fn machine(name: &str) -> Option<u64> {
     match name {
         "ncpus" => std::thread::available_parallelism().ok().map(|n| n.get() as u64),
         "mb_memory" => crate::runner::memory::meminfo("MemTotal:").map(|bytes| bytes >> 20),
-        _ => Some(ring::PAGE_BYTES as u64),
+        _ => Some(mem::PAGE_BYTES as u64),
     }
 }
 

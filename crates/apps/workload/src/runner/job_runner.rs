@@ -5,7 +5,7 @@
 //! completes one request at a time, at the configured cost.
 
 use block::{BlockDevice, Completion, Limits};
-use ring::PAGE_BYTES;
+use mem::PAGE_BYTES;
 use rng::Rng;
 use time::{Component, Nanos};
 use tracepoint::Event;

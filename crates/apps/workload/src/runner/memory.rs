@@ -1,7 +1,7 @@
 //! Computes the memory that jobs need before anything is allocated.
 
 use block::Limits;
-use ring::PAGE_BYTES;
+use mem::PAGE_BYTES;
 
 use crate::error::RunError;
 use crate::io_range::largest_block;

@@ -16,7 +16,7 @@
 //! write in flight has exactly one correct content. A sector that was written or trimmed during a
 //! read only has to be consistent.
 
-use ring::HugeArray;
+use mem::HugeArray;
 
 const MAGIC: [u8; 4] = *b"SLVF";
 const HEADER: usize = 24;

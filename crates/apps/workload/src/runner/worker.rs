@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Limits, Payload, Request};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 use tracepoint::{Event, RequestOp};

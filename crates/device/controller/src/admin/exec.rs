@@ -1,12 +1,13 @@
 //! Admin commands that need more than [`AdminState`](crate::admin::AdminState): returning data to
 //! the host, and creating and deleting queues.
 
+use mem::Iova;
 use nvme::{
     AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
     LbaStatusDescriptor, Sqe, Status, feature, log_page,
 };
-use ring::{CqProducer, Iova, ShadowDoorbells, SqConsumer};
 use time::Nanos;
+use transport::{CqProducer, ShadowDoorbells, SqConsumer};
 
 use crate::admin::{DeviceL2pSource, LogPageId};
 use crate::command::data_buffer::DataBuffer;

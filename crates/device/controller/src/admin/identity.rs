@@ -96,7 +96,7 @@ impl ControllerIdentity {
         c.fr = FIRMWARE;
         c.rab = burst_log2;
         c.mdts =
-            (self.max_transfer_bytes / ring::PAGE_BYTES as u64).checked_ilog2().unwrap_or(0) as u8;
+            (self.max_transfer_bytes / mem::PAGE_BYTES as u64).checked_ilog2().unwrap_or(0) as u8;
         c.ver = VERSION.into();
         c.cntrltype = 1;
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;

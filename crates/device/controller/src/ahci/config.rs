@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use ahci::{COMMAND_SLOTS_MAX, PORTS_MAX, hba};
-use ring::PciFunction;
 use time::Nanos;
+use transport::PciFunction;
 
 /// An AHCI controller, its drives, and the resources that they share.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,8 @@ use ahci::COMMAND_SLOTS_MAX;
 use ahci::ata::status;
 use ahci::hba::{self, cap, ghc};
 use ahci::port::{self, cmd, sctl};
-use ring::PciFunction;
 use time::{Component, Nanos, TimerQueue};
+use transport::PciFunction;
 
 use super::config::{AhciConfig, AhciConfigError};
 use super::disk::{InjectedSectorError, SataDisk};

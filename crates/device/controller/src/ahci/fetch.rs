@@ -3,8 +3,8 @@
 use ahci::ata::{self, QueuedErrorLog, TrimRange, command, error, status};
 use ahci::port::{self, cmd, is};
 use ahci::{CommandHeader, CommandTable, RegisterH2d};
-use ring::PciFunction;
 use time::Nanos;
+use transport::PciFunction;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::port::Port;
@@ -91,7 +91,7 @@ impl Port {
         let mut header = CommandHeader::new_zeroed();
         let at = list.offset(u64::from(slot) * CommandHeader::BYTES as u64);
         memory.read(at, header.as_mut_bytes()).map_err(|_| is::HBFS)?;
-        let table = ring::Iova(header.ctba.get() & !(CommandTable::ALIGN - 1));
+        let table = mem::Iova(header.ctba.get() & !(CommandTable::ALIGN - 1));
         let mut fis = RegisterH2d::new_zeroed();
         memory.read(table, fis.as_mut_bytes()).map_err(|_| is::HBFS)?;
         let dwords = usize::from(header.fis_dwords());

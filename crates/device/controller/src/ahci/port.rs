@@ -3,8 +3,9 @@
 use ahci::ata::{QueuedErrorLog, error, status};
 use ahci::port::{self, cmd, is, serr, ssts};
 use ahci::{COMMAND_SLOTS_MAX, PioSetup, RegisterD2h, SetDeviceBits, hba, received};
-use ring::{Iova, PciFunction};
+use mem::Iova;
 use time::Nanos;
+use transport::PciFunction;
 use zerocopy::IntoBytes;
 
 use super::disk::SataDisk;

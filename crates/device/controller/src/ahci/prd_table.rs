@@ -3,7 +3,7 @@
 
 use ahci::port::is;
 use ahci::{CommandTable, PrdtEntry};
-use ring::{AddressSpace, Iova, SharedRegion};
+use mem::{AddressSpace, Iova, SharedRegion};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The physical regions of a command.

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use media::fill_pattern_from;
-use ring::{PAGE_BYTES, SharedRegion};
+use mem::{PAGE_BYTES, SharedRegion};
 
 use super::{SataData, SataDriveConfig};
 

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use nvme::{DataPointer, SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
 /// The location of a command's data in host memory.
 #[derive(Clone, Debug, Default)]
@@ -269,7 +269,7 @@ fn check_registered(
 
 #[cfg(test)]
 mod tests {
-    use ring::AddressSpace;
+    use mem::AddressSpace;
 
     use super::*;
 

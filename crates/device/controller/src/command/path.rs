@@ -6,10 +6,10 @@
 //! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
 use media::MediaConfig;
+use mem::Iova;
 use nvme::{
     AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
 };
-use ring::Iova;
 use time::{Component, Nanos};
 use tracepoint::Event;
 

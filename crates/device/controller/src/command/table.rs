@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
-use ring::Port;
 use time::Nanos;
+use transport::Port;
 
 use crate::command::data_buffer::DataBuffer;
 

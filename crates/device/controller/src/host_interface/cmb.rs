@@ -12,9 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use media::{DataStore, MediaConfig};
+use mem::{Iova, SharedRegion};
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{CmbLocation, CmbSize};
-use ring::{Iova, Port, SharedRegion};
+use transport::Port;
 
 use crate::error::DriveError;
 use crate::sidecar::{self, SidecarKind};

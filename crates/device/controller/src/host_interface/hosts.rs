@@ -9,7 +9,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
+use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::controller::Controller;
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};

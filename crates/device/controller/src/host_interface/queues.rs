@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use nvme::{Cqe, QueuePriority, Sqe, Status};
-use ring::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 use time::Nanos;
+use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::Arbitration;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};

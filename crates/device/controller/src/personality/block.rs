@@ -11,8 +11,8 @@ use ftl::{
     WriteUnit,
 };
 use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
+use mem::{OwnedRegion, SharedRegion};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
-use ring::{OwnedRegion, SharedRegion};
 use time::Nanos;
 
 use crate::command::table::Commands;

@@ -28,8 +28,8 @@ use std::sync::atomic::Ordering;
 
 use ftl::Oob;
 use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
+use mem::{OwnedRegion, SharedRegion};
 use nvme::{DeviceL2pLog, DsmRange, Status};
-use ring::{OwnedRegion, SharedRegion};
 
 use crate::error::DriveError;
 use crate::sidecar::{self, SidecarKind};

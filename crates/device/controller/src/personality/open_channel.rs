@@ -184,7 +184,7 @@ impl OpenChannelDrive {
                 PpaList::One(ppa) => ppa,
                 PpaList::List { at, .. } => {
                     let mut word = [0; 8];
-                    let at = ring::Iova(at).offset(u64::from(i) * 8);
+                    let at = mem::Iova(at).offset(u64::from(i) * 8);
                     command
                         .port
                         .memory()
@@ -356,7 +356,7 @@ impl OpenChannelDrive {
             self.scratch.clear();
             self.scratch.resize(oob, 0);
             if command.metadata != 0 {
-                let at = ring::Iova(command.metadata).offset((index * oob) as u64);
+                let at = mem::Iova(command.metadata).offset((index * oob) as u64);
                 // The range was checked when the command was fetched.
                 let _ = memory.read(at, &mut self.scratch);
             }
@@ -495,7 +495,7 @@ impl OpenChannelDrive {
                 if command.metadata != 0 {
                     let bytes = self.descriptor(chunk.0.into()).to_bytes();
                     let offset = u64::from(done.unit) * ChunkDescriptor::BYTES as u64;
-                    let at = ring::Iova(command.metadata).offset(offset);
+                    let at = mem::Iova(command.metadata).offset(offset);
                     // The range was checked when the command was fetched.
                     let _ = command.port.memory().write(at, &bytes);
                 }
@@ -546,7 +546,7 @@ impl OpenChannelDrive {
                 self.scratch.clear();
                 self.scratch.resize(oob, 0);
                 self.array.nand.oob(PhysSector(*psn), &mut self.scratch);
-                let at = ring::Iova(command.metadata).offset((i * oob) as u64);
+                let at = mem::Iova(command.metadata).offset((i * oob) as u64);
                 let _ = memory.write(at, &self.scratch);
             }
         }

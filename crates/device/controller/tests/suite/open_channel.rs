@@ -6,8 +6,8 @@ use crate::common;
 use common::nand;
 use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
 use media::{CellType, ChunkIndex, InjectedFault, NandConfig};
+use mem::PAGE_BYTES;
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, SglDescriptor, Sqe, Status};
-use ring::PAGE_BYTES;
 use time::Nanos;
 
 /// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors:

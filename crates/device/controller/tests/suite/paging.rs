@@ -6,8 +6,8 @@ use block::{BlockDevice, Payload, Raw, Request};
 use common::{drive, nand};
 use controller::{Controller, DriveConfig, WriteBuffer};
 use media::{DataStore, NandConfig};
+use mem::SharedRegion;
 use nvme::Status;
-use ring::SharedRegion;
 use rng::Rng;
 use time::{Nanos, VirtualRunner};
 
@@ -18,7 +18,7 @@ struct Host {
     raw: Raw,
     runner: VirtualRunner,
     memory: std::sync::Arc<SharedRegion>,
-    at: ring::Iova,
+    at: mem::Iova,
 }
 
 impl Host {

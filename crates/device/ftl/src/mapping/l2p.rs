@@ -3,7 +3,7 @@
 
 use std::io;
 
-use ring::HugeArray;
+use mem::HugeArray;
 
 use crate::mapping::cache::frames::Frames;
 

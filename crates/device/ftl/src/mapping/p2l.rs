@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use ring::HugeArray;
+use mem::HugeArray;
 
 use crate::P2lLocation;
 

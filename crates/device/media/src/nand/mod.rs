@@ -17,7 +17,7 @@ mod write;
 
 use std::collections::BTreeSet;
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use aging::Aging;
 use time::Nanos;

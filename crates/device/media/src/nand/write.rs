@@ -1,6 +1,6 @@
 //! Staging data, programs and erases.
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use super::Nand;
 use crate::chunk::{

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 use rustix::fs::FlockOperation;
 
 use crate::ErrorModelError;
 use crate::storage::file_lock::lock_holder;
 
 /// Size in bytes of the header page, and alignment of the areas after it.
-pub(crate) const PAGE_BYTES: usize = ring::PAGE_BYTES;
+pub(crate) const PAGE_BYTES: usize = mem::PAGE_BYTES;
 /// The format version that this code writes and reads.
 pub const IMAGE_VERSION: u32 = 1;
 

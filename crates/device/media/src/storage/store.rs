@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use crate::chunk::ChunkRecord;
 use crate::faults::fault_model::FailureModel;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use media::{DataStore, OpenError, Pcm, PcmConfig, PcmError, fill_pattern_from};
-use ring::SharedRegion;
+use mem::SharedRegion;
 use rng::Rng;
 use time::Nanos;
 

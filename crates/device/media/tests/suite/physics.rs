@@ -4,7 +4,7 @@ use media::{
     CellType, ChunkIndex, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation,
     PhysSector, check_pattern,
 };
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use super::fixture::{config, erase, nand, program, program_all, stage, verify};
 

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use direct::Buffer;
-use ring::Iova;
+use mem::Iova;
 
 use crate::device::device_ref::DeviceRef;
 use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
 use direct::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::device::device_ref::DeviceRef;

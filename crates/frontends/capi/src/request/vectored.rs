@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use block::{Limits, Payload, Segment};
 use direct::Buffer;
 use libc::iovec;
-use ring::Iova;
+use mem::Iova;
 
 use crate::device::buffer::registered_iova;
 use crate::error::{CallError, call};

@@ -6,9 +6,9 @@ use std::ptr::null;
 use std::sync::Arc;
 
 use driver::QueueFull;
+use mem::Iova;
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa};
 use ocssd::vector::{DataSegments, VectorCompletion};
-use ring::Iova;
 use time::Nanos;
 
 use crate::device::buffer::sluice_buffer;

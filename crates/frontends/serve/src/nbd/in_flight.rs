@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
+use mem::Iova;
 use nvme::Status;
-use ring::Iova;
 use time::Nanos;
 
 use super::command::{Command, CommandAction};

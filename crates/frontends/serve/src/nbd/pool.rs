@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ring::{Iova, PAGE_BYTES, SharedRegion};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 
 /// Longest request of the first class.
 pub(super) const SMALL_BYTES_MAX: u32 = 64 << 10;
@@ -237,7 +237,7 @@ impl Buddy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring::AddressSpace;
+    use mem::AddressSpace;
 
     fn pool(bytes: usize) -> PayloadPool<u32> {
         let space = AddressSpace::default();

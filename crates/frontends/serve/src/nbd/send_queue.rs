@@ -215,7 +215,7 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring::{AddressSpace, SharedRegion};
+    use mem::{AddressSpace, SharedRegion};
     use std::io::Read;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;

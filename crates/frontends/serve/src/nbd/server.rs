@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Limits, Request};
 use event::{IdlePolicy, Parker, RealClock, Waker};
-use ring::RegisterError;
+use mem::RegisterError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;

@@ -2,7 +2,7 @@
 
 use block::{BlockDevice, Extent};
 use event::RealClock;
-use ring::PAGE_BYTES;
+use mem::PAGE_BYTES;
 use time::Nanos;
 
 use super::command::{Command, CommandAction};

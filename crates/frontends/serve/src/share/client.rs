@@ -11,9 +11,9 @@ use direct::remote::{
     ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, Packet,
     Principal, SessionGrant, socket,
 };
-use ring::Port;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
+use transport::Port;
 
 use super::partition_table::UserIds;
 use super::server::{StatsFollower, StatsSource};

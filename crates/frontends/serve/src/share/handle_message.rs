@@ -9,7 +9,8 @@ use direct::remote::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
     ResourceName, SessionGrant,
 };
-use ring::{Port, PortLimits, RegisterError, SharedMemoryError, SharedRegion};
+use mem::{RegisterError, SharedMemoryError, SharedRegion};
+use transport::{Port, PortLimits};
 
 use super::client::OpenDevice;
 use super::partition_table::PartitionTable;

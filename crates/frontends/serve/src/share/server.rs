@@ -19,11 +19,11 @@ use std::thread::JoinHandle;
 use direct::remote::socket::{self, ReceivedPacket};
 use direct::remote::{Code, IntervalStats, Message, ProtocolError, ResourceName};
 use event::Waker;
-use ring::Port;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use transport::Port;
 
 use super::acl::{AclError, AclFile};
 use super::client::{ClientConnection, Peer};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use driver::{HardwareQueue, LowLevelDriver};
-use ring::{Iova, PAGE_BYTES, RegisterError, SharedRegion};
+use mem::{Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
 use super::contexts::{Contexts, Placement, REAPER_COUNT, watch_period};
 use super::hybrid::HybridStats;

@@ -1,7 +1,7 @@
 //! [`StripeMember`]: one hardware queue as a drive of its own.
 
 use driver::{Features, HardwareQueue, Limits, LowLevelDriver};
-use ring::AddressSpace;
+use mem::AddressSpace;
 
 /// A hardware queue that leads to a drive of its own: a port of an AHCI controller, or the only
 /// used queue of an NVMe drive.

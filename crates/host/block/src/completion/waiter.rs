@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use driver::{HardwareQueue, Op};
+use mem::SharedRegion;
 use nvme::Status;
-use ring::SharedRegion;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use time::Nanos;
 

@@ -6,7 +6,7 @@
 #[doc(hidden)]
 pub mod types {
     pub use event::Waker;
-    pub use ring::AddressSpace;
+    pub use mem::AddressSpace;
     pub use time::Nanos;
 }
 

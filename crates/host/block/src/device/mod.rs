@@ -3,8 +3,8 @@
 pub mod delegate;
 
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::{Completion, Limits, Op, Request, WaitResult, delegate_block_device};

@@ -278,7 +278,7 @@ mod tests {
             Request::write(3, 8, at, 2),
             Request::flush(3),
             Request::read(9, 1, at, 4),
-            Request::extents(8, 1, ring::Iova(0), 5),
+            Request::extents(8, 1, mem::Iova(0), 5),
         ] {
             deadline.insert(Nanos::ZERO, staged(request));
         }

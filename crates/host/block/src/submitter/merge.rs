@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
+use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::{Features, Limits, Op, Payload, Segment, StagedRequest};
 

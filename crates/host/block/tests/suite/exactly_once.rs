@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use common::{Chaos, ChaosQueue, Faults, SECTOR};
 use driver::{Features, Limits};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use sluice_block::sched::{SchedulerConfig, Scheduling};
 use sluice_block::{

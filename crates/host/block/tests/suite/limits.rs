@@ -135,7 +135,7 @@ fn requests_that_cannot_be_are_answered_and_others_go_on() {
         (Request::write(0, 0, Payload::BitBucket, 4), Status::INVALID_FIELD),
         (Request::discard(0, 0, 5), Status::INVALID_FIELD),
         (
-            Request::read(0, 9, Payload::Scattered { table: ring::Iova(0), segments: 1 }, 6),
+            Request::read(0, 9, Payload::Scattered { table: mem::Iova(0), segments: 1 }, 6),
             Status::INVALID_FIELD,
         ),
     ];

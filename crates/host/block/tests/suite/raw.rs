@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use driver::{ControllerHandle, HardwareQueue, NvmeDeviceError};
 use event::Parker;
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use mock_drive::{MockDrive, SECTOR};
 use nvme::{Geometry, Status};
-use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 use sluice_block::{
     BlockDevice, Completion, Extent, ExtentState, Op, Payload, QueueFull, Raw, Request,
 };
 use time::{Component, Nanos};
+use transport::Port;
 
 const SECTORS: u64 = 1000;
 const NOW: Nanos = Nanos::ZERO;

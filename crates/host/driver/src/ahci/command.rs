@@ -2,8 +2,8 @@
 
 use ahci::ata::{TrimRange, command};
 use ahci::{PrdtEntry, RegisterH2d};
+use mem::{AddressSpace, Iova};
 use nvme::Status;
-use ring::{AddressSpace, Iova};
 
 use super::memory::{PRDT_ENTRIES_MAX, PortMemory, SCRATCH_BYTES, TRIM_BLOCKS_MAX};
 use crate::hal::Limits;

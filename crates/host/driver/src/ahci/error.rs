@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ring::RegisterError;
+use mem::RegisterError;
 
 /// The reason why a controller cannot be initialized.
 #[derive(Debug, thiserror::Error)]

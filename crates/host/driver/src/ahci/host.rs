@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ahci::hba::{self, cap, ghc};
 use ahci::port::{cmd, is, ssts};
 use ahci::{COMMAND_SLOTS_MAX, Identify, PORTS_MAX, port};
-use ring::{AddressSpace, PciFunction};
+use mem::AddressSpace;
+use transport::PciFunction;
 
 use super::command::DriveCapabilities;
 use super::irq_line::HbaShared;

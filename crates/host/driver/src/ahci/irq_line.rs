@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahci::hba::{self, ghc};
 use ahci::{PORTS_MAX, port};
 use event::Waker;
-use ring::PciFunction;
+use transport::PciFunction;
 
 /// State shared by the queues of a controller and its interrupt handler.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ahci::ata::TrimRange;
 use ahci::{COMMAND_SLOTS_MAX, CommandHeader, CommandTable, PrdtEntry, RegisterH2d, received};
-use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
+use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use zerocopy::IntoBytes;
 
 use super::AhciError;

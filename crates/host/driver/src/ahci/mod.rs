@@ -5,7 +5,7 @@
 //! [`AhciInterrupt`] is the controller's interrupt.
 //!
 //! Host and controller share registers, one interrupt line and registered memory
-//! ([`ring::PciFunction`]); neither calls the other.
+//! ([`transport::PciFunction`]); neither calls the other.
 //!
 //! Invariant: the driver does not trust a controller. It ignores cleared bits of commands that it
 //! did not issue, and checks what the controller reports about itself.

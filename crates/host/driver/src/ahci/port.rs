@@ -6,8 +6,8 @@ use ahci::hba;
 use ahci::port::{self, is};
 use ahci::{COMMAND_SLOTS_MAX, PrdtEntry, RegisterH2d, ata};
 use event::Waker;
+use mem::{AddressSpace, Iova};
 use nvme::Status;
-use ring::{AddressSpace, Iova};
 use time::Nanos;
 
 use super::command::{self, Command, DriveCapabilities};

@@ -10,8 +10,9 @@
 
 use std::sync::Arc;
 
+use mem::{Iova, NotRegistered, PAGE_BYTES, SharedRegion};
 use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
-use ring::{Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
+use transport::Port;
 
 use crate::{DriverError, QueuePair, RingAddresses, controller::init};
 

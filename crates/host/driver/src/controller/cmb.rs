@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use mem::{Iova, SharedRegion};
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{CmbLocation, CmbSize, IdentifyController, VendorExtensions};
-use ring::{Iova, Port, SharedRegion};
+use transport::Port;
 
 use crate::DriverError;
 

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use mem::{NotRegistered, PAGE_BYTES};
 use nvme::feature::{self, NumberOfQueues};
 use nvme::{AdminCommand, GeometryPage, IdentifyController, IdentifyNamespace, NamespaceList, cns};
-use ring::{NotRegistered, PAGE_BYTES, Port, ShadowDoorbells};
 use time::Nanos;
+use transport::{Port, ShadowDoorbells};
 
 use super::{ConnectOptions, ControllerHandle, DoorbellUse};
 use crate::controller::admin::{AdminQueue, ProgressFn};

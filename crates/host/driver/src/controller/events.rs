@@ -10,11 +10,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{
     Address, AdminCommand, AsyncEvent, ChunkNotification, ChunkNotificationKind,
     ChunkNotificationScope, Ppa, Status, log_page,
 };
-use ring::{Iova, PAGE_BYTES, SharedRegion};
 
 use crate::controller::admin::{AdminCommandId, AdminQueue};
 use crate::{DriverError, OpenChannelInfo};
@@ -62,7 +62,7 @@ impl EventSubscription {
     /// Sends the first request.
     pub(crate) fn subscribe(
         admin: &mut AdminQueue,
-        memory: &ring::AddressSpace,
+        memory: &mem::AddressSpace,
         media: OpenChannelInfo,
         nsid: u32,
     ) -> Result<EventSubscription, DriverError> {

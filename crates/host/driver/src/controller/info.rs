@@ -123,7 +123,7 @@ impl ControllerInfo {
         if sqes & 0xf > 6 || sqes >> 4 < 6 {
             return Err(implausible(format!("that its submission entries have sizes {sqes:#04x}")));
         }
-        let page = ring::PAGE_BYTES as u32;
+        let page = mem::PAGE_BYTES as u32;
         let max_bytes = controller.max_transfer(page).unwrap_or(u64::MAX);
         let metadata = match geometry {
             // Vector commands carry metadata themselves.

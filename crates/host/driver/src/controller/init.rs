@@ -9,10 +9,11 @@
 //! removed. A removed controller reads as ones in all registers; if the bus reports the removal,
 //! the driver does not read registers.
 
+use mem::NotRegistered;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS, admin_queue_sizes};
 use nvme::{Cap, Cc, Csts, Sqe};
-use ring::{ControllerOwnership, NotRegistered, Port};
 use time::Nanos;
+use transport::{ControllerOwnership, Port};
 
 use crate::DriverError;
 use crate::controller::admin::ProgressFn;

@@ -14,7 +14,7 @@ pub(crate) mod reset;
 use std::sync::Arc;
 
 use nvme::AdminCommand;
-use ring::{Port, ShadowDoorbells};
+use transport::{Port, ShadowDoorbells};
 
 use crate::controller::admin::AdminQueue;
 use crate::controller::events::EventSubscription;

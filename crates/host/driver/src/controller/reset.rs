@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvme::AdminCommand;
 use nvme::feature::{self, NumberOfQueues};
-use ring::ControllerOwnership;
 use time::Nanos;
+use transport::ControllerOwnership;
 
 use crate::controller::admin::AdminCommandId;
 use crate::controller::init::{self, InitState};

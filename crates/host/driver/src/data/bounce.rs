@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
+use mem::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 use nvme::Status;
-use ring::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
 use super::TransferSpec;
 use super::metadata::ExtendedLbaLayout;
@@ -325,8 +325,8 @@ impl PageCursor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ring::Port;
     use rng::Rng;
+    use transport::Port;
 
     use super::*;
     use crate::data::segment_iter::tests::write_table;

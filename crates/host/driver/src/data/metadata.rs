@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{MetadataFormat, MetadataTransfer, Sqe};
-use ring::{PAGE_BYTES, Port, SharedRegion};
+use transport::Port;
 
 use crate::{ControllerInfo, DriverError};
 

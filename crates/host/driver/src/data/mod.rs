@@ -18,8 +18,9 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mem::{AddressSpace, Iova, PAGE_BYTES, RegisterError, SharedRegion};
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{AddressSpace, Iova, PAGE_BYTES, Port, RegisterError, SharedRegion};
+use transport::Port;
 
 use self::bounce::Bounce;
 pub use self::bounce::BounceStats;

@@ -1,8 +1,8 @@
 //! [`SegmentIter`]: the segments of a payload. [`TransferShape`]: which data pointers can name
 //! them.
 
+use mem::{AddressSpace, Iova, PAGE_BYTES};
 use nvme::Status;
-use ring::{AddressSpace, Iova, PAGE_BYTES};
 
 use crate::{Payload, Segment};
 
@@ -122,7 +122,7 @@ pub(super) fn page_addresses(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use ring::Port;
+    use transport::Port;
 
     use super::*;
 

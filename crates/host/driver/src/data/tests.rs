@@ -6,9 +6,10 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
+use mem::{DmaMapper, DmaReach};
 use nvme::DataPointer;
-use ring::{DmaBus, DmaReach};
 use rng::Rng;
+use transport::DmaBus;
 
 use super::*;
 
@@ -143,7 +144,7 @@ struct NoIommuBus {
 
 const NO_IOMMU_BASE: u64 = 0x7_0000_0000;
 
-impl DmaBus for NoIommuBus {
+impl DmaMapper for NoIommuBus {
     fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         let (pointer, bytes) = region.whole_pages();
         if !self.provided.lock().unwrap().contains(&pointer.addr()) {
@@ -169,7 +170,9 @@ impl DmaBus for NoIommuBus {
     fn remediation(&self) -> &'static str {
         " (more)"
     }
+}
 
+impl DmaBus for NoIommuBus {
     fn vectors(&self) -> u16 {
         0
     }
@@ -181,8 +184,8 @@ impl DmaBus for NoIommuBus {
 
 fn no_iommu_port(most: usize) -> (Arc<NoIommuBus>, io::Result<Arc<Port>>) {
     let bus = Arc::new(NoIommuBus { regions_max: most.into(), ..NoIommuBus::default() });
-    let window = ring::DmaWindow::largest_range(&[(1 << 32, (1 << 40) - 1)]).unwrap();
-    let bells = ring::DoorbellLayout::from_dstrd(0);
+    let window = mem::DmaWindow::largest_range(&[(1 << 32, (1 << 40) - 1)]).unwrap();
+    let bells = transport::DoorbellLayout::from_dstrd(0);
     let registers = SharedRegion::anonymous(0x3000).unwrap();
     (bus.clone(), Port::for_real_controller(registers, bells, window, bus))
 }

@@ -51,7 +51,7 @@ mod tests {
             assert_eq!(made.is_ok(), most, "{request:?}");
             assert!(most || made == Err(Status::INVALID_FIELD));
         }
-        let extents = Request::extents(0, 1, ring::Iova(0), 0);
+        let extents = Request::extents(0, 1, mem::Iova(0), 0);
         assert_eq!(command(1, &extents), Err(Status::INVALID_OPCODE));
     }
 }

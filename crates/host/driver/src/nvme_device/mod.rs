@@ -22,9 +22,10 @@ mod recreate;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Waker;
+use mem::{AddressSpace, RegisterError};
 use nvme::{AdminCommand, DsmRange, LbaStatusDescriptor, MetadataFormat, Sqe, Status};
-use ring::{AddressSpace, Port, RegisterError};
 use time::Nanos;
+use transport::Port;
 
 use self::recreate::QueueRecreate;
 use crate::controller::reset::ControllerGeneration;

@@ -4,8 +4,8 @@
 use std::sync::{PoisonError, TryLockError};
 
 use nvme::{AdminCommand, Status};
-use ring::{ControllerOwnership, Port};
 use time::Nanos;
+use transport::{ControllerOwnership, Port};
 
 use super::NvmeQueue;
 use crate::controller::admin::AdminCommandId;

@@ -1,7 +1,7 @@
 //! Real NVMe controllers of this machine, driven from this process ([NVMe1.4 §3.1]; Linux
 //! `Documentation/driver-api/vfio.rst`, type 1 IOMMU).
 //!
-//! The NVMe driver is common to all controllers. A [`ring::DmaBus`] gives access to a controller's
+//! The NVMe driver is common to all controllers. A [`transport::DmaBus`] gives access to a controller's
 //! registers, memory and interrupts; there are two kinds:
 //!
 //! - **Behind an IOMMU**, VFIO drives the function ([`open_controller`]). It restricts the

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mem::{DmaWindow, SharedRegion};
 use nvme::Cap;
-use ring::{DmaBus, DmaWindow, DoorbellLayout, Port, SharedRegion};
 use time::Nanos;
+use transport::{DmaBus, DoorbellLayout, Port};
 
 use super::{PciAddress, PciDriver, PciError, SysfsPci, UioFunction, VfioFunction};
 use crate::controller::init;

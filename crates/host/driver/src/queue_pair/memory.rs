@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{DsmRange, Sqe};
-use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
+use transport::Port;
 
 use crate::DriverError;
 

@@ -12,9 +12,10 @@ pub(crate) mod memory;
 
 use std::sync::Arc;
 
+use mem::{Iova, NotRegistered};
 use nvme::{Cqe, Sqe, Status};
-use ring::{CqConsumer, DoorbellStats, Iova, NotRegistered, Port, ShadowDoorbells, SqProducer};
 use time::Nanos;
+use transport::{CqConsumer, DoorbellStats, Port, ShadowDoorbells, SqProducer};
 
 use crate::{Event, Tag, TagSet, TagState};
 

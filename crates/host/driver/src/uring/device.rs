@@ -1,6 +1,6 @@
 //! [`RingDevice`]: a device of the host whose hardware queues are io_uring instances.
 
-use ::ring::AddressSpace;
+use mem::AddressSpace;
 
 use super::backend::UringBackend;
 use super::queue::RingQueueConfig;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::ring::AddressSpace;
+use mem::AddressSpace;
 use rustix::io::Errno;
 
 use super::file_target::FileTarget;

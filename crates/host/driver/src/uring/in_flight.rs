@@ -217,7 +217,7 @@ mod tests {
             (Request::read(0, 0, bucket, 0), Status::INVALID_FIELD),
             (Request::read(0, 65, bucket, 0), Status::INVALID_FIELD),
             (Request::discard(5, 0, 0), Status::INVALID_FIELD),
-            (Request::extents(0, 1, ring::Iova(0), 0), Status::INVALID_OPCODE),
+            (Request::extents(0, 1, mem::Iova(0), 0), Status::INVALID_OPCODE),
         ] {
             assert_eq!(
                 InFlight::plan(&request, &LIMITS, false).unwrap_err(),

@@ -33,11 +33,11 @@
 //!
 //! # Memory
 //!
-//! Every region of the [`AddressSpace`](::ring::AddressSpace) is registered with the ring as a
+//! Every region of the [`AddressSpace`](mem::AddressSpace) is registered with the ring as a
 //! fixed buffer when a command first names it. The kernel pins its pages once, which populates the
 //! whole region. A region that the kernel does not pin (the limit on locked memory, more than 1
 //! GiB, pages of a file) is used nevertheless: the kernel looks up its pages for every command, and
-//! the queue counts this. Pages stay pinned: after [`SharedRegion::discard`](::ring::SharedRegion::discard),
+//! the queue counts this. Pages stay pinned: after [`SharedRegion::discard`](mem::SharedRegion::discard),
 //! the kernel continues to use the old pages of a registered region.
 //!
 //! The kernel may access payloads until it has completed their command. A queue that is dropped

@@ -12,8 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ::ring::AddressSpace;
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
 use rustix::io::Errno;
 use time::Nanos;

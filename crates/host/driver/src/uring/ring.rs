@@ -21,13 +21,12 @@ mod entry;
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::ring::{AddressSpace, SharedRegion};
 use io_uring::{IoUring, cqueue, squeue, types};
+use mem::{AddressSpace, SharedRegion};
 use rustix::io::Errno;
 use time::Nanos;
 
@@ -448,8 +447,8 @@ impl<W: UringBackend> Drop for Ring<W> {
         if self.in_kernel > 0 {
             self.cancel(None);
             if !self.drain(DROP_TIMEOUT) {
-                mem::forget((self.memory.clone(), self.bit_bucket.clone()));
-                mem::forget(mem::take(&mut self.iovecs));
+                std::mem::forget((self.memory.clone(), self.bit_bucket.clone()));
+                std::mem::forget(std::mem::take(&mut self.iovecs));
             }
         }
         // Closing the ring releases these too, but only later: until then the file is in use and

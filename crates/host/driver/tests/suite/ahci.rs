@@ -5,13 +5,14 @@ use std::sync::Arc;
 use ahci::hba::{self, cap, ghc};
 use ahci::port::{self, cmd, is, ssts};
 use ahci::{CommandHeader, CommandTable, Identify, PrdtEntry, RegisterH2d, ata};
+use mem::Iova;
 use nvme::Status;
-use ring::{Iova, PciFunction};
 use sluice_driver::{
     AhciError, AhciHost, AhciPort, BindError, HardwareQueue, LowLevelDriver, Payload, QueueState,
     Request, Tag,
 };
 use time::Nanos;
+use transport::PciFunction;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// A controller with one port, controlled by the test. By itself it resets, starts and stops, and

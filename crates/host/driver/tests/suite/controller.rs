@@ -10,8 +10,8 @@ use nvme::opcode::admin;
 use nvme::{
     ChunkState, FeatureSelect, Geometry, IdentifyNamespace, Sqe, Status, feature, log_page,
 };
-use ring::Port;
 use sluice_driver::{Completed, ControllerHandle, DriverError};
+use transport::Port;
 
 const POLLS: u64 = 100;
 

@@ -11,15 +11,16 @@ use std::sync::{Arc, Mutex};
 
 use common::MockDrive;
 use device_bus::TestBus;
+use mem::{DmaWindow, Iova, RegisterError, SharedRegion};
 use nvme::opcode::admin;
 use nvme::register::{ACQ, AQA, ASQ, CAP, CC, CSTS};
 use nvme::{Cap, Cc, Csts, IdentifyController, Status};
-use ring::{DmaWindow, DoorbellLayout, Iova, Port, RegisterError, SharedRegion};
 use sluice_driver::{
     ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
     NvmeDeviceError, NvmeQueue, Payload, QueueState, Request, Tag,
 };
 use time::Nanos;
+use transport::{DoorbellLayout, Port};
 
 /// Virtual time of one call of `pump`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);

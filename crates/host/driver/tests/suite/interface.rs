@@ -4,14 +4,15 @@
 use crate::common;
 
 use common::{Faults, MockDrive};
+use mem::SharedRegion;
 use nvme::opcode::admin;
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{
     Address, AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, CmbSize,
     Geometry, Status, VendorExtensions,
 };
-use ring::{Port, SharedRegion};
 use sluice_driver::{ControllerHandle, DriverError};
+use transport::Port;
 
 const POLLS: u64 = 100;
 

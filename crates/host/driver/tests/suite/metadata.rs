@@ -7,14 +7,15 @@ use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::{MockDrive, SECTOR};
+use mem::{Iova, SharedRegion};
 use nvme::{LbaFormat, MetadataFormat, MetadataTransfer, ProtectionType, Status};
-use ring::{Iova, Port, SharedRegion};
 use rng::Rng;
 use sluice_driver::{
     BindError, ConnectOptions, ControllerHandle, DataPointers, HardwareQueue, NvmeQueue, Op,
     Payload, Request, Tag,
 };
 use time::Nanos;
+use transport::Port;
 
 const SECTORS: usize = 200;
 

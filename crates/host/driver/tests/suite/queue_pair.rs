@@ -4,8 +4,8 @@ use crate::common;
 
 use common::{Faults, MockDrive};
 use nvme::{Sqe, Status};
-use ring::Port;
 use sluice_driver::{ControllerHandle, QueueFull, QueuePair, Tag};
+use transport::Port;
 
 fn queue(depth: u16) -> (MockDrive, QueuePair) {
     let port = Port::new().unwrap();

@@ -7,12 +7,12 @@ use crate::common;
 use common::{Faults, MockDrive};
 use nvme::Status;
 use nvme::opcode::admin;
-use ring::Port;
 use sluice_driver::{
     BindError, ControllerHandle, HardwareQueue, LowLevelDriver, NvmeDevice, NvmeQueue, Payload,
     QueueState, Request, Tag, TagError,
 };
 use time::Nanos;
+use transport::Port;
 
 const POLLS: u64 = 100;
 

@@ -10,7 +10,7 @@ mod programs;
 
 use std::collections::VecDeque;
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 
 use crate::buffer::durable_prefix::DurablePrefix;
 use crate::buffer::unit_memory::UnitMemory;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ring::{AddressSpace, Iova, SharedRegion};
+use mem::{AddressSpace, Iova, SharedRegion};
 
 use crate::format::oob::SectorTag;
 use ocssd::vector::{MemoryError, register};

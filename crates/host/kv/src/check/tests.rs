@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::SharedRegion;
+use mem::SharedRegion;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos};
 

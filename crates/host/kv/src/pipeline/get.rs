@@ -202,7 +202,7 @@ impl Kv {
     }
 
     /// Verifies the checksum of a whole chunk.
-    fn verify_chunk_extent(&mut self, place: u32, index: u32, to: ring::Iova) -> Option<KvError> {
+    fn verify_chunk_extent(&mut self, place: u32, index: u32, to: mem::Iova) -> Option<KvError> {
         if !self.puts.has_chunk_checksums() {
             return None;
         }

@@ -4,7 +4,7 @@
 //! value of several records, or with whole chunks, is *unfinished* until then: its key is busy, and
 //! the chunks with its records are pinned, so that compaction does not treat them as garbage.
 
-use ring::Iova;
+use mem::Iova;
 
 use crate::buffer::streams::{
     AllocError, AppendClass, ByteSource, CommittedRecord, RecordLocation,

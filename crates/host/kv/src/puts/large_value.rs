@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::MAX_VECTOR_ADDRESSES;
-use ring::{AddressSpace, Iova, SharedRegion};
 
 use crate::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use crate::config::Layout;

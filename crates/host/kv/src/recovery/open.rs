@@ -14,7 +14,7 @@ use std::sync::Arc;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
-use ring::Port;
+use transport::Port;
 
 use crate::buffer::streams::{AppendStreams, OpenChunk};
 use crate::buffer::unit_memory::{UnitMemory, UnitMemorySize};

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use mem::{Iova, SharedRegion};
 use nvme::MAX_VECTOR_ADDRESSES;
-use ring::{Iova, SharedRegion};
 
 use crate::KvOpenError;
 use crate::format::oob::SectorTag;

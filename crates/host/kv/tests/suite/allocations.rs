@@ -2,7 +2,7 @@
 //! existing keys, except for the record lists of chunks. A counting allocator verifies this.
 
 use kv::{Key, Kv, KvAnswer, KvConfig, KvRequest, ValueBuffer};
-use ring::SharedRegion;
+use mem::SharedRegion;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos};
 

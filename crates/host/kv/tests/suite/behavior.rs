@@ -9,8 +9,8 @@ use kv::{
     BlockingKv, BlockingMutation, Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation,
     KvOpenError, KvRequest, ValueBuffer,
 };
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos};

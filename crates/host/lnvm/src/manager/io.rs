@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ftl::FlashGeometry;
 use ftl::journal::{JournalFlash, JournalMedia, OPS_MAX};
+use mem::{Iova, SharedRegion};
 use nvme::{Address, Geometry, Ppa, Status};
-use ring::{Iova, SharedRegion};
 use time::Nanos;
 
 use ocssd::vector::{

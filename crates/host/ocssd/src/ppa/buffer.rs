@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
+use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
 use crate::vector::{MemoryError, register};
 

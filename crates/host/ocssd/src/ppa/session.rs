@@ -7,8 +7,8 @@
 //! user until its vector completes, and is never reused if it does not. Vectors that fit one
 //! command allocate nothing.
 
+use mem::Iova;
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
-use ring::Iova;
 use time::{Component, Nanos};
 
 use super::requests::{VectorRequest, VectorRequestTable};

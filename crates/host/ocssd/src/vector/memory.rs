@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, PpaList, SglDescriptor};
-use ring::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 /// Why memory for the drive cannot be provided.
 #[derive(Debug, thiserror::Error)]

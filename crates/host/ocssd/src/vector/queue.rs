@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use driver::{Completed, ControllerInfo, QueueFull, QueuePair};
+use mem::Iova;
 use nvme::{DsmRange, MAX_VECTOR_ADDRESSES, Ppa, SglDescriptor, Sqe, Status};
-use ring::{Iova, Port};
 use tracepoint::Event;
+use transport::Port;
 
 use super::MemoryError;
 use super::memory::CommandLists;

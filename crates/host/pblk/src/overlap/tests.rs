@@ -4,7 +4,7 @@
 
 use block::Limits;
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use rng::Rng;
 
 use super::*;
@@ -13,7 +13,7 @@ use super::*;
 #[derive(Debug)]
 struct Any {
     limits: Limits,
-    port: std::sync::Arc<ring::Port>,
+    port: std::sync::Arc<transport::Port>,
     taken: Vec<Request>,
     ended: VecDeque<Completion>,
 }
@@ -59,7 +59,7 @@ fn device(depth: u32) -> OverlapSerializer<Any> {
         volatile_cache: true,
     };
     let (taken, ended) = (Vec::new(), VecDeque::new());
-    OverlapSerializer::new(Any { limits, port: ring::Port::new().unwrap(), taken, ended })
+    OverlapSerializer::new(Any { limits, port: transport::Port::new().unwrap(), taken, ended })
 }
 
 fn read(lba: u64, n: u32, tag: u64) -> Request {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ftl::{Oob, WriteUnit};
+use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::DsmRange;
-use ring::{AddressSpace, Iova, SharedRegion};
 
 use ocssd::vector::{MemoryError, register};
 

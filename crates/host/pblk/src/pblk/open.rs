@@ -23,7 +23,7 @@ use ftl::{
     Recovery,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
-use ring::Port;
+use transport::Port;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};
 use super::read_tracker::PuReadTracker;

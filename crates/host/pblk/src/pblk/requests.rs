@@ -80,10 +80,10 @@ mod tests {
         let mut requests = PblkRequestTable::new(2);
         let a = requests.insert(70, Payload::BitBucket, StripeMap::CONTIGUOUS).unwrap();
         let b = requests
-            .insert(71, Payload::Contiguous(ring::Iova(4096)), StripeMap::CONTIGUOUS)
+            .insert(71, Payload::Contiguous(mem::Iova(4096)), StripeMap::CONTIGUOUS)
             .unwrap();
         assert_eq!(requests.insert(72, Payload::BitBucket, StripeMap::CONTIGUOUS), None);
-        assert_eq!(requests.payload(b).0, Payload::Contiguous(ring::Iova(4096)));
+        assert_eq!(requests.payload(b).0, Payload::Contiguous(mem::Iova(4096)));
         assert_eq!((requests.remove(a), requests.outstanding()), (70, 1));
         assert!(requests.insert(72, Payload::BitBucket, StripeMap::CONTIGUOUS).is_some());
         assert_eq!([requests.remove_any(), requests.remove_any()], [Some(72), Some(71)]);

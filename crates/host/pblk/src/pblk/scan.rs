@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use driver::QueueFull;
 use ftl::{Ftl, Oob, Recovery, RecoveryOp, RecoveryOpKind, RecoveryOpResult};
+use mem::{Iova, SharedRegion};
 use nvme::{MAX_VECTOR_ADDRESSES, Status};
-use ring::{Iova, SharedRegion};
 
 use super::PblkError;
 use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue, register};

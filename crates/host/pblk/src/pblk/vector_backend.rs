@@ -19,10 +19,11 @@ use std::sync::Arc;
 use block::Payload;
 use driver::QueuePair;
 use ftl::{FlashBackend, Oob, OpToken, ReadDest, WriteUnit};
+use mem::Iova;
 use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
-use ring::{Iova, Port};
 use time::Nanos;
 use tracepoint::Event;
+use transport::Port;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};
 use super::read_split::SplitReads;

@@ -1,7 +1,7 @@
 //! Measures copies of 4 KiB between regions, as a drive with data makes for every sector.
 
 use event::{AllowedCpus, RealClock};
-use ring::SharedRegion;
+use mem::SharedRegion;
 use time::Nanos;
 
 use super::queue::whole_nanos;

@@ -7,7 +7,7 @@ use std::hint::{black_box, spin_loop};
 
 use block::{BlockDevice, Payload, Raw, Request};
 use event::{AllowedCpus, RealClock};
-use ring::Iova;
+use mem::Iova;
 use time::{Component, Nanos};
 
 use crate::echo::{EchoController, QueuePairMemory, read};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use event::RealClock;
 use kv::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
-use ring::{Iova, PAGE_BYTES, SharedRegion};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use time::{Component, Nanos};
 use workload::Histogram;
 use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};

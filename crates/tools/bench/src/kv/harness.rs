@@ -6,10 +6,10 @@ use controller::{Controller, PersonalityKind};
 use driver::ControllerHandle;
 use kv::{Kv, KvConfig};
 use lnvm::TargetKind;
-use ring::Port;
 use scenario::{DriveSpec, HostTarget};
 use stack::named_target::{self, NamedError};
 use time::{Component, Nanos, VirtualRunner};
+use transport::Port;
 
 use crate::BenchError;
 

@@ -16,7 +16,7 @@ use block::{BlockDevice, Payload, Request};
 use controller::Controller;
 use ftl::FtlConfig;
 use kv::{Key, Kv, KvConfig, KvRequest, ValueBuffer};
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use scenario::{DriveSpec, HostTarget, Scenario};
@@ -153,7 +153,7 @@ const SYNC: u64 = DEPTH as u64;
 impl Putter {
     fn new(
         store: Box<dyn ValueStore>,
-        space: &ring::AddressSpace,
+        space: &mem::AddressSpace,
         bytes: u64,
     ) -> Result<Putter, BenchError> {
         let memory = SharedRegion::anonymous(DEPTH * bytes as usize)?;

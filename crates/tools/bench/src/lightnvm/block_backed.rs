@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
 use driver::ControllerInfo;
+use mem::Iova;
 use nvme::{Cqe, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Sqe, Status};
-use ring::{CqProducer, Iova, Port, SqConsumer};
 use time::Nanos;
+use transport::{CqProducer, Port, SqConsumer};
 
 use super::super::BenchError;
 use super::super::echo::QueuePairMemory;

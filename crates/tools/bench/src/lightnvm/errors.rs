@@ -19,8 +19,8 @@ use std::sync::Arc;
 use block::{BlockDevice, Payload, Request};
 use ftl::L2pEntry;
 use media::{InjectedFault, MediaError, PhysSector};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos};
 

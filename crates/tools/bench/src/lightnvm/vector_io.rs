@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use driver::{ControllerHandle, OpenChannelInfo, QueuePair};
+use mem::{Iova, SharedRegion};
 use nvme::{Address, MAX_VECTOR_ADDRESSES, PpaList, SglDescriptor, Sqe};
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use scenario::Scenario;
 use std::sync::Arc;

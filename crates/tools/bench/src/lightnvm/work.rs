@@ -16,7 +16,7 @@ use std::thread;
 
 use block::{BlockDevice, Payload, Request};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner};
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rng::Rng;
 use stack::{Stack, StackDevice};
 use time::{Component, Nanos};

@@ -14,7 +14,7 @@ pub(super) mod test_files;
 use std::cell::RefCell;
 use std::path::Path;
 
-use ::ring::{Iova, SharedRegion};
+use ::mem::{Iova, SharedRegion};
 use block::{BlockDevice, BlockLayer, BlockLayerConfig, Payload, Raw, Request};
 use driver::{LowLevelDriver, Uring, UringConfig};
 use event::{Parker, RealClock};

@@ -4,7 +4,7 @@
 use block::{BlockDevice, BlockLayer, Completion, Group, Limits, Queue, QueueFull, Request};
 use driver::NvmeQueue;
 use event::Waker;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 use workload::job_index_of_tag;
 

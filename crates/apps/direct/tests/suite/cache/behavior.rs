@@ -212,7 +212,7 @@ fn requests_that_cannot_be_carried_out_are_answered() {
     let buffer = opened.buffer(4096).unwrap();
     let error = handle.read(4096, &buffer).unwrap_err();
     assert_eq!(error.status(), Some(Status::LBA_OUT_OF_RANGE));
-    let nowhere = block::Payload::Contiguous(ring::Iova(12));
+    let nowhere = block::Payload::Contiguous(mem::Iova(12));
     let error = handle.run(Request::read(0, 1, nowhere, 0)).unwrap_err();
     assert_eq!(error.status(), Some(Status::DATA_TRANSFER_ERROR));
     let mut cache = handle.into_device();

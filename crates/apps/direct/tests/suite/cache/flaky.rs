@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request, Segment};
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use rng::Rng;
 use time::{Component, Nanos};
 
@@ -85,7 +85,7 @@ impl Flaky {
     }
 
     /// Returns the location of sector `i` of a request's data.
-    fn data_iova(&self, request: &Request, i: u64) -> Option<ring::Iova> {
+    fn data_iova(&self, request: &Request, i: u64) -> Option<mem::Iova> {
         let mut offset = i * self.bytes() as u64;
         match request.data {
             Payload::Contiguous(at) => Some(at.offset(offset)),

@@ -19,10 +19,11 @@ use controller::{
 use driver::{ControllerHandle, NvmeQueue, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use media::MediaConfig;
+use mem::{Iova, SharedRegion};
 use nvme::{Cqe, Status};
-use ring::{Iova, Port, SharedRegion};
 use testkit::choices::Choices;
 use time::{Component, Nanos};
+use transport::Port;
 
 const QID: u16 = 1;
 const SECTORS: u64 = 1 << 14;

@@ -13,11 +13,12 @@ use direct::remote::{
     Admin, Grant, MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, ResourceName, SessionGrant,
 };
 use direct::{IoDevice, QueueConfig, RemoteDeviceConfig};
-use ring::{Iova, PAGE_BYTES, Port, PortLimits, SharedRegion};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, accept, bind, listen};
 use testkit::choices::Choices;
 use time::Nanos;
+use transport::{Port, PortLimits};
 
 use super::message::message;
 

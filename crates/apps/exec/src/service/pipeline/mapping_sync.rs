@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use block::BlockDevice;
 use exec_proto::Call;
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use volume::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use exec_proto::{Call, Op};
-use ring::SharedRegion;
+use mem::SharedRegion;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketType, recvmsg,

@@ -4,7 +4,7 @@
 pub mod ram;
 
 use block::BlockDevice;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::Nanos;
 use volume::{BlockingVolume, FormatOptions, OpenError, Options, format};
 

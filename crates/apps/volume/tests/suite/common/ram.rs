@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use rng::Rng;
 use time::{Component, Nanos};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use block::BlockDevice;
-use ring::{Iova, SharedRegion};
+use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 use volume::{

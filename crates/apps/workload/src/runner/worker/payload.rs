@@ -1,7 +1,7 @@
 //! Verification in a [`JobThread`]: payloads with headers, checks of reads, and reading back at the
 //! end.
 
-use ring::PAGE_BYTES;
+use mem::PAGE_BYTES;
 
 use super::{JobThread, RunContext};
 use crate::io_range::largest_block;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use event::Waker;
+use mem::{AddressSpace, Iova};
 use nvme::Status;
-use ring::{AddressSpace, Iova};
 use sluice_workload::{IoCpuCosts, JobRunner, JobSpec, RunError, RunResult, parse_jobs};
 use time::{Component, Nanos, TimerQueue, VirtualRunner};
 

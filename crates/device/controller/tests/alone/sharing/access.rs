@@ -7,8 +7,8 @@ use nvme::{
     AdminCommand, ChunkState, DsmRange, ErrorEntry, FeatureSelect, LbaStatusDescriptor,
     QueuePriority, Sqe, Status, VendorExtensions, feature, log_page,
 };
-use ring::Port;
 use time::Nanos;
+use transport::Port;
 
 use super::rig::{Host, Raw, SECTOR, block, null, open_channel, pcm};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use controller::{AccessPolicy, AccessScope, Controller};
 use nvme::{AdminCommand, Sqe, Status};
-use ring::{Port, PortLimits};
 use rng::Rng;
 use time::{Component, Nanos};
+use transport::{Port, PortLimits};
 
 use super::rig::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
 
@@ -122,7 +122,7 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
     let sq_at = at.offset(SECTOR as u64);
     let sq = AdminCommand::CreateSq { qid: 1, entries: 8, at: sq_at.0, cqid: 1, priority };
     assert_eq!(raw.admin(&mut d, sq).status, Status::SUCCESS);
-    let mut io = ring::SqProducer::open(&raw.port, 1, sq_at, 8).unwrap();
+    let mut io = transport::SqProducer::open(&raw.port, 1, sq_at, 8).unwrap();
     io.push(&Sqe::flush(1)).unwrap();
     io.ring();
     d.poll(raw.now);

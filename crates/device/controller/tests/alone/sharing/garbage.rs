@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{AdminCommand, QueuePriority, Sqe};
-use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, Port, SharedRegion};
 use testkit::choices::Choices;
+use transport::{DOORBELL_STRIDE, Port};
 
 const PAGES: u64 = 64;
 /// Depth of each of its queues in entries.

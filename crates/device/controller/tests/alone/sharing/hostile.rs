@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use controller::{AccessPolicy, AccessScope, Controller, DriveConfig, PersonalityKind};
 use media::MediaConfig;
 use nvme::{ChunkState, Sqe, Status};
-use ring::Port;
 use rng::Rng;
 use testkit::choices::Choices;
 use time::{Component, Nanos};
+use transport::Port;
 
 use super::garbage::Garbage;
 use super::rig::{Host, SECTOR, block, null, open_channel, pcm};

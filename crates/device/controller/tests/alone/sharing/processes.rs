@@ -13,13 +13,13 @@ use controller::{AccessPolicy, AccessScope, Controller, DriveConfig};
 use driver::ControllerHandle;
 use event::{IdlePolicy, Parker, RealClock, RealRunner, StopHandle, Waker};
 use nvme::{SglDescriptor, Sqe, Status};
-use ring::{Port, PortLimits};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use testkit::PollBudget;
 use testkit::choices::Choices;
 use testkit::two_processes::{self as socket, kind};
 use time::{Component, Nanos};
+use transport::{Port, PortLimits};
 
 use super::detach::fds_and_mappings;
 use super::garbage::Garbage;

@@ -102,7 +102,7 @@ fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
     let lazy = Host::attach(&mut d, Some(access), 16, 4);
     let mut other = Host::attach(&mut d, Some(access), 16, 4);
     // The host keeps writing its doorbell around the ring, whatever is outstanding.
-    let bell = lazy.port.doorbells().atomic_u32(2 * ring::DOORBELL_STRIDE);
+    let bell = lazy.port.doorbells().atomic_u32(2 * transport::DOORBELL_STRIDE);
     let mut now = other.now;
     for turn in 0..10_000u32 {
         bell.store(turn * 7 % 16, std::sync::atomic::Ordering::Release);
@@ -116,7 +116,7 @@ fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
         assert!(stats.stalled <= 16 && stats.outstanding <= 16, "turn {turn}: {stats:?}");
     }
     // Once it reaps, it is served again.
-    let head = lazy.port.doorbells().atomic_u32(3 * ring::DOORBELL_STRIDE);
+    let head = lazy.port.doorbells().atomic_u32(3 * transport::DOORBELL_STRIDE);
     let before = d.port_stats(&lazy.port).unwrap();
     head.store(15, std::sync::atomic::Ordering::Release);
     drain(&mut d, &mut now);

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use controller::{AccessPolicy, Controller, DriveConfig, NullConfig, PersonalityKind};
 use driver::{Completed, ControllerHandle, DriverError, QueuePair};
 use media::{DataStore, MediaConfig, NandTiming, PcmConfig};
+use mem::{Iova, SharedRegion};
 use nvme::{AdminCommand, Cqe, SglDescriptor, Sqe, Status};
-use ring::{CqConsumer, Iova, Port, SharedRegion, SqProducer};
 use time::{Component, Nanos};
+use transport::{CqConsumer, Port, SqProducer};
 
 use crate::common::{drive, nand};
 

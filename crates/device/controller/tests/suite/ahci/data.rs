@@ -219,7 +219,7 @@ fn what_a_drive_cannot_do_is_refused_before_it_hears_of_it() {
         Err(BindError::Refused(status)) => status,
         other => panic!("{other:?}"),
     };
-    let nowhere = Payload::Contiguous(ring::Iova(64));
+    let nowhere = Payload::Contiguous(mem::Iova(64));
     assert_eq!(refused(&mut rig, &Request::read(0, 1, nowhere, 0)), Status::DATA_TRANSFER_ERROR);
     let end = rig.payload((64 << 20) - 256);
     assert_eq!(refused(&mut rig, &Request::read(0, 1, end, 0)), Status::DATA_TRANSFER_ERROR);

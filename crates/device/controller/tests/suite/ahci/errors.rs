@@ -244,7 +244,7 @@ fn bring_up_says_what_is_wrong() {
     assert!(matches!(error, AhciError::NoDrive { ports: 2 }), "{error}");
     let error = AhciHost::connect(function, &mut || (), 100).unwrap_err();
     assert!(matches!(error, AhciError::Timeout { polls: 100, .. }), "{error}");
-    let nothing = ring::PciFunction::new(64).unwrap();
+    let nothing = transport::PciFunction::new(64).unwrap();
     let error = AhciHost::connect(nothing, &mut || (), 100).unwrap_err();
     assert!(matches!(error, AhciError::Unsupported(_)), "{error}");
     let mixed = {

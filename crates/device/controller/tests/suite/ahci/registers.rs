@@ -3,9 +3,10 @@
 use ahci::port::{self, cmd, is, ssts};
 use ahci::{CommandHeader, CommandTable, PrdtEntry, RegisterH2d, ata, hba, received};
 use controller::{AhciConfig, AhciController, SataData};
-use ring::{Iova, PciFunction, SharedRegion};
+use mem::{Iova, SharedRegion};
 use std::sync::Arc;
 use time::{Component, Nanos};
+use transport::PciFunction;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::rig::config;

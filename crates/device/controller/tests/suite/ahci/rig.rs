@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use controller::{AhciConfig, AhciController, SataData, SataDriveConfig};
 use driver::{AhciHost, AhciPort, BindError, Event, HardwareQueue, Payload, Request, Tag};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use time::{Component, Nanos, VirtualRunner};
 
 /// A controller and its host in virtual time.

@@ -10,9 +10,10 @@ use driver::{
     AhciHost, AhciPort, HardwareQueue, InterruptContext, InterruptOptions, Payload, Request, Tag,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, PciFunction, SharedRegion};
 use testkit::PollBudget;
+use transport::PciFunction;
 
 use super::rig::{config, stamp};
 

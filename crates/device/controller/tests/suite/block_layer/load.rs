@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Op, Payload, Queue, Request, STATUS_REMOVED};
 use driver::NvmeQueue;
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 

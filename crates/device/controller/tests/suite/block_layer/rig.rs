@@ -4,7 +4,7 @@ use block::{BlockLayer, BlockLayerConfig, QueueModel, QueueTopology, StagingScop
 use controller::{Controller, DriveConfig, PersonalityKind};
 use driver::{Features, Limits, LowLevelDriver, NvmeDevice, NvmeQueue};
 use media::{DataStore, MediaConfig, NandConfig, NandGeometry, NandTiming};
-use ring::AddressSpace;
+use mem::AddressSpace;
 use rng::Rng;
 use time::{Component, Nanos};
 

@@ -63,7 +63,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
 }
 
 /// Initializes a host on a drive, without advancing time.
-pub fn attach(drive: &mut Controller) -> (ControllerHandle, std::sync::Arc<ring::Port>) {
+pub fn attach(drive: &mut Controller) -> (ControllerHandle, std::sync::Arc<transport::Port>) {
     let port = drive.attach().unwrap();
     let controller = ControllerHandle::connect(
         port.clone(),

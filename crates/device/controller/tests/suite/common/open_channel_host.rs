@@ -6,9 +6,10 @@ use std::sync::Arc;
 use controller::{Controller, DriveConfig, PersonalityKind};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use media::{DataStore, NandConfig};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{Address, Ppa, PpaList, SglDescriptor, Sqe, Status};
-use ring::{Iova, PAGE_BYTES, Port, SharedRegion};
 use time::{Component, Nanos};
+use transport::Port;
 
 /// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Invalid commands: each completes with its specified status.
 
 use controller::Controller;
+use mem::PAGE_BYTES;
 use nvme::{AdminCommand, DsmRange, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::PAGE_BYTES;
 use time::Component;
 
 use super::host::{Host, MEMORY, block_config};

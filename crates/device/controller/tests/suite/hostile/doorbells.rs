@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use controller::Controller;
+use mem::{Iova, PAGE_BYTES};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
-use ring::{DOORBELL_STRIDE, Iova, PAGE_BYTES, ShadowDoorbells};
 use rng::Rng;
+use transport::{DOORBELL_STRIDE, ShadowDoorbells};
 
 use super::host::{DEPTH, Host, MEMORY, block_config};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use controller::{Controller, DriveConfig, NullConfig, PersonalityKind};
 use media::{DataStore, MediaConfig, PcmConfig};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{AdminCommand, Cqe, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
 use time::{Component, Nanos};
+use transport::{CqConsumer, Port, SqProducer};
 
 use crate::common::{drive, nand};
 

@@ -1,9 +1,10 @@
 //! Many queues, queues that are not reaped, and arbitration.
 
 use controller::{Arbitration, Controller, NullConfig};
+use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
-use ring::{CqConsumer, PAGE_BYTES, SharedRegion, SqProducer};
 use time::{Component, Nanos};
+use transport::{CqConsumer, SqProducer};
 
 use super::host::{Host, block_config, configs};
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use controller::Controller;
+use mem::PAGE_BYTES;
 use nvme::{Sqe, opcode};
 use proptest::prelude::*;
-use ring::PAGE_BYTES;
 
 use super::host::{DEPTH, Host, MEMORY, configs};
 

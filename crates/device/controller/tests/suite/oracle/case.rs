@@ -13,8 +13,8 @@ use ftl::{
     RateLimiterKind, VictimPolicyKind,
 };
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos, VirtualRunner};
 

@@ -5,11 +5,12 @@
 
 use controller::{CmbConfig, Controller, DriveConfig};
 use driver::{Cmb, OutOfCmbBounds};
+use mem::PAGE_BYTES;
 use nvme::register::{CMBLOC, CMBSZ};
 use nvme::{AdminCommand, CmbSize, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status};
-use ring::{CqConsumer, PAGE_BYTES, SqProducer};
 use rng::Rng;
 use time::{Component, Nanos};
+use transport::{CqConsumer, SqProducer};
 
 use super::events::RawHost;
 use super::rig::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};

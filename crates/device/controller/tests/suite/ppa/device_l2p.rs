@@ -8,10 +8,10 @@ use controller::{Controller, DriveConfig, OpenChannelConfig};
 use driver::{ControllerHandle, DriverError};
 use ftl::Oob;
 use media::{DataStore, InjectedFault, MediaConfig, NandConfig};
+use mem::PAGE_BYTES;
 use nvme::{
     Address, DeviceL2pLog, DsmRange, Ppa, SglDescriptor, Sqe, Status, VendorExtensions, log_page,
 };
-use ring::PAGE_BYTES;
 use rng::Rng;
 use time::Component;
 

@@ -3,12 +3,13 @@
 use controller::Controller;
 use driver::{DriverError, MediaEvent};
 use media::{InjectedFault, PhysSector};
+use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{
     Address, AdminCommand, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, Cqe,
     Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
 };
-use ring::{CqConsumer, Iova, PAGE_BYTES, Port, SharedRegion, SqProducer};
 use time::Component;
+use transport::{CqConsumer, Port, SqProducer};
 
 use super::rig::{Rig, drive, planes};
 use crate::common::open_channel_host::OpenChannelHost;

@@ -51,7 +51,7 @@ impl Rig {
             drive.poll(Nanos::ZERO);
         };
         let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
-        let memory = ring::SharedRegion::anonymous(320 * ring::PAGE_BYTES).unwrap();
+        let memory = mem::SharedRegion::anonymous(320 * mem::PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let info = controller.info().clone();
         let open = OpenChannelHost {

@@ -9,8 +9,8 @@ use block::{
     BlockDevice, Completion, Extent, ExtentState, Limits, Op, Payload, QueueFull, Request,
 };
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 /// Behavior of the device, which can change while it serves.
@@ -104,7 +104,7 @@ impl MemoryDevice {
         let map = r.lba as usize..end as usize;
         let iova = match r.data {
             Payload::Contiguous(iova) => iova,
-            Payload::BitBucket | Payload::Scattered { .. } => ring::Iova(0),
+            Payload::BitBucket | Payload::Scattered { .. } => mem::Iova(0),
         };
         match r.op {
             Op::Read => {
@@ -130,7 +130,7 @@ impl MemoryDevice {
         (Status::SUCCESS, 0)
     }
 
-    fn extents(&self, r: &Request, iova: ring::Iova) -> u64 {
+    fn extents(&self, r: &Request, iova: mem::Iova) -> u64 {
         let mut found: Vec<Extent> = Vec::new();
         for lba in r.lba..r.lba + u64::from(r.sectors) {
             let mapped = self.mapped[lba as usize];

@@ -10,9 +10,10 @@ use direct::remote::{
     AclRule, Admin, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal,
     ResourceName,
 };
-use ring::{PortDescriptor, SharedRegion};
+use mem::SharedRegion;
 use rustix::net::{RecvFlags, SendFlags};
 use testkit::choices::Choices;
+use transport::PortDescriptor;
 
 use super::rig::{Server, name, table};
 

@@ -14,8 +14,8 @@ use driver::{
     Request, Segment, Tag, TagError, TagSet,
 };
 use event::Waker;
+use mem::{AddressSpace, Iova};
 use nvme::Status;
-use ring::{AddressSpace, Iova};
 use rng::Rng;
 use time::Nanos;
 

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use driver::{BindError, Event, HardwareQueue, LowLevelDriver, QueueState, Tag, TagError, TagSet};
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
-use ring::AddressSpace;
 use sluice_block::completion::{InterruptLine, InterruptSource, StripeMember};
 use sluice_block::{Features, Limits, Op, Payload, Request};
 use time::Nanos;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use ring::{PAGE_BYTES, SharedRegion};
+use mem::{PAGE_BYTES, SharedRegion};
 
 use super::super::SysfsPci;
 

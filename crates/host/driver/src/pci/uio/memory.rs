@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring::{DmaReach, PAGE_BYTES, SharedRegion};
+use mem::{DmaReach, PAGE_BYTES, SharedRegion};
 
 use super::frame::{FrameError, PhysicalFrames};
 

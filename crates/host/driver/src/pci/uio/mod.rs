@@ -26,11 +26,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use event::Waker;
+use mem::{DmaMapper, DmaReach, DmaWindow, Iova, SharedRegion};
 use nvme::register::{CAP, CC, CSTS};
 use nvme::{Cap, Csts};
-use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use transport::{ControllerOwnership, DmaBus};
 
 use self::frame::{FrameError, PhysicalFrames};
 use self::memory::{HugePageAllocator, HugePageError};
@@ -100,7 +101,7 @@ impl UioFunction {
         let resource = open(folder.join("resource0"))?;
         let bytes = resource.metadata().map_or(0, |found| found.len() as usize);
         let unfit = |what| PciError::Unsupported { address, what };
-        if bytes <= ring::PAGE_BYTES {
+        if bytes <= mem::PAGE_BYTES {
             return Err(unfit("has no registers that can be mapped"));
         }
         let registers = SharedRegion::device(&resource, 0, bytes)
@@ -205,7 +206,7 @@ impl Drop for UioFunction {
     }
 }
 
-impl DmaBus for UioFunction {
+impl DmaMapper for UioFunction {
     fn map(&self, _: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         Ok(self.memory.reach(region))
     }
@@ -224,7 +225,9 @@ impl DmaBus for UioFunction {
     fn remediation(&self) -> &'static str {
         HUGE_PAGES_HINT
     }
+}
 
+impl DmaBus for UioFunction {
     fn vectors(&self) -> u16 {
         0
     }

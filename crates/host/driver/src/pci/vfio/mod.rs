@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use event::Waker;
-use ring::{ControllerOwnership, DmaBus, DmaReach, DmaWindow, Iova, SharedRegion};
+use mem::{DmaMapper, DmaReach, DmaWindow, Iova, SharedRegion};
 use rustix::event::EventfdFlags;
+use transport::{ControllerOwnership, DmaBus};
 
 use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
 use super::{PciAddress, PciDriver, PciError, SysfsPci};
@@ -162,7 +163,7 @@ impl VfioFunction {
             |source| PciError::Io { address, what: "mapping its registers".into(), source };
         let bar = call::region(self.device.as_fd(), BAR0).map_err(failed)?;
         let bytes = usize::try_from(bar.bytes).unwrap_or(0);
-        if !bar.can_be_mapped || bytes <= ring::PAGE_BYTES {
+        if !bar.can_be_mapped || bytes <= mem::PAGE_BYTES {
             return Err(PciError::Unsupported {
                 address,
                 what: "has no registers that can be mapped",
@@ -172,13 +173,15 @@ impl VfioFunction {
     }
 }
 
-impl DmaBus for VfioFunction {
+impl DmaMapper for VfioFunction {
     fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         let (memory, bytes) = region.whole_pages();
         call::map(self.container.as_fd(), at.0, memory, bytes)?;
         Ok(DmaReach::Contiguous)
     }
+}
 
+impl DmaBus for VfioFunction {
     fn vectors(&self) -> u16 {
         self.vectors
     }

@@ -119,7 +119,7 @@ mod tests {
             (Request::read(0, 0, bucket, 0), Status::INVALID_FIELD),
             (Request::write(0, 65, bucket, 0), Status::INVALID_FIELD),
             (Request::discard(0, 0, 0), Status::INVALID_FIELD),
-            (Request::extents(0, 1, ring::Iova(0), 0), Status::INVALID_OPCODE),
+            (Request::extents(0, 1, mem::Iova(0), 0), Status::INVALID_OPCODE),
         ] {
             assert_eq!(
                 NvmeCommandFlow::plan(1, &request, &LIMITS).unwrap_err(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::ring::AddressSpace;
+use mem::AddressSpace;
 use nvme::{AdminCommand, FeatureSelect, HealthLog};
 
 use super::Namespace;

@@ -119,7 +119,7 @@ impl Namespace {
         }
         // The kernel passes on what its block layer would. Data that does not begin on a page
         // touches one page more.
-        let page = ::ring::PAGE_BYTES as u64;
+        let page = mem::PAGE_BYTES as u64;
         let segments = queue_limit(&block, "max_segments").unwrap_or(SEGMENTS_DEFAULT);
         let most = queue_limit(&block, "max_hw_sectors_kb").map_or(u64::MAX, |kib| kib << 10);
         let most = most.min(segments.saturating_sub(1).max(1) * page);

@@ -174,7 +174,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use ::ring::AddressSpace;
+    use mem::AddressSpace;
 
     use super::*;
     use crate::hal::{BindError, HardwareQueue, QueueState};
@@ -290,7 +290,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let mut queue = queue(&path, false);
-        let region = ::ring::SharedRegion::anonymous(65_536).unwrap();
+        let region = mem::SharedRegion::anonymous(65_536).unwrap();
         let at = queue.memory().register(&region).unwrap();
         let sector = queue.config.limits.sector_bytes as usize;
         // A contiguous payload, and one of three segments, whose second is split by the partial

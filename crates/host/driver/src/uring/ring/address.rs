@@ -4,7 +4,7 @@
 //! checked to be in registered memory (ARCHITECTURE.md, R1) or in the bit bucket. The kernel does
 //! not have its tag.
 
-use ::ring::Iova;
+use mem::Iova;
 use nvme::Status;
 
 use super::{BIT_BUCKET_BUFFER, DataLocation, IoVec, NO_FIXED_BUFFER, Pin, Ring};

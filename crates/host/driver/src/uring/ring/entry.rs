@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use ::ring::SharedRegion;
 use io_uring::squeue::EntryMarker;
 use io_uring::{opcode, types};
+use mem::SharedRegion;
 use nvme::Sqe;
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;

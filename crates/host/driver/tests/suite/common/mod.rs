@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mem::{Iova, PAGE_BYTES};
 use nvme::feature::{self, NumberOfQueues};
 use nvme::opcode::admin;
 use nvme::{
@@ -14,7 +15,7 @@ use nvme::{
     LbaStatusDescriptor, MediaTiming, MetadataFormat, MetadataTransfer, NamespaceList,
     SglDescriptor, Sqe, Status, cns, log_page,
 };
-use ring::{CqProducer, Iova, PAGE_BYTES, Port, ShadowDoorbells, SqConsumer};
+use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 pub const SECTOR: usize = 4096;
 

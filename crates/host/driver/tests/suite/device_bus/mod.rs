@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use event::Waker;
-use ring::{ControllerOwnership, DmaBus, DmaReach, Iova, SharedRegion};
+use mem::{DmaMapper, DmaReach, Iova, SharedRegion};
+use transport::{ControllerOwnership, DmaBus};
 
 /// A bus that records its mappings; the test asks for the controller, or takes it away.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub struct TestBus {
     pub asked: AtomicUsize,
 }
 
-impl DmaBus for TestBus {
+impl DmaMapper for TestBus {
     fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach> {
         let mut mapped = self.mapped.lock().unwrap();
         if mapped.len() >= self.regions_max.load(Ordering::Relaxed) {
@@ -33,7 +34,9 @@ impl DmaBus for TestBus {
         mapped.push((at, bytes));
         Ok(DmaReach::Contiguous)
     }
+}
 
+impl DmaBus for TestBus {
     fn vectors(&self) -> u16 {
         self.vectors
     }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 
+use mem::{AddressSpace, Iova};
 use nvme::Status;
-use ring::{AddressSpace, Iova};
 use sluice_driver::{
     BindError, HardwareQueue, LowLevelDriver, Payload, Polling, Request, Segment, Tag, TagError,
     TagState, TaskWork, Uring, UringConfig, UringError,

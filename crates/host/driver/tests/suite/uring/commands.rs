@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use mem::SharedRegion;
 use nvme::Status;
-use ring::SharedRegion;
 use sluice_driver::{LowLevelDriver, Payload, Request, Segment, UringConfig};
 
 use super::fixture::{Disk, Fixture, Loop};

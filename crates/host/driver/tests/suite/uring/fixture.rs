@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use sluice_driver::{
     Event, HardwareQueue, LowLevelDriver, Payload, QueueState, Request, Segment, Tag, Uring,
     UringConfig, UringQueue,

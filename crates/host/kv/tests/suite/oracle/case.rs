@@ -7,8 +7,8 @@ use kv::{
     Cursor, Key, Kv, KvAnswer, KvConfig, KvError, KvMutation, KvOp, KvOpenError, KvRequest,
     ValueBuffer,
 };
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos};
 

@@ -100,7 +100,7 @@ pub(crate) fn merge_extents(
 mod tests {
     use super::*;
     use block::ExtentState;
-    use ring::Iova;
+    use mem::Iova;
     use rng::Rng;
 
     fn list(mapped: &[bool], first: u64, capacity: usize) -> Vec<Extent> {

@@ -14,8 +14,8 @@ use block::{BlockDevice, Completion, Extent, Limits, Op, Payload, QueueFull, Req
 use driver::QueuePair;
 use event::Waker;
 use ftl::ActivePusError;
+use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use nvme::Status;
-use ring::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use time::{Component, Nanos};
 use tracepoint::Event;
 

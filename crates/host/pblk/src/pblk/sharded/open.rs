@@ -6,7 +6,7 @@ use block::Limits;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats};
 use nvme::{ChunkDescriptor, Geometry};
-use ring::Port;
+use transport::Port;
 
 use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
 use super::super::{DriveQueue, Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};

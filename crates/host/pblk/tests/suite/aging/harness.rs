@@ -12,9 +12,9 @@ use driver::ControllerHandle;
 use ftl::{FtlConfig, FtlStats};
 use lnvm::ScrubConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::Status;
 use pblk::{DeviceL2pEntries, DriveQueue, PblkHealth, Rrpc, ShardHandle, Sharded, ShardedConfig};
-use ring::{AddressSpace, Iova, SharedRegion};
 use time::{Component, Nanos};
 
 const SECTOR: usize = 512;

@@ -11,9 +11,9 @@ use driver::ControllerHandle;
 use ftl::FtlConfig;
 use lnvm::ScrubConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use mem::{Iova, SharedRegion};
 use nvme::Status;
 use pblk::{DriveQueue, Pblk, PblkError};
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos};
 

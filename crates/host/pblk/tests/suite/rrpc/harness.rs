@@ -10,9 +10,9 @@ use controller::{
 use driver::{ControllerHandle, ControllerInfo};
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use mem::{Iova, SharedRegion};
 use nvme::{Address, ChunkDescriptor, DeviceL2pLog, Status, VendorExtensions};
 use pblk::{DeviceL2pEntries, DriveQueue, Rrpc, RrpcError};
-use ring::{Iova, SharedRegion};
 use time::{Component, Nanos};
 
 pub(crate) const SECTOR: usize = 512;

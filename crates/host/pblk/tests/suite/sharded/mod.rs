@@ -10,9 +10,9 @@ use std::thread;
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Completion, Extent, ExtentState, Payload, Request};
 use ftl::NewFtlError;
+use mem::SharedRegion;
 use nvme::Status;
 use pblk::{PblkError, ShardHandle, Sharded, ShardedConfig, ShardedError, SuperblockError};
-use ring::SharedRegion;
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos, VirtualRunner};
@@ -218,7 +218,7 @@ fn requests_over_many_stripes_are_one_request() {
         (Request::write(u64::from(all) - 1, 2, Payload::BitBucket, 0), Status::LBA_OUT_OF_RANGE),
         (Request::read(0, 0, Payload::BitBucket, 0), Status::INVALID_FIELD),
         (
-            Request::read(0, 9, Payload::Contiguous(ring::Iova(1 << 60)), 0),
+            Request::read(0, 9, Payload::Contiguous(mem::Iova(1 << 60)), 0),
             Status::DATA_TRANSFER_ERROR,
         ),
     ] {
@@ -255,7 +255,7 @@ fn what_a_core_has_of_others_completes_when_it_closes() {
     let (a, b) = (Request::write(0, 16, Payload::BitBucket, 5), Request::flush(6));
     cores[0].submit(Nanos(0), a).unwrap();
     cores[0].submit(Nanos(0), b).unwrap();
-    cores[0].submit(Nanos(0), Request::extents(0, 100, ring::Iova(0), 8)).unwrap();
+    cores[0].submit(Nanos(0), Request::extents(0, 100, mem::Iova(0), 8)).unwrap();
     let (_, left) = gone.into_queue();
     assert!(left.is_empty());
     let mut tags = std::collections::BTreeSet::new();

@@ -8,9 +8,9 @@ use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
 use driver::MediaEvent;
 use lnvm::ScrubConfig;
+use mem::{Iova, SharedRegion};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use pblk::{ShardHandle, ShardedConfig, ShardedError, SuperblockError, SuperblockHealth};
-use ring::{Iova, SharedRegion};
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos};
 

@@ -14,9 +14,9 @@ use ftl::{
     CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
     RateLimiterKind, VictimPolicyKind,
 };
+use mem::{Iova, SharedRegion};
 use nvme::{Geometry, Status};
 use pblk::{Pblk, PblkError};
-use ring::{Iova, SharedRegion};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use time::{Component, Nanos};

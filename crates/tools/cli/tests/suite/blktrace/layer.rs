@@ -12,7 +12,7 @@ use controller::{
 };
 use driver::{ControllerHandle, LowLevelDriver, NvmeDevice, NvmeQueue};
 use media::MediaConfig;
-use ring::AddressSpace;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use super::source::{CORES, Dice};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
 use media::MediaConfig;
+use mem::{Iova, SharedRegion};
 use nvme::Status;
-use ring::{Iova, SharedRegion};
 use scenario::Scenario;
 use stack::{Stack, StackDevice, StackError};
 use time::{Component, Nanos};

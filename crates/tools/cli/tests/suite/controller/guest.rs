@@ -319,7 +319,7 @@ fn guest_queues_say_what_they_copied() {
     let device = open::open(&of_namespace(2), &OpenOptions::default()).unwrap();
     let mut queue = device.create_queue(QueueConfig::default()).unwrap();
     assert_eq!(queue.stats().bounced.memory, 0, "none before it is needed");
-    let (clock, own) = (device.clock(), ring::SharedRegion::anonymous(64 << 10).unwrap());
+    let (clock, own) = (device.clock(), mem::SharedRegion::anonymous(64 << 10).unwrap());
     let own_at = device.memory().register(&own).unwrap();
     let reached = device.buffer(64 << 10).unwrap();
     own.fill(0, 64 << 10, 0x3c);
@@ -348,7 +348,7 @@ fn guest_queues_say_what_they_copied() {
     let rung = read.doorbells.expect("QEMU has them in memory");
     assert!(rung.register_writes + rung.register_writes_saved >= 2, "{rung:?}");
     if !has_iommu() {
-        let nowhere = Request::read(0, 1, Payload::Contiguous(ring::Iova(1 << 60)), 3);
+        let nowhere = Request::read(0, 1, Payload::Contiguous(mem::Iova(1 << 60)), 3);
         assert!(carry_out(nowhere).0.is(Status::DATA_TRANSFER_ERROR));
         let sgls =
             ConnectOptions { data: Some(DataPointers::SglAndPrp), ..ConnectOptions::default() };

@@ -14,8 +14,8 @@ use driver::{ConnectOptions, ControllerHandle, ControllerInfo, NvmeQueue};
 use event::RealClock;
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
+use mem::AddressSpace;
 use open::Target;
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 use super::load::{DeviceProperties, QueueProvider};
@@ -24,7 +24,7 @@ use super::load::{DeviceProperties, QueueProvider};
 pub(crate) struct ControllerHarness {
     pub(crate) controller: Arc<Mutex<ControllerHandle>>,
     pub(crate) info: ControllerInfo,
-    pub(crate) port: Arc<ring::Port>,
+    pub(crate) port: Arc<transport::Port>,
     pub(crate) world: DriveSide,
     /// Of a real controller; last.
     _keeper: Option<ControllerGuard>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::BlockDevice;
 use driver::{Features, Op, Payload, Request, Segment};
-use ring::{AddressSpace, Iova, SharedRegion};
+use mem::{AddressSpace, Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos};
 

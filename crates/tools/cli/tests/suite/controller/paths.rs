@@ -10,9 +10,9 @@ use block::BlockDevice as _;
 use direct::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
 use driver::pci::PciDriver;
 use driver::{Payload, Request};
+use mem::AddressSpace;
 use nvme::Status;
 use open::{OpenError, OpenOptions};
-use ring::AddressSpace;
 use time::{Component, Nanos};
 
 use super::harness::target;
@@ -146,7 +146,7 @@ fn operations(opened: &Opened) {
             (Request::read(limits.sectors, 1, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
             (Request::write(limits.sectors - 1, 2, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
             (
-                Request::read(0, 1, Payload::Contiguous(ring::Iova(1 << 60)), 0),
+                Request::read(0, 1, Payload::Contiguous(mem::Iova(1 << 60)), 0),
                 Status::DATA_TRANSFER_ERROR,
             ),
         ] {

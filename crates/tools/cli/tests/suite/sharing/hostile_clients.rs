@@ -12,10 +12,11 @@ use direct::remote::{
     Code, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal, ResourceName,
 };
 use direct::{DirectError, IoDevice};
-use ring::{PortDescriptor, SharedRegion};
+use mem::SharedRegion;
 use rng::Rng;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{RecvFlags, SendFlags};
+use transport::PortDescriptor;
 
 use super::harness::*;
 

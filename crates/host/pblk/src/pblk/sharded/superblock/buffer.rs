@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ftl::{FlashGeometry, RecoveryOp};
-use ring::{AddressSpace, Iova, SharedRegion};
+use mem::{AddressSpace, Iova, SharedRegion};
 
 use super::super::SuperblockError;
 use super::writer::SuperblockCommand;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event::Parker;
+use mem::Iova;
 use nvme::{Cqe, Sqe};
-use sluice_ring::{
-    CqConsumer, CqProducer, DOORBELL_STRIDE, Iova, MAX_QUEUES, Port, PortLimits, SqConsumer,
-    SqProducer,
+use sluice_transport::{
+    CqConsumer, CqProducer, DOORBELL_STRIDE, MAX_QUEUES, Port, PortLimits, SqConsumer, SqProducer,
 };
 use testkit::{test_path, two_processes};
 use time::Nanos;
@@ -82,7 +82,7 @@ fn register() {
     let registered =
         (0..20).take_while(|_| port.memory().allocate_registered(4096).is_ok()).count();
     assert_eq!(registered, 4);
-    assert!(port.memory().register(&sluice_ring::SharedRegion::anonymous(1).unwrap()).is_err());
+    assert!(port.memory().register(&mem::SharedRegion::anonymous(1).unwrap()).is_err());
 }
 
 fn descriptors() -> usize {
@@ -169,8 +169,8 @@ fn parts_that_do_not_fit_are_refused() {
     };
     #[derive(Debug)]
     struct Nowhere;
-    impl sluice_ring::RegistrationExporter for Nowhere {
-        fn export_region(&self, _: usize, _: &sluice_ring::SharedRegion) -> std::io::Result<()> {
+    impl mem::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &mem::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -180,7 +180,7 @@ fn parts_that_do_not_fit_are_refused() {
             fds.swap(*a, *b);
         }
         Port::join(
-            sluice_ring::PortDescriptor::from_message(header, fds).unwrap(),
+            sluice_transport::PortDescriptor::from_message(header, fds).unwrap(),
             Box::new(Nowhere),
         )
         .map(drop)
@@ -199,8 +199,8 @@ fn parts_that_do_not_fit_are_refused() {
 fn the_drives_side_shows_and_the_hosts_side_sees() {
     #[derive(Debug)]
     struct Nowhere;
-    impl sluice_ring::RegistrationExporter for Nowhere {
-        fn export_region(&self, _: usize, _: &sluice_ring::SharedRegion) -> std::io::Result<()> {
+    impl mem::RegistrationExporter for Nowhere {
+        fn export_region(&self, _: usize, _: &mem::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::{AddressSpace, Iova, NotRegistered, PAGE_BYTES, SharedRegion};
+use mem::{AddressSpace, Iova, NotRegistered, PAGE_BYTES, SharedRegion};
 
 /// The two pages of a controller's doorbell buffer.
 #[derive(Debug)]

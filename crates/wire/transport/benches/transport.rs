@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{Cqe, SglDescriptor, Sqe};
-use sluice_ring::{CqConsumer, CqProducer, PAGE_BYTES, Port, SharedRegion, SqConsumer, SqProducer};
+use sluice_transport::{CqConsumer, CqProducer, Port, SqConsumer, SqProducer};
 
 fn main() {
     divan::main();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use event::{ParkedFlag, ParkedFlagReader};
 
-use crate::{ReadOnlyRegion, SharedRegion};
+use mem::{ReadOnlyRegion, SharedRegion};
 
 /// A parked flag that this process writes.
 #[derive(Clone, Debug)]

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use event::{RemoteWaker, Waker};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::{MAX_QUEUES, PAGE_BYTES, SharedParkedFlag, SharedRegion};
+use mem::{PAGE_BYTES, RegistrationLimits, SharedRegion};
+
+use crate::{MAX_QUEUES, SharedParkedFlag};
 
 /// The drive resources that a host in another process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +37,18 @@ impl PortLimits {
     /// Maximum number of interrupt vectors: their descriptors are sent in one message (`unix(7)`:
     /// 253).
     pub const MAX_VECTORS: u16 = 128;
+
+    /// Returns the limits of the address space.
+    pub(crate) fn registration(self) -> RegistrationLimits {
+        RegistrationLimits { regions: self.regions, bytes: self.bytes }
+    }
 }
 
 impl Default for PortLimits {
     /// Returns limits of 16 vectors, 64 regions and 256 MiB.
     fn default() -> PortLimits {
-        PortLimits { vectors: 16, regions: 64, bytes: 256 << 20 }
+        let RegistrationLimits { regions, bytes } = RegistrationLimits::default();
+        PortLimits { vectors: 16, regions, bytes }
     }
 }
 

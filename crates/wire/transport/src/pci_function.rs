@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use event::Waker;
 
-use crate::{AddressSpace, SharedRegion};
+use mem::{AddressSpace, SharedRegion};
 
 /// A device without NVMe queues. It has a register bank (the mapping of a PCI function's base
 /// address register), the memory that the device may access, and one interrupt line. Host and

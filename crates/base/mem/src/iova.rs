@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
-use crate::{DmaBus, DmaReach, DmaWindow, PAGE_BYTES, PortLimits, SharedRegion};
+use crate::{DmaMapper, DmaReach, DmaWindow, PAGE_BYTES, SharedRegion};
 
 /// An I/O virtual address, as in PRP and SGL entries. It consists of a registration index and an
 /// offset, so that a look-up is one shift and one bounds check. The offset has 40 bits, except for
@@ -63,15 +63,32 @@ pub trait RegistrationExporter: fmt::Debug + Send + Sync {
     fn export_region(&self, slot: usize, region: &SharedRegion) -> io::Result<()>;
 }
 
+/// The memory that a host in another process may register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegistrationLimits {
+    /// Maximum number of memory regions.
+    pub regions: usize,
+    /// Maximum total size of the regions in bytes; the memory may be charged to the drive's
+    /// process.
+    pub bytes: u64,
+}
+
+impl Default for RegistrationLimits {
+    /// Returns limits of 64 regions and 256 MiB.
+    fn default() -> RegistrationLimits {
+        RegistrationLimits { regions: 64, bytes: 256 << 20 }
+    }
+}
+
 /// The state of an address space whose other side is another process or a real controller.
 #[derive(Debug, Default)]
 struct Peer {
     /// Set on the host's side.
     exporter: Option<Box<dyn RegistrationExporter>>,
     /// Set on the drive's side: the limits of its host, and the host's usage.
-    limits: Option<PortLimits>,
+    limits: Option<RegistrationLimits>,
     /// Set if the drive is a real controller.
-    bus: Option<Arc<dyn DmaBus>>,
+    bus: Option<Arc<dyn DmaMapper>>,
     /// For a controller that accesses memory by pages: how it accesses each registration.
     reach: Box<[OnceLock<DmaReach>]>,
     used: Mutex<RegisteredUsage>,
@@ -198,7 +215,7 @@ impl AddressSpace {
 
     /// Creates the address space of a real controller: registrations are mapped for it, in the
     /// spans of `window`.
-    pub(crate) fn on_bus(window: DmaWindow, bus: Arc<dyn DmaBus>) -> AddressSpace {
+    pub fn on_bus(window: DmaWindow, bus: Arc<dyn DmaMapper>) -> AddressSpace {
         let regions = (0..window.spans).map(|_| OnceLock::new()).collect();
         let base_slot = (window.first >> window.shift) as usize;
         let paged = bus.is_paged();
@@ -216,8 +233,8 @@ impl AddressSpace {
 
     /// Creates the drive's side of an address space whose host is another process. `queues` is
     /// registered first and does not count toward the limits.
-    pub(crate) fn for_remote_host(
-        limits: PortLimits,
+    pub fn for_remote_host(
+        limits: RegistrationLimits,
         queues: &Arc<SharedRegion>,
     ) -> (AddressSpace, Iova) {
         let space = AddressSpace::with_peer(Peer { limits: Some(limits), ..Peer::default() });
@@ -227,7 +244,7 @@ impl AddressSpace {
 
     /// Creates the host's side of an address space whose drive is in another process, which has
     /// already registered `queues`.
-    pub(crate) fn with_exporter(
+    pub fn with_exporter(
         hand_over: Box<dyn RegistrationExporter>,
         queues: &Arc<SharedRegion>,
     ) -> (AddressSpace, Iova) {
@@ -368,7 +385,7 @@ impl AddressSpace {
             return Err(RegisterError::Slot { slot });
         };
         let mut used = self.peer.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(PortLimits { regions, bytes, .. }) = self.peer.limits
+        if let Some(RegistrationLimits { regions, bytes }) = self.peer.limits
             && (used.regions >= regions || len as u64 > bytes - used.bytes)
         {
             return Err(RegisterError::Limit { regions, bytes });
@@ -450,7 +467,7 @@ mod tests {
     #[test]
     fn both_sides_name_a_region_alike_and_the_drive_keeps_its_limits() {
         let queues = SharedRegion::memfd(4096).unwrap();
-        let limits = PortLimits { regions: 3, bytes: 3 * 8192, ..PortLimits::default() };
+        let limits = RegistrationLimits { regions: 3, bytes: 3 * 8192 };
         let (drive, first) = AddressSpace::for_remote_host(limits, &queues);
         let (host, same) =
             AddressSpace::with_exporter(Box::new(LoopbackExporter(drive.clone())), &queues);
@@ -479,7 +496,7 @@ mod tests {
     #[test]
     fn numbers_that_cannot_be_are_refused() {
         let queues = SharedRegion::memfd(4096).unwrap();
-        let (drive, _) = AddressSpace::for_remote_host(PortLimits::default(), &queues);
+        let (drive, _) = AddressSpace::for_remote_host(RegistrationLimits::default(), &queues);
         let region = SharedRegion::memfd(4096).unwrap();
         for slot in [0, MAX_REGIONS, usize::MAX] {
             assert_eq!(drive.register_at(slot, &region), Err(RegisterError::Slot { slot }));

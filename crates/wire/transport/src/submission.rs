@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 
 use nvme::Sqe;
 
+use crate::Port;
 use crate::doorbell::DoorbellWriter;
 use crate::ring_memory::RingMemory;
 use crate::shadow_doorbell::{DoorbellStats, REGISTER_CONSUMED, ShadowDoorbell, ShadowDoorbells};
-use crate::{Iova, NotRegistered, Port};
+use mem::{Iova, NotRegistered};
 
 const ENTRY_BYTES: usize = size_of::<Sqe>();
 

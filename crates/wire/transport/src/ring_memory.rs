@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{InvalidDoorbell, Iova, NotRegistered, PAGE_BYTES, Port, SharedRegion};
+use crate::{InvalidDoorbell, Port};
+use mem::{Iova, NotRegistered, PAGE_BYTES, SharedRegion};
 
 /// A ring of entries of `SIZE` bytes.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use nvme::Cqe;
 use crate::doorbell::DoorbellWriter;
 use crate::ring_memory::RingMemory;
 use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell, ShadowDoorbells};
-use crate::{InvalidDoorbell, Iova, NotRegistered, Port};
+use crate::{InvalidDoorbell, Port};
+use mem::{Iova, NotRegistered};
 
 const ENTRY_BYTES: usize = 16;
 
@@ -207,7 +208,8 @@ mod tests {
     use nvme::{Sqe, Status};
 
     use super::*;
-    use crate::{PAGE_BYTES, SharedRegion, SqConsumer, SqProducer, SubmissionFull};
+    use crate::{SqConsumer, SqProducer, SubmissionFull};
+    use mem::{PAGE_BYTES, SharedRegion};
 
     fn queue(depth: u16) -> (SqProducer, CqConsumer, SqConsumer, CqProducer) {
         let port = Port::new().unwrap();

@@ -12,9 +12,12 @@ use crate::remote_notify::{
     DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, RemoteNotify, host_parked_offset, socket_pair,
 };
 use crate::{
-    AddressSpace, ControllerOwnership, DmaBus, DmaWindow, DoorbellLayout, Iova, JoinError,
-    PAGE_BYTES, PortDescriptor, PortLimits, ReadOnlyRegion, RegisterError, RegistrationExporter,
-    SharedParkedFlag, SharedParkedFlagReader, SharedRegion,
+    ControllerOwnership, DmaBus, DoorbellLayout, JoinError, PortDescriptor, PortLimits,
+    SharedParkedFlag, SharedParkedFlagReader,
+};
+use mem::{
+    AddressSpace, DmaWindow, Iova, PAGE_BYTES, ReadOnlyRegion, RegisterError, RegistrationExporter,
+    SharedRegion,
 };
 
 /// Queue identifiers 0 (admin) to `MAX_QUEUES - 1`.
@@ -119,7 +122,7 @@ impl Port {
         let shown = SharedRegion::published_memfd(PUBLISHED_BYTES)?;
         let queues = SharedRegion::memfd(ADMIN_BYTES)?;
         let doorbells = SharedRegion::memfd(host_parked_offset(limits.vectors))?;
-        let (memory, base) = AddressSpace::for_remote_host(limits, &queues);
+        let (memory, base) = AddressSpace::for_remote_host(limits.registration(), &queues);
         let (ours, theirs) = socket_pair()?;
         let (mut our_vectors, mut their_vectors) = (Vec::new(), Vec::new());
         for _ in 0..limits.vectors {

@@ -1,20 +1,17 @@
-//! [`DmaBus`]: the interface between a port and the bus of a real controller; [`DmaWindow`]: the
+//! [`DmaMapper`]: makes registered memory accessible to a real controller; [`DmaWindow`]: the
 //! addresses at which the controller can access memory.
 //!
-//! Registers and doorbells are in the controller's memory (base address register 0) [NVMe1.4 §3.1].
-//! Memory registered with such a port is pinned, and mapped for the controller at the address of
-//! the registration. The I/O memory management unit (IOMMU) translates I/O virtual addresses, so no
-//! command needs a translation in software.
+//! Memory registered with the address space of such a controller is pinned, and mapped for the
+//! controller at the address of the registration. The I/O memory management unit (IOMMU) translates
+//! I/O virtual addresses, so no command needs a translation in software.
 //!
 //! A controller without an IOMMU uses physical addresses. A region has one per page, if it has any;
-//! then commands name pages by [`AddressSpace::bus_address`](crate::AddressSpace::bus_address).
+//! then commands name pages by [`AddressSpace::bus_address`].
 
 use std::sync::Arc;
 use std::{fmt, io};
 
-use event::Waker;
-
-use crate::{Iova, PAGE_BYTES, SharedRegion};
+use crate::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 
 /// The addresses at which a controller can access a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +24,8 @@ pub enum DmaReach {
     Unreachable,
 }
 
-/// The ownership of a controller, as its bus reports it. It never improves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerOwnership {
-    /// This process owns the controller.
-    Owned,
-    /// The process must release the controller, after stopping it: the system requests it, or the
-    /// bus has failed.
-    ReleaseRequested,
-    /// The controller is lost: its DMA mappings are gone, and its registers may belong to another
-    /// process.
-    Lost,
-}
-
-/// The bus of a real controller: pins memory for it, and delivers its interrupts.
-pub trait DmaBus: fmt::Debug + Send + Sync {
+/// The part of a real controller's bus that pins and maps memory for it.
+pub trait DmaMapper: fmt::Debug + Send + Sync {
     /// Maps a whole region, in whole pages, for reads and writes of the controller from address
     /// `at`, and returns how the controller can access it. The mapping lasts until the bus releases
     /// the controller.
@@ -51,7 +35,7 @@ pub trait DmaBus: fmt::Debug + Send + Sync {
     /// pinned.
     fn map(&self, at: Iova, region: &SharedRegion) -> io::Result<DmaReach>;
 
-    /// Whether [`map`](DmaBus::map) may return anything but [`DmaReach::Contiguous`].
+    /// Whether [`map`](DmaMapper::map) may return anything but [`DmaReach::Contiguous`].
     fn is_paged(&self) -> bool {
         false
     }
@@ -60,7 +44,7 @@ pub trait DmaBus: fmt::Debug + Send + Sync {
     /// accessed by pages, a region of up to 2 MiB is physically contiguous.
     ///
     /// # Errors
-    /// The error of the operating system; [`remediation`](DmaBus::remediation) describes the
+    /// The error of the operating system; [`remediation`](DmaMapper::remediation) describes the
     /// remedy.
     fn allocate(&self, len: usize) -> io::Result<Arc<SharedRegion>> {
         SharedRegion::anonymous(len)
@@ -70,61 +54,6 @@ pub trait DmaBus: fmt::Debug + Send + Sync {
     /// empty.
     fn remediation(&self) -> &'static str {
         ""
-    }
-
-    /// Returns the number of interrupt vectors for [`bind_vector`](DmaBus::bind_vector); 0 if the
-    /// controller must be polled.
-    fn vectors(&self) -> u16;
-
-    /// Binds interrupts of `vector` to a runner, replacing an earlier one.
-    ///
-    /// # Errors
-    /// The error of the operating system; then the vector wakes no runner.
-    fn bind_vector(&self, vector: u16, waker: &Waker) -> io::Result<()>;
-
-    /// Returns the ownership of the controller. Drivers call it a few times per second, and while
-    /// they wait.
-    fn ownership(&self) -> ControllerOwnership {
-        ControllerOwnership::Owned
-    }
-}
-
-/// The doorbell layout of a controller: their offset behind its base address register, and their
-/// stride [NVMe1.4 §3.1.1, CAP.DSTRD, §3.1.24, §3.1.25].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoorbellLayout {
-    pub(crate) base: usize,
-    pub(crate) stride: usize,
-}
-
-impl DoorbellLayout {
-    /// Offset of a real controller's first doorbell.
-    pub const BASE: usize = 0x1000;
-
-    /// Returns the layout with a stride of `4 << dstrd` bytes, behind the controller registers.
-    pub const fn from_dstrd(dstrd: u8) -> DoorbellLayout {
-        DoorbellLayout { base: DoorbellLayout::BASE, stride: 4 << (dstrd & 0xf) }
-    }
-
-    /// The layout of an emulated controller.
-    pub(crate) const EMULATED: DoorbellLayout =
-        DoorbellLayout { base: 0, stride: crate::DOORBELL_STRIDE };
-
-    /// Returns the offset of a submission queue's tail doorbell.
-    pub(crate) const fn submission(self, qid: u16) -> usize {
-        self.base + 2 * qid as usize * self.stride
-    }
-
-    /// Returns the offset of a completion queue's head doorbell.
-    pub(crate) const fn completion(self, qid: u16) -> usize {
-        self.base + (2 * qid as usize + 1) * self.stride
-    }
-
-    /// Returns the number of queues, admin queue included, whose doorbells fit in `bytes` bytes of
-    /// the base address register.
-    pub fn max_queues_for_bar(self, bytes: usize) -> u16 {
-        let queues = bytes.saturating_sub(self.base) / (2 * self.stride);
-        queues.min(crate::MAX_QUEUES.into()) as u16
     }
 }
 
@@ -158,7 +87,7 @@ impl DmaWindow {
             (places >= wanted).then_some(DmaWindow {
                 first: aligned,
                 shift,
-                spans: places.min(crate::AddressSpace::CAPACITY as u64) as usize,
+                spans: places.min(AddressSpace::CAPACITY as u64) as usize,
             })
         })
     }
@@ -175,7 +104,7 @@ impl DmaWindow {
 }
 
 /// Rounds a length up to whole pages, which is what is mapped for a controller.
-pub(crate) fn round_up_to_pages(len: usize) -> usize {
+fn round_up_to_pages(len: usize) -> usize {
     len.next_multiple_of(PAGE_BYTES)
 }
 
@@ -216,19 +145,5 @@ mod tests {
             let end = window.first + ((window.spans as u64) << window.shift) - 1;
             assert!(ranges.iter().any(|r| r.0 <= window.first && end <= r.1), "{window:?}");
         }
-    }
-
-    #[test]
-    fn doorbells_are_where_the_specification_puts_them() {
-        let tight = DoorbellLayout::from_dstrd(0);
-        assert_eq!((tight.submission(0), tight.completion(0)), (0x1000, 0x1004));
-        assert_eq!((tight.submission(3), tight.completion(3)), (0x1018, 0x101c));
-        let far = DoorbellLayout::from_dstrd(4);
-        assert_eq!((far.submission(1), far.completion(1)), (0x1080, 0x10c0));
-        assert_eq!(tight.max_queues_for_bar(0x2000), 512);
-        assert_eq!(tight.max_queues_for_bar(0x1000), 0);
-        assert_eq!(tight.max_queues_for_bar(16), 0);
-        assert_eq!(tight.max_queues_for_bar(1 << 20), crate::MAX_QUEUES);
-        assert_eq!(DoorbellLayout::EMULATED.completion(1), 3 * crate::DOORBELL_STRIDE);
     }
 }

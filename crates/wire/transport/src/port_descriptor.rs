@@ -14,7 +14,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::{PortLimits, SharedMemoryError};
+use crate::PortLimits;
+use mem::SharedMemoryError;
 
 const MAGIC: [u8; 4] = *b"SLPT";
 const VERSION: u16 = 1;
@@ -123,7 +124,7 @@ impl PortDescriptor {
     }
 }
 
-pub(crate) fn clone_fd(region: &crate::SharedRegion) -> io::Result<OwnedFd> {
+pub(crate) fn clone_fd(region: &mem::SharedRegion) -> io::Result<OwnedFd> {
     let file = region.backing().ok_or(io::ErrorKind::Unsupported)?;
     Ok(file.try_clone()?.into())
 }
