@@ -96,7 +96,7 @@ impl Ftl {
         let good = |chunk: &u32| found[*chunk as usize] == ChunkReport::Free;
         let counted = (0..shape.total_chunks()).filter(good).count() as u32;
         let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), counted)?;
-        let reserved = journal_chunks(&shape, found, layout.journal_chunks);
+        let reserved = journal_chunks(&shape, found, layout.journal.chunks);
         let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;

@@ -243,19 +243,32 @@ pub enum CapacityError {
     },
 }
 
+/// The journal of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalPlan {
+    /// Chunks reserved for it.
+    pub chunks: u32,
+    /// Its owner and sizes.
+    pub config: JournalConfig,
+}
+
+/// The memory for a map that is not all in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapCachePlan {
+    /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
+    /// if all of the map is.
+    pub frames: u32,
+    /// Spare sectors that are reserved for writing map pages.
+    pub write_reserve: u32,
+}
+
 /// Capacities that follow from a geometry and a configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CapacityPlan {
     /// Chunks that count towards capacity, those of the journal included.
     pub usable_chunks: u32,
-    /// Chunks reserved for the journal.
-    pub journal_chunks: u32,
-    /// Whose journal it is.
-    pub journal_owner: u32,
-    /// Bytes of a snapshot in the journal at most.
-    pub snapshot_bytes: u64,
-    /// Bytes of records between two snapshots.
-    pub record_bytes: u64,
+    /// The journal.
+    pub journal: JournalPlan,
     /// Sectors that are written between the beginnings of two checkpoints.
     pub checkpoint_sectors: u64,
     /// Parallel units written at the same time: chunks per line.
@@ -281,23 +294,16 @@ pub struct CapacityPlan {
     pub host_buffer_units: u32,
     /// Write units of garbage collection's ring.
     pub gc_buffer_units: u32,
-    /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
-    /// if all of the map is.
-    pub map_frames: u32,
-    /// Spare sectors that are reserved for writing map pages.
-    pub map_write_reserve: u32,
+    /// The map cache.
+    pub map_cache: MapCachePlan,
 }
 
 impl CapacityPlan {
     /// Returns the sizes that the FTL needs of its journal.
     pub(crate) fn journal_config(&self, drive_map: bool) -> JournalConfig {
-        let CapacityPlan { snapshot_bytes, record_bytes, .. } = *self;
-        let owner = if drive_map {
-            self.journal_owner ^ OWNER ^ OWNER_DEVICE_L2P
-        } else {
-            self.journal_owner
-        };
-        JournalConfig { owner, snapshot_bytes, record_bytes }
+        let JournalConfig { owner, .. } = self.journal.config;
+        let owner = if drive_map { owner ^ OWNER ^ OWNER_DEVICE_L2P } else { owner };
+        JournalConfig { owner, ..self.journal.config }
     }
 
     /// Free sectors at which the [rate limiter](crate::RateLimiter) stops users, and from which on it
@@ -308,10 +314,10 @@ impl CapacityPlan {
         let low = u64::from(config.gc_low_watermark_lines.max(1) + u32::from(config.hot_cold))
             * line
             + u64::from(self.padding_reserve)
-            + u64::from(self.map_write_reserve);
+            + u64::from(self.map_cache.write_reserve);
         // Garbage collection must be able to reach where it stops, with every sector mapped.
         let zone = u64::from(config.gc_high_watermark_lines.max(1)) * line;
-        (low, low + zone.min(u64::from(self.op_sectors - self.map_write_reserve) / 2))
+        (low, low + zone.min(u64::from(self.op_sectors - self.map_cache.write_reserve) / 2))
     }
 
     /// Sectors that garbage collection leaves for the map pages of trims: those of all pages, but no more
@@ -389,7 +395,7 @@ impl CapacityPlan {
         // Per active parallel unit: the units that wait for their pair, two programs under way, and
         // one that fills up.
         let least = active * (shape.pair_units() + 3);
-        let wanted = config.write_buffer_sectors.div_ceil(shape.ws_opt);
+        let asked_units = config.write_buffer_sectors.div_ceil(shape.ws_opt);
         let window = if config.gc_queue_depth_units == 0 {
             2 * shape.pus
         } else {
@@ -397,10 +403,10 @@ impl CapacityPlan {
         };
         // Pages are at most one part in 64 of what is written.
         let auto = (64 * meta).max(4 * u64::from(line_sectors));
-        let (user_units, gc_units) = (least.max(wanted), least + window);
+        let (user_units, gc_units) = (least.max(asked_units), least + window);
         let spare = physical - total;
-        let (map_frames, map_spare) = match config.map_cache_sectors {
-            0 => (0, 0),
+        let map_cache = match config.map_cache_sectors {
+            0 => MapCachePlan::default(),
             sectors => {
                 let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
                 CapacityPlan::map_cache(sectors, meta, spare, slots, line_sectors.into())?
@@ -410,10 +416,7 @@ impl CapacityPlan {
         let checkpoint_sectors = if asked == 0 { auto } else { asked };
         Ok(CapacityPlan {
             usable_chunks: counted,
-            journal_chunks: journal,
-            journal_owner: owner,
-            snapshot_bytes,
-            record_bytes,
+            journal: JournalPlan { chunks: journal, config: wanted },
             checkpoint_sectors,
             active_pus: active,
             lines,
@@ -426,8 +429,7 @@ impl CapacityPlan {
             map_pages: meta as u32,
             host_buffer_units: user_units,
             gc_buffer_units: gc_units,
-            map_frames,
-            map_write_reserve: map_spare,
+            map_cache,
         })
     }
 
@@ -445,21 +447,21 @@ impl CapacityPlan {
         spare: u64,
         slots: u64,
         line_sectors: u64,
-    ) -> Result<(u32, u32), CapacityError> {
+    ) -> Result<MapCachePlan, CapacityError> {
         let least = (slots + 3).min(meta + 1) as u32;
         if sectors < least {
             return Err(CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
         }
         let frames = (u64::from(sectors) - 1).min(meta);
         if frames == meta {
-            return Ok((frames as u32, 0));
+            return Ok(MapCachePlan { frames: frames as u32, write_reserve: 0 });
         }
         let spared = 2 * meta + line_sectors;
         let needed = 2 * spared;
         if spare < needed {
             return Err(CapacityError::MapCacheWithoutSpace { needed, spare });
         }
-        Ok((frames as u32, spared as u32))
+        Ok(MapCachePlan { frames: frames as u32, write_reserve: spared as u32 })
     }
 }
 
@@ -517,7 +519,7 @@ mod tests {
         let layout = CapacityPlan::new(&shape, &config, all, all).unwrap();
         // 32 lines of 8 chunks of 64 sectors, less one for the journal; 2 in reserve, 1 open, 1 for
         // padding. Two write units of each are metadata.
-        assert!((1..=8).contains(&layout.journal_chunks), "{}", layout.journal_chunks);
+        assert!((1..=8).contains(&layout.journal.chunks), "{}", layout.journal.chunks);
         assert_eq!((layout.lines, layout.reserved_lines, layout.line_sectors), (31, 4, 504));
         assert_eq!(layout.line_metadata_units, 2);
         assert_eq!(layout.logical + layout.map_pages, (27.0 * 504.0 / 1.25) as u32);

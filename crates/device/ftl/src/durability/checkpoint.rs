@@ -12,7 +12,10 @@
 
 use crate::check::{Subject, Violation, require};
 use crate::durability::Durability;
+use crate::durability::checkpoint_pace::CheckpointPace;
+use crate::durability::dirty_pages::DirtyPages;
 use crate::durability::journal::Lsn;
+use crate::durability::loss_epochs::LossEpochs;
 use crate::env::Env;
 use crate::{CapacityPlan, FtlConfig};
 
@@ -66,22 +69,9 @@ pub(crate) struct PageCursor {
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     phase: Phase,
-    /// One bit per page of the map: what it says is not where its sectors are on the media.
-    dirty: Box<[u64]>,
-    /// The pages that the checkpoint under way writes, and how many there were.
-    pages_to_write: Box<[u64]>,
-    page_count: u64,
-    /// Sectors that are written between the beginnings of two checkpoints, without pages of the map; and
-    /// whether those that are moved count.
-    interval: u64,
-    counts_relocations: bool,
-    /// The number of the next write unit when the checkpoint under way began, or the last one, and sectors
-    /// in units since that do not count.
-    began_seq: u64,
-    excluded_sectors: u64,
-    /// Whether the host or a relocation has changed a page since then. Padding and relocations that
-    /// a checkpoint itself causes do not set it.
-    changed: bool,
+    pages: DirtyPages,
+    pace: CheckpointPace,
+    losses: LossEpochs,
     /// The base of the last snapshot that is durable, and of the checkpoint under way.
     base_seq: u64,
     pending_base_seq: u64,
@@ -95,28 +85,16 @@ pub(crate) struct Checkpoint {
     journal_wants_snapshot: bool,
     /// Where the last snapshot is in the journal.
     snapshot_lsn: Lsn,
-    /// How often something was lost that the last checkpoint does not know of; how often when the one
-    /// under way began, or the last one; and when the last durable one did.
-    loss_epoch: u64,
-    loss_epoch_at_start: u64,
-    loss_epoch_durable: u64,
 }
 
 impl Checkpoint {
     /// None; the base of the last one is `base`.
     pub(crate) fn new(layout: &CapacityPlan, config: &FtlConfig, base_seq: u64) -> Checkpoint {
-        let (pages, interval) = (layout.map_pages, layout.checkpoint_sectors);
-        let words = vec![0; (pages as usize).div_ceil(64)];
         Checkpoint {
             phase: Phase::Idle,
-            dirty: words.clone().into(),
-            pages_to_write: words.into(),
-            page_count: 0,
-            interval,
-            counts_relocations: config.checkpoint_sectors > 0,
-            began_seq: base_seq,
-            excluded_sectors: 0,
-            changed: true,
+            pages: DirtyPages::new(layout.map_pages),
+            pace: CheckpointPace::new(layout, config, base_seq),
+            losses: LossEpochs::default(),
             base_seq,
             pending_base_seq: base_seq,
             requested: false,
@@ -124,23 +102,13 @@ impl Checkpoint {
             needs_journal_space: false,
             journal_wants_snapshot: false,
             snapshot_lsn: Lsn(0),
-            loss_epoch: 0,
-            loss_epoch_at_start: 0,
-            loss_epoch_durable: 0,
         }
     }
 
     /// Checks the order of the loss epochs and of the base sequence numbers; `low` is the low watermark.
     pub(crate) fn check(&self, low: u64) -> Result<(), Violation> {
-        let order = [self.loss_epoch_durable, self.loss_epoch_at_start, self.loss_epoch];
-        require!(
-            order.is_sorted(),
-            Durability,
-            "losses: durable ≤ begun ≤ known",
-            Subject::Part,
-            "ascending",
-            format_args!("{order:?}")
-        );
+        self.losses.check_invariants()?;
+        self.pages.check_invariants()?;
         let order = [self.base_seq, self.pending_base_seq, low];
         require!(
             order.is_sorted(),
@@ -162,18 +130,18 @@ impl Checkpoint {
     /// Whether the last durable checkpoint, or the one that would be begun for what was lost before,
     /// does not say where the units with numbers up to `newest` are.
     pub(crate) fn would_lose(&self, newest: u64) -> bool {
-        newest >= self.base_seq && self.loss_epoch == self.loss_epoch_at_start
+        newest >= self.base_seq && !self.losses.is_begun_due()
     }
 
     /// Something was lost that the last checkpoint does not know of: one begins.
     pub(crate) fn record_loss(&mut self) {
-        self.loss_epoch += 1;
+        self.losses.record();
     }
 
     /// Whether something was lost that no durable checkpoint knows of.
     #[inline]
     pub(crate) fn has_undurable_loss(&self) -> bool {
-        self.loss_epoch > self.loss_epoch_durable
+        self.losses.has_undurable()
     }
 
     /// Records that a snapshot is being written to `at`. Used when the drive keeps the map.
@@ -196,49 +164,48 @@ impl Checkpoint {
     /// Records that the host has written or trimmed, or that data is to be relocated on request.
     #[inline]
     pub(crate) fn record_host_change(&mut self) {
-        self.changed = true;
+        self.pace.record_host_change();
     }
 
     /// A unit of so many moved sectors was numbered.
     #[inline]
     pub(crate) fn record_relocated(&mut self, sectors: u32) {
-        self.excluded_sectors += if self.counts_relocations { 0 } else { u64::from(sectors) };
+        self.pace.record_relocated(sectors);
     }
 
     /// Marks a page as changed since it was written.
     #[inline]
     pub(crate) fn mark_dirty(&mut self, page: u32) {
-        self.dirty[page as usize / 64] |= 1 << (page % 64);
+        self.pages.mark_dirty(page);
     }
 
     /// Whether what a page says on the media, or will when what is in the write buffer is there, is
     /// untrue.
     #[inline]
     pub(crate) fn is_dirty(&self, page: u32) -> bool {
-        let bits = self.dirty[page as usize / 64] | self.pages_to_write[page as usize / 64];
-        bits >> (page % 64) & 1 != 0
+        self.pages.is_dirty(page)
     }
 
     /// A page was made of what is true now.
     #[inline]
     pub(super) fn mark_clean(&mut self, page: u32) {
-        self.dirty[page as usize / 64] &= !(1 << (page % 64));
-        self.pages_to_write[page as usize / 64] &= !(1 << (page % 64));
-    }
-
-    /// The first page from `from` on that is to be written.
-    fn next_page(&self, from: u32) -> Option<u32> {
-        let mut word = from as usize / 64;
-        let mut bits = self.pages_to_write.get(word)? & !0 << (from % 64);
-        while bits == 0 {
-            word += 1;
-            bits = *self.pages_to_write.get(word)?;
-        }
-        Some(word as u32 * 64 + bits.trailing_zeros())
+        self.pages.mark_clean(page);
     }
 }
 
 impl Checkpoint {
+    /// Says that a checkpoint has begun for a loss that there was not.
+    #[cfg(test)]
+    pub(crate) fn break_losses(&mut self) {
+        self.losses.break_order();
+    }
+
+    /// Counts no page of the checkpoint, with one to be written.
+    #[cfg(test)]
+    pub(crate) fn break_pages(&mut self) {
+        self.pages.break_count();
+    }
+
     /// Whether a requested checkpoint is not durable.
     pub(crate) fn is_requested(&self) -> bool {
         self.requested || self.unpaced
@@ -257,32 +224,24 @@ impl Checkpoint {
     /// Has so many sectors bring on no checkpoint: else those of one would bring on the next, while garbage
     /// collection changes more pages to make room.
     pub(super) fn exclude(&mut self, sectors: u64) {
-        self.excluded_sectors += sectors;
-    }
-
-    /// Sectors that count in units numbered since the checkpoint in progress began, or the last one.
-    fn written_since(&self, env: &Env, next_seq: u64) -> u64 {
-        let written = (next_seq - self.began_seq) * u64::from(env.geometry.ws_opt);
-        written.saturating_sub(self.excluded_sectors)
+        self.pace.exclude(sectors);
     }
 
     /// Begins one if it is time, or it is wanted.
     fn begin(&mut self, env: &Env, facts: CheckpointFacts) -> CheckpointStep {
-        let lost = self.loss_epoch > self.loss_epoch_at_start;
-        let due = self.changed && self.written_since(env, facts.next_seq) >= self.interval;
+        let lost = self.losses.is_begun_due();
+        let due = self.pace.is_due(env, facts.next_seq);
         if !self.requested && !lost && !due || facts.is_blocked {
             return CheckpointStep::Wait;
         }
         self.unpaced = std::mem::take(&mut self.requested);
-        self.loss_epoch_at_start = self.loss_epoch;
-        std::mem::swap(&mut self.dirty, &mut self.pages_to_write);
-        self.dirty.fill(0);
-        self.page_count = self.pages_to_write.iter().map(|w| u64::from(w.count_ones())).sum();
-        (self.began_seq, self.excluded_sectors, self.changed) = (facts.next_seq, 0, false);
+        self.losses.begin();
+        self.pages.begin();
+        self.pace.begin(facts.next_seq);
         self.pending_base_seq = facts.low_watermark;
         self.phase = Phase::WritePages(PageCursor { next: 0, written: 0 });
         tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
-        tracing::debug!(pages = self.page_count, "checkpoint begins");
+        tracing::debug!(pages = self.pages.to_write_count(), "checkpoint begins");
         CheckpointStep::Begun
     }
 }
@@ -327,7 +286,7 @@ impl Durability {
                 tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
                 tracing::debug!(base_seq = c.base_seq, "checkpoint durable");
                 c.unpaced = false;
-                c.loss_epoch_durable = c.loss_epoch_at_start;
+                c.losses.complete();
                 CheckpointStep::Ended
             }
             // Pages are written before host data is admitted.
@@ -380,12 +339,14 @@ impl Durability {
         if self.is_checkpoint_urgent() {
             return u64::MAX;
         }
-        c.page_count * 2 * c.written_since(env, next_seq) / c.interval.max(1) + 1
+        c.pages.to_write_count() * 2 * c.pace.written_since(env, next_seq)
+            / c.pace.interval().max(1)
+            + 1
     }
 
     /// The first page from this one on that the checkpoint in progress writes.
     pub(crate) fn next_checkpoint_page(&self, from: u32) -> Option<u32> {
-        self.checkpoint.next_page(from)
+        self.checkpoint.pages.next_to_write(from)
     }
 
     /// Records how far the pages are written.

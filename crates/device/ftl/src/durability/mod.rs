@@ -2,8 +2,11 @@
 
 pub(crate) mod barriers;
 pub(crate) mod checkpoint;
+mod checkpoint_pace;
 pub(crate) mod device_l2p;
+mod dirty_pages;
 pub mod journal;
+mod loss_epochs;
 pub(crate) mod snapshot;
 pub(crate) mod trims;
 
@@ -236,6 +239,7 @@ impl Durability {
         let cursor = self.device_l2p.as_ref().and_then(|m| m.cursor_page());
         self.trims.check(cursor, head)?;
         self.checkpoint.check(low)?;
+        self.journal.check_invariants()?;
         if let Some(map) = &self.device_l2p {
             map.check(next)?;
         }
@@ -246,6 +250,18 @@ impl Durability {
     #[cfg(test)]
     pub(crate) fn break_host_requests(&mut self) {
         self.barriers.break_host_requests();
+    }
+
+    /// The journal, to be broken.
+    #[cfg(test)]
+    pub(crate) fn journal_mut(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// The checkpoint, to be broken.
+    #[cfg(test)]
+    pub(crate) fn checkpoint_mut(&mut self) -> &mut Checkpoint {
+        &mut self.checkpoint
     }
 
     /// The trims, to be broken.

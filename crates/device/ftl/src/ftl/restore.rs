@@ -9,8 +9,8 @@ use crate::ftl::HOST;
 use crate::mapping::reconcile::Reconcile;
 use crate::mapping::translation_page::TranslationPage;
 use crate::recovery::{RecoveredState, ScanObservations};
-use crate::space::lines::LineState;
-use crate::space::open_line::OpenLine;
+use crate::space::open_line::{OpenLine, WritableChunk};
+use crate::space::restore::{FoundChunk, RestoredLine};
 use crate::{ChunkReport, Ftl, L2pEntry, NewFtlError};
 
 impl RecoveredState {
@@ -30,7 +30,7 @@ impl RecoveredState {
         let durability = Durability::new(&env, journal, base_seq, device_l2p);
         let mut ftl = Ftl::empty(env, durability, self.next_seq)?;
         self.fill_map(&mut ftl);
-        if self.env.plan.map_frames > 0 {
+        if self.env.plan.map_cache.frames > 0 {
             self.defer_map_pages(&mut ftl);
         }
         self.build_lines(&mut ftl);
@@ -68,7 +68,13 @@ impl RecoveredState {
         let reconcile =
             Reconcile::new(self.env.plan.map_pages, pages, copies, self.full_scan, seen);
         ftl.mapping.import_recovery(reconcile, unreadable, next, blind);
-        ftl.space.table_to_restore().reconciling = ftl.mapping.reconcile().is_running();
+        ftl.space.set_reconciling(ftl.mapping.reconcile().is_running());
+    }
+
+    /// Whether a chunk cannot be used any more.
+    fn is_gone(&self, chunk: u32) -> bool {
+        let report = self.observations.chunk_reports[chunk as usize];
+        matches!(report, ChunkReport::Bad | ChunkReport::NotOwned)
     }
 
     fn fill_map(&self, ftl: &mut Ftl) {
@@ -95,7 +101,7 @@ impl RecoveredState {
         for &page in &self.lost_pages {
             ftl.mapping.set(logical + page, L2pEntry::Lost);
         }
-        if self.env.plan.map_frames > 0 {
+        if self.env.plan.map_cache.frames > 0 {
             return;
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
@@ -110,7 +116,7 @@ impl RecoveredState {
         let shape = self.env.geometry;
         let mut valid = vec![0u32; shape.total_chunks() as usize];
         // Of a map in frames, what the pages say is counted later.
-        let counts = self.env.plan.map_frames > 0;
+        let counts = self.env.plan.map_cache.frames > 0;
         let first = if counts { self.env.plan.logical } else { 0 };
         for lba in first..self.env.plan.logical + self.env.plan.map_pages {
             if let L2pEntry::Flash(psn) = ftl.mapping.get(lba) {
@@ -125,30 +131,27 @@ impl RecoveredState {
         for line in &self.lines {
             for &chunk in &line.chunks {
                 known[chunk as usize] = true;
-                let bad = matches!(
-                    self.observations.chunk_reports[chunk as usize],
-                    ChunkReport::Bad | ChunkReport::NotOwned
-                );
-                ftl.space.table_to_restore().chunks[chunk as usize].bad = bad;
+                ftl.space.restore_bad(chunk, self.is_gone(chunk));
             }
             let found = |chunk: &u32| self.observations.chunk_reports[*chunk as usize];
-            let mut members: Vec<(u32, u32)> = Vec::new();
+            let mut members: Vec<WritableChunk> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
-                    ChunkReport::Free | ChunkReport::Open(0) => {
-                        ftl.space.table_to_restore().add_free(*chunk)
-                    }
+                    ChunkReport::Free | ChunkReport::Open(0) => ftl.space.add_chunk(*chunk, true),
                     ChunkReport::Open(next) if next < shape.sectors_per_chunk => {
-                        open_chunks.push((*chunk, next))
+                        open_chunks.push(WritableChunk { chunk: *chunk, next })
                     }
                     ChunkReport::Open(n)
                     | ChunkReport::Closed(n)
-                    | ChunkReport::ProgramFailed(n) => members.push((*chunk, n)),
+                    | ChunkReport::ProgramFailed(n) => {
+                        members.push(WritableChunk { chunk: *chunk, next: n });
+                    }
                     // What is in it cannot be read; those who ask for it are told so.
                     ChunkReport::Bad | ChunkReport::NotOwned
                         if counts || valid[*chunk as usize] > 0 =>
                     {
-                        members.push((*chunk, shape.sectors_per_chunk));
+                        let next = shape.sectors_per_chunk;
+                        members.push(WritableChunk { chunk: *chunk, next });
                     }
                     ChunkReport::Bad | ChunkReport::NotOwned => {}
                 }
@@ -156,87 +159,60 @@ impl RecoveredState {
             if members.is_empty() {
                 continue;
             }
-            let id = ftl.space.table_to_restore().insert(&members, LineState::Open);
+            let id = ftl.space.restore_line(members.iter().map(|m| m.chunk));
             let mut sum = 0;
-            for &(chunk, written) in &members {
-                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = written;
-                sum += valid[chunk as usize];
-                let table = ftl.space.table_to_restore();
-                let (c, l) = (&mut table.chunks[chunk as usize], &mut table.lines[id as usize]);
-                match found(&chunk) {
-                    ChunkReport::ProgramFailed(_) => (c.bad, l.degraded) = (true, true),
-                    // What there was to lose is lost: no hurry.
-                    ChunkReport::Bad | ChunkReport::NotOwned => {
-                        (c.bad, c.offline, l.refresh_requested) = (true, true, true);
-                    }
-                    ChunkReport::Free | ChunkReport::Open(_) | ChunkReport::Closed(_) => {}
-                }
+            for m in &members {
+                sum += valid[m.chunk as usize];
+                ftl.space.restore_chunk(m.chunk, m.next, found_chunk(found(&m.chunk)));
             }
-            let l = &mut ftl.space.table_to_restore().lines[id as usize];
-            (l.valid_sectors, l.fully_mapped, l.stream) = (sum, true, line.stream);
-            l.max_seq = line.max_seq.min(ftl.buffer.next_seq());
+            let max_seq = line.max_seq.min(ftl.buffer.next_seq());
+            ftl.space.restore_contents(
+                id,
+                RestoredLine { valid_sectors: sum, stream: line.stream, max_seq },
+            );
             // Of a map in frames what was in a chunk that has gone is known by it, too.
             let whole = |f: ChunkReport| {
                 f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
             };
             let full = members.len() == self.env.plan.active_pus as usize
-                && members.iter().all(|(c, _)| whole(found(c)));
+                && members.iter().all(|m| whole(found(&m.chunk)));
             if line.has_footer && full && self.env.plan.line_metadata_units > 0 {
-                ftl.space.table_to_restore().mark_footer_valid(id);
+                ftl.space.restore_footer(id);
             }
             ftl.close_if_done(id);
         }
         for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
-            match self.observations.chunk_reports[chunk as usize] {
+            let report = self.observations.chunk_reports[chunk as usize];
+            let valid_sectors = valid[chunk as usize];
+            let written = match report {
                 ChunkReport::Free | ChunkReport::Open(0) => {
-                    ftl.space.table_to_restore().add_free(chunk)
+                    ftl.space.add_chunk(chunk, true);
+                    continue;
                 }
-                ChunkReport::Bad if valid[chunk as usize] > 0 => {
-                    let id = ftl
-                        .space
-                        .table_to_restore()
-                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    let c = &mut ftl.space.table_to_restore().chunks[chunk as usize];
-                    (c.write_pointer, c.bad, c.offline) = (shape.sectors_per_chunk, true, true);
-                    let table = ftl.space.table_to_restore();
-                    let l = &mut table.lines[id as usize];
-                    (l.valid_sectors, l.fully_mapped, l.refresh_requested) =
-                        (valid[chunk as usize], true, true);
-                    ftl.close_if_done(id);
-                }
+                ChunkReport::Bad if valid_sectors > 0 => shape.sectors_per_chunk,
                 ChunkReport::Bad | ChunkReport::NotOwned => {
-                    ftl.space.table_to_restore().chunks[chunk as usize].bad = true
+                    ftl.space.add_chunk(chunk, false);
+                    continue;
                 }
-                ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => {
-                    // Of no line: its erase was cut short, or it was never used.
-                    let id = ftl
-                        .space
-                        .table_to_restore()
-                        .insert(&[(chunk, shape.sectors_per_chunk)], LineState::Open);
-                    ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = n;
-                    let table = ftl.space.table_to_restore();
-                    let l = &mut table.lines[id as usize];
-                    (l.valid_sectors, l.fully_mapped) = (valid[chunk as usize], true);
-                    if let ChunkReport::ProgramFailed(_) =
-                        self.observations.chunk_reports[chunk as usize]
-                    {
-                        table.chunks[chunk as usize].bad = true;
-                        l.degraded = true;
-                    }
-                    ftl.close_if_done(id);
-                }
-            }
+                // Of no line: its erase was cut short, or it was never used.
+                ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => n,
+            };
+            let id = ftl.space.restore_line([chunk]);
+            ftl.space.restore_chunk(chunk, written, found_chunk(report));
+            let contents = RestoredLine { valid_sectors, stream: 0, max_seq: 0 };
+            ftl.space.restore_contents(id, contents);
+            ftl.close_if_done(id);
         }
         // Chunks that were being written go on being written, as lines of the users' stream.
         for members in open_chunks.chunks(self.env.plan.active_pus as usize) {
-            let id = ftl.space.table_to_restore().insert(members, LineState::Open);
-            for &(chunk, next) in members {
-                ftl.space.table_to_restore().chunks[chunk as usize].write_pointer = next;
-                ftl.space.table_to_restore().lines[id as usize].valid_sectors +=
-                    valid[chunk as usize];
+            let id = ftl.space.restore_line(members.iter().map(|m| m.chunk));
+            let mut valid_sectors = 0;
+            for m in members {
+                ftl.space.restore_chunk(m.chunk, m.next, FoundChunk::Good);
+                valid_sectors += valid[m.chunk as usize];
             }
-            ftl.space.table_to_restore().lines[id as usize].max_seq = ftl.buffer.next_seq();
-            let open = OpenLine::new(&shape, id, members);
+            ftl.space.restore_open(id, valid_sectors, ftl.buffer.next_seq());
+            let open = OpenLine::new(&shape, id, members.iter().copied());
             ftl.space.add_open_line(HOST, open, None);
         }
     }
@@ -249,5 +225,13 @@ impl RecoveredState {
         if !self.lost.is_empty() {
             ftl.durability.record_loss();
         }
+    }
+}
+
+fn found_chunk(report: ChunkReport) -> FoundChunk {
+    match report {
+        ChunkReport::Free | ChunkReport::Open(_) | ChunkReport::Closed(_) => FoundChunk::Good,
+        ChunkReport::ProgramFailed(_) => FoundChunk::ProgramFailed,
+        ChunkReport::Bad | ChunkReport::NotOwned => FoundChunk::Gone,
     }
 }

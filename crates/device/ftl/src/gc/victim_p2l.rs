@@ -118,7 +118,8 @@ impl VictimP2lRead {
             };
         }
         let chunks = &lines.line(self.line).chunks;
-        let footer = LineFooter::decode(&env.geometry, env.plan.journal_owner, chunks, &self.bytes);
+        let footer =
+            LineFooter::decode(&env.geometry, env.plan.journal.config.owner, chunks, &self.bytes);
         if let (Some(footer), false) = (footer, self.failed) {
             *self.p2l = footer.p2l;
             return VictimP2lStep::Complete { by_footer: true };

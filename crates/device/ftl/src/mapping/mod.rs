@@ -46,11 +46,11 @@ impl Mapping {
     /// The error of `mmap(2)`.
     pub(crate) fn new(env: &Env, first_slot: u32) -> io::Result<Mapping> {
         let Env { geometry, config, plan } = env;
-        let l2p = match plan.map_frames {
+        let l2p = match plan.map_cache.frames {
             0 => L2p::new(plan.logical + plan.map_pages)?,
             n => L2p::with_frames(Frames::new(geometry, plan.logical, plan.map_pages, n))?,
         };
-        let is_cached = plan.map_frames > 0;
+        let is_cached = plan.map_cache.frames > 0;
         Ok(Mapping {
             l2p,
             p2l: P2l::new(geometry.total_sectors(), config.p2l_location, is_cached)?,

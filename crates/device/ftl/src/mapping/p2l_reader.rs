@@ -368,7 +368,7 @@ impl P2lReader {
         add: &mut impl FnMut(u32, Oob),
     ) -> bool {
         let Some(line) = lines.get(self.line) else { return true };
-        let owner = env.plan.journal_owner;
+        let owner = env.plan.journal.config.owner;
         let last = LineFooter::decode(&env.geometry, owner, &line.chunks, &look.bytes);
         let Some(last) = last.filter(|_| !look.failed) else { return false };
         for (member, &chunk) in (0..).zip(&line.chunks) {

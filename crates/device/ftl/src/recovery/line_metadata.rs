@@ -11,9 +11,9 @@
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, OPS_PER_BATCH_MAX, Phase, Recovery, RecoveryOp};
+use crate::Oob;
 use crate::durability::snapshot::LineEntry;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
-use crate::{CapacityPlan, Oob};
 
 /// Reads of last metadata that are handed out at a time at most: their contents are kept until a line
 /// has all of its.
@@ -81,7 +81,7 @@ impl Recovery {
     }
 
     pub(super) fn import_header(&mut self, chunk: u32, bytes: Option<&[u8]>) {
-        let CapacityPlan { journal_owner: owner, active_pus: active, .. } = self.plan;
+        let (owner, active) = (self.plan.journal.config.owner, self.plan.active_pus);
         let first = bytes.and_then(|b| LineHeader::decode(&self.geometry, owner, active, b));
         self.line_metas.headers.extend(first.filter(|f| f.members.first() == Some(&chunk)));
     }
@@ -190,7 +190,8 @@ impl Recovery {
         }
         let (line, bytes) = (c.line, std::mem::take(&mut c.bytes));
         let chunks = &self.lines[line].chunks;
-        let last = LineFooter::decode(&self.geometry, self.plan.journal_owner, chunks, &bytes);
+        let last =
+            LineFooter::decode(&self.geometry, self.plan.journal.config.owner, chunks, &bytes);
         let last = last.filter(|_| c.valid);
         if self.full_scan {
             c.footer = last;

@@ -224,7 +224,7 @@ impl Recovery {
         };
         let layout = CapacityPlan::new(&shape, &config, owned_chunks(&found), counted);
         let layout = layout.map_err(NewFtlError::from)?;
-        let reserved = journal_chunks(&shape, &found, layout.journal_chunks);
+        let reserved = journal_chunks(&shape, &found, layout.journal.chunks);
         let chunks: Vec<(u32, JournalChunkReport)> = reserved
             .iter()
             .map(|&c| (c, journal_chunk_report(&shape, found[c as usize])))
@@ -394,6 +394,6 @@ impl Recovery {
 
 /// A word per logical sector, for a map that is in memory.
 fn l2p_table(layout: &CapacityPlan) -> Vec<u32> {
-    let sectors = if layout.map_frames > 0 { 0 } else { layout.logical };
+    let sectors = if layout.map_cache.frames > 0 { 0 } else { layout.logical };
     vec![0; sectors as usize]
 }

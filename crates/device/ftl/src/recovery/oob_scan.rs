@@ -67,11 +67,11 @@ impl Recovery {
         self.oob_ops(jobs);
         if jobs.is_empty() && !self.refuse_foreign() && !self.end_probe() {
             self.find_pages();
-            if self.plan.map_frames == 0 && !self.lost_pages.is_empty() {
+            if self.plan.map_cache.frames == 0 && !self.lost_pages.is_empty() {
                 return self.restart_full_scan();
             }
             // Of a map in frames the pages are read when they are needed.
-            let pages = if self.plan.map_frames > 0 { Phase::Done } else { Phase::MapPages };
+            let pages = if self.plan.map_cache.frames > 0 { Phase::Done } else { Phase::MapPages };
             (self.phase, self.cursor) = (pages, (0, 0));
         }
     }

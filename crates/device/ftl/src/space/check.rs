@@ -89,50 +89,8 @@ impl Space {
 impl LineTable {
     /// Checks the lists of free chunks and the line table.
     pub(super) fn check(&self) -> Result<(), Violation> {
-        let mut count = 0;
-        for (pu, free) in (0..).zip(&self.free_by_pu) {
-            for &chunk in free {
-                let (subject, c) = (Subject::Chunk(chunk), &self.chunks[chunk as usize]);
-                require_eq!(
-                    Space,
-                    "a free chunk is in the list of its parallel unit",
-                    subject,
-                    pu,
-                    self.geometry.pu_of(chunk)
-                );
-                require_eq!(
-                    Space,
-                    "a free chunk is in no line",
-                    subject,
-                    NONE,
-                    self.line_of[chunk as usize]
-                );
-                require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
-                require!(
-                    !c.bad && !c.offline,
-                    Space,
-                    "a free chunk is good",
-                    subject,
-                    "good",
-                    "bad"
-                );
-                count += 1;
-            }
-            if self.dynamic_wl {
-                let wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
-                require!(
-                    free.iter().is_sorted_by_key(wear),
-                    Space,
-                    "free chunks are in order of their wear",
-                    Subject::Pu(pu),
-                    "ascending",
-                    "not"
-                );
-            }
-        }
-        require_eq!(Space, "free chunks", Subject::Part, count, self.free_chunks);
-        let worn = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
-        require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, self.wear_max);
+        self.free.check_invariants(&self.chunks)?;
+        self.chunks.check_invariants()?;
         let mut free = vec![0; self.lines.len()];
         self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
         for (id, line) in (0..).zip(&self.lines) {
@@ -161,22 +119,23 @@ impl LineTable {
                 format_args!("at most {}", line.sectors),
                 line.valid_sectors
             );
+            line.gate.check_invariants(id)?;
             // Chunks whose erase has completed may be in another line.
             let mut erased = 0;
             for (place, &chunk) in (0..).zip(&line.chunks) {
-                if self.line_of[chunk as usize] != id {
+                if self.line_of(chunk) != id {
                     erased += 1;
                     require!(
-                        line.erasing > 0,
+                        line.gate.erasing() > 0,
                         Space,
                         "the chunks of a line name it",
                         Subject::Chunk(chunk),
                         id,
-                        self.line_of[chunk as usize]
+                        self.line_of(chunk)
                     );
                     continue;
                 }
-                let c = &self.chunks[chunk as usize];
+                let c = self.chunks.state(chunk);
                 require_eq!(
                     Space,
                     "the place of a chunk in its line",
@@ -185,17 +144,17 @@ impl LineTable {
                     c.member_index
                 );
             }
-            if line.erasing > 0 {
+            if line.gate.erasing() > 0 {
                 require_eq!(
                     Space,
                     "chunks of a line being erased",
                     subject,
                     line.chunks.len() - erased,
-                    line.erasing as usize
+                    line.gate.erasing() as usize
                 );
             }
         }
-        for (chunk, &line) in (0..).zip(&self.line_of) {
+        for (chunk, line) in self.chunks.lines() {
             let has = line == NONE
                 || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
             require!(

@@ -1,6 +1,9 @@
-//! [`Chunk`]: what of a chunk is programmed, what of that can be read, and what has become of it.
+//! [`ChunkState`]: what of a chunk is programmed, what of that can be read, and what has become of it.
+//! [`ChunkTable`]: all chunks, and the lines that they are in.
 
 use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::space::lines::NONE;
 
 /// The state of a chunk, beside its line.
 #[derive(Clone, Copy, Debug)]
@@ -45,5 +48,136 @@ impl ChunkState {
     pub(crate) fn readable_end(&self, shape: &FlashGeometry) -> u32 {
         let whole = self.write_pointer == shape.sectors_per_chunk || self.bad;
         self.write_pointer.saturating_sub(if whole { 0 } else { shape.mw_cunits })
+    }
+}
+
+/// The state of every chunk, and the line that it is in.
+///
+/// Invariant: the maximum of the erases is that of the most worn chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkTable {
+    states: Vec<ChunkState>,
+    line_of: Vec<u32>,
+    /// Erases of the most worn chunk.
+    wear_max: u32,
+}
+
+impl ChunkTable {
+    /// A table of chunks that are in no line and were never erased.
+    pub(super) fn new(total: u32) -> ChunkTable {
+        let total = total as usize;
+        let states = vec![ChunkState::free(0); total];
+        ChunkTable { states, line_of: vec![NONE; total], wear_max: 0 }
+    }
+
+    /// The state of a chunk; none if there is no such chunk.
+    #[inline]
+    pub(crate) fn get(&self, chunk: u32) -> Option<&ChunkState> {
+        self.states.get(chunk as usize)
+    }
+
+    /// The state of a chunk.
+    #[inline]
+    pub(crate) fn state(&self, chunk: u32) -> &ChunkState {
+        &self.states[chunk as usize]
+    }
+
+    /// Mutable access to the state of a chunk.
+    #[inline]
+    pub(super) fn state_mut(&mut self, chunk: u32) -> &mut ChunkState {
+        &mut self.states[chunk as usize]
+    }
+
+    /// The line that a chunk is in, or [`NONE`].
+    #[inline]
+    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+        self.line_of[chunk as usize]
+    }
+
+    /// The line of each chunk, or [`NONE`].
+    pub(super) fn lines(&self) -> impl Iterator<Item = (u32, u32)> {
+        (0..).zip(self.line_of.iter().copied())
+    }
+
+    /// Puts a chunk into a line, as the member with this index.
+    pub(super) fn join(&mut self, chunk: u32, line: u32, member_index: u32) {
+        self.line_of[chunk as usize] = line;
+        self.states[chunk as usize].member_index = member_index;
+    }
+
+    /// Takes a chunk out of its line.
+    pub(super) fn leave(&mut self, chunk: u32) {
+        self.line_of[chunk as usize] = NONE;
+    }
+
+    /// A chunk is erased: it holds nothing and is in no line.
+    pub(super) fn reset(&mut self, chunk: u32) {
+        self.leave(chunk);
+        let state = self.state_mut(chunk);
+        *state = ChunkState::free(state.erases);
+    }
+
+    /// Counts an erase of a chunk.
+    pub(super) fn record_erase(&mut self, chunk: u32) {
+        let erases = &mut self.states[chunk as usize].erases;
+        *erases = erases.saturating_add(1);
+        self.wear_max = self.wear_max.max(*erases);
+    }
+
+    /// Learns how often each chunk has been erased.
+    pub(super) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+        for (number, chunk) in (0..).zip(&mut self.states) {
+            chunk.erases = erases(number);
+        }
+        self.wear_max = self.most_worn();
+    }
+
+    /// Erases of the most worn chunk.
+    pub(super) fn wear_max(&self) -> u32 {
+        self.wear_max
+    }
+
+    fn most_worn(&self) -> u32 {
+        self.states.iter().map(|c| c.erases).max().unwrap_or(0)
+    }
+
+    /// The erases of chunks, on average.
+    pub(super) fn mean_wear(&self, chunks: &[u32]) -> u32 {
+        let sum: u64 = chunks.iter().map(|c| u64::from(self.state(*c).erases)).sum();
+        (sum / (chunks.len() as u64).max(1)) as u32
+    }
+
+    /// Checks the maximum of the erases.
+    pub(super) fn check_invariants(&self) -> Result<(), Violation> {
+        let (worn, known) = (self.most_worn(), self.wear_max);
+        require_eq!(Space, "erases of the most worn chunk", Subject::Part, worn, known);
+        Ok(())
+    }
+
+    /// Checks a chunk that is free.
+    pub(super) fn check_free(&self, chunk: u32) -> Result<(), Violation> {
+        let (subject, c) = (Subject::Chunk(chunk), self.state(chunk));
+        require_eq!(Space, "a free chunk is in no line", subject, NONE, self.line_of(chunk));
+        require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
+        require!(!c.bad && !c.offline, Space, "a free chunk is good", subject, "good", "bad");
+        Ok(())
+    }
+
+    /// Says that a chunk is in a line that it is not in.
+    #[cfg(test)]
+    pub(crate) fn break_line_of(&mut self, chunk: u32, line: u32) {
+        self.line_of[chunk as usize] = line;
+    }
+
+    /// The state of a chunk, to be broken.
+    #[cfg(test)]
+    pub(crate) fn break_state(&mut self, chunk: u32) -> &mut ChunkState {
+        self.state_mut(chunk)
+    }
+
+    /// Forgets an erase of the most worn chunk.
+    #[cfg(test)]
+    pub(crate) fn break_wear(&mut self) {
+        self.wear_max += 1;
     }
 }

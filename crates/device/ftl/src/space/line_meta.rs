@@ -7,6 +7,7 @@
 //! line is never taken for it. Both fit into one part in [`METADATA_DIVISOR`] of a line, or it has none.
 
 use crate::mapping::p2l::WrittenSector;
+use crate::space::open_line::PreviousLine;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, LineMetadata, Oob};
 
 const HEADER_MAGIC: [u8; 8] = *b"SLUICLNF";
@@ -156,14 +157,16 @@ fn seal(out: &mut [u8]) {
 pub(crate) struct LineHeader {
     pub(crate) identity: LineIdentity,
     /// The line opened before in this stream: its opening number and first chunk.
-    pub(crate) previous: Option<(u64, u32)>,
+    pub(crate) previous: Option<PreviousLine>,
     pub(crate) members: Vec<u32>,
 }
 
 impl LineHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.identity.encode_header(HEADER_MAGIC, &self.members);
-        let (opening, chunk) = self.previous.unwrap_or((0, NO_CHUNK));
+        let (opening, chunk) = self
+            .previous
+            .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk));
         out[24..32].copy_from_slice(&opening.to_le_bytes());
         out[32..36].copy_from_slice(&chunk.to_le_bytes());
         out[36..40].copy_from_slice(&(self.members.len() as u32).to_le_bytes());
@@ -181,7 +184,10 @@ impl LineHeader {
         let bytes = bytes.get(..header_bytes(members) as usize)?;
         let name = LineIdentity::decode_header(bytes, HEADER_MAGIC, owner, members as usize)?;
         let chunk = u32_at(bytes, 32)?;
-        let previous = if chunk == NO_CHUNK { None } else { Some((u64_at(bytes, 24)?, chunk)) };
+        let previous = match chunk {
+            NO_CHUNK => None,
+            first_chunk => Some(PreviousLine { open_seq: u64_at(bytes, 24)?, first_chunk }),
+        };
         let members =
             chunks_of(shape, &bytes[HEADER_BYTES..]).filter(|m| m.len() as u32 == members)?;
         (u32_at(bytes, 36)? as usize == members.len()).then_some(LineHeader {

@@ -17,6 +17,7 @@ use crate::ftl::STREAM_COUNT;
 use crate::space::Space;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
+use crate::space::open_line::PreviousLine;
 
 /// Write units of metadata under way, at least and at most: as many as the last metadata of a line, because
 /// what is in front of it leaves the write buffer only when all of it is written.
@@ -50,8 +51,8 @@ pub(crate) struct FooterJob {
 pub(crate) struct LineMetaWriter {
     writes: Box<[Option<MetaWrite>]>,
     footer_jobs: Vec<FooterJob>,
-    /// By stream, the line opened last: its opening number and first chunk.
-    previous: [Option<(u64, u32)>; STREAM_COUNT],
+    /// By stream, the line opened last.
+    previous: [Option<PreviousLine>; STREAM_COUNT],
 }
 
 impl LineMetaWriter {
@@ -84,8 +85,8 @@ impl LineMetaWriter {
     pub(super) fn replace_previous(
         &mut self,
         stream: usize,
-        line: (u64, u32),
-    ) -> Option<(u64, u32)> {
+        line: PreviousLine,
+    ) -> Option<PreviousLine> {
         self.previous[stream].replace(line)
     }
 

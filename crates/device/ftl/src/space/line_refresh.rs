@@ -71,7 +71,7 @@ impl LineTable {
             .map(|(id, l)| (self.mean_wear(id), l.close_index, id))
             .min();
         let (wear, _, id) = closed?;
-        (self.wear_max.saturating_sub(wear) > spread).then_some(id)
+        (self.chunks.wear_max().saturating_sub(wear) > spread).then_some(id)
     }
 
     pub(crate) fn subscribe_chunk_events(&mut self) {
@@ -87,7 +87,7 @@ impl LineTable {
     pub(crate) fn emit_closed(&mut self, id: u32) {
         let Some(changes) = &mut self.chunk_events else { return };
         for &chunk in &self.lines[id as usize].chunks {
-            let c = &self.chunks[chunk as usize];
+            let c = self.chunks.state(chunk);
             if c.write_pointer > 0 && !c.offline {
                 changes.push_back(ChunkEvent::Closed { chunk, sectors: c.write_pointer });
             }

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use crate::ftl::{GC_COLD, MAP_PAGES};
 use crate::mapping::p2l::WrittenSector;
-use crate::space::chunk::ChunkState;
+use crate::space::chunk::{ChunkState, ChunkTable};
+use crate::space::erase_gate::EraseGate;
+use crate::space::free_chunks::FreeChunks;
 use crate::space::line_meta::P2lTable;
-use crate::space::open_line::OpenLine;
+use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
 
 /// No line, no chunk, no unit.
@@ -60,15 +62,8 @@ pub(crate) struct Line {
     pub(crate) refresh_requested: bool,
     /// How many lines had been closed before.
     pub(crate) close_index: u64,
-    /// Moved sectors that are not durable elsewhere yet.
-    pub(crate) relocations_in_flight: u32,
-    /// Chunks being erased.
-    pub(crate) erasing: u32,
-    /// Position of the user's ring that must be durable before the line is erased: some sector was
-    /// overwritten from there, and until the new copy is durable this is the one that counts.
-    pub(crate) erase_after_pos: u64,
-    /// A sector was trimmed: the trim must be durable before the line is erased.
-    pub(crate) erase_after_trims: bool,
+    /// What must be durable before it is erased.
+    pub(super) gate: EraseGate,
     /// Which stream it takes.
     pub(crate) stream: u8,
     /// The largest number of a unit in it.
@@ -83,14 +78,16 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A sector has become outdated that counts until that is durable: up to position `after` of the users'
-    /// ring, or a trim.
+    /// What must be durable before the line is erased.
     #[inline]
-    pub(crate) fn erase_must_wait_for(&mut self, after: Option<u64>) {
-        match after {
-            Some(after) => self.erase_after_pos = after,
-            None => self.erase_after_trims = true,
-        }
+    pub(crate) fn gate(&self) -> &EraseGate {
+        &self.gate
+    }
+
+    /// What must be durable before the line is erased, to be broken.
+    #[cfg(test)]
+    pub(crate) fn break_gate(&mut self) -> &mut EraseGate {
+        &mut self.gate
     }
 
     /// A sector is not valid any more. Returns what garbage collection must know.
@@ -148,34 +145,26 @@ pub(crate) struct CandidateChange {
 pub(crate) struct LineTable {
     pub(super) geometry: FlashGeometry,
     active: u32,
-    pub(crate) lines: Vec<Line>,
+    pub(super) lines: Vec<Line>,
     pub(super) free_lines: Vec<u32>,
-    pub(crate) line_of: Vec<u32>,
-    pub(crate) chunks: Vec<ChunkState>,
-    /// Per parallel unit: the next one to be opened first. With wear levelling the least worn, and
-    /// among equals the one that has been free longest; else that one.
-    pub(super) free_by_pu: Vec<VecDeque<u32>>,
-    pub(super) dynamic_wl: bool,
-    pub(super) free_chunks: u32,
-    pub(crate) erasing: u32,
+    pub(super) chunks: ChunkTable,
+    pub(super) free: FreeChunks,
+    pub(super) erasing: u32,
     /// How many sectors of a line are valid is not known of all: no line is closed before.
-    pub(crate) reconciling: bool,
-    pu_cursor: u32,
+    pub(super) reconciling: bool,
     /// Write units of metadata in a full line; 0 if lines have none.
-    pub(crate) metadata_units: u32,
+    pub(super) metadata_units: u32,
     /// Whether every line keeps a list while it is written, and whether a closed one is read back
     /// from the media when it is wanted again.
     keep_p2l: bool,
-    pub(crate) reload_p2l: bool,
+    pub(super) reload_p2l: bool,
     /// Open lines that are full and wait for their last metadata to be written.
-    pub(crate) footer_due: VecDeque<u32>,
-    pub(crate) closed_total: u64,
+    pub(super) footer_due: VecDeque<u32>,
+    pub(super) closed_total: u64,
     /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
-    pub(crate) refresh_queue: VecDeque<u32>,
-    /// Erases of the most worn chunk.
-    pub(crate) wear_max: u32,
-    /// Changes of chunks, if a component has subscribed to them.
-    pub(crate) chunk_events: Option<VecDeque<ChunkEvent>>,
+    pub(super) refresh_queue: VecDeque<u32>,
+    /// Chunks that were closed and emptied, if somebody wants to know.
+    pub(super) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
 
 impl LineTable {
@@ -184,29 +173,41 @@ impl LineTable {
         layout: &CapacityPlan,
         config: &FtlConfig,
     ) -> LineTable {
-        let total = geometry.total_chunks() as usize;
         LineTable {
             geometry,
             active: layout.active_pus,
             lines: Vec::with_capacity(layout.lines as usize + 8),
             free_lines: Vec::new(),
-            line_of: vec![NONE; total],
-            chunks: vec![ChunkState::free(0); total],
-            free_by_pu: vec![VecDeque::new(); geometry.pus as usize],
-            dynamic_wl: config.dynamic_wear_leveling,
-            free_chunks: 0,
+            chunks: ChunkTable::new(geometry.total_chunks()),
+            free: FreeChunks::new(geometry, config.dynamic_wear_leveling),
             erasing: 0,
             reconciling: false,
-            pu_cursor: 0,
             closed_total: 0,
             metadata_units: layout.line_metadata_units,
             keep_p2l: config.p2l_location == P2lLocation::Media,
             reload_p2l: false,
             footer_due: VecDeque::new(),
             refresh_queue: VecDeque::new(),
-            wear_max: 0,
             chunk_events: None,
         }
+    }
+
+    /// The table of chunks, to be broken.
+    #[cfg(test)]
+    pub(crate) fn break_chunks(&mut self) -> &mut ChunkTable {
+        &mut self.chunks
+    }
+
+    /// Counts a chunk being erased that there is not.
+    #[cfg(test)]
+    pub(crate) fn break_erasing(&mut self) {
+        self.erasing += 1;
+    }
+
+    /// The free chunks, to be broken.
+    #[cfg(test)]
+    pub(crate) fn break_free(&mut self) -> &mut FreeChunks {
+        &mut self.free
     }
 
     /// Lines, used or not.
@@ -229,13 +230,13 @@ impl LineTable {
     /// The line that a chunk is in, or [`NONE`].
     #[inline]
     pub(crate) fn line_of(&self, chunk: u32) -> u32 {
-        self.line_of[chunk as usize]
+        self.chunks.line_of(chunk)
     }
 
     /// The state of a chunk.
     #[inline]
     pub(crate) fn chunk(&self, chunk: u32) -> &ChunkState {
-        &self.chunks[chunk as usize]
+        self.chunks.state(chunk)
     }
 
     /// Whether lines are queued to be refreshed.
@@ -246,7 +247,7 @@ impl LineTable {
 
     /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
     pub(crate) fn erases(&self, chunk: u32) -> u32 {
-        self.chunks.get(chunk as usize).map_or(0, |c| c.erases)
+        self.chunks.get(chunk).map_or(0, |c| c.erases)
     }
 
     /// Lines, used or not, by their indices.
@@ -266,59 +267,38 @@ impl LineTable {
 
     /// Free chunks.
     pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
-        self.free_by_pu.iter().flatten().copied()
+        self.free.iter()
     }
 
     /// Chunks that can be opened now.
     pub(crate) fn free_chunks(&self) -> u32 {
-        self.free_chunks
+        self.free.count()
     }
 
     /// A chunk is erased and can be written.
     pub(crate) fn add_free(&mut self, chunk: u32) {
-        self.line_of[chunk as usize] = NONE;
-        let erases = self.chunks[chunk as usize].erases;
-        self.chunks[chunk as usize] = ChunkState::free(erases);
-        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
-        let at = if self.dynamic_wl {
-            free.partition_point(|c| self.chunks[*c as usize].erases <= erases)
-        } else {
-            free.len()
-        };
-        free.insert(at, chunk);
-        self.free_chunks += 1;
+        self.chunks.reset(chunk);
+        self.free.add(chunk, &self.chunks);
     }
 
-    /// A chunk has been erased once more.
-    pub(crate) fn record_erase(&mut self, chunk: u32) {
-        let erases = &mut self.chunks[chunk as usize].erases;
-        *erases = erases.saturating_add(1);
-        self.wear_max = self.wear_max.max(*erases);
+    /// A free chunk has gone. Returns whether it was free.
+    pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
+        self.free.remove(chunk)
     }
 
     /// Learns how often each chunk has been erased.
     pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
-        for (number, chunk) in (0..).zip(&mut self.chunks) {
-            chunk.erases = erases(number);
-        }
-        self.wear_max = self.chunks.iter().map(|c| c.erases).max().unwrap_or(0);
-        if self.dynamic_wl {
-            for free in &mut self.free_by_pu {
-                let by_wear = |chunk: &u32| self.chunks[*chunk as usize].erases;
-                free.make_contiguous().sort_by_key(by_wear);
-            }
-        }
+        self.chunks.import_wear(erases);
+        self.free.sort(&self.chunks);
     }
 
     /// How often a line's chunks have been erased, on average.
     pub(crate) fn mean_wear(&self, line: u32) -> u32 {
-        let chunks = &self.lines[line as usize].chunks;
-        let sum: u64 = chunks.iter().map(|c| u64::from(self.chunks[*c as usize].erases)).sum();
-        (sum / (chunks.len() as u64).max(1)) as u32
+        self.chunks.mean_wear(&self.lines[line as usize].chunks)
     }
 
-    /// Makes a line of chunks, each with the next sector to write.
-    pub(crate) fn insert(&mut self, members: &[(u32, u32)], state: LineState) -> u32 {
+    /// Makes a line of chunks.
+    pub(crate) fn insert(&mut self, members: &[u32], state: LineState) -> u32 {
         let id = self.free_lines.pop().unwrap_or_else(|| {
             self.lines.push(Line {
                 state: LineState::Free,
@@ -329,10 +309,7 @@ impl LineTable {
                 degraded: false,
                 refresh_requested: false,
                 close_index: 0,
-                relocations_in_flight: 0,
-                erasing: 0,
-                erase_after_pos: 0,
-                erase_after_trims: false,
+                gate: EraseGate::default(),
                 stream: 0,
                 max_seq: 0,
                 open_seq: 0,
@@ -349,61 +326,28 @@ impl LineTable {
         line.fully_mapped = state != LineState::Open;
         line.degraded = false;
         line.refresh_requested = false;
-        line.relocations_in_flight = 0;
-        line.erase_after_pos = 0;
-        line.erase_after_trims = false;
+        line.gate = EraseGate::default();
         line.max_seq = 0;
         line.open_seq = 0;
         line.footer = Footer::Absent;
         line.p2l = None;
         line.chunks.clear();
-        for (place, &(chunk, _)) in (0..).zip(members) {
-            line.chunks.push(chunk);
-            self.line_of[chunk as usize] = id;
-            self.chunks[chunk as usize].member_index = place;
+        line.chunks.extend_from_slice(members);
+        for (place, &chunk) in (0..).zip(members) {
+            self.chunks.join(chunk, id, place);
         }
         id
-    }
-
-    /// Takes the free chunk of a parallel unit that is next, or the most worn.
-    fn pop_free(&mut self, pu: u32, worn: bool) -> Option<u32> {
-        let free = &mut self.free_by_pu[pu as usize];
-        if !worn {
-            return free.pop_front();
-        }
-        let wear = |at: &usize| self.chunks[free[*at] as usize].erases;
-        let most = (0..free.len()).max_by_key(wear)?;
-        free.remove(most)
-    }
-
-    /// A free chunk has gone. Returns whether it was free.
-    pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
-        let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
-        let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
-        free.remove(at);
-        self.free_chunks -= 1;
-        true
     }
 
     /// Opens a line of a stream on the next parallel units in striping order that have a free chunk, for
     /// cold data on the most worn of them; the next write unit's number is `opening`. Only a line of
     /// full width has metadata: the capacity counts it per so many chunks.
     pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
-        let mut members = Vec::with_capacity(self.active as usize);
-        let pus = self.geometry.pus;
-        let mut tried = 0;
-        while members.len() < self.active as usize && tried < pus {
-            let pu = self.geometry.striped_pu((self.pu_cursor + tried) % pus);
-            if let Some(chunk) = self.pop_free(pu, usize::from(stream) == GC_COLD) {
-                members.push((chunk, 0));
-            }
-            tried += 1;
-        }
+        let is_cold = usize::from(stream) == GC_COLD;
+        let members = self.free.take_stripe(self.active, is_cold, &self.chunks);
         if members.is_empty() {
             return None;
         }
-        self.pu_cursor = (self.pu_cursor + tried) % pus;
-        self.free_chunks -= members.len() as u32;
         let line = self.insert(&members, LineState::Open);
         let count = members.len() as u32;
         let with_meta = self.metadata_units > 0 && count == self.active;
@@ -412,7 +356,8 @@ impl LineTable {
         if with_meta || self.keep_p2l {
             l.p2l = Some(Box::new(P2lTable::new(&self.geometry, count, opening)));
         }
-        let mut open = OpenLine::new(&self.geometry, line, &members);
+        let members = members.into_iter().map(|chunk| WritableChunk { chunk, next: 0 });
+        let mut open = OpenLine::new(&self.geometry, line, members);
         if with_meta {
             let l = &mut self.lines[line as usize];
             l.footer = Footer::Reserved;
@@ -441,7 +386,7 @@ impl LineTable {
     ) {
         let l = &mut self.lines[line as usize];
         if let Some(list) = &mut l.p2l {
-            list.record(self.chunks[chunk as usize].member_index, sector, sequence, written);
+            list.record(self.chunks.state(chunk).member_index, sector, sequence, written);
         }
         l.programs_in_flight += 1;
         l.max_seq = l.max_seq.max(sequence);
@@ -449,9 +394,9 @@ impl LineTable {
 
     /// Removes a unit that failed from the list of what was written in its line.
     pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
-        let line = self.line_of[chunk as usize];
+        let line = self.line_of(chunk);
         if let Some(list) = &mut self.lines[line as usize].p2l {
-            list.erase_unit(self.chunks[chunk as usize].member_index, sector);
+            list.erase_unit(self.chunks.state(chunk).member_index, sector);
         }
     }
 
@@ -471,7 +416,7 @@ impl LineTable {
     /// the host ring, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
-        self.lines[line as usize].erase_must_wait_for(after);
+        self.lines[line as usize].gate.wait_for(after);
     }
 
     /// Records that a line has no footer that can be read.
@@ -545,10 +490,10 @@ impl LineTable {
     #[inline]
     #[must_use]
     pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
-        let id = self.line_of[self.geometry.chunk_of(psn) as usize];
+        let id = self.line_of(self.geometry.chunk_of(psn));
         // Sectors of a bad chunk may be in no line.
         let line = self.lines.get_mut(id as usize)?;
-        line.erase_must_wait_for(after);
+        line.gate.wait_for(after);
         line.remove_valid(id)
     }
 
@@ -596,13 +541,8 @@ impl LineTable {
     pub(crate) fn cancel_open(&mut self, id: u32) {
         let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
         for chunk in chunks.into_iter().rev() {
-            self.line_of[chunk as usize] = NONE;
-            let erases = self.chunks[chunk as usize].erases;
-            let free = &mut self.free_by_pu[self.geometry.pu_of(chunk) as usize];
-            let less = |c: &u32| self.chunks[*c as usize].erases < erases;
-            let at = if self.dynamic_wl { free.partition_point(less) } else { 0 };
-            free.insert(at, chunk);
-            self.free_chunks += 1;
+            self.chunks.leave(chunk);
+            self.free.add_first(chunk, &self.chunks);
         }
         self.release(id);
     }
@@ -610,7 +550,12 @@ impl LineTable {
     /// The line's chunks are on their way back to the free lists.
     pub(crate) fn release(&mut self, id: u32) {
         let line = &mut self.lines[id as usize];
-        assert_eq!((line.programs_in_flight, line.relocations_in_flight, line.erasing), (0, 0, 0));
+        assert!(
+            line.programs_in_flight == 0 && line.gate.is_idle(),
+            "line {id} is freed with {} programs and {:?}",
+            line.programs_in_flight,
+            line.gate
+        );
         line.state = LineState::Free;
         line.p2l = None;
         line.chunks.clear();

@@ -3,6 +3,8 @@
 pub(crate) mod active_pus;
 mod check;
 pub(crate) mod chunk;
+pub(crate) mod erase_gate;
+pub(crate) mod free_chunks;
 pub(crate) mod line_meta;
 pub(crate) mod line_meta_writer;
 pub(crate) mod line_refresh;
@@ -10,6 +12,7 @@ pub(crate) mod lines;
 pub(crate) mod open_line;
 pub(crate) mod placement;
 pub(crate) mod programs;
+pub(crate) mod restore;
 
 use crate::ChunkEvent;
 use crate::env::Env;
@@ -65,11 +68,6 @@ impl Space {
     #[inline]
     pub(crate) fn table(&self) -> &LineTable {
         &self.lines
-    }
-
-    /// The lines and chunks, to be filled by a recovery.
-    pub(crate) fn table_to_restore(&mut self) -> &mut LineTable {
-        &mut self.lines
     }
 
     /// A line.
@@ -184,12 +182,12 @@ impl Space {
     /// The write unit that ends at this sector of a chunk is programmed.
     #[inline]
     pub(crate) fn on_programmed(&mut self, chunk: u32, end: u32) {
-        self.lines.chunks[chunk as usize].on_programmed(end);
+        self.lines.chunks.state_mut(chunk).on_programmed(end);
     }
 
     /// A program of a chunk has failed: the chunk takes no more, and its line is reclaimed next.
     pub(crate) fn program_failed(&mut self, env: &Env, chunk: u32) {
-        self.lines.chunks[chunk as usize].bad = true;
+        self.lines.chunks.state_mut(chunk).bad = true;
         self.close_open_chunk(env, chunk);
         let line = self.lines.line_of(chunk);
         self.lines.lines[line as usize].degraded = true;
@@ -198,19 +196,19 @@ impl Space {
     /// Records that a chunk has gone offline; `false` if that is no news, or it is in no line and not
     /// free.
     pub(crate) fn chunk_offline(&mut self, chunk: u32) -> bool {
-        let Some(&c) = self.lines.chunks.get(chunk as usize) else { return false };
+        let Some(&c) = self.lines.chunks.get(chunk) else { return false };
         let is_free = self.lines.line_of(chunk) == NONE;
         if c.offline || is_free && !self.lines.remove_free(chunk) {
             return false;
         }
-        let c = &mut self.lines.chunks[chunk as usize];
+        let c = self.lines.chunks.state_mut(chunk);
         (c.bad, c.offline) = (true, true);
         true
     }
 
     /// Records a read error of a chunk. Returns whether it is the first one.
     pub(crate) fn record_read_error(&mut self, chunk: u32) -> bool {
-        !std::mem::replace(&mut self.lines.chunks[chunk as usize].had_read_error, true)
+        !std::mem::replace(&mut self.lines.chunks.state_mut(chunk).had_read_error, true)
     }
 
     /// Removes a unit that failed from the list of what was written in its line.
@@ -294,14 +292,12 @@ impl Space {
 
     /// Counts sectors of a line that are being relocated.
     pub(crate) fn relocations_started(&mut self, line: u32, count: u32) {
-        self.lines.lines[line as usize].relocations_in_flight += count;
+        self.lines.lines[line as usize].gate.relocations_started(count);
     }
 
     /// A relocated sector of a line is durable. Returns how many are not.
     pub(crate) fn relocation_durable(&mut self, line: u32) -> u32 {
-        let line = &mut self.lines.lines[line as usize];
-        line.relocations_in_flight -= 1;
-        line.relocations_in_flight
+        self.lines.lines[line as usize].gate.relocation_durable()
     }
 
     /// The footer of a line cannot be read.
@@ -313,17 +309,17 @@ impl Space {
     pub(crate) fn begin_chunk_erase(&mut self, line: u32, chunk: u32) -> ChunkErase {
         self.lines.emit_emptied(chunk);
         if self.lines.chunk(chunk).bad {
-            self.lines.line_of[chunk as usize] = NONE;
+            self.lines.chunks.leave(chunk);
             return ChunkErase::Retired;
         }
-        self.lines.lines[line as usize].erasing += 1;
+        self.lines.lines[line as usize].gate.erase_started();
         self.lines.erasing += 1;
         ChunkErase::Erasing
     }
 
     /// Frees a line if none of its chunks is being erased.
     pub(crate) fn release_if_erased(&mut self, line: u32) {
-        if self.lines.line(line).erasing == 0 {
+        if self.lines.line(line).gate.erasing() == 0 {
             self.lines.release(line);
         }
     }
@@ -334,19 +330,19 @@ impl Space {
     /// If the chunk is not being erased.
     pub(crate) fn erase_done(&mut self, chunk: u32, ok: bool) -> bool {
         let line = self.lines.line_of(chunk);
-        let erasing = self.lines.get(line).map_or(0, |l| l.erasing);
+        let erasing = self.lines.get(line).map_or(0, |l| l.gate.erasing());
         assert!(erasing > 0, "chunk {chunk} is not being erased");
         self.lines.erasing -= 1;
         self.programs.unblock();
-        self.lines.record_erase(chunk);
+        self.lines.chunks.record_erase(chunk);
         let is_good = ok && !self.lines.chunk(chunk).offline;
         if is_good {
             self.lines.add_free(chunk);
         } else {
-            self.lines.line_of[chunk as usize] = NONE;
-            self.lines.chunks[chunk as usize].bad = true;
+            self.lines.chunks.leave(chunk);
+            self.lines.chunks.state_mut(chunk).bad = true;
         }
-        self.lines.lines[line as usize].erasing -= 1;
+        self.lines.lines[line as usize].gate.erase_done();
         self.release_if_erased(line);
         is_good
     }
@@ -371,7 +367,7 @@ impl Space {
         if is_good {
             self.lines.add_free(chunk);
         } else {
-            self.lines.chunks[chunk as usize].bad = true;
+            self.lines.chunks.state_mut(chunk).bad = true;
         }
     }
 
@@ -394,7 +390,11 @@ impl Space {
     /// The identity of a line in its metadata.
     pub(crate) fn identity_of(&self, env: &Env, line: u32) -> LineIdentity {
         let l = self.lines.line(line);
-        LineIdentity { owner: env.plan.journal_owner, stream: l.stream, open_seq: l.open_seq }
+        LineIdentity {
+            owner: env.plan.journal.config.owner,
+            stream: l.stream,
+            open_seq: l.open_seq,
+        }
     }
 
     /// The metadata of lines that is written, to be read.

@@ -30,6 +30,20 @@ impl Member {
     }
 }
 
+/// A chunk that takes write units, from this sector on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WritableChunk {
+    pub(crate) chunk: u32,
+    pub(crate) next: u32,
+}
+
+/// The name of a line in the header of the line opened after it in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PreviousLine {
+    pub(crate) open_seq: u64,
+    pub(crate) first_chunk: u32,
+}
+
 /// A line that is being written.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenLine {
@@ -50,8 +64,8 @@ pub(crate) struct OpenLine {
     pub(crate) recorded_lsn: Lsn,
     /// Its first metadata is still to be written, in front of everything in the first chunk.
     pub(crate) header_due: bool,
-    /// The line opened before it in its stream: its opening number and first chunk.
-    pub(crate) previous: Option<(u64, u32)>,
+    /// The line opened before it in its stream.
+    pub(crate) previous: Option<PreviousLine>,
 }
 
 /// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
@@ -65,25 +79,28 @@ pub(crate) struct PlacementBudget {
 
 impl OpenLine {
     /// A line over chunks with write pointers of their own.
-    pub(crate) fn new(shape: &FlashGeometry, line: u32, members: &[(u32, u32)]) -> OpenLine {
-        let room = members.iter().map(|(_, next)| (shape.sectors_per_chunk - next) / shape.ws_opt);
+    pub(crate) fn new(
+        shape: &FlashGeometry,
+        line: u32,
+        chunks: impl IntoIterator<Item = WritableChunk>,
+    ) -> OpenLine {
+        let member = |WritableChunk { chunk, next }| Member {
+            chunk,
+            pu: shape.pu_of(chunk),
+            next,
+            end: shape.sectors_per_chunk,
+            footer_bound_from: shape.sectors_per_chunk,
+        };
+        let members: Vec<Member> = chunks.into_iter().map(member).collect();
+        let room = members.iter().map(|m| (m.end - m.next) / shape.ws_opt);
         OpenLine {
             line,
             footer_bound_units: 0,
             retained: [NO_RETAINED_UNIT; 2],
             free_units: room.sum(),
-            members: members
-                .iter()
-                .map(|&(chunk, next)| Member {
-                    chunk,
-                    pu: shape.pu_of(chunk),
-                    next,
-                    end: shape.sectors_per_chunk,
-                    footer_bound_from: shape.sectors_per_chunk,
-                })
-                .collect(),
             // The first metadata goes first into the first one.
             cursor: usize::from(members.len() > 1),
+            members,
             recorded_lsn: Lsn(0),
             header_due: false,
             previous: None,
@@ -255,7 +272,7 @@ impl OpenLine {
         line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
         self.retained = [NO_RETAINED_UNIT; 2];
         for member in &mut self.members {
-            if !lines.chunks[member.chunk as usize].bad {
+            if !lines.chunk(member.chunk).bad {
                 self.free_units += (shape.sectors_per_chunk - member.end) / shape.ws_opt;
                 (member.end, member.footer_bound_from) =
                     (shape.sectors_per_chunk, shape.sectors_per_chunk);

@@ -6,7 +6,7 @@ use crate::ftl::STREAM_COUNT;
 use crate::space::Space;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::LineTable;
-use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget};
+use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget, PreviousLine};
 
 /// The location of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,8 +203,9 @@ impl Space {
     ) {
         if let Some(recorded) = recorded {
             open.recorded_lsn = recorded;
-            let first = (self.lines.line(open.line).open_seq, open.members[0].chunk);
-            open.previous = self.line_meta_writer.replace_previous(stream, first);
+            let open_seq = self.lines.line(open.line).open_seq;
+            let named = PreviousLine { open_seq, first_chunk: open.members[0].chunk };
+            open.previous = self.line_meta_writer.replace_previous(stream, named);
         }
         self.open_lines[stream].push(open);
     }

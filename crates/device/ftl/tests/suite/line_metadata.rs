@@ -141,7 +141,7 @@ impl Rig {
     /// The chunks of the journal: the first on each parallel unit.
     fn journal(&self) -> BTreeSet<u32> {
         let s = shape();
-        (0..self.ftl.capacity_plan().journal_chunks)
+        (0..self.ftl.capacity_plan().journal.chunks)
             .map(|i| s.striped_pu(i % s.pus) * s.chunks_per_pu + i / s.pus)
             .collect()
     }

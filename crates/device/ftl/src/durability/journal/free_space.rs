@@ -64,7 +64,7 @@ impl Journal {
             return false;
         }
         let width = self.capacity.copy_count(self.pool.usable_count()) as usize;
-        let whole = |i: &usize| self.mirrors[*i].live && self.complete_copies[*i];
+        let whole = |i: &usize| self.mirrors[*i].live && self.generations.is_complete(*i);
         (0..2).filter(whole).count() < width
             || self.available_frames() * 4 <= self.initial_available_frames
     }
@@ -123,7 +123,7 @@ impl Journal {
 
     /// Finds a chunk for the next frame of lane `i`, which has nothing under way.
     pub(super) fn choose_next_write(&mut self, i: usize, generation: u64, base: bool) -> NextWrite {
-        if i >= self.copy_count && generation != self.committed {
+        if i >= self.copy_count && generation != self.generations.committed() {
             // The generation has one copy only.
             self.mirrors[i].stop();
             if !self.mirrors[1 - i].live {
@@ -133,7 +133,7 @@ impl Journal {
             return NextWrite::Retry;
         }
         if !base {
-            if generation != self.committed {
+            if generation != self.generations.committed() {
                 return NextWrite::Wait;
             }
             if self.pool.spare_count() <= self.capacity.reserve_chunks(self.pool.usable_count()) {
@@ -173,9 +173,9 @@ impl Journal {
         let other = self.mirrors[1 - i];
         if !other.live {
             self.join_newest_generation();
-        } else if generation == Some(self.committed) && other.joined_seq <= done {
+        } else if generation == Some(self.generations.committed()) && other.joined_seq <= done {
             // What this copy lacks becomes durable in the other.
-            self.complete_copies[i] = false;
+            self.generations.mark_incomplete(i);
         }
         self.advance_durable();
     }
@@ -190,7 +190,7 @@ impl Journal {
             let is_behind = self.mirrors[other].done_seq < self.mirrors[i].done_seq;
             let behind = if is_behind || !takes_part { other } else { i };
             self.abort_copy(behind);
-            let committed = self.committed;
+            let committed = self.generations.committed();
             self.pool.release(|of, lane| of == generation && of != committed && lane == behind);
             return NextWrite::Retry;
         }
@@ -201,11 +201,12 @@ impl Journal {
             return NextWrite::Retry;
         }
         // One whole copy of the old generation is kept.
-        let (committed, kept) = (self.committed, usize::from(!self.complete_copies[0]));
-        if self.complete_copies[kept]
+        let committed = self.generations.committed();
+        let kept = usize::from(!self.generations.is_complete(0));
+        if self.generations.is_complete(kept)
             && self.pool.release(|of, lane| of == committed && lane != kept)
         {
-            self.complete_copies[1 - kept] = false;
+            self.generations.mark_incomplete(1 - kept);
             self.attempts = 0;
             return NextWrite::Retry;
         }

@@ -44,6 +44,7 @@ mod chunks;
 mod error;
 mod frame;
 mod free_space;
+mod generations;
 mod mirror;
 mod pending_log;
 mod recovery;

@@ -7,10 +7,12 @@ use super::capacity::JournalCapacity;
 use super::chunks::{ChunkPool, ChunkRole};
 use super::frame::{FrameHeader, HEADER_BYTES};
 use super::free_space::NextWrite;
+use super::generations::Generations;
 use super::mirror::{MirrorCopy, PROGRAMS_MAX};
 use super::pending_log::PendingLog;
 use super::{JournalConfig, JournalError, JournalFlash, JournalStats, Lsn, OPS_MAX};
 use crate::FlashGeometry;
+use crate::check::Violation;
 
 /// Erases under way at most.
 const ERASES_MAX: usize = 4;
@@ -34,19 +36,9 @@ pub struct Journal {
     pub(super) pending_log: PendingLog,
     pub(super) mirrors: [MirrorCopy; 2],
     ops: [Option<Op>; OPS_MAX],
-    /// The generation that would be found now; 0 if there is none.
-    pub(super) committed: u64,
-    /// Last generation whose snapshot can be read without padding; 0 if there is none. It is kept
-    /// until the next one can be read, unless its chunks are needed.
-    pub(super) readable_generation: u64,
-    /// Which copies hold all of it that is durable.
-    pub(super) complete_copies: [bool; 2],
+    pub(super) generations: Generations,
     /// Copies that the newest generation is to have.
     pub(super) copy_count: usize,
-    /// Whether a frame of the newest generation may be on the media: its number is used up.
-    begun: bool,
-    /// No generation up to this one is begun any more.
-    newest: u64,
     /// Frames of records that the generation had room for when it was complete.
     pub(super) initial_available_frames: u64,
     /// Times that the snapshot was begun anew for want of chunks.
@@ -125,12 +117,8 @@ impl Journal {
             pending_log: PendingLog::new(payload, from.generation, from.frames, from.position),
             mirrors: [MirrorCopy::default(); 2],
             ops: [None; OPS_MAX],
-            committed: from.generation,
-            readable_generation: from.generation,
-            complete_copies: from.copies,
+            generations: Generations::found(from.generation, from.newest, from.copies),
             copy_count: capacity.copy_count(pool.usable_count()) as usize,
-            begun: from.generation > 0,
-            newest: from.newest,
             initial_available_frames: 0,
             attempts: 0,
             failed: None,
@@ -210,16 +198,15 @@ impl Journal {
         }
         if let Some(base) = self.pending_log.base() {
             // A generation can be replaced until its first frame is programmed.
-            if self.begun {
+            if self.generations.is_begun() {
                 return Err(JournalError::SnapshotInProgress { generation: base.generation });
             }
             self.pending_log.discard_base();
         } else {
             self.pending_log.seal();
-            self.newest = self.newest.max(self.pending_log.generation());
+            self.generations.use_up(self.pending_log.generation());
         }
-        self.pending_log.begin_generation(self.newest + 1, Some(bytes));
-        self.begun = false;
+        self.pending_log.begin_generation(self.generations.begin(), Some(bytes));
         self.stats.bytes += size;
         self.copy_count = self.capacity.copy_count(self.pool.usable_count()) as usize;
         self.attempts = 0;
@@ -246,6 +233,17 @@ impl Journal {
     /// Counters.
     pub fn stats(&self) -> JournalStats {
         self.stats
+    }
+
+    /// Checks the order of the generations.
+    pub(crate) fn check_invariants(&self) -> Result<(), Violation> {
+        self.generations.check_invariants()
+    }
+
+    /// Says that a generation is committed that was never begun.
+    #[cfg(test)]
+    pub(crate) fn break_generations(&mut self) {
+        self.generations.break_order();
     }
 
     /// Chunks of the journal, retired ones included.
@@ -352,7 +350,9 @@ impl Journal {
             });
             self.encode(i, lane.next_seq);
             self.pool.chunks[slot].programs += 1;
-            self.begun |= generation == self.pending_log.generation();
+            if generation == self.pending_log.generation() {
+                self.generations.mark_begun();
+            }
             self.mirrors[i].on_program_issued();
             if last_of_base {
                 let left = self.capacity.units - self.mirrors[i].next_unit;
@@ -369,7 +369,7 @@ impl Journal {
     /// Whether copies that have nothing else to write pad until their snapshot can be read: only when no
     /// older one can be. Otherwise it is left to records, and to the want of chunks.
     pub(super) fn can_pad_for_pairing(&self) -> bool {
-        self.readable_generation == 0
+        self.generations.readable() == 0
     }
 
     /// Whether padding can make a lane's snapshot readable, which is the generation's that would be found
@@ -378,7 +378,7 @@ impl Journal {
         let lane = &self.mirrors[i];
         lane.live
             && lane.pool_index.is_some()
-            && lane.generation == self.committed
+            && lane.generation == self.generations.committed()
             && lane.pairing_remaining > 0
     }
 
@@ -480,35 +480,35 @@ impl Journal {
         }
         let Some(done) = live.map(|lane| lane.done_seq).min() else { return };
         let Some(generation) = self.pending_log.mark_durable_to(done) else { return };
-        self.committed = generation;
-        self.complete_copies = [self.mirrors[0].live, self.mirrors[1].live];
+        self.generations.commit(generation, [self.mirrors[0].live, self.mirrors[1].live]);
         self.attempts = 0;
         self.stats.generations += 1;
-        let shown = self.readable_generation;
+        let shown = self.generations.readable();
         self.pool.release(|of, _| of != generation && of != shown);
         self.initial_available_frames = self.available_frames();
     }
 
     /// Releases the previous generation once the snapshot of this one can be read without padding.
     fn release_previous_if_readable(&mut self) {
-        if self.readable_generation != self.committed && self.is_committed_readable() {
+        if self.generations.keeps_previous() && self.is_committed_readable() {
             self.release_previous();
         }
     }
 
     /// Whether the snapshot of the generation that would be found now can be read as it is.
     fn is_committed_readable(&self) -> bool {
-        self.mirrors.iter().any(|lane| lane.is_readable_without_padding(self.committed))
+        let committed = self.generations.committed();
+        self.mirrors.iter().any(|lane| lane.is_readable_without_padding(committed))
     }
 
     /// Releases the generation before the one that recovery would find now. Returns whether there
     /// was one.
     pub(super) fn release_previous(&mut self) -> bool {
-        if self.readable_generation == self.committed {
+        if !self.generations.keeps_previous() {
             return false;
         }
-        let now = if self.is_committed_readable() { self.committed } else { 0 };
-        let before = std::mem::replace(&mut self.readable_generation, now);
+        let now = if self.is_committed_readable() { self.generations.committed() } else { 0 };
+        let before = self.generations.replace_readable(now);
         self.pool.release(|of, _| of == before)
     }
 }

@@ -239,9 +239,8 @@ impl Ftl {
                 blockers.push(Blocker::Redispatch);
             }
         }
-        let drained = |l: &crate::space::lines::Line| {
-            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0
-        };
+        let drained =
+            |l: &crate::space::lines::Line| l.state == LineState::Draining && l.gate().is_idle();
         let lines = self.space.table().iter().filter(|(_, l)| drained(l));
         blockers.extend(lines.map(|(line, _)| Blocker::DrainedLine { line }));
     }

@@ -172,7 +172,7 @@ impl PageFetches {
             first_waiter: NONE,
             last_waiter: NONE,
         };
-        let fetches = if layout.map_frames == 0 { 0 } else { FETCH_MAX as usize };
+        let fetches = if layout.map_cache.frames == 0 { 0 } else { FETCH_MAX as usize };
         let bytes = if fetches == 0 { 0 } else { shape.sector_bytes as usize };
         PageFetches {
             fetches: vec![idle; fetches].into(),

@@ -1,6 +1,7 @@
 use nvme::Geometry;
 
 use super::*;
+use crate::space::open_line::PreviousLine;
 
 fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> FlashGeometry {
     FlashGeometry::from_geometry(&Geometry {
@@ -24,7 +25,11 @@ fn written(sectors: [(Option<u32>, bool); 2]) -> impl Iterator<Item = WrittenSec
 
 #[test]
 fn the_header_has_these_bytes() {
-    let first = LineHeader { identity: IDENTITY, previous: Some((900, 7)), members: vec![3, 9] };
+    let first = LineHeader {
+        identity: IDENTITY,
+        previous: Some(PreviousLine { open_seq: 900, first_chunk: 7 }),
+        members: vec![3, 9],
+    };
     let bytes = first.encode();
     let mut expected = Vec::new();
     expected.extend(b"SLUICLNF");

@@ -196,7 +196,7 @@ fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     let nand = b.drive.nand_mut().unwrap();
     let layout = *b.rrpc.as_ref().unwrap().ftl().capacity_plan();
     // Without the chunks of the journal, the first ones of each parallel unit.
-    let skip = layout.journal_chunks.div_ceil(4);
+    let skip = layout.journal.chunks.div_ceil(4);
     let all = (0..4 * SMALL.chunks).filter(|c| c % SMALL.chunks >= skip);
     let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkIndex(c)).unwrap().wear).collect();
     let mean = wear.iter().sum::<u32>() as f64 / wear.len() as f64;
@@ -303,7 +303,7 @@ fn without_its_journal_everything_is_recovered() {
     b.discard(20, 30);
     b.flush();
     let (shape, journal) =
-        (*b.rrpc().ftl().geometry(), b.rrpc().ftl().capacity_plan().journal_chunks);
+        (*b.rrpc().ftl().geometry(), b.rrpc().ftl().capacity_plan().journal.chunks);
     // Those of the journal are the first chunks, in striping order.
     let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks_per_pu + i / shape.pus;
     let of_journal: Vec<u32> = (0..journal).map(striped).collect();

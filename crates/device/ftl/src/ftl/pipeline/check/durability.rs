@@ -17,8 +17,8 @@ impl Ftl {
             self.space.table().iter().zip(&waits).map(|((id, line), n)| (id, (line, n)))
         {
             let drained = line.state == LineState::Draining
-                && line.relocations_in_flight == 0
-                && line.erasing == 0;
+                && line.gate().relocations_in_flight() == 0
+                && line.gate().erasing() == 0;
             require_eq!(
                 Durability,
                 "a drained line waits to be erased",

@@ -36,9 +36,15 @@ impl Ftl {
             self.space.table().iter().zip(&moves).map(|((id, line), n)| (id, (line, n)))
         {
             let subject = Subject::Line(id);
-            require_eq!(Gc, "relocations in flight", subject, expected, line.relocations_in_flight);
-            draining += u32::from(line.state == LineState::Draining && line.erasing == 0);
-            erasing += line.erasing;
+            require_eq!(
+                Gc,
+                "relocations in flight",
+                subject,
+                expected,
+                line.gate().relocations_in_flight()
+            );
+            draining += u32::from(line.state == LineState::Draining && line.gate().erasing() == 0);
+            erasing += line.gate().erasing();
             if line.state == LineState::Victim {
                 let scanned = self.gc.is_scanned(id);
                 require!(scanned, Gc, "a victim is being scanned", subject, "a scan", "none");
@@ -49,7 +55,7 @@ impl Ftl {
         self.gc.check_invariants(self.space.table())?;
         for chunk in self.gc.deferred_erases() {
             let line = self.space.line_of(chunk);
-            let erasing = self.space.table().get(line).map_or(0, |l| l.erasing);
+            let erasing = self.space.table().get(line).map_or(0, |l| l.gate().erasing());
             require!(
                 erasing > 0,
                 Gc,

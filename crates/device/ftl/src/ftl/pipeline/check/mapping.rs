@@ -83,12 +83,12 @@ impl Ftl {
                 valid[line as usize] += 1;
                 let l = self.space.line(line);
                 require!(
-                    l.state != LineState::Free && l.erasing == 0,
+                    l.state != LineState::Free && l.gate().erasing() == 0,
                     Mapping,
                     "a mapped sector is not erased",
                     subject,
                     "a line in use",
-                    format_args!("{:?}, {} chunks erasing", l.state, l.erasing)
+                    format_args!("{:?}, {} chunks erasing", l.state, l.gate().erasing())
                 );
                 let readable = c.readable_end(&self.env.geometry);
                 require!(

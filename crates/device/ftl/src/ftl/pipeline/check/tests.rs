@@ -89,7 +89,7 @@ fn busy() -> (Ftl, QueueFlash) {
             assert!(flash.complete_oldest(&mut ftl), "write {i} hangs: {}", ftl.debug_state());
         }
         ftl.check_invariants().expect("nothing is broken yet");
-        let relocates = ftl.space.table().iter().any(|(_, l)| l.relocations_in_flight > 0);
+        let relocates = ftl.space.table().iter().any(|(_, l)| l.gate().relocations_in_flight() > 0);
         if i > 2 * sectors && relocates && ftl.space.programs().total() > 0 {
             break;
         }
@@ -170,11 +170,18 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Space, "a free chunk is in no line", |f| {
             let chunk = f.space.table().free_list().next().expect("a free chunk");
-            f.space.break_table().line_of[chunk as usize] = 0;
+            f.space.break_table().break_chunks().break_line_of(chunk, 0);
         }),
         (Part::Space, "a chunk has one owner", |f| {
             let chunk = f.space.table().free_list().next().expect("a free chunk");
             f.space.break_table().remove_free(chunk);
+        }),
+        (Part::Space, "free chunks", |f| f.space.break_table().break_free().break_count()),
+        (Part::Space, "erases of the most worn chunk", |f| {
+            f.space.break_table().break_chunks().break_wear();
+        }),
+        (Part::Space, "a line is erased when no relocation is in flight", |f| {
+            line_in(f, LineState::Closed).break_gate().break_order();
         }),
         (Part::Space, "valid sectors", |f| line_in(f, LineState::Closed).valid_sectors -= 1),
         (Part::Space, "free units of an open line", |f| {
@@ -191,9 +198,10 @@ fn a_broken_invariant_is_reported_by_name() {
                 crate::durability::journal::Lsn(journal_end.0 + 1);
         }),
         (Part::Gc, "relocations in flight", |f| {
-            f.space.break_line(|l| l.relocations_in_flight > 0).relocations_in_flight -= 1;
+            let line = f.space.break_line(|l| l.gate().relocations_in_flight() > 0);
+            line.break_gate().break_relocations();
         }),
-        (Part::Space, "chunks being erased", |f| f.space.break_table().erasing += 1),
+        (Part::Space, "chunks being erased", |f| f.space.break_table().break_erasing()),
         (Part::Gc, "a victim is being scanned", |f| {
             let closed = |l: &crate::space::lines::Line| {
                 l.state == LineState::Closed && l.valid_sectors > 0 && !l.degraded
@@ -203,6 +211,15 @@ fn a_broken_invariant_is_reported_by_name() {
         (Part::Durability, "requests that wait for durability", |f| {
             f.durability.break_host_requests()
         }),
+        (Part::Durability, "losses: durable ≤ begun ≤ known", |f| {
+            f.durability.checkpoint_mut().break_losses();
+        }),
+        (Part::Durability, "journal: readable ≤ committed ≤ next generation", |f| {
+            f.durability.journal_mut().break_generations();
+        }),
+        (Part::Durability, "pages of a checkpoint", |f| {
+            f.durability.checkpoint_mut().break_pages();
+        }),
         (Part::Durability, "translation pages are in the write buffer", |f| {
             f.durability.trims_mut().set_pages_pos(u64::MAX);
         }),
@@ -210,7 +227,7 @@ fn a_broken_invariant_is_reported_by_name() {
             f.durability.trims_mut().settle(0, true)
         }),
         (Part::Health, "an offline chunk is bad", |f| {
-            f.space.break_table().chunks[3].offline = true
+            f.space.break_table().break_chunks().break_state(3).offline = true
         }),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;

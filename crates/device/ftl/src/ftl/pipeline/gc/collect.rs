@@ -251,7 +251,7 @@ impl Ftl {
         self.gc.complete_scan();
         self.mapping.release_gc_pages();
         if self.space.line(line).state != LineState::Victim {
-            if self.space.line(line).relocations_in_flight == 0 {
+            if self.space.line(line).gate().relocations_in_flight() == 0 {
                 self.health.on_relocated(line);
             }
             return self.space.emit_swept(line);
@@ -358,7 +358,7 @@ impl Ftl {
     /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
     fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
         let l = self.space.line(line);
-        if l.state != LineState::Draining || l.relocations_in_flight > 0 {
+        if l.state != LineState::Draining || l.gate().relocations_in_flight() > 0 {
             return;
         }
         self.health.on_relocated(line);
@@ -369,8 +369,8 @@ impl Ftl {
             "line {line} is reclaimed with valid sectors"
         );
         // A drive that keeps the map forgets with the chunk what was in it.
-        let trimmed = l.erase_after_trims && !self.durability.has_device_l2p();
-        if trimmed || l.erase_after_pos > self.buffer.ring(HOST).durable_pos() {
+        let trimmed = l.gate().is_after_trims() && !self.durability.has_device_l2p();
+        if trimmed || l.gate().after_pos() > self.buffer.ring(HOST).durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
             self.add_barrier(BarrierOwner::Erase(line), trims);
         } else {
@@ -383,10 +383,10 @@ impl Ftl {
         tracepoint::trace_at(now, || Event::GcEnds { line });
         let l = self.space.line(line);
         assert!(
-            l.state == LineState::Draining && l.relocations_in_flight == 0 && l.erasing == 0,
-            "line {line} is erased although it is {:?}, with {} relocations in flight",
+            l.state == LineState::Draining && l.gate().is_idle(),
+            "line {line} is erased although it is {:?}, with {:?}",
             l.state,
-            l.relocations_in_flight
+            l.gate()
         );
         tracing::debug!(at = now.0, line, "line reclaimed");
         self.gc.end_drain();

@@ -35,7 +35,7 @@ impl Ftl {
         // A line from which data is being relocated is relocated before it can be a victim. One that was
         // opened just now has nothing in it.
         if open.has_bad_chunk
-            || self.space.line(line).relocations_in_flight > 0
+            || self.space.line(line).gate().relocations_in_flight() > 0
             || self.gc.is_scanned(line)
             || !open.takes_units
             || !spare

@@ -212,6 +212,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
-        self.env.plan.map_write_reserve > 0 && self.buffer.ring(HOST).entries(unit).iter().all(page)
+        self.env.plan.map_cache.write_reserve > 0
+            && self.buffer.ring(HOST).entries(unit).iter().all(page)
     }
 }

@@ -1,0 +1,71 @@
+//! [`CheckpointPace`]: when a checkpoint is due.
+
+use crate::env::Env;
+use crate::{CapacityPlan, FtlConfig};
+
+/// Counts what is written since the last checkpoint began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CheckpointPace {
+    /// Sectors that are written between the beginnings of two checkpoints, without translation pages.
+    interval: u64,
+    /// Whether relocated sectors count.
+    counts_relocations: bool,
+    /// The sequence number of the next write unit when the checkpoint under way began, or the last one.
+    began_seq: u64,
+    /// Sectors in units since then that do not count.
+    excluded_sectors: u64,
+    /// Whether the host or a relocation has changed a page since then. Padding and relocations that
+    /// a checkpoint itself causes do not set it.
+    changed: bool,
+}
+
+impl CheckpointPace {
+    /// The pace from a sequence number on. The first checkpoint need not wait for a change.
+    pub(super) fn new(plan: &CapacityPlan, config: &FtlConfig, began_seq: u64) -> CheckpointPace {
+        CheckpointPace {
+            interval: plan.checkpoint_sectors,
+            counts_relocations: config.checkpoint_sectors > 0,
+            began_seq,
+            excluded_sectors: 0,
+            changed: true,
+        }
+    }
+
+    /// Sectors between the beginnings of two checkpoints.
+    pub(super) fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// The host has written or trimmed, or has data moved.
+    #[inline]
+    pub(super) fn record_host_change(&mut self) {
+        self.changed = true;
+    }
+
+    /// Counts a unit of so many relocated sectors.
+    #[inline]
+    pub(super) fn record_relocated(&mut self, sectors: u32) {
+        self.excluded_sectors += if self.counts_relocations { 0 } else { u64::from(sectors) };
+    }
+
+    /// Has so many sectors bring on no checkpoint.
+    pub(super) fn exclude(&mut self, sectors: u64) {
+        self.excluded_sectors += sectors;
+    }
+
+    /// Sectors that count in units since the checkpoint in progress began, or the last one.
+    pub(super) fn written_since(&self, env: &Env, next_seq: u64) -> u64 {
+        let written = (next_seq - self.began_seq) * u64::from(env.geometry.ws_opt);
+        written.saturating_sub(self.excluded_sectors)
+    }
+
+    /// Whether a checkpoint is due.
+    pub(super) fn is_due(&self, env: &Env, next_seq: u64) -> bool {
+        self.changed && self.written_since(env, next_seq) >= self.interval
+    }
+
+    /// A checkpoint begins.
+    pub(super) fn begin(&mut self, next_seq: u64) {
+        (self.began_seq, self.excluded_sectors, self.changed) = (next_seq, 0, false);
+    }
+}

@@ -1,0 +1,105 @@
+//! [`EraseGate`]: what must be durable before a line is erased.
+
+use crate::check::{Subject, Violation, require};
+
+/// The conditions of the erase of a line, and the erases of its chunks in flight.
+///
+/// Invariant: no chunk is being erased while relocations are in flight.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EraseGate {
+    /// Relocated sectors that are not durable elsewhere.
+    relocations_in_flight: u32,
+    /// Chunks being erased.
+    erasing: u32,
+    /// The position of the host ring that must be durable: some sector was overwritten from there, and until
+    /// the new copy is durable the one in the line counts.
+    after_pos: u64,
+    /// A sector was trimmed, and the trim must be durable.
+    after_trims: bool,
+}
+
+impl EraseGate {
+    /// Has the erase wait until what supersedes a sector is durable: up to position `after` of the host
+    /// ring, or a trim.
+    #[inline]
+    pub(super) fn wait_for(&mut self, after: Option<u64>) {
+        match after {
+            Some(after) => self.after_pos = after,
+            None => self.after_trims = true,
+        }
+    }
+
+    /// The position of the host ring that must be durable.
+    pub(crate) fn after_pos(&self) -> u64 {
+        self.after_pos
+    }
+
+    /// Whether trims must be durable.
+    pub(crate) fn is_after_trims(&self) -> bool {
+        self.after_trims
+    }
+
+    /// Relocated sectors that are not durable elsewhere.
+    #[inline]
+    pub(crate) fn relocations_in_flight(&self) -> u32 {
+        self.relocations_in_flight
+    }
+
+    /// Counts sectors that are being relocated.
+    pub(super) fn relocations_started(&mut self, count: u32) {
+        self.relocations_in_flight += count;
+    }
+
+    /// A relocated sector is durable. Returns how many are not.
+    pub(super) fn relocation_durable(&mut self) -> u32 {
+        self.relocations_in_flight -= 1;
+        self.relocations_in_flight
+    }
+
+    /// Chunks being erased.
+    #[inline]
+    pub(crate) fn erasing(&self) -> u32 {
+        self.erasing
+    }
+
+    /// Whether no relocation and no erase is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.relocations_in_flight == 0 && self.erasing == 0
+    }
+
+    /// The erase of a chunk begins.
+    pub(super) fn erase_started(&mut self) {
+        self.erasing += 1;
+    }
+
+    /// The erase of a chunk has ended.
+    pub(super) fn erase_done(&mut self) {
+        self.erasing -= 1;
+    }
+
+    /// Checks that no chunk is being erased while relocations are in flight.
+    pub(super) fn check_invariants(&self, line: u32) -> Result<(), Violation> {
+        require!(
+            self.erasing == 0 || self.relocations_in_flight == 0,
+            Space,
+            "a line is erased when no relocation is in flight",
+            Subject::Line(line),
+            0,
+            self.relocations_in_flight
+        );
+        Ok(())
+    }
+
+    /// Counts a relocation too few.
+    #[cfg(test)]
+    pub(crate) fn break_relocations(&mut self) {
+        self.relocations_in_flight -= 1;
+    }
+
+    /// Counts an erase and a relocation that there are not.
+    #[cfg(test)]
+    pub(crate) fn break_order(&mut self) {
+        self.relocations_in_flight += 1;
+        self.erasing += 1;
+    }
+}
