@@ -26,6 +26,8 @@ pub enum Part {
     Durability,
     /// Bad chunks, refresh and wear leveling.
     Health,
+    /// What a recovery has found on the media.
+    Recovery,
 }
 
 impl fmt::Display for Part {
@@ -38,6 +40,7 @@ impl fmt::Display for Part {
             Part::Gc => "gc",
             Part::Durability => "durability",
             Part::Health => "health",
+            Part::Recovery => "recovery",
         })
     }
 }

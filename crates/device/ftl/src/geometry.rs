@@ -109,6 +109,12 @@ impl FlashGeometry {
         chunk * self.sectors_per_chunk
     }
 
+    /// Bytes of a write unit.
+    #[inline]
+    pub(crate) fn unit_bytes(&self) -> usize {
+        self.ws_opt as usize * self.sector_bytes as usize
+    }
+
     /// Write units that must follow in a chunk before a unit can be read.
     pub(crate) fn pair_units(&self) -> u32 {
         self.mw_cunits.div_ceil(self.ws_opt)

@@ -63,8 +63,8 @@ pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
 pub use oob::Oob;
 pub use recovery::{
-    ChunkReport, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
-    RecoveryStats,
+    ChunkReport, DeviceL2pEntry, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,
+    RecoveryOpResult, RecoveryStats,
 };
 pub use space::active_pus::ActivePusError;
 pub use space::line_refresh::ChunkEvent;

@@ -8,7 +8,7 @@ use crate::durability::journal::Journal;
 use crate::ftl::HOST;
 use crate::mapping::reconcile::Reconcile;
 use crate::mapping::translation_page::TranslationPage;
-use crate::recovery::{RecoveredState, ScanObservations};
+use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
 use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::space::restore::{FoundChunk, RestoredLine};
 use crate::{ChunkReport, Ftl, L2pEntry, NewFtlError};
@@ -50,7 +50,7 @@ impl RecoveredState {
         let (logical, count) =
             (self.env.plan.logical, TranslationPage::entries_per_page(&self.env.geometry));
         let copies = std::mem::take(&mut self.copies);
-        let written = self.pages.iter().map(|(_, page)| *page);
+        let written = self.pages.iter().map(|found| found.page);
         let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
         let lost = self.lost_pages.iter().copied();
         let to_count: BTreeSet<u32> = written.chain(found).chain(lost).collect();
@@ -94,7 +94,7 @@ impl RecoveredState {
                 L2pEntry::Buffer(_) | L2pEntry::Lost => {}
             }
         }
-        for &(psn, page) in &self.pages {
+        for &PageLocation { psn, page } in &self.pages {
             ftl.mapping.set(logical + page, L2pEntry::Flash(psn));
             ftl.mapping.record_found(psn, logical + page, false);
         }

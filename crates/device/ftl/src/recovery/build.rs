@@ -1,6 +1,9 @@
 //! Builds the FTL from the results of the recovery.
 
-use super::{NewestCopies, Phase, Recovery, RecoveryError, ScanObservations};
+use super::lines::FoundLines;
+use super::pages::FoundPages;
+use super::recovered_map::MapContents;
+use super::{NewestCopies, PageLocation, Phase, Recovery, RecoveryError, ScanObservations};
 use crate::Ftl;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
@@ -18,29 +21,35 @@ impl Recovery {
         let (Some(journal), Phase::Done) = (self.journal.take(), &self.phase) else {
             return Err(RecoveryError::Unfinished);
         };
-        self.assign_lost_locations();
-        debug_assert!(self.has_unique_locations(), "two sectors in one place");
-        let base_seq = self.base_seq().max(1);
-        let oldest = self.lines.iter().map(|l| l.max_seq).filter(|n| *n != u64::MAX);
-        let next_seq = match self.first_free_seq() {
-            Some(next) => next,
-            None => self.copies.next_seq().max(base_seq).max(oldest.max().unwrap_or(0) + 1),
-        };
+        let base_seq = self.baseline.base_seq();
+        let read = self.lines.newer_than(base_seq).flat_map(|line| line.chunks.iter().copied());
+        let places = self.observations.possible_locations(&self.env.geometry, read);
+        self.map.assign_lost_locations(self.pages.found(), places);
+        if cfg!(debug_assertions) {
+            let checked = self.check_invariants();
+            let checked =
+                checked.and_then(|()| self.map.check_invariants(&self.env, self.pages.found()));
+            checked.unwrap_or_else(|violation| panic!("{violation}"));
+        }
+        let next_seq = self.next_seq(self.map.copies());
+        let MapContents { l2p_entries, poison, lost, copies } = self.map.into_contents();
+        let FoundLines { lines, journal_chunks } = self.lines.into_parts();
+        let FoundPages { pages, lost: lost_pages } = self.pages.into_found();
         let state = RecoveredState {
-            env: Env { geometry: self.geometry, config: self.config, plan: self.plan },
-            base_seq,
+            env: self.env,
+            base_seq: base_seq.max(1),
             next_seq,
             has_device_l2p: self.device_l2p.is_some(),
-            full_scan: self.full_scan,
-            l2p_entries: self.l2p_entries,
-            poison: self.poison,
-            pages: self.page_queue,
-            lost_pages: self.lost_pages,
-            copies: self.copies,
+            full_scan: self.baseline.full_scan,
+            l2p_entries,
+            poison,
+            pages,
+            lost_pages,
+            copies,
             observations: self.observations,
-            lines: self.lines,
-            journal_chunks: self.journal_chunks,
-            lost: self.lost,
+            lines,
+            journal_chunks,
+            lost,
         };
         Ok(state.restore(journal)?)
     }
@@ -62,8 +71,8 @@ pub(crate) struct RecoveredState {
     pub(crate) l2p_entries: Vec<u32>,
     /// Logical sectors whose data was lost.
     pub(crate) poison: Vec<u32>,
-    /// Translation pages: the physical sector and the page.
-    pub(crate) pages: Vec<(u32, u32)>,
+    /// The newest copies of the translation pages.
+    pub(crate) pages: Vec<PageLocation>,
     /// Translation pages whose latest version is lost.
     pub(crate) lost_pages: Vec<u32>,
     /// Copies that are newer than the translation pages.

@@ -1,35 +1,37 @@
-//! The journal, which is read first: without padding it, to see whose it is, then what only padding makes
-//! readable.
+//! [`JournalReader`]: the journal, which is read first: without padding it, to see whose it is, then what
+//! only padding makes readable.
 
 use std::collections::BTreeMap;
 
 use time::Nanos;
+use nvme::Status;
 
 use super::op::RecoveryOpPurpose;
-use super::{ChunkReport, Phase, Recovery, RecoveryError, RecoveryOp, l2p_table};
-use crate::durability::journal::{JournalChunkReport, JournalFlash, JournalMedia, Recovered};
-use crate::durability::snapshot::{LineOpened, Snapshot, SnapshotError};
-use crate::ftl::owned_chunks;
-use crate::{CapacityPlan, FlashGeometry, NewFtlError};
+use super::{ChunkReport, RecoveryError, RecoveryOp, RecoveryStats};
+use crate::FlashGeometry;
+use crate::durability::journal::{
+    FoundJournalChunk, JournalChunkReport, JournalConfig, JournalError, JournalFlash, JournalMedia,
+    JournalRecovery, Recovered,
+};
 
 /// Contents of sectors of the journal that have been read, by flat number: nothing is read twice, neither
 /// a header that was looked at before its frame, nor what was read before the journal was padded.
-pub(super) type JournalContents = BTreeMap<u32, Box<[u8]>>;
+type JournalContents = BTreeMap<u32, Box<[u8]>>;
 
 /// A journal read with known result: its operation, and the contents.
 type JournalRead = (u32, Vec<u8>);
 
 /// The journal's way to the flash: jobs, but for what is known.
-pub(super) struct JournalOps<'a> {
-    pub(super) geometry: FlashGeometry,
-    pub(super) ops: &'a mut Vec<RecoveryOp>,
-    pub(super) data: &'a [u8],
-    pub(super) contents: &'a JournalContents,
-    pub(super) reads: Vec<JournalRead>,
+struct JournalOps<'a> {
+    geometry: FlashGeometry,
+    ops: &'a mut Vec<RecoveryOp>,
+    data: &'a [u8],
+    contents: &'a JournalContents,
+    reads: Vec<JournalRead>,
 }
 
 impl<'a> JournalOps<'a> {
-    pub(super) fn new(
+    fn new(
         geometry: FlashGeometry,
         ops: &'a mut Vec<RecoveryOp>,
         contents: &'a JournalContents,
@@ -80,128 +82,129 @@ impl JournalMedia for JournalOps<'_> {
     }
 }
 
-impl Recovery {
-    /// Reads the journal as far as that goes now.
-    pub(super) fn journal_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        let Phase::Journal(journal) = &mut self.phase else { return };
+/// A step of reading the journal.
+#[derive(Debug)]
+pub(super) enum JournalStep {
+    /// The operations that were added are to be done.
+    Ops,
+    /// What can be read without padding has been read; unless it is refused, reading goes on.
+    Probed(Recovered),
+    /// The journal has been read.
+    Complete(Recovered),
+}
+
+/// Reads the journal: first without padding it, if padding makes more of it readable.
+///
+/// Invariants: nothing is read twice; nothing is padded before what can be read without that has been read.
+#[derive(Debug)]
+pub(super) struct JournalReader {
+    recovery: JournalRecovery,
+    /// The recovery that pads, while the one that does not is in progress.
+    after_probe: Option<Box<JournalRecovery>>,
+    contents: JournalContents,
+}
+
+impl JournalReader {
+    /// A reader of the journal on these chunks.
+    ///
+    /// # Errors
+    /// As [`JournalRecovery::new`].
+    pub(super) fn new(
+        geometry: &FlashGeometry,
+        config: JournalConfig,
+        chunks: &[FoundJournalChunk],
+    ) -> Result<JournalReader, JournalError> {
+        // Without what can only be read after padding nothing is padded.
+        let as_is: Vec<FoundJournalChunk> = chunks
+            .iter()
+            .map(|c| FoundJournalChunk { report: without_padding(geometry, c.report), ..*c })
+            .collect();
+        let mut recovery = JournalRecovery::new(geometry, config, chunks)?;
+        let mut after_probe = None;
+        if as_is != chunks {
+            let probe = JournalRecovery::new(geometry, config, &as_is)?;
+            after_probe = Some(Box::new(std::mem::replace(&mut recovery, probe)));
+        }
+        Ok(JournalReader { recovery, after_probe, contents: JournalContents::new() })
+    }
+
+    /// Reads the journal as far as that goes now, and adds the operations that are to be done.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Journal`], [`RecoveryError::Unfinished`].
+    pub(super) fn step(
+        &mut self,
+        geometry: FlashGeometry,
+        ops: &mut Vec<RecoveryOp>,
+    ) -> Result<JournalStep, RecoveryError> {
         let ended = loop {
-            let mut way = JournalOps::new(self.geometry, jobs, &self.journal_contents);
-            journal.kick(Nanos::ZERO, &mut way);
-            let reads = std::mem::take(&mut way.reads);
+            let mut flash = JournalOps::new(geometry, ops, &self.contents);
+            self.recovery.kick(Nanos::ZERO, &mut flash);
+            let reads = std::mem::take(&mut flash.reads);
             if reads.is_empty() {
-                break journal.finish();
+                break self.recovery.finish();
             }
             for (op, data) in reads {
-                let way = &mut JournalOps {
-                    data: &data,
-                    ..JournalOps::new(self.geometry, jobs, &self.journal_contents)
-                };
-                journal.read_done(op, 0, way);
+                let flash = JournalOps::new(geometry, ops, &self.contents);
+                self.recovery.read_done(op, 0, &mut JournalOps { data: &data, ..flash });
             }
         };
         match ended {
-            Some(Ok(recovered)) if self.journal_after_probe.is_some() => {
-                self.on_journal_probed(recovered)
-            }
-            Some(Ok(recovered)) => self.on_journal_recovered(recovered),
-            Some(Err(e)) => self.error = Some(RecoveryError::Journal(e)),
-            None if jobs.is_empty() => self.error = Some(RecoveryError::Unfinished),
-            None => {}
+            Some(Ok(recovered)) if self.after_probe.is_some() => Ok(JournalStep::Probed(recovered)),
+            Some(Ok(recovered)) => Ok(JournalStep::Complete(recovered)),
+            Some(Err(e)) => Err(RecoveryError::Journal(e)),
+            None if ops.is_empty() => Err(RecoveryError::Unfinished),
+            None => Ok(JournalStep::Ops),
         }
     }
 
-    /// A read of the journal has ended.
-    pub(super) fn journal_read(&mut self, op: u32, first: u32, failed: u64, data: &[u8]) {
-        let Phase::Journal(journal) = &mut self.phase else { return };
-        let sectors = data.chunks_exact(self.geometry.sector_bytes.max(1) as usize);
-        self.stats.data_sectors += sectors.len() as u64;
-        self.stats.journal_sectors += sectors.len() as u64;
-        for (i, sector) in sectors.enumerate().filter(|(i, _)| failed >> i & 1 == 0) {
-            self.journal_contents.insert(first + i as u32, sector.into());
+    /// Goes on after a probe that was not refused, with padding.
+    pub(super) fn end_probe(&mut self) {
+        if let Some(recovery) = self.after_probe.take() {
+            self.recovery = *recovery;
+        }
+    }
+
+    /// A program of padding has ended.
+    pub(super) fn program_done(&mut self, op: u32, status: Status) {
+        self.recovery.program_done(op, status);
+    }
+
+    /// A read has ended.
+    pub(super) fn read_done(
+        &mut self,
+        geometry: FlashGeometry,
+        read: JournalReadDone<'_>,
+        stats: &mut RecoveryStats,
+    ) {
+        let JournalReadDone { op, first, failed, data } = read;
+        let sectors = data.chunks_exact(geometry.sector_bytes.max(1) as usize);
+        stats.data_sectors += sectors.len() as u64;
+        stats.journal_sectors += sectors.len() as u64;
+        for (i, (psn, sector)) in (first..).zip(sectors).enumerate() {
+            if failed >> i & 1 == 0 {
+                self.contents.insert(psn, sector.into());
+            }
         }
         let mut none = Vec::new();
-        let way = &mut JournalOps {
-            data,
-            ..JournalOps::new(self.geometry, &mut none, &self.journal_contents)
-        };
-        journal.read_done(op, failed, way);
-    }
-
-    /// The journal has been looked at, without padding: if it is not refused, it is read.
-    pub(super) fn on_journal_probed(&mut self, found: Recovered) {
-        let Some(journal) = self.journal_after_probe.take() else { return };
-        if let Some(Err(e)) = found.snapshot.as_ref().map(|bytes| self.import_snapshot(bytes)) {
-            self.error = Some(e);
-        }
-        self.phase = Phase::Journal(journal);
-    }
-
-    /// The journal has been read.
-    pub(super) fn on_journal_recovered(&mut self, recovered: Recovered) {
-        self.journal = Some(recovered.journal);
-        self.journal_contents = JournalContents::new();
-        let usable = match &recovered.snapshot {
-            Some(bytes) => self.import_snapshot(bytes),
-            None => Ok(None),
-        };
-        match usable {
-            Ok(snapshot) => self.snapshot = snapshot,
-            Err(e) => {
-                self.error = Some(e);
-                return;
-            }
-        }
-        self.full_scan = self.snapshot.is_none() || recovered.truncated;
-        if self.device_l2p.is_some() {
-            return self.begin_with_device_l2p(&recovered.records);
-        }
-        if !self.full_scan {
-            let opened = recovered.records.iter().map(|r| LineOpened::decode(r, &self.geometry));
-            match opened.collect::<Option<Vec<LineOpened>>>() {
-                Some(opened) => self.lines = self.merge_opened_lines(opened),
-                None => self.full_scan = true,
-            }
-        }
-        self.stats.from_checkpoint = !self.full_scan;
-        if self.full_scan {
-            return self.start_full_scan();
-        }
-        self.phase = Phase::Pad;
-        self.cursor = (0, 0);
-        self.queue_line_scans();
-    }
-
-    pub(super) fn import_snapshot(
-        &mut self,
-        bytes: &[u8],
-    ) -> Result<Option<Snapshot>, RecoveryError> {
-        let Some(counted) = Snapshot::usable_chunks(bytes) else { return Ok(None) };
-        let layout = CapacityPlan::new(
-            &self.geometry,
-            &self.config,
-            owned_chunks(&self.observations.chunk_reports),
-            counted,
-        );
-        let layout = layout.map_err(NewFtlError::from)?;
-        match Snapshot::decode(bytes, &self.geometry, &layout) {
-            Ok(snapshot) => {
-                (self.usable_chunks, self.plan) = (counted, layout);
-                self.l2p_entries = l2p_table(&layout);
-                Ok(Some(snapshot))
-            }
-            Err(SnapshotError::Malformed) => Ok(None),
-            Err(SnapshotError::ConfigMismatch(changed)) => {
-                Err(RecoveryError::ConfigMismatch(changed))
-            }
-        }
+        let flash = JournalOps::new(geometry, &mut none, &self.contents);
+        self.recovery.read_done(op, failed, &mut JournalOps { data, ..flash });
     }
 }
 
+/// A read of the journal that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JournalReadDone<'a> {
+    pub(super) op: u32,
+    /// The first physical sector.
+    pub(super) first: u32,
+    /// Bit `i` stands for the `i`-th sector, which could not be read.
+    pub(super) failed: u64,
+    pub(super) data: &'a [u8],
+}
+
 /// Returns the part of a journal chunk that can be read without padding.
-pub(super) fn without_padding(
-    shape: &FlashGeometry,
-    found: JournalChunkReport,
-) -> JournalChunkReport {
+fn without_padding(shape: &FlashGeometry, found: JournalChunkReport) -> JournalChunkReport {
     match found {
         JournalChunkReport::Written(n) if n < shape.sectors_per_chunk && shape.mw_cunits > 0 => {
             JournalChunkReport::Closed(n.saturating_sub(shape.pair_units() * shape.ws_opt))

@@ -9,10 +9,12 @@
 //! has a chunk that several name. A chunk may have been erased and written in another line since, one
 //! without metadata: so one sector of each is compared with what the list says of it.
 
+use super::lines::{RecoveredLines, unknown_line};
 use super::op::RecoveryOpPurpose;
-use super::{ChunkReport, OPS_PER_BATCH_MAX, Phase, Recovery, RecoveryOp};
+use super::{OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::Oob;
 use crate::durability::snapshot::LineEntry;
+use crate::env::Env;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
 
 /// Reads of last metadata that are handed out at a time at most: their contents are kept until a line
@@ -31,6 +33,34 @@ struct FooterCandidate {
     footer: Option<LineFooter>,
 }
 
+impl FooterCandidate {
+    /// A read has ended. Returns whether it was the last one.
+    fn end_read(&mut self) -> bool {
+        assert!(self.remaining > 0, "no read of the footer of line {} is in flight", self.line);
+        self.remaining -= 1;
+        self.remaining == 0
+    }
+
+    /// Of each chunk the first write unit that the footer to be checked names; none if a chunk has none.
+    fn named_units(&self, env: &Env) -> Option<Vec<u32>> {
+        let list = &self.footer.as_ref()?.p2l;
+        let of = |member| {
+            let mut sectors =
+                (0..env.geometry.sectors_per_chunk).step_by(env.geometry.ws_opt as usize);
+            sectors.find(|s| list.oob(member, *s).is_some())
+        };
+        (0..env.plan.active_pus).map(of).collect()
+    }
+}
+
+/// The footer of a line, which stands for the out-of-band bytes of the line.
+#[derive(Debug)]
+pub(super) struct FoundFooter {
+    /// The index of the line.
+    pub(super) line: usize,
+    pub(super) footer: LineFooter,
+}
+
 /// Lines' metadata while it is read.
 #[derive(Debug, Default)]
 pub(super) struct LineMetaScan {
@@ -40,223 +70,197 @@ pub(super) struct LineMetaScan {
     candidates: Vec<FooterCandidate>,
 }
 
-impl Recovery {
-    /// Everything is to be read: first what first metadata can be found.
-    pub(super) fn start_full_scan(&mut self) {
-        self.full_scan = true;
-        self.lines = self.single_chunk_lines();
-        self.line_metas = LineMetaScan::default();
-        self.readonly_probe = true;
-        self.phase = Phase::LineHeaders;
-    }
-
-    /// Whether a chunk is fully written.
-    fn is_full(&self, chunk: u32) -> bool {
-        self.observations.chunk_reports[chunk as usize]
-            == ChunkReport::Closed(self.geometry.sectors_per_chunk)
-    }
-
-    pub(super) fn header_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        let size = u64::from(self.geometry.sector_bytes.max(1));
-        let count = header_bytes(self.plan.active_pus).div_ceil(size) as u32;
-        while jobs.len() < OPS_PER_BATCH_MAX && self.plan.line_metadata_units > 0 {
-            let Some(line) = self.lines.get(self.line_metas.next) else { break };
-            self.line_metas.next += 1;
+impl LineMetaScan {
+    /// Adds the operations that read headers, of lines of one chunk each.
+    pub(super) fn header_ops(
+        &mut self,
+        env: &Env,
+        observations: &ScanObservations,
+        lines: &RecoveredLines,
+        ops: &mut Vec<RecoveryOp>,
+    ) {
+        let size = u64::from(env.geometry.sector_bytes.max(1));
+        let count = header_bytes(env.plan.active_pus).div_ceil(size) as u32;
+        while ops.len() < OPS_PER_BATCH_MAX && env.plan.line_metadata_units > 0 {
+            let Some(line) = lines.get(self.next) else { break };
+            self.next += 1;
             let chunk = line.chunks[0];
-            if self.is_full(chunk) {
-                let psn = self.geometry.first_sector_of(chunk);
-                jobs.push(RecoveryOp::read(
-                    RecoveryOpPurpose::LineHeader { chunk },
-                    psn,
-                    count,
-                    true,
-                ));
+            if observations.is_full(&env.geometry, chunk) {
+                let psn = env.geometry.first_sector_of(chunk);
+                let purpose = RecoveryOpPurpose::LineHeader { chunk };
+                ops.push(RecoveryOp::read(purpose, psn, count, true));
             }
         }
-        if jobs.is_empty() {
-            self.lines_from_headers();
-            self.queue_line_scans();
-            (self.phase, self.line_metas) = (Phase::LineFooters, LineMetaScan::default());
-        }
     }
 
-    pub(super) fn import_header(&mut self, chunk: u32, bytes: Option<&[u8]>) {
-        let (owner, active) = (self.plan.journal.config.owner, self.plan.active_pus);
-        let first = bytes.and_then(|b| LineHeader::decode(&self.geometry, owner, active, b));
-        self.line_metas.headers.extend(first.filter(|f| f.members.first() == Some(&chunk)));
+    /// Takes the contents of the first sectors of a chunk, which may be a header.
+    pub(super) fn import_header(&mut self, env: &Env, chunk: u32, bytes: Option<&[u8]>) {
+        let (owner, active) = (env.plan.journal.config.owner, env.plan.active_pus);
+        let first = bytes.and_then(|b| LineHeader::decode(&env.geometry, owner, active, b));
+        self.headers.extend(first.filter(|f| f.members.first() == Some(&chunk)));
     }
 
-    /// Makes lines of the chunks that first metadata names, youngest line first; the others stay lines
-    /// of one chunk.
-    fn lines_from_headers(&mut self) {
-        let mut firsts = std::mem::take(&mut self.line_metas.headers);
-        firsts.sort_unstable_by_key(|f| (f.identity.open_seq, f.members.first().copied()));
-        let mut taken = vec![false; self.geometry.total_chunks() as usize];
-        let mut lines = Vec::new();
-        for first in firsts.into_iter().rev() {
-            let free = |c: &u32| self.is_full(*c) && !self.journal_chunks.contains(c);
-            let whole = first.members.iter().all(|c| free(c) && !taken[*c as usize]);
+    /// Makes lines of the chunks that headers name, youngest line first; the others stay lines of one
+    /// chunk. Returns how many were made.
+    pub(super) fn make_lines(
+        &mut self,
+        env: &Env,
+        observations: &ScanObservations,
+        lines: &mut RecoveredLines,
+    ) -> usize {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.sort_unstable_by_key(|f| (f.identity.open_seq, f.members.first().copied()));
+        let mut taken = vec![false; env.geometry.total_chunks() as usize];
+        let mut found = Vec::new();
+        for header in headers.into_iter().rev() {
+            let free =
+                |c: &u32| observations.is_full(&env.geometry, *c) && !lines.is_journal_chunk(*c);
+            let whole = header.members.iter().all(|c| free(c) && !taken[*c as usize]);
             if !whole {
                 continue;
             }
             let mut twice = false;
-            for chunk in &first.members {
+            for chunk in &header.members {
                 twice |= std::mem::replace(&mut taken[*chunk as usize], true);
             }
             if twice {
-                first.members.iter().for_each(|c| taken[*c as usize] = false);
+                header.members.iter().for_each(|c| taken[*c as usize] = false);
                 continue;
             }
-            let stream = first.identity.stream;
-            let chunks = first.members;
-            lines.push(LineEntry {
-                stream,
-                open: true,
-                has_footer: false,
-                max_seq: u64::MAX,
-                chunks,
-            });
+            found.push(unknown_line(header.identity.stream, header.members));
         }
-        lines.reverse();
-        self.lines.retain(|l| !taken[l.chunks[0] as usize]);
-        self.stats.lines_found = lines.len() as u64;
-        self.lines.append(&mut lines);
+        found.reverse();
+        let count = found.len();
+        lines.replace_single_chunks(found, &taken);
+        count
     }
 
-    /// Reads last metadata, instead of the out-of-band bytes of the lines that have it.
-    pub(super) fn footer_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        self.check_ops(jobs);
-        let units = LineFooter::units(&self.plan);
-        let base = self.base_seq();
-        while jobs.len() < FOOTER_READS_MAX && units > 0 && self.device_l2p.is_none() {
-            let at = self.line_metas.next;
-            let Some(line) = self.lines.get_mut(at) else { break };
-            self.line_metas.next += 1;
-            if !line.open && line.max_seq < base {
+    /// Adds the operations that read the footers of lines in which a unit may have a sequence number from
+    /// `base_seq` on, and those that check what was read.
+    pub(super) fn footer_ops(
+        &mut self,
+        env: &Env,
+        observations: &ScanObservations,
+        lines: &mut RecoveredLines,
+        base_seq: u64,
+        ops: &mut Vec<RecoveryOp>,
+    ) {
+        self.check_ops(env, lines, ops);
+        let (units, active) = (LineFooter::units(&env.plan), env.plan.active_pus);
+        while ops.len() < FOOTER_READS_MAX && units > 0 {
+            let at = self.next;
+            let Some(line) = lines.get(at) else { break };
+            self.next += 1;
+            if !line.open && line.max_seq < base_seq {
                 continue;
             }
-            line.has_footer = false;
-            let chunks = &self.lines[at].chunks;
-            let active = self.plan.active_pus;
-            if chunks.len() != active as usize || !chunks.iter().all(|c| self.is_full(*c)) {
-                continue;
+            let is_whole = line.chunks.len() == active as usize
+                && line.chunks.iter().all(|c| observations.is_full(&env.geometry, *c));
+            if is_whole {
+                self.read_footer(env, at, line, ops);
             }
-            let candidate = self.line_metas.candidates.len() as u32;
-            for piece in 0..units {
-                let (member, sector) = footer_unit_location(&self.geometry, active, units, piece);
-                let psn = self.geometry.first_sector_of(chunks[member as usize]) + sector;
-                let kind = RecoveryOpPurpose::LineFooter { candidate, unit_index: piece };
-                jobs.push(RecoveryOp::read(kind, psn, self.geometry.ws_opt, true));
-            }
-            let unit_bytes = self.geometry.ws_opt as usize * self.geometry.sector_bytes as usize;
-            let bytes = vec![0; units as usize * unit_bytes];
-            let candidate =
-                FooterCandidate { line: at, bytes, remaining: units, valid: true, footer: None };
-            self.line_metas.candidates.push(candidate);
-        }
-        if jobs.is_empty() {
-            let known = |l: &LineEntry| l.has_footer && (l.open || l.max_seq >= base);
-            let read: Vec<u32> =
-                self.lines.iter().filter(|l| known(l)).flat_map(|l| l.chunks.clone()).collect();
-            let mut is_known = vec![false; self.geometry.total_chunks() as usize];
-            read.iter().for_each(|c| is_known[*c as usize] = true);
-            self.scan_queue.retain(|(chunk, _)| !is_known[*chunk as usize]);
-            let by_metadata = self.lines.iter().filter(|l| known(l)).count() as u64;
-            self.stats.lines_by_metadata = by_metadata;
-            self.stats.lines_by_oob = self.stats.lines_read.saturating_sub(by_metadata);
-            (self.phase, self.cursor) = (Phase::OobScan, (0, 0));
+            lines.set_has_footer(at, false);
         }
     }
 
+    fn read_footer(&mut self, env: &Env, at: usize, line: &LineEntry, ops: &mut Vec<RecoveryOp>) {
+        let (units, active) = (LineFooter::units(&env.plan), env.plan.active_pus);
+        let candidate = self.candidates.len() as u32;
+        for unit_index in 0..units {
+            let (member, sector) = footer_unit_location(&env.geometry, active, units, unit_index);
+            let psn = env.geometry.first_sector_of(line.chunks[member as usize]) + sector;
+            let purpose = RecoveryOpPurpose::LineFooter { candidate, unit_index };
+            ops.push(RecoveryOp::read(purpose, psn, env.geometry.ws_opt, true));
+        }
+        let bytes = vec![0; units as usize * env.geometry.unit_bytes()];
+        let candidate =
+            FooterCandidate { line: at, bytes, remaining: units, valid: true, footer: None };
+        self.candidates.push(candidate);
+    }
+
+    /// Takes a unit of a footer; none if it could not be read. Returns the line with the units that have
+    /// been read if it was the last one. With `is_checked` the footer is to be compared with the line.
+    ///
+    /// # Panics
+    /// If no such unit is being read.
     pub(super) fn import_footer_unit(
         &mut self,
-        candidate: u32,
-        piece: u32,
-        failed: bool,
-        data: &[u8],
-    ) {
-        let Some(c) = self.line_metas.candidates.get_mut(candidate as usize) else { return };
-        let unit_bytes = self.geometry.ws_opt as usize * self.geometry.sector_bytes as usize;
-        let at = piece as usize * unit_bytes;
-        match c.bytes.get_mut(at..at + unit_bytes) {
-            Some(to) if !failed && data.len() >= unit_bytes => {
-                to.copy_from_slice(&data[..unit_bytes]);
-            }
+        env: &Env,
+        lines: &RecoveredLines,
+        unit: FooterUnit<'_>,
+        is_checked: bool,
+    ) -> Option<FoundFooter> {
+        let c = candidate(&mut self.candidates, unit.candidate);
+        let unit_bytes = env.geometry.unit_bytes();
+        let at = unit.unit_index as usize * unit_bytes;
+        match (c.bytes.get_mut(at..at + unit_bytes), unit.data.and_then(|d| d.get(..unit_bytes))) {
+            (Some(to), Some(data)) => to.copy_from_slice(data),
             _ => c.valid = false,
         }
-        c.remaining = c.remaining.saturating_sub(1);
-        if c.remaining > 0 {
-            return;
+        if !c.end_read() {
+            return None;
         }
         let (line, bytes) = (c.line, std::mem::take(&mut c.bytes));
-        let chunks = &self.lines[line].chunks;
-        let last =
-            LineFooter::decode(&self.geometry, self.plan.journal.config.owner, chunks, &bytes);
-        let last = last.filter(|_| c.valid);
-        if self.full_scan {
-            c.footer = last;
-        } else if let Some(last) = last {
-            self.import_footer(line, &last);
+        let chunks = &lines.get(line)?.chunks;
+        let owner = env.plan.journal.config.owner;
+        let footer = LineFooter::decode(&env.geometry, owner, chunks, &bytes);
+        let footer = footer.filter(|_| c.valid);
+        if is_checked {
+            c.footer = footer;
+            return None;
         }
+        footer.map(|footer| FoundFooter { line, footer })
     }
 
     /// Has the lines checked whose chunks nothing else vouches for.
-    fn check_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        let mut candidates = std::mem::take(&mut self.line_metas.candidates);
-        // Of each chunk the first write unit that is noted.
-        let noted = |c: &FooterCandidate| -> Option<Vec<u32>> {
-            let list = &c.footer.as_ref()?.p2l;
-            let of = |member| {
-                let mut sectors =
-                    (0..self.geometry.sectors_per_chunk).step_by(self.geometry.ws_opt as usize);
-                sectors.find(|s| list.oob(member, *s).is_some())
-            };
-            (0..self.plan.active_pus).map(of).collect()
-        };
-        candidates.retain(|c| noted(c).is_some());
-        for (candidate, c) in (0..).zip(&mut candidates) {
-            let members = noted(c).into_iter().flatten().zip(&self.lines[c.line].chunks);
-            for (member, (sector, &chunk)) in (0..).zip(members) {
-                let psn = self.geometry.first_sector_of(chunk) + sector;
-                jobs.push(RecoveryOp::read(
-                    RecoveryOpPurpose::Check { candidate, member, psn },
-                    psn,
-                    1,
-                    false,
-                ));
+    fn check_ops(&mut self, env: &Env, lines: &RecoveredLines, ops: &mut Vec<RecoveryOp>) {
+        self.candidates.retain(|c| c.named_units(env).is_some());
+        for (candidate, c) in (0..).zip(&mut self.candidates) {
+            let chunks = lines.get(c.line).map_or(&[][..], |line| &line.chunks);
+            let named = c.named_units(env).into_iter().flatten().zip(chunks);
+            for (member, (sector, &chunk)) in (0..).zip(named) {
+                let psn = env.geometry.first_sector_of(chunk) + sector;
+                let purpose = RecoveryOpPurpose::Check { candidate, member, psn };
+                ops.push(RecoveryOp::read(purpose, psn, 1, false));
                 c.remaining += 1;
             }
         }
-        self.line_metas.candidates = candidates;
     }
 
-    pub(super) fn check_footer(&mut self, candidate: u32, member: u32, psn: u32, oob: Option<Oob>) {
-        let Some(c) = self.line_metas.candidates.get_mut(candidate as usize) else { return };
-        let says = c
-            .footer
-            .as_ref()
-            .and_then(|l| l.p2l.oob(member, psn % self.geometry.sectors_per_chunk));
+    /// Compares out-of-band bytes with the footer. Returns the line if all of its chunks agree.
+    ///
+    /// # Panics
+    /// If no such line is being checked.
+    pub(super) fn check_footer(
+        &mut self,
+        env: &Env,
+        index: u32,
+        member: u32,
+        psn: u32,
+        oob: Option<Oob>,
+    ) -> Option<FoundFooter> {
+        let c = candidate(&mut self.candidates, index);
+        let sector = psn % env.geometry.sectors_per_chunk;
+        let says = c.footer.as_ref().and_then(|l| l.p2l.oob(member, sector));
         c.valid &= oob.is_some() && says == oob;
-        c.remaining = c.remaining.saturating_sub(1);
-        if c.remaining == 0 {
-            let (sound, line, last) = (c.valid, c.line, c.footer.take());
-            if let Some(last) = last.filter(|_| sound) {
-                self.import_footer(line, &last);
-            }
+        if !c.end_read() {
+            return None;
         }
+        let (line, footer) = (c.line, c.footer.take());
+        footer.filter(|_| c.valid).map(|footer| FoundFooter { line, footer })
     }
+}
 
-    /// Takes what a line says as if its out-of-band bytes had been read.
-    fn import_footer(&mut self, line: usize, last: &LineFooter) {
-        let chunks = self.lines[line].chunks.clone();
-        for (member, chunk) in (0..).zip(chunks) {
-            let first_psn = self.geometry.first_sector_of(chunk);
-            for sector in 0..self.geometry.sectors_per_chunk {
-                if let Some(oob) = last.p2l.oob(member, sector) {
-                    self.import_sector(first_psn + sector, Some(Some(oob)));
-                }
-            }
-        }
-        self.lines[line].has_footer = true;
-    }
+/// A unit of a footer that has been read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FooterUnit<'a> {
+    pub(super) candidate: u32,
+    pub(super) unit_index: u32,
+    /// The contents; none if they could not be read.
+    pub(super) data: Option<&'a [u8]>,
+}
+
+fn candidate(candidates: &mut [FooterCandidate], index: u32) -> &mut FooterCandidate {
+    let candidate = candidates.get_mut(index as usize);
+    candidate.unwrap_or_else(|| panic!("the footer of candidate {index} is not being read"))
 }

@@ -1,57 +1,178 @@
-//! Lines after power was lost: as the journal knows them, and what has become of their chunks.
+//! [`RecoveredLines`]: lines as the journal knows them, and what has become of their chunks.
 
-use super::Recovery;
-use crate::durability::snapshot::{LineEntry, LineOpened};
+use super::ScanObservations;
+use super::oob_scan::QueuedChunk;
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require};
+use crate::durability::snapshot::{LineEntry, LineOpened, Snapshot};
 
-impl Recovery {
-    /// Every chunk that has something in it as a line of its own.
-    pub(super) fn single_chunk_lines(&self) -> Vec<LineEntry> {
-        let reserved = |chunk: &u32| self.journal_chunks.contains(chunk);
-        let chunks = (0..self.geometry.total_chunks()).filter(|c| !reserved(c));
-        chunks
-            .filter(|c| self.observations.chunk_reports[*c as usize].written_sectors() > 0)
-            .map(|c| LineEntry {
-                stream: 0,
-                open: true,
-                has_footer: false,
-                max_seq: u64::MAX,
-                chunks: vec![c],
-            })
-            .collect()
+/// The lines of a layer, and the chunks of its journal.
+///
+/// Invariant: a chunk is in one line, or the journal's.
+#[derive(Debug)]
+pub(super) struct RecoveredLines {
+    /// Lines as the journal knows them; without one, every chunk is a line.
+    lines: Vec<LineEntry>,
+    journal_chunks: Vec<u32>,
+}
+
+impl RecoveredLines {
+    /// No lines.
+    pub(super) fn new(journal_chunks: Vec<u32>) -> RecoveredLines {
+        RecoveredLines { lines: Vec::new(), journal_chunks }
     }
 
-    /// The snapshot's lines, and those opened since: a chunk is in the one that was opened last.
-    pub(super) fn merge_opened_lines(&self, opened: Vec<LineOpened>) -> Vec<LineEntry> {
-        let mut lines = self.snapshot.as_ref().map(|s| s.lines.clone()).unwrap_or_default();
-        lines.extend(opened.into_iter().map(|o| LineEntry {
-            stream: o.stream,
-            open: true,
+    /// The line with this index.
+    pub(super) fn get(&self, index: usize) -> Option<&LineEntry> {
+        self.lines.get(index)
+    }
+
+    /// Records whether the footer of the line with this index was read.
+    pub(super) fn set_has_footer(&mut self, index: usize, has_footer: bool) {
+        self.lines[index].has_footer = has_footer;
+    }
+
+    /// Whether a chunk is the journal's.
+    pub(super) fn is_journal_chunk(&self, chunk: u32) -> bool {
+        self.journal_chunks.contains(&chunk)
+    }
+
+    /// Makes every chunk that has something in it a line of its own.
+    pub(super) fn set_single_chunks(
+        &mut self,
+        geometry: &FlashGeometry,
+        observations: &ScanObservations,
+    ) {
+        let chunks = self.written_chunks(geometry, observations);
+        self.lines = chunks.map(|chunk| unknown_line(0, vec![chunk])).collect();
+    }
+
+    /// The chunks that have something in them and are not the journal's.
+    fn written_chunks(
+        &self,
+        geometry: &FlashGeometry,
+        observations: &ScanObservations,
+    ) -> impl Iterator<Item = u32> {
+        (0..geometry.total_chunks()).filter(|chunk| {
+            let report = observations.chunk_reports[*chunk as usize];
+            !self.is_journal_chunk(*chunk) && report.written_sectors() > 0
+        })
+    }
+
+    /// Makes the chunks that have something in them lines of `width` chunks, as wide as those that will be
+    /// written: to collect a narrow line costs as much padding as to collect a wide one, and gives less
+    /// back.
+    pub(super) fn set_wide_lines(
+        &mut self,
+        geometry: &FlashGeometry,
+        observations: &ScanObservations,
+        width: u32,
+    ) {
+        let mut chunks: Vec<u32> = self.written_chunks(geometry, observations).collect();
+        // Those that may go on being written become lines of their own.
+        let is_open =
+            |c: u32| matches!(observations.chunk_reports[c as usize], super::ChunkReport::Open(_));
+        let place = |c: u32| (is_open(c), c % geometry.chunks_per_pu, geometry.pu_of(c));
+        chunks.sort_unstable_by_key(|c| place(*c));
+        let line = |chunks: &[u32]| unknown_line(0, chunks.to_vec());
+        self.lines = chunks.chunks(width as usize).map(line).collect();
+    }
+
+    /// Adds a closed line of one chunk, in which no unit is newer than the snapshot.
+    pub(super) fn push_closed_chunk(&mut self, chunk: u32) {
+        let chunks = vec![chunk];
+        self.lines.push(LineEntry {
+            stream: 0,
+            open: false,
             has_footer: false,
-            max_seq: u64::MAX,
-            chunks: o.chunks,
-        }));
-        let mut taken = vec![false; self.geometry.total_chunks() as usize];
+            max_seq: 0,
+            chunks,
+        });
+    }
+
+    /// Takes the snapshot's lines, and those opened since: a chunk is in the one that was opened last.
+    pub(super) fn merge(
+        &mut self,
+        geometry: &FlashGeometry,
+        snapshot: Option<&Snapshot>,
+        opened: Vec<LineOpened>,
+    ) {
+        let mut lines = snapshot.map(|s| s.lines.clone()).unwrap_or_default();
+        lines.extend(opened.into_iter().map(|o| unknown_line(o.stream, o.chunks)));
+        let mut taken = vec![false; geometry.total_chunks() as usize];
         for line in lines.iter_mut().rev() {
             line.chunks.retain(|c| !std::mem::replace(&mut taken[*c as usize], true));
         }
         lines.retain(|l| !l.chunks.is_empty());
-        lines
+        self.lines = lines;
     }
 
-    /// The chunks of lines in which a unit may be numbered from the base on.
-    pub(super) fn queue_line_scans(&mut self) {
-        let base = self.base_seq();
-        self.scan_queue.clear();
-        self.stats.lines_read = 0;
-        for line in &self.lines {
-            if line.open || line.max_seq >= base {
-                self.stats.lines_read += 1;
-                let written = line
-                    .chunks
-                    .iter()
-                    .map(|c| (*c, self.observations.chunk_reports[*c as usize].written_sectors()));
-                self.scan_queue.extend(written.filter(|(_, written)| *written > 0));
-            }
-        }
+    /// Replaces the lines of one chunk each by lines that have these chunks.
+    pub(super) fn replace_single_chunks(&mut self, mut lines: Vec<LineEntry>, is_taken: &[bool]) {
+        self.lines.retain(|l| !is_taken[l.chunks[0] as usize]);
+        self.lines.append(&mut lines);
     }
+
+    /// Lines in which a unit may have a sequence number from `base_seq` on.
+    pub(super) fn newer_than(&self, base_seq: u64) -> impl Iterator<Item = &LineEntry> {
+        self.lines.iter().filter(move |l| l.open || l.max_seq >= base_seq)
+    }
+
+    /// The written chunks of those lines.
+    pub(super) fn chunks_newer_than(
+        &self,
+        base_seq: u64,
+        observations: &ScanObservations,
+    ) -> impl Iterator<Item = QueuedChunk> {
+        let written = |chunk: &u32| observations.chunk_reports[*chunk as usize].written_sectors();
+        let queued = move |&chunk| QueuedChunk { chunk, written: written(&chunk) };
+        let chunks = self.newer_than(base_seq).flat_map(|line| &line.chunks);
+        chunks.map(queued).filter(|queued| queued.written > 0)
+    }
+
+    /// The largest sequence number of the closed lines.
+    pub(super) fn max_closed_seq(&self) -> Option<u64> {
+        self.lines.iter().map(|l| l.max_seq).filter(|n| *n != u64::MAX).max()
+    }
+
+    /// The lines and the chunks of the journal.
+    pub(super) fn into_parts(self) -> FoundLines {
+        FoundLines { lines: self.lines, journal_chunks: self.journal_chunks }
+    }
+
+    /// Checks that a chunk is in one line, or the journal's.
+    pub(super) fn check_invariants(&self) -> Result<(), Violation> {
+        let mut owned: Vec<u32> = self.lines.iter().flat_map(|l| &l.chunks).copied().collect();
+        owned.extend_from_slice(&self.journal_chunks);
+        owned.sort_unstable();
+        for pair in owned.windows(2) {
+            require!(
+                pair[0] != pair[1],
+                Recovery,
+                "a chunk is in one line, or the journal's",
+                Subject::Chunk(pair[0]),
+                "one owner",
+                "two"
+            );
+        }
+        Ok(())
+    }
+
+    /// Puts a chunk of the journal into a line.
+    #[cfg(test)]
+    pub(super) fn break_owner(&mut self) {
+        self.push_closed_chunk(self.journal_chunks[0]);
+    }
+}
+
+/// A line that may hold units of any number.
+pub(super) fn unknown_line(stream: u8, chunks: Vec<u32>) -> LineEntry {
+    LineEntry { stream, open: true, has_footer: false, max_seq: u64::MAX, chunks }
+}
+
+/// The lines on the media, and the chunks of the journal.
+#[derive(Debug)]
+pub(super) struct FoundLines {
+    pub(super) lines: Vec<LineEntry>,
+    pub(super) journal_chunks: Vec<u32>,
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ChunkReport, Recovery};
+use super::ChunkReport;
 use crate::FlashGeometry;
 
 /// A sector that holds nothing of a logical sector.
@@ -49,6 +49,55 @@ pub(crate) struct ScanObservations {
 }
 
 impl ScanObservations {
+    /// The reports of all chunks; nothing was read.
+    pub(super) fn new(chunk_reports: Vec<ChunkReport>) -> ScanObservations {
+        ScanObservations { chunk_reports, ..ScanObservations::default() }
+    }
+
+    /// Forgets the sectors that were read, because they are read again.
+    pub(super) fn forget_sectors(&mut self) {
+        self.observed_lbas = ObservedLbas::default();
+        self.unreadable.clear();
+    }
+
+    /// Whether a chunk is fully written.
+    pub(super) fn is_full(&self, shape: &FlashGeometry, chunk: u32) -> bool {
+        self.chunk_reports[chunk as usize] == ChunkReport::Closed(shape.sectors_per_chunk)
+    }
+
+    /// Records that padding was programmed up to sector `end` of a chunk, or failed.
+    pub(super) fn on_padded(&mut self, shape: &FlashGeometry, chunk: u32, end: u32, ok: bool) {
+        let found = &mut self.chunk_reports[chunk as usize];
+        let written = found.written_sectors();
+        *found = match *found {
+            ChunkReport::Open(n) if ok => ChunkReport::Open(n.max(end)),
+            // One before it that is told of behind it.
+            ChunkReport::ProgramFailed(n) if ok => ChunkReport::ProgramFailed(n.max(end)),
+            ChunkReport::Open(n) => ChunkReport::ProgramFailed(n),
+            _ => return,
+        };
+        // Whatever was there before the chunk was erased is not.
+        let first_psn = shape.first_sector_of(chunk);
+        for sector in written..found.written_sectors() {
+            self.observed_lbas.record(shape, first_psn + sector, None);
+        }
+    }
+
+    /// The sectors that cannot be read in which lost data can have been: all of the bad chunks among these,
+    /// and those whose out-of-band bytes could not be read.
+    pub(super) fn possible_locations<'a>(
+        &'a self,
+        shape: &'a FlashGeometry,
+        chunks: impl Iterator<Item = u32> + 'a,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let gone = |chunk: &u32| self.chunk_reports[*chunk as usize] == ChunkReport::Bad;
+        let sectors = |chunk: u32| {
+            let first = shape.first_sector_of(chunk);
+            first..first + shape.sectors_per_chunk
+        };
+        chunks.filter(gone).flat_map(sectors).chain(self.unreadable.iter().copied())
+    }
+
     /// Whether a logical sector is certainly not any more where a map page says.
     pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, psn: u32) -> bool {
         let chunk = shape.chunk_of(psn);
@@ -67,51 +116,6 @@ impl ScanObservations {
     pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, psn: u32) -> bool {
         let chunk = shape.chunk_of(psn) as usize;
         self.unreadable.contains(&psn) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)
-    }
-}
-
-impl Recovery {
-    /// Records that the latest version of a sector is lost.
-    pub(super) fn mark_lost(&mut self, lba: u32) {
-        self.stats.uncorrectable_sectors += 1;
-        self.l2p_entries[lba as usize] = 0;
-        self.lost.push(lba);
-    }
-
-    /// Points the map of what is lost, each at a place of its own, to where it can have been: to
-    /// sectors of lines that were looked through, which cannot be read, and which nothing else is at.
-    pub(super) fn assign_lost_locations(&mut self) {
-        if self.lost.is_empty() {
-            return;
-        }
-        let mut named: BTreeSet<u32> =
-            self.l2p_entries.iter().filter_map(|w| w.checked_sub(1)).collect();
-        // Pages too, which may not have been readable either.
-        named.extend(self.page_queue.iter().map(|(psn, _)| *psn));
-        let base = self.base_seq();
-        let read = self.lines.iter().filter(|l| l.open || l.max_seq >= base);
-        let gone = |c: &&u32| self.observations.chunk_reports[**c as usize] == ChunkReport::Bad;
-        let sectors = |c: &u32| {
-            let first = self.geometry.first_sector_of(*c);
-            first..first + self.geometry.sectors_per_chunk
-        };
-        let chunks = read.flat_map(|l| &l.chunks).filter(gone).flat_map(sectors);
-        let places = chunks.chain(self.observations.unreadable.iter().copied());
-        let mut places = places.filter(|psn| !named.contains(psn)).collect::<Vec<_>>().into_iter();
-        // Each was somewhere, so there are enough.
-        for (&lba, psn) in self.lost.iter().zip(&mut places) {
-            self.l2p_entries[lba as usize] = psn + 1;
-            self.poison.push(lba);
-        }
-    }
-
-    /// Whether no sector of the flash is where two logical ones are.
-    pub(super) fn has_unique_locations(&self) -> bool {
-        let words = self.l2p_entries.iter().filter_map(|w| w.checked_sub(1));
-        let pages = self.page_queue.iter().map(|(psn, _)| *psn);
-        let copies = self.copies.iter().filter(|(lba, _)| *lba < self.plan.logical);
-        let mut named = BTreeSet::new();
-        words.chain(pages).chain(copies.map(|(_, copy)| copy.psn)).all(|psn| named.insert(psn))
     }
 }
 

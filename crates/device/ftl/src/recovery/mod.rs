@@ -32,6 +32,7 @@
 mod build;
 mod device_l2p_import;
 mod error;
+mod import;
 mod journal;
 mod line_metadata;
 mod lines;
@@ -39,23 +40,37 @@ mod lost;
 mod newest_copies;
 mod oob_scan;
 mod op;
+mod ownership;
 mod pages;
+mod recovered_map;
+#[cfg(test)]
+mod tests;
+
+use nvme::Status;
 
 pub(crate) use build::RecoveredState;
+pub use device_l2p_import::DeviceL2pEntry;
 pub use error::RecoveryError;
-use journal::{JournalContents, journal_chunk_report, without_padding};
+use journal::{JournalReadDone, JournalReader, journal_chunk_report};
 use op::RecoveryOpPurpose;
 pub use op::{RecoveryOp, RecoveryOpKind, RecoveryOpResult};
 
-use crate::durability::journal::{Journal, JournalChunkReport, JournalRecovery};
-use crate::durability::snapshot::{LineEntry, Snapshot};
+use crate::check::Violation;
+use crate::durability::journal::{FoundJournalChunk, Journal};
+use crate::durability::snapshot::Snapshot;
+use crate::env::Env;
 use crate::ftl::{journal_chunks, owned_chunks};
 use crate::{CapacityError, CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use device_l2p_import::DeviceL2pImport;
-use line_metadata::LineMetaScan;
-use lost::ObservedLbas;
+use line_metadata::{FooterUnit, LineMetaScan};
+use lines::RecoveredLines;
 pub(crate) use lost::ScanObservations;
 pub(crate) use newest_copies::{CopyRef, NewestCopies};
+use oob_scan::ChunkScan;
+use ownership::OwnershipEvidence;
+use pages::PageLoader;
+pub(crate) use pages::PageLocation;
+use recovered_map::RecoveredMap;
 
 /// State of a chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +130,7 @@ pub struct RecoveryStats {
 
 #[derive(Debug)]
 enum Phase {
-    Journal(Box<JournalRecovery>),
+    Journal(Box<JournalReader>),
     LineHeaders,
     Pad,
     LineFooters,
@@ -127,51 +142,51 @@ enum Phase {
 /// Jobs that are handed out at a time at most.
 const OPS_PER_BATCH_MAX: usize = 1024;
 
-/// Rebuilds a layer: hand out [`jobs`](Recovery::next_ops), report every one, and so on until there are
-/// none; then [`finish`](Recovery::finish).
-#[derive(Debug)]
-pub struct Recovery {
-    geometry: FlashGeometry,
-    config: FtlConfig,
-    observations: ScanObservations,
-    usable_chunks: u32,
-    journal_chunks: Vec<u32>,
-    phase: Phase,
-    journal: Option<Journal>,
-    plan: CapacityPlan,
+/// What the scan begins with: the snapshot, unless everything is scanned.
+#[derive(Debug, Default)]
+struct Baseline {
     snapshot: Option<Snapshot>,
-    /// The recovery of the journal, while it is only looked at.
-    journal_after_probe: Option<Box<JournalRecovery>>,
-    /// Contents of the journal read so far.
-    journal_contents: JournalContents,
-    /// Lines as the journal knows them; without one, every chunk is a line.
-    lines: Vec<LineEntry>,
-    copies: NewestCopies,
-    line_metas: LineMetaScan,
     /// Everything is read, because there is no snapshot or something of it is missing.
     full_scan: bool,
-    /// The next chunk to pad, to read, or page to read.
-    cursor: (usize, u32),
-    /// Only what can be read without padding is being read; and how far each chunk was.
-    readonly_probe: bool,
-    probed_to: Vec<u32>,
-    /// Chunks in the order in which they are read, and how far each was written before padding.
-    scan_queue: Vec<(u32, u32)>,
-    page_queue: Vec<(u32, u32)>,
-    /// Pages whose latest version is lost.
-    lost_pages: Vec<u32>,
-    l2p_entries: Vec<u32>,
-    poison: Vec<u32>,
+}
+
+impl Baseline {
+    /// The snapshot, if the scan begins with it.
+    fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref().filter(|_| !self.full_scan)
+    }
+
+    /// Returns the base sequence number: every unit with a smaller one is included in the map
+    /// pages.
+    fn base_seq(&self) -> u64 {
+        self.snapshot().map_or(0, |s| s.base_seq)
+    }
+}
+
+/// Rebuilds a layer: hand out [`jobs`](Recovery::next_ops), report every one, and so on until there are
+/// none; then [`finish`](Recovery::finish).
+///
+/// A composition of parts: the phases give each of them its turn, and what one finds to the others.
+#[derive(Debug)]
+pub struct Recovery {
+    env: Env,
+    phase: Phase,
+    /// The journal, when it has been read.
+    journal: Option<Journal>,
+    baseline: Baseline,
+    lines: RecoveredLines,
+    scan: ChunkScan,
+    line_metas: LineMetaScan,
+    pages: PageLoader,
+    map: RecoveredMap,
+    observations: ScanObservations,
+    evidence: OwnershipEvidence,
+    /// Entries of the drive's own map, if it keeps one.
+    device_l2p: Option<DeviceL2pImport>,
     /// By operation of the batch, what it is for, until it completes.
     purposes: Vec<Option<RecoveryOpPurpose>>,
     stats: RecoveryStats,
-    has_own_data: bool,
-    foreign_evidence: (u64, u32),
     error: Option<RecoveryError>,
-    /// Entries of the drive's own map, if it keeps one.
-    device_l2p: Option<DeviceL2pImport>,
-    /// Logical sectors that are lost.
-    lost: Vec<u32>,
 }
 
 impl Recovery {
@@ -190,10 +205,9 @@ impl Recovery {
         Recovery::create(shape, config, found, counted, None)
     }
 
-    /// Starts the recovery of an FTL whose drive keeps the map. `entries` are pairs of a logical
-    /// sector and the flat physical sector of its latest version; `newest` is the largest sequence
-    /// number of the map's entries, trims included. Only the journal is read, and open chunks are
-    /// padded.
+    /// Starts the recovery of an FTL whose drive keeps the map. `entries` name the flat physical
+    /// sectors of the latest versions of logical sectors; `newest` is the largest sequence number of
+    /// the map's entries, trims included. Only the journal is read, and open chunks are padded.
     ///
     /// # Errors
     ///
@@ -204,7 +218,7 @@ impl Recovery {
         config: FtlConfig,
         found: Vec<ChunkReport>,
         counted: u32,
-        entries: impl IntoIterator<Item = (u32, u32)>,
+        entries: impl IntoIterator<Item = DeviceL2pEntry>,
         newest: u64,
     ) -> Result<Recovery, RecoveryError> {
         let given = DeviceL2pImport::new(entries.into_iter().collect(), newest);
@@ -212,7 +226,7 @@ impl Recovery {
     }
 
     fn create(
-        shape: FlashGeometry,
+        geometry: FlashGeometry,
         config: FtlConfig,
         found: Vec<ChunkReport>,
         counted: u32,
@@ -222,81 +236,162 @@ impl Recovery {
             Some(_) => config.for_device_l2p().map_err(NewFtlError::from)?,
             None => config,
         };
-        let layout = CapacityPlan::new(&shape, &config, owned_chunks(&found), counted);
-        let layout = layout.map_err(NewFtlError::from)?;
-        let reserved = journal_chunks(&shape, &found, layout.journal.chunks);
-        let chunks: Vec<(u32, JournalChunkReport)> = reserved
-            .iter()
-            .map(|&c| (c, journal_chunk_report(&shape, found[c as usize])))
-            .collect();
-        let recovery = |chunks: &[(u32, JournalChunkReport)]| {
-            JournalRecovery::new(&shape, layout.journal_config(given.is_some()), chunks)
-                .map_err(|e| NewFtlError::from(CapacityError::Journal(e)))
+        let plan = CapacityPlan::new(&geometry, &config, owned_chunks(&found), counted);
+        let plan = plan.map_err(NewFtlError::from)?;
+        let env = Env { geometry, config, plan };
+        let reserved = journal_chunks(&geometry, &found, plan.journal.chunks);
+        let report = |chunk: &u32| FoundJournalChunk {
+            chunk: *chunk,
+            report: journal_chunk_report(&geometry, found[*chunk as usize]),
         };
-        // Without what can only be read after padding nothing is padded.
-        let as_is: Vec<(u32, JournalChunkReport)> =
-            chunks.iter().map(|&(c, found)| (c, without_padding(&shape, found))).collect();
-        let mut journal = recovery(&chunks)?;
-        let mut next = None;
-        if as_is != chunks {
-            next = Some(Box::new(std::mem::replace(&mut journal, recovery(&as_is)?)));
-        }
+        let chunks: Vec<FoundJournalChunk> = reserved.iter().map(report).collect();
+        let reader = JournalReader::new(&geometry, plan.journal_config(given.is_some()), &chunks)
+            .map_err(|e| NewFtlError::from(CapacityError::Journal(e)))?;
         Ok(Recovery {
-            phase: Phase::Journal(Box::new(journal)),
-            journal_after_probe: next,
-            journal_contents: JournalContents::new(),
+            phase: Phase::Journal(Box::new(reader)),
             journal: None,
-            snapshot: None,
-            lines: Vec::new(),
-            copies: NewestCopies::default(),
+            baseline: Baseline::default(),
+            lines: RecoveredLines::new(reserved),
+            scan: ChunkScan::new(geometry.total_chunks()),
             line_metas: LineMetaScan::default(),
-            full_scan: false,
-            cursor: (0, 0),
-            readonly_probe: false,
-            probed_to: vec![0; shape.total_chunks() as usize],
-            scan_queue: Vec::new(),
-            page_queue: Vec::new(),
-            lost_pages: Vec::new(),
-            l2p_entries: l2p_table(&layout),
-            poison: Vec::new(),
+            pages: PageLoader::default(),
+            map: RecoveredMap::new(&env),
+            observations: ScanObservations::new(found),
+            evidence: OwnershipEvidence::none(),
+            device_l2p: given,
             purposes: Vec::new(),
             stats: RecoveryStats::default(),
-            has_own_data: false,
-            foreign_evidence: (0, u32::MAX),
             error: None,
-            device_l2p: given,
-            lost: Vec::new(),
-            geometry: shape,
-            config,
-            observations: ScanObservations { chunk_reports: found, ..ScanObservations::default() },
-            usable_chunks: counted,
-            journal_chunks: reserved,
-            plan: layout,
+            env,
         })
     }
 
     /// The next jobs, to be done in any order, but on each chunk in this one; empty when there are no
     /// more. Every job handed out before must have been reported.
     pub fn next_ops(&mut self) -> Vec<RecoveryOp> {
-        let mut jobs = Vec::new();
-        while jobs.is_empty() && self.error.is_none() {
+        let mut ops = Vec::new();
+        while ops.is_empty() && self.error.is_none() {
             match self.phase {
-                Phase::Journal(_) => self.journal_ops(&mut jobs),
-                Phase::LineHeaders => self.header_ops(&mut jobs),
-                Phase::Pad => self.pad_ops(&mut jobs),
-                Phase::LineFooters => self.footer_ops(&mut jobs),
-                Phase::OobScan => self.oob_phase_ops(&mut jobs),
-                Phase::MapPages => self.page_ops(&mut jobs),
+                Phase::Journal(_) => self.journal_ops(&mut ops),
+                Phase::LineHeaders => self.header_ops(&mut ops),
+                Phase::Pad => self.pad_ops(&mut ops),
+                Phase::LineFooters => self.footer_ops(&mut ops),
+                Phase::OobScan if self.device_l2p.is_some() => self.device_l2p_ops(&mut ops),
+                Phase::OobScan => self.oob_ops(&mut ops),
+                Phase::MapPages => self.page_ops(&mut ops),
                 Phase::Done => break,
             }
         }
         // Jobs are named by their place in the batch.
         self.purposes.clear();
-        for (id, job) in jobs.iter_mut().enumerate() {
-            job.id = id as u32;
-            self.purposes.push(Some(job.purpose));
+        for (id, op) in (0..).zip(&mut ops) {
+            op.id = id;
+            self.purposes.push(Some(op.purpose));
         }
-        jobs
+        ops
+    }
+
+    fn header_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        self.line_metas.header_ops(&self.env, &self.observations, &self.lines, ops);
+        if ops.is_empty() {
+            let found = self.line_metas.make_lines(&self.env, &self.observations, &mut self.lines);
+            self.stats.lines_found = found as u64;
+            self.queue_line_scans();
+            self.begin_footers();
+        }
+    }
+
+    fn begin_footers(&mut self) {
+        (self.phase, self.line_metas) = (Phase::LineFooters, LineMetaScan::default());
+    }
+
+    /// Pads chunks that were being written.
+    fn pad_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        self.scan.pad_ops(&self.env.geometry, &self.observations.chunk_reports, ops);
+        if ops.is_empty() {
+            if self.baseline.full_scan {
+                self.phase = Phase::OobScan;
+            } else {
+                self.begin_footers();
+            }
+        }
+    }
+
+    /// Reads last metadata, instead of the out-of-band bytes of the lines that have it.
+    fn footer_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        let base = self.baseline.base_seq();
+        if self.device_l2p.is_none() {
+            let (env, seen) = (&self.env, &self.observations);
+            self.line_metas.footer_ops(env, seen, &mut self.lines, base, ops);
+        }
+        if ops.is_empty() {
+            let mut is_known = vec![false; self.env.geometry.total_chunks() as usize];
+            let mut by_metadata = 0;
+            for line in self.lines.newer_than(base).filter(|line| line.has_footer) {
+                line.chunks.iter().for_each(|c| is_known[*c as usize] = true);
+                by_metadata += 1;
+            }
+            self.scan.remove(&is_known);
+            self.stats.lines_by_metadata = by_metadata;
+            self.stats.lines_by_oob = self.stats.lines_read.saturating_sub(by_metadata);
+            self.phase = Phase::OobScan;
+            self.scan.rewind();
+        }
+    }
+
+    /// Reads the out-of-band bytes of the lines that have no last metadata.
+    fn oob_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        self.scan.oob_ops(&self.env.geometry, &self.observations.chunk_reports, ops);
+        if ops.is_empty() && !self.refuse_foreign() && !self.end_probe() {
+            let snapshot = self.baseline.snapshot();
+            self.pages.find(&self.env, snapshot, self.map.copies(), &self.observations);
+            let is_cached = self.env.plan.map_cache.frames > 0;
+            if !is_cached && self.pages.has_lost() {
+                return self.restart_full_scan();
+            }
+            // Of a map in frames the pages are read when they are needed.
+            self.phase = if is_cached { Phase::Done } else { Phase::MapPages };
+        }
+    }
+
+    /// Looks at what may be lost: at what can be read without padding, and, when all chunks have been
+    /// padded, at the rest.
+    fn device_l2p_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        if self.baseline.full_scan {
+            self.scan.oob_ops(&self.env.geometry, &self.observations.chunk_reports, ops);
+        } else if let Some(given) = &mut self.device_l2p {
+            given.read_ops(&self.env, &self.observations, &self.map, ops);
+        }
+        if ops.is_empty() {
+            if self.baseline.full_scan && self.refuse_foreign() || self.end_probe() {
+                return;
+            }
+            self.phase = Phase::Done;
+        }
+    }
+
+    fn page_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        self.pages.read_ops(ops);
+        if ops.is_empty() {
+            self.phase = Phase::Done;
+        }
+    }
+
+    /// Whether all that could be read is no layer's, or there is another error.
+    fn refuse_foreign(&mut self) -> bool {
+        if let Err(error) = self.evidence.verify() {
+            self.error = Some(error);
+        }
+        self.error.is_some()
+    }
+
+    /// After what can be read without padding comes what cannot. Says whether that is to come.
+    fn end_probe(&mut self) -> bool {
+        let was_probe = self.scan.end_probe();
+        if was_probe {
+            self.phase = Phase::Pad;
+        }
+        was_probe
     }
 
     /// Takes the result of an operation that [`next_ops`](Recovery::next_ops) returned.
@@ -304,96 +399,112 @@ impl Recovery {
     /// # Panics
     /// If the operation is not outstanding, or the result is one of another kind of operation.
     pub fn complete(&mut self, id: u32, done: RecoveryOpResult<'_>) {
-        let kind = self.purposes.get_mut(id as usize).and_then(Option::take);
-        let kind = kind.unwrap_or_else(|| panic!("no recovery operation {id} is outstanding"));
-        match (kind, done) {
-            (RecoveryOpPurpose::Journal { op, .. }, RecoveryOpResult::Padded(status)) => {
-                if let Phase::Journal(journal) = &mut self.phase {
-                    journal.program_done(op, status);
-                    self.stats.padding_units += 1;
-                }
+        let purpose = self.purposes.get_mut(id as usize).and_then(Option::take);
+        let purpose =
+            purpose.unwrap_or_else(|| panic!("no recovery operation {id} is outstanding"));
+        match done {
+            RecoveryOpResult::Padded(status) => self.pad_done(id, purpose, status),
+            RecoveryOpResult::Read { failed, oob, data } => {
+                self.read_done(id, purpose, failed, oob, data);
             }
-            (
-                RecoveryOpPurpose::Journal { op, first },
-                RecoveryOpResult::Read { failed, data, .. },
-            ) => {
-                self.journal_read(op, first, failed, data);
+        }
+    }
+
+    fn pad_done(&mut self, id: u32, purpose: RecoveryOpPurpose, status: Status) {
+        match purpose {
+            RecoveryOpPurpose::Journal { op, .. } => self.journal_reader().program_done(op, status),
+            RecoveryOpPurpose::Pad { chunk, end } => {
+                let ok = status.is_success();
+                self.observations.on_padded(&self.env.geometry, chunk, end, ok);
             }
-            (RecoveryOpPurpose::Pad { chunk, end }, RecoveryOpResult::Padded(status)) => {
-                self.stats.padding_units += 1;
-                self.on_padded(chunk, end, status);
+            RecoveryOpPurpose::Oob { .. }
+            | RecoveryOpPurpose::Page { .. }
+            | RecoveryOpPurpose::LineHeader { .. }
+            | RecoveryOpPurpose::LineFooter { .. }
+            | RecoveryOpPurpose::Check { .. } => of_another_kind(id),
+        }
+        self.stats.padding_units += 1;
+    }
+
+    fn read_done(
+        &mut self,
+        id: u32,
+        purpose: RecoveryOpPurpose,
+        failed: u64,
+        oob: &[[u8; Oob::BYTES]],
+        data: &[u8],
+    ) {
+        let geometry = self.env.geometry;
+        let sectors = (data.len() / geometry.sector_bytes.max(1) as usize) as u64;
+        let readable = (failed == 0).then_some(data);
+        match purpose {
+            RecoveryOpPurpose::Journal { op, first } => {
+                let mut stats = self.stats;
+                let read = JournalReadDone { op, first, failed, data };
+                self.journal_reader().read_done(geometry, read, &mut stats);
+                self.stats = stats;
             }
-            (RecoveryOpPurpose::Oob { psn, count }, RecoveryOpResult::Read { failed, oob, .. }) => {
+            RecoveryOpPurpose::Oob { psn, count } => {
                 self.stats.oob_sectors += u64::from(count);
-                for i in 0..count.min(oob.len() as u32) {
-                    let readable = failed >> i & 1 == 0;
-                    let found = readable.then(|| Oob::decode(&oob[i as usize]));
-                    self.import_sector(psn + i, found);
+                for (i, (psn, oob)) in (psn..psn + count).zip(oob).enumerate() {
+                    let is_readable = failed >> i & 1 == 0;
+                    self.import_sector(psn, is_readable.then(|| Oob::decode(oob)));
                 }
             }
-            (
-                RecoveryOpPurpose::LineHeader { chunk },
-                RecoveryOpResult::Read { failed, data, .. },
-            ) => {
-                self.stats.data_sectors += self.sectors_of(data);
-                self.import_header(chunk, (failed == 0).then_some(data));
+            RecoveryOpPurpose::LineHeader { chunk } => {
+                self.stats.data_sectors += sectors;
+                self.line_metas.import_header(&self.env, chunk, readable);
             }
-            (
-                RecoveryOpPurpose::LineFooter { candidate, unit_index: piece },
-                RecoveryOpResult::Read { failed, data, .. },
-            ) => {
-                self.stats.data_sectors += self.sectors_of(data);
-                self.import_footer_unit(candidate, piece, failed != 0, data);
+            RecoveryOpPurpose::LineFooter { candidate, unit_index } => {
+                self.stats.data_sectors += sectors;
+                let unit = FooterUnit { candidate, unit_index, data: readable };
+                let (env, lines, checked) = (&self.env, &self.lines, self.baseline.full_scan);
+                let found = self.line_metas.import_footer_unit(env, lines, unit, checked);
+                self.import_footer(found);
             }
-            (
-                RecoveryOpPurpose::Check { candidate, member, psn },
-                RecoveryOpResult::Read { failed, oob, .. },
-            ) => {
+            RecoveryOpPurpose::Check { candidate, member, psn } => {
                 self.stats.oob_sectors += 1;
                 let oob = oob.first().filter(|_| failed == 0).and_then(|o| Oob::decode(o));
-                self.check_footer(candidate, member, psn, oob);
+                let env = &self.env;
+                let found = self.line_metas.check_footer(env, candidate, member, psn, oob);
+                self.import_footer(found);
             }
-            (
-                RecoveryOpPurpose::Page { page: number },
-                RecoveryOpResult::Read { failed, data, .. },
-            ) => {
+            RecoveryOpPurpose::Page { page } => {
                 self.stats.data_sectors += 1;
                 self.stats.page_sectors += 1;
                 // One that could not be read may have sent the others of its batch round again.
                 if matches!(self.phase, Phase::MapPages) {
-                    self.import_page(number, (failed == 0).then_some(data));
+                    self.import_page(page, readable);
                 }
             }
-            (RecoveryOpPurpose::Pad { .. }, RecoveryOpResult::Read { .. })
-            | (
-                RecoveryOpPurpose::Oob { .. }
-                | RecoveryOpPurpose::Page { .. }
-                | RecoveryOpPurpose::LineHeader { .. }
-                | RecoveryOpPurpose::LineFooter { .. }
-                | RecoveryOpPurpose::Check { .. },
-                RecoveryOpResult::Padded(_),
-            ) => panic!("recovery operation {id} is reported as an operation of another kind"),
+            RecoveryOpPurpose::Pad { .. } => of_another_kind(id),
         }
     }
 
-    pub(super) fn sectors_of(&self, data: &[u8]) -> u64 {
-        (data.len() / self.geometry.sector_bytes.max(1) as usize) as u64
-    }
-
-    /// Returns the base sequence number: every unit with a smaller one is included in the map
-    /// pages.
-    pub(super) fn base_seq(&self) -> u64 {
-        self.snapshot.as_ref().filter(|_| !self.full_scan).map_or(0, |s| s.base_seq)
+    /// The reader of the journal, for which an operation is outstanding.
+    fn journal_reader(&mut self) -> &mut JournalReader {
+        match &mut self.phase {
+            Phase::Journal(reader) => reader,
+            phase => panic!("an operation of the journal is outstanding in {phase:?}"),
+        }
     }
 
     /// Returns what has been read so far.
     pub fn stats(&self) -> RecoveryStats {
         self.stats
     }
+
+    /// Checks the parts, between two batches of operations.
+    ///
+    /// # Errors
+    /// The first [`Violation`].
+    pub fn check_invariants(&self) -> Result<(), Violation> {
+        self.lines.check_invariants()?;
+        self.scan.check_invariants(&self.observations.chunk_reports)?;
+        self.pages.check_invariants()
+    }
 }
 
-/// A word per logical sector, for a map that is in memory.
-fn l2p_table(layout: &CapacityPlan) -> Vec<u32> {
-    let sectors = if layout.map_cache.frames > 0 { 0 } else { layout.logical };
-    vec![0; sectors as usize]
+fn of_another_kind(id: u32) -> ! {
+    panic!("recovery operation {id} is reported as an operation of another kind")
 }

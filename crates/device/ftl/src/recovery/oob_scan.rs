@@ -1,149 +1,164 @@
-//! Padding of open chunks, and the out-of-band bytes of what lines hold.
-
-use nvme::Status;
+//! [`ChunkScan`]: padding of open chunks, and reading of the out-of-band bytes of what lines hold.
+//!
+//! With a *probe* only what can be read without padding is read first, so that foreign data is refused
+//! before anything is written.
 
 use super::op::RecoveryOpPurpose;
-use super::{
-    ChunkReport, LineMetaScan, OPS_PER_BATCH_MAX, Phase, Recovery, RecoveryError, RecoveryOp,
-};
-use crate::Oob;
+use super::{ChunkReport, OPS_PER_BATCH_MAX, RecoveryOp};
+use crate::FlashGeometry;
+use crate::check::{Subject, Violation, require};
 
-impl Recovery {
-    /// Pads chunks that were being written.
-    pub(super) fn pad_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        let shape = self.geometry;
-        let (unit, pair) = (shape.ws_opt, shape.mw_cunits.next_multiple_of(shape.ws_opt));
-        while self.cursor.0 < self.scan_queue.len() && jobs.len() < OPS_PER_BATCH_MAX {
-            let (chunk, written) = self.scan_queue[self.cursor.0];
-            self.cursor.0 += 1;
-            if !matches!(self.observations.chunk_reports[chunk as usize], ChunkReport::Open(_))
-                || written == 0
-            {
-                continue;
-            }
-            let target =
-                written.next_multiple_of(unit).saturating_add(pair).min(shape.sectors_per_chunk);
-            let mut at = written;
-            while at < target {
-                let count = unit - at % unit;
-                let kind = RecoveryOpPurpose::Pad { chunk, end: at + count };
-                jobs.push(RecoveryOp::pad(kind, chunk, at, count, Vec::new()));
-                at += count;
-            }
-        }
-        if jobs.is_empty() {
-            self.cursor = (0, 0);
-            if self.full_scan {
-                self.phase = Phase::OobScan;
-            } else {
-                (self.phase, self.line_metas) = (Phase::LineFooters, LineMetaScan::default());
-            }
+/// A chunk to be scanned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueuedChunk {
+    pub(super) chunk: u32,
+    /// Sectors that were written before padding.
+    pub(super) written: u32,
+}
+
+/// The chunks that are padded and read, in the order in which they are read.
+///
+/// Invariant: what a probe has read of a chunk is written.
+#[derive(Debug)]
+pub(super) struct ChunkScan {
+    queue: Vec<QueuedChunk>,
+    /// The index in the queue to go on with, and the sector there.
+    next: usize,
+    sector: u32,
+    /// Only what can be read without padding is being read.
+    is_probe: bool,
+    /// By chunk, up to where a probe has read it.
+    probed_to: Vec<u32>,
+}
+
+impl ChunkScan {
+    /// A scan of no chunk of a flash with so many.
+    pub(super) fn new(total_chunks: u32) -> ChunkScan {
+        ChunkScan {
+            queue: Vec::new(),
+            next: 0,
+            sector: 0,
+            is_probe: false,
+            probed_to: vec![0; total_chunks as usize],
         }
     }
 
-    pub(super) fn on_padded(&mut self, chunk: u32, end: u32, status: Status) {
-        let found = &mut self.observations.chunk_reports[chunk as usize];
-        let written = found.written_sectors();
-        *found = match *found {
-            ChunkReport::Open(n) if status.is_success() => ChunkReport::Open(n.max(end)),
-            // One before it that is told of behind it.
-            ChunkReport::ProgramFailed(n) if status.is_success() => {
-                ChunkReport::ProgramFailed(n.max(end))
-            }
-            ChunkReport::Open(n) => ChunkReport::ProgramFailed(n),
-            _ => return,
-        };
-        // Whatever was there before the chunk was erased is not.
-        let first_psn = self.geometry.first_sector_of(chunk);
-        for sector in written..found.written_sectors() {
-            self.observations.observed_lbas.record(&self.geometry, first_psn + sector, None);
-        }
+    /// Replaces the queue.
+    pub(super) fn set_queue(&mut self, chunks: impl Iterator<Item = QueuedChunk>) {
+        self.queue.clear();
+        self.queue.extend(chunks);
     }
 
-    pub(super) fn oob_phase_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        if self.device_l2p.is_some() {
-            return self.device_l2p_ops(jobs);
-        }
-        self.oob_ops(jobs);
-        if jobs.is_empty() && !self.refuse_foreign() && !self.end_probe() {
-            self.find_pages();
-            if self.plan.map_cache.frames == 0 && !self.lost_pages.is_empty() {
-                return self.restart_full_scan();
-            }
-            // Of a map in frames the pages are read when they are needed.
-            let pages = if self.plan.map_cache.frames > 0 { Phase::Done } else { Phase::MapPages };
-            (self.phase, self.cursor) = (pages, (0, 0));
-        }
+    /// Removes the chunks that need not be read.
+    pub(super) fn remove(&mut self, is_known: &[bool]) {
+        self.queue.retain(|queued| !is_known[queued.chunk as usize]);
     }
 
-    /// Reads the out-of-band bytes of all chunks that are to be read, as far as that goes now.
-    pub(super) fn oob_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        while jobs.len() < OPS_PER_BATCH_MAX {
-            let Some(&(chunk, written)) = self.scan_queue.get(self.cursor.0) else { break };
-            let looked_at = &mut self.probed_to[chunk as usize];
-            let end = match self.observations.chunk_reports[chunk as usize] {
-                ChunkReport::Open(_) if self.readonly_probe => {
-                    let readable = written.saturating_sub(self.geometry.mw_cunits);
-                    readable - readable % self.geometry.ws_opt
-                }
-                _ => written,
-            };
-            let at = self.cursor.1.max(*looked_at);
-            if at >= end {
-                if self.readonly_probe {
-                    *looked_at = end;
-                }
-                self.cursor = (self.cursor.0 + 1, 0);
-                continue;
-            }
-            let (psn, count) = (self.geometry.first_sector_of(chunk) + at, (end - at).min(64));
-            jobs.push(RecoveryOp::read(RecoveryOpPurpose::Oob { psn, count }, psn, count, false));
-            self.cursor.1 = at + count;
-        }
+    /// Goes on with the first chunk.
+    pub(super) fn rewind(&mut self) {
+        (self.next, self.sector) = (0, 0);
     }
 
-    /// Whether all that could be read is no layer's.
-    pub(super) fn refuse_foreign(&mut self) -> bool {
-        if let (false, (sectors @ 1.., first)) = (self.has_own_data, self.foreign_evidence) {
-            self.error = Some(RecoveryError::Foreign { sectors, first });
-        }
-        self.error.is_some()
+    /// Sets whether only what can be read without padding is read.
+    pub(super) fn set_probe(&mut self, is_probe: bool) {
+        self.is_probe = is_probe;
     }
 
-    /// After what can be read without padding comes what cannot. Says whether that is to come.
+    /// Has everything read again.
+    pub(super) fn forget_probe(&mut self) {
+        self.probed_to.fill(0);
+    }
+
+    /// Ends a probe. Returns whether there was one, and padding follows.
     pub(super) fn end_probe(&mut self) -> bool {
-        if self.readonly_probe {
-            (self.readonly_probe, self.phase, self.cursor) = (false, Phase::Pad, (0, 0));
+        if self.is_probe {
+            self.is_probe = false;
+            self.rewind();
             return true;
         }
         false
     }
 
-    /// A sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
-    pub(super) fn import_sector(&mut self, psn: u32, found: Option<Option<Oob>>) {
-        let Some(oob) = found else {
-            self.observations.unreadable.insert(psn);
-            return;
-        };
-        if self.device_l2p.is_some() {
-            return self.import_device_l2p_oob(psn, oob);
-        }
-        let Some(oob) = oob else {
-            self.foreign_evidence = (self.foreign_evidence.0 + 1, self.foreign_evidence.1.min(psn));
-            return;
-        };
-        self.has_own_data = true;
-        self.observations.observed_lbas.record(&self.geometry, psn, oob.lba);
-        let sectors = self.plan.logical + self.plan.map_pages;
-        match oob.lba {
-            Some(lba) if lba >= sectors => {
-                let error = RecoveryError::OtherLayout { psn, lba, sectors };
-                self.error.get_or_insert(error);
+    /// Adds the operations that pad open chunks, so that their paired pages are programmed. If there are
+    /// none left, the scan is rewound.
+    pub(super) fn pad_ops(
+        &mut self,
+        geometry: &FlashGeometry,
+        reports: &[ChunkReport],
+        ops: &mut Vec<RecoveryOp>,
+    ) {
+        let (unit, pair) = (geometry.ws_opt, geometry.mw_cunits.next_multiple_of(geometry.ws_opt));
+        while self.next < self.queue.len() && ops.len() < OPS_PER_BATCH_MAX {
+            let QueuedChunk { chunk, written } = self.queue[self.next];
+            self.next += 1;
+            if !matches!(reports[chunk as usize], ChunkReport::Open(_)) || written == 0 {
+                continue;
             }
-            // What is older than the base is in the map's pages, or was overwritten.
-            Some(_) if oob.sequence < self.base_seq() => {}
-            Some(lba) => self.copies.add(lba, psn, oob),
-            None => {}
+            let target = written.next_multiple_of(unit).saturating_add(pair);
+            let target = target.min(geometry.sectors_per_chunk);
+            let mut at = written;
+            while at < target {
+                let count = unit - at % unit;
+                let purpose = RecoveryOpPurpose::Pad { chunk, end: at + count };
+                ops.push(RecoveryOp::pad(purpose, chunk, at, count, Vec::new()));
+                at += count;
+            }
         }
+        if ops.is_empty() {
+            self.rewind();
+        }
+    }
+
+    /// Adds the operations that read out-of-band bytes, as far as that goes now.
+    pub(super) fn oob_ops(
+        &mut self,
+        geometry: &FlashGeometry,
+        reports: &[ChunkReport],
+        ops: &mut Vec<RecoveryOp>,
+    ) {
+        while ops.len() < OPS_PER_BATCH_MAX {
+            let Some(&QueuedChunk { chunk, written }) = self.queue.get(self.next) else { break };
+            let probed_to = &mut self.probed_to[chunk as usize];
+            let end = match reports[chunk as usize] {
+                ChunkReport::Open(_) if self.is_probe => {
+                    let readable = written.saturating_sub(geometry.mw_cunits);
+                    readable - readable % geometry.ws_opt
+                }
+                _ => written,
+            };
+            let at = self.sector.max(*probed_to);
+            if at >= end {
+                if self.is_probe {
+                    *probed_to = end;
+                }
+                (self.next, self.sector) = (self.next + 1, 0);
+                continue;
+            }
+            let (psn, count) = (geometry.first_sector_of(chunk) + at, (end - at).min(64));
+            ops.push(RecoveryOp::read(RecoveryOpPurpose::Oob { psn, count }, psn, count, false));
+            self.sector = at + count;
+        }
+    }
+
+    /// Checks that what a probe has read is written.
+    pub(super) fn check_invariants(&self, reports: &[ChunkReport]) -> Result<(), Violation> {
+        for ((chunk, &to), report) in (0..).zip(&self.probed_to).zip(reports) {
+            let is_lost = matches!(report, ChunkReport::Bad | ChunkReport::NotOwned);
+            require!(
+                is_lost || to <= report.written_sectors(),
+                Recovery,
+                "a probe has read what is written",
+                Subject::Chunk(chunk),
+                format_args!("at most {}", report.written_sectors()),
+                to
+            );
+        }
+        Ok(())
+    }
+
+    /// Says that a probe has read a sector of a free chunk.
+    #[cfg(test)]
+    pub(super) fn break_probe(&mut self) {
+        self.probed_to[0] = 1;
     }
 }

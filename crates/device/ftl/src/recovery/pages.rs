@@ -1,105 +1,126 @@
-//! The pages of the map, which say where everything is that no newer copy was found of.
+//! [`PageLoader`]: the translation pages, which say where everything is that no newer copy was found of.
 
 use super::op::RecoveryOpPurpose;
-use super::{NewestCopies, OPS_PER_BATCH_MAX, ObservedLbas, Phase, Recovery, RecoveryOp};
-use crate::mapping::translation_page::TranslationPage;
+use super::{NewestCopies, OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
+use crate::check::{Subject, Violation, require};
+use crate::durability::snapshot::Snapshot;
+use crate::env::Env;
 use crate::space::lines::LOST;
 
-impl Recovery {
-    /// Where the current pages of the map are.
-    pub(super) fn find_pages(&mut self) {
-        let logical = self.plan.logical;
-        let known = self.snapshot.as_ref().map(|s| s.pages.clone()).unwrap_or_default();
-        (self.page_queue, self.lost_pages) = (Vec::new(), Vec::new());
-        for page in 0..self.plan.map_pages {
-            let from_snapshot = || known.get(page as usize)?.checked_sub(1);
-            let newest = self.copies.get(logical + page).map(|c| c.psn);
-            let base = if self.full_scan { None } else { from_snapshot() };
+/// A translation page and the physical sector of its newest copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageLocation {
+    pub(crate) psn: u32,
+    pub(crate) page: u32,
+}
+
+/// Finds the newest copies of the translation pages, and reads them.
+///
+/// Invariants: pages are in ascending order; a lost page is not read.
+#[derive(Debug, Default)]
+pub(super) struct PageLoader {
+    queue: Vec<PageLocation>,
+    /// The index in the queue of the page to be read next.
+    next: usize,
+    /// Pages whose latest version is lost.
+    lost: Vec<u32>,
+}
+
+impl PageLoader {
+    /// Finds the pages among the copies that were read, and those that the snapshot names. Without a
+    /// snapshot a page is known by its copies alone.
+    pub(super) fn find(
+        &mut self,
+        env: &Env,
+        snapshot: Option<&Snapshot>,
+        copies: &NewestCopies,
+        observations: &ScanObservations,
+    ) {
+        *self = PageLoader::default();
+        let named = snapshot.map_or(&[][..], |s| &s.pages);
+        let logical = env.plan.logical;
+        for page in 0..env.plan.map_pages {
+            let newest = copies.get(logical + page).map(|c| c.psn);
+            let base = named.get(page as usize).and_then(|word| word.checked_sub(1));
             // A copy is erased when a newer one is on the media: if that is not found, it is lost.
-            let stale = |psn| {
-                psn == LOST || self.observations.is_stale(&self.geometry, logical + page, psn)
-            };
-            match (newest, base) {
-                (Some(psn), _) => self.page_queue.push((psn, page)),
-                (None, Some(psn)) if stale(psn) => self.lost_pages.push(page),
-                (None, Some(psn)) => self.page_queue.push((psn, page)),
-                (None, None) => {}
+            let stale =
+                |psn| psn == LOST || observations.is_stale(&env.geometry, logical + page, psn);
+            match newest.or(base) {
+                Some(psn) if newest.is_none() && stale(psn) => self.lost.push(page),
+                Some(psn) => self.queue.push(PageLocation { psn, page }),
+                None => {}
             }
         }
     }
 
-    pub(super) fn page_ops(&mut self, jobs: &mut Vec<RecoveryOp>) {
-        while jobs.len() < OPS_PER_BATCH_MAX {
-            let Some(&(psn, number)) = self.page_queue.get(self.cursor.0) else { break };
-            jobs.push(RecoveryOp::read(RecoveryOpPurpose::Page { page: number }, psn, 1, true));
-            self.cursor.0 += 1;
-        }
-        if jobs.is_empty() {
-            self.phase = Phase::Done;
-        }
+    /// Whether the newest copy of a page is lost.
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
-    pub(super) fn import_page(&mut self, number: u32, bytes: Option<&[u8]>) {
-        let page = bytes.and_then(|b| TranslationPage::decode(&self.geometry, number, b));
-        let Some(page) = page else {
-            // Without it, what is in it must be found the long way.
-            if !self.full_scan {
-                self.restart_full_scan();
-            }
-            return;
-        };
-        let count = TranslationPage::entries_per_page(&self.geometry);
-        let first = number * count;
-        for (i, lba) in (0..count).zip(first..self.plan.logical) {
-            let mapped = page.get(i);
-            let copy = self.copies.get(lba);
-            if copy.is_some_and(|c| c.sequence >= page.base_seq) {
-                continue;
-            }
-            // When everything was read, a page takes back what was trimmed, and knows of what could
-            // not be read; what else it says was found.
-            let known = !self.full_scan
-                || mapped
-                    .psn
-                    .is_some_and(|psn| self.observations.is_unreadable(&self.geometry, psn));
-            if known || mapped.psn.is_none() {
-                self.copies.remove(lba);
-                if mapped
-                    .psn
-                    .is_some_and(|psn| self.observations.is_stale(&self.geometry, lba, psn))
-                {
-                    self.mark_lost(lba);
-                    continue;
-                }
-                self.l2p_entries[lba as usize] = mapped.psn.map_or(0, |psn| psn + 1);
-                if mapped.poison {
-                    self.poison.push(lba);
-                }
-            } else if mapped
-                .psn
-                .is_some_and(|psn| self.observations.is_stale(&self.geometry, lba, psn))
-            {
-                self.copies.remove(lba);
-                self.mark_lost(lba);
-            } else {
-                let found = copy.map(|c| c.psn);
-                self.stats.map_mismatches += u64::from(found != mapped.psn);
-            }
-        }
-    }
-
-    /// Reads everything.
-    pub(super) fn restart_full_scan(&mut self) {
-        self.full_scan = true;
-        self.stats.from_checkpoint = false;
-        self.copies = NewestCopies::default();
-        self.observations.observed_lbas = ObservedLbas::default();
+    /// Has everything found again.
+    pub(super) fn forget_lost(&mut self) {
         self.lost.clear();
-        self.observations.unreadable.clear();
-        self.l2p_entries.fill(0);
-        self.poison.clear();
-        self.lost_pages.clear();
-        self.probed_to.fill(0);
-        self.start_full_scan();
     }
+
+    /// The pages that were found.
+    pub(super) fn found(&self) -> &[PageLocation] {
+        &self.queue
+    }
+
+    /// The pages that were found, and those whose latest versions are lost.
+    pub(super) fn into_found(self) -> FoundPages {
+        FoundPages { pages: self.queue, lost: self.lost }
+    }
+
+    /// Adds the operations that read pages.
+    pub(super) fn read_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
+        while ops.len() < OPS_PER_BATCH_MAX {
+            let Some(&PageLocation { psn, page }) = self.queue.get(self.next) else { break };
+            ops.push(RecoveryOp::read(RecoveryOpPurpose::Page { page }, psn, 1, true));
+            self.next += 1;
+        }
+    }
+
+    /// Checks the order of the pages, and that no lost one is read.
+    pub(super) fn check_invariants(&self) -> Result<(), Violation> {
+        let is_ascending = self.queue.is_sorted_by(|a, b| a.page < b.page);
+        require!(
+            is_ascending,
+            Recovery,
+            "translation pages are in order",
+            Subject::Part,
+            "ascending",
+            "not"
+        );
+        for &page in &self.lost {
+            require!(
+                self.queue.binary_search_by_key(&page, |found| found.page).is_err(),
+                Recovery,
+                "a lost page is not read",
+                Subject::Page(page),
+                "lost",
+                "found"
+            );
+        }
+        Ok(())
+    }
+
+    /// Says that a page was found that is lost, or has a page twice.
+    #[cfg(test)]
+    pub(super) fn break_pages(&mut self, is_lost: bool) {
+        self.queue.push(PageLocation { psn: 0, page: 0 });
+        if is_lost {
+            self.lost.push(0);
+        } else {
+            self.queue.push(PageLocation { psn: 1, page: 0 });
+        }
+    }
+}
+
+/// The translation pages on the media.
+#[derive(Debug)]
+pub(super) struct FoundPages {
+    pub(super) pages: Vec<PageLocation>,
+    pub(super) lost: Vec<u32>,
 }

@@ -163,7 +163,7 @@ pub(crate) struct LineTable {
     pub(super) closed_total: u64,
     /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
     pub(super) refresh_queue: VecDeque<u32>,
-    /// Chunks that were closed and emptied, if somebody wants to know.
+    /// Changes of chunks, if a component has subscribed to them.
     pub(super) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
 

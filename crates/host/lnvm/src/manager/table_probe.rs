@@ -1,8 +1,10 @@
 //! [`TableProbe`]: reads the window of a drive's partition table.
 
-use ftl::journal::{Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered};
-use nvme::{ChunkDescriptor, ChunkState};
 use time::Nanos;
+use ftl::journal::{
+    FoundJournalChunk, Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered,
+};
+use nvme::{ChunkDescriptor, ChunkState};
 
 use super::io::{CommandPurpose, ManagerIo};
 use super::step::command_name;
@@ -91,14 +93,13 @@ impl TableProbe<'_> {
         now: Nanos,
         progress: &mut dyn FnMut(),
     ) -> Result<Result<Recovered, JournalError>, MediaManagerError> {
-        let found: Vec<(u32, JournalChunkReport)> = reserve
+        let found: Vec<FoundJournalChunk> = reserve
             .chunks
             .iter()
-            .map(|chunk| {
-                (
-                    *chunk,
-                    journal_chunk_state(&report[*chunk as usize], flash.shape().sectors_per_chunk),
-                )
+            .map(|&chunk| {
+                let sectors = flash.shape().sectors_per_chunk;
+                let report = journal_chunk_state(&report[chunk as usize], sectors);
+                FoundJournalChunk { chunk, report }
             })
             .collect();
         let mut recovery = match JournalRecovery::new(flash.shape(), reserve.config, &found) {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use block::Limits;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{
-    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority, NewFtlError, Oob,
-    Recovery,
+    CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority,
+    NewFtlError, Oob, Recovery,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
 use transport::Port;
@@ -158,7 +158,8 @@ impl Pblk {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
                         // The index is in range, because addresses were checked against the
                         // geometry.
-                        Some((lba, u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX)))
+                        let psn = u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX);
+                        Some(DeviceL2pEntry { lba, psn })
                     });
                     let newest = totals.seq_max.get();
                     Recovery::from_device_l2p(

@@ -9,8 +9,8 @@ use crate::check::{Subject, Violation, require};
 pub(super) struct Generations {
     /// The generation that would be found now; 0 if there is none.
     committed: u64,
-    /// The last generation of which a snapshot can be read without padding; kept until the next one can,
-    /// unless its chunks are needed. 0 if there is none.
+    /// Last generation whose snapshot can be read without padding; 0 if there is none. It is kept
+    /// until the next one can be read, unless its chunks are needed.
     readable: u64,
     /// Which copies hold all of the committed generation that is durable.
     complete_copies: [bool; 2],

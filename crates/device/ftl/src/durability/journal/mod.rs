@@ -89,6 +89,15 @@ pub trait JournalMedia: JournalFlash {
     fn read_data(&mut self, op: u32, out: &mut [u8]);
 }
 
+/// A chunk that is reserved for a journal, at power-on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundJournalChunk {
+    /// The chunk.
+    pub chunk: u32,
+    /// What is known of it.
+    pub report: JournalChunkReport,
+}
+
 /// State of a reserved chunk at power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalChunkReport {

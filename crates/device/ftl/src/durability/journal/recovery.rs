@@ -12,7 +12,7 @@ use super::frame::FrameKind;
 use super::replay::Replay;
 use super::scan::{JournalScan, ScannedChunk, UnitContent};
 use super::writer::ResumePoint;
-use super::{Journal, JournalChunkReport, JournalConfig, JournalError, JournalMedia};
+use super::{FoundJournalChunk, Journal, JournalConfig, JournalError, JournalMedia};
 use crate::FlashGeometry;
 
 /// Result of a recovery.
@@ -68,7 +68,7 @@ impl JournalRecovery {
     pub fn new(
         shape: &FlashGeometry,
         config: JournalConfig,
-        found: &[(u32, JournalChunkReport)],
+        found: &[FoundJournalChunk],
     ) -> Result<JournalRecovery, JournalError> {
         let capacity = JournalCapacity::new(shape, &config)?;
         Ok(JournalRecovery {

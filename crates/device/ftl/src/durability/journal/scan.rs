@@ -11,7 +11,7 @@ use time::Nanos;
 use super::capacity::JournalCapacity;
 use super::chunks::ChunkPool;
 use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES, VERSION};
-use super::{JournalChunkReport, JournalError, JournalMedia, OPS_MAX};
+use super::{FoundJournalChunk, JournalChunkReport, JournalError, JournalMedia, OPS_MAX};
 use crate::FlashGeometry;
 
 /// State of a write unit.
@@ -83,12 +83,12 @@ impl JournalScan {
         shape: &FlashGeometry,
         capacity: JournalCapacity,
         owner: u32,
-        found: &[(u32, JournalChunkReport)],
+        found: &[FoundJournalChunk],
     ) -> Result<JournalScan, JournalError> {
-        ChunkPool::new(shape, found.iter().map(|(chunk, _)| *chunk))?;
+        ChunkPool::new(shape, found.iter().map(|found| found.chunk))?;
         let pair_units = shape.pair_units();
         let mut chunks = Vec::with_capacity(found.len());
-        for &(number, state) in found {
+        for &FoundJournalChunk { chunk: number, report: state } in found {
             let (sectors, open) = match state {
                 JournalChunkReport::Free | JournalChunkReport::Bad => {
                     (0, state == JournalChunkReport::Free)

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use ftl::FlashGeometry;
 use ftl::journal::{
-    Journal, JournalChunkReport, JournalConfig, JournalError, JournalFlash, JournalMedia,
-    JournalRecovery, OPS_MAX, Recovered,
+    FoundJournalChunk, Journal, JournalChunkReport, JournalConfig, JournalError, JournalFlash,
+    JournalMedia, JournalRecovery, OPS_MAX, Recovered,
 };
 use nvme::{Geometry, Status};
 use rng::Rng;
@@ -159,7 +159,7 @@ impl TestFlash {
     }
 
     /// Returns the states of the chunks at power-on.
-    pub(crate) fn chunk_reports(&self) -> Vec<(u32, JournalChunkReport)> {
+    pub(crate) fn chunk_reports(&self) -> Vec<FoundJournalChunk> {
         let state = |cells: &Cells| {
             let written = cells.units.len() as u32 * self.geometry.ws_opt;
             match (cells.bad, cells.closed, written) {
@@ -169,7 +169,11 @@ impl TestFlash {
                 _ => JournalChunkReport::Written(written),
             }
         };
-        self.chunks.iter().map(|(chunk, cells)| (*chunk, state(cells))).collect()
+        let found = |(chunk, cells): &(u32, Cells)| FoundJournalChunk {
+            chunk: *chunk,
+            report: state(cells),
+        };
+        self.chunks.iter().map(found).collect()
     }
 
     /// Executes the oldest operation of a random chunk.

@@ -1,8 +1,8 @@
 //! Capacity that is promised is there; every limit is an error with numbers.
 
 use ftl::journal::{
-    Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery, Lsn, chunks_needed,
-    frame_payload_bytes,
+    FoundJournalChunk, Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery,
+    Lsn, chunks_needed, frame_payload_bytes,
 };
 use rng::Rng;
 use time::Nanos;
@@ -161,7 +161,9 @@ fn snapshots_are_due_when_three_quarters_are_used() {
 fn a_recovery_refuses_chunks_that_cannot_be() {
     let shape = shape(2, 4, 4, 2, 0);
     let new = |found: &[(u32, JournalChunkReport)]| {
-        JournalRecovery::new(&shape, config(1, 1), found).map(|_| ()).unwrap_err()
+        let found = found.iter().map(|&(chunk, report)| FoundJournalChunk { chunk, report });
+        let found: Vec<FoundJournalChunk> = found.collect();
+        JournalRecovery::new(&shape, config(1, 1), &found).map(|_| ()).unwrap_err()
     };
     for (state, sectors) in [
         (JournalChunkReport::Written(9), 9),

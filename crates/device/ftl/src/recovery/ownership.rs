@@ -1,0 +1,59 @@
+//! [`OwnershipEvidence`]: whether what is on the media was written by a translation layer.
+
+use super::RecoveryError;
+
+/// Sectors of the layer and sectors of others that were read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnershipEvidence {
+    has_own: bool,
+    foreign_sectors: u64,
+    first_foreign: u32,
+}
+
+impl OwnershipEvidence {
+    /// No sector was read.
+    pub(super) fn none() -> OwnershipEvidence {
+        OwnershipEvidence { has_own: false, foreign_sectors: 0, first_foreign: u32::MAX }
+    }
+
+    /// Records a sector that a translation layer has written.
+    pub(super) fn record_own(&mut self) {
+        self.has_own = true;
+    }
+
+    /// Records a sector that no translation layer has written.
+    pub(super) fn record_foreign(&mut self, psn: u32) {
+        self.foreign_sectors += 1;
+        self.first_foreign = self.first_foreign.min(psn);
+    }
+
+    /// Whether the media is refused: something was read, and nothing of it is a translation layer's.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Foreign`].
+    pub(super) fn verify(&self) -> Result<(), RecoveryError> {
+        if self.has_own || self.foreign_sectors == 0 {
+            return Ok(());
+        }
+        Err(RecoveryError::Foreign { sectors: self.foreign_sectors, first: self.first_foreign })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_foreign_sectors_alone_are_refused() {
+        let mut evidence = OwnershipEvidence::none();
+        assert!(evidence.verify().is_ok());
+        [9, 4, 7].into_iter().for_each(|psn| evidence.record_foreign(psn));
+        let refused = evidence.verify();
+        assert!(
+            matches!(refused, Err(RecoveryError::Foreign { sectors: 3, first: 4 })),
+            "{refused:?}"
+        );
+        evidence.record_own();
+        assert!(evidence.verify().is_ok());
+    }
+}

@@ -1,0 +1,210 @@
+//! [`RecoveredMap`]: where logical sectors are, and which are lost.
+
+use std::collections::BTreeSet;
+
+use super::pages::PageLocation;
+use super::{NewestCopies, RecoveryStats, ScanObservations};
+use crate::check::{Subject, Violation, require, require_eq};
+use crate::env::Env;
+use crate::mapping::translation_page::TranslationPage;
+
+/// The map while it is recovered: what translation pages say, the copies that are newer, and what is lost.
+///
+/// Invariants: a word per logical sector, or none for a cached map; a lost sector is mapped only to the
+/// location that it is given at the end; no two sectors are in one place.
+#[derive(Debug)]
+pub(super) struct RecoveredMap {
+    /// By logical sector, its physical sector plus 1; empty for a cached map.
+    l2p_entries: Vec<u32>,
+    /// Logical sectors whose data was lost before it could be relocated.
+    poison: Vec<u32>,
+    /// Logical sectors whose latest version is lost.
+    lost: Vec<u32>,
+    copies: NewestCopies,
+}
+
+/// The contents of a [`RecoveredMap`].
+#[derive(Debug)]
+pub(super) struct MapContents {
+    pub(super) l2p_entries: Vec<u32>,
+    pub(super) poison: Vec<u32>,
+    pub(super) lost: Vec<u32>,
+    pub(super) copies: NewestCopies,
+}
+
+impl RecoveredMap {
+    /// An empty map.
+    pub(super) fn new(env: &Env) -> RecoveredMap {
+        RecoveredMap {
+            l2p_entries: l2p_table(env),
+            poison: Vec::new(),
+            lost: Vec::new(),
+            copies: NewestCopies::default(),
+        }
+    }
+
+    /// Adapts the empty map to the capacity that a snapshot has.
+    pub(super) fn resize(&mut self, env: &Env) {
+        self.l2p_entries = l2p_table(env);
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.copies = NewestCopies::default();
+        self.lost.clear();
+        self.l2p_entries.fill(0);
+        self.poison.clear();
+    }
+
+    /// The copies that were found.
+    pub(super) fn copies(&self) -> &NewestCopies {
+        &self.copies
+    }
+
+    /// The copies that were found, to add one.
+    pub(super) fn copies_mut(&mut self) -> &mut NewestCopies {
+        &mut self.copies
+    }
+
+    /// The physical sector of a logical one.
+    pub(super) fn get(&self, lba: u32) -> Option<u32> {
+        self.l2p_entries[lba as usize].checked_sub(1)
+    }
+
+    /// Maps a logical sector.
+    pub(super) fn set(&mut self, lba: u32, psn: u32) {
+        self.l2p_entries[lba as usize] = psn + 1;
+    }
+
+    /// Records that the data of a logical sector was lost.
+    pub(super) fn add_poison(&mut self, lba: u32) {
+        self.poison.push(lba);
+    }
+
+    /// Records that the latest version of a sector is lost.
+    fn mark_lost(&mut self, lba: u32, stats: &mut RecoveryStats) {
+        stats.uncorrectable_sectors += 1;
+        self.l2p_entries[lba as usize] = 0;
+        self.lost.push(lba);
+    }
+
+    /// Takes what a translation page says of sectors of which no newer copy was found.
+    pub(super) fn import_page(
+        &mut self,
+        env: &Env,
+        number: u32,
+        page: &TranslationPage<'_>,
+        observations: &ScanObservations,
+        full_scan: bool,
+        stats: &mut RecoveryStats,
+    ) {
+        let geometry = &env.geometry;
+        let count = TranslationPage::entries_per_page(geometry);
+        let first = number * count;
+        for (i, lba) in (0..count).zip(first..env.plan.logical) {
+            let mapped = page.get(i);
+            let copy = self.copies.get(lba);
+            if copy.is_some_and(|c| c.sequence >= page.base_seq) {
+                continue;
+            }
+            let is_stale = mapped.psn.is_some_and(|psn| observations.is_stale(geometry, lba, psn));
+            // When everything was read, a page takes back what was trimmed, and knows of what could
+            // not be read; what else it says was found.
+            let is_unreadable = |psn| observations.is_unreadable(geometry, psn);
+            let known = !full_scan || mapped.psn.is_some_and(is_unreadable);
+            if known || mapped.psn.is_none() {
+                self.copies.remove(lba);
+                if is_stale {
+                    self.mark_lost(lba, stats);
+                    continue;
+                }
+                self.l2p_entries[lba as usize] = mapped.psn.map_or(0, |psn| psn + 1);
+                if mapped.poison {
+                    self.poison.push(lba);
+                }
+            } else if is_stale {
+                self.copies.remove(lba);
+                self.mark_lost(lba, stats);
+            } else {
+                let found = copy.map(|c| c.psn);
+                stats.map_mismatches += u64::from(found != mapped.psn);
+            }
+        }
+    }
+
+    /// Maps what is lost, each sector to a place of its own, to where it can have been: to the `places`
+    /// that no other sector and no page is at.
+    pub(super) fn assign_lost_locations(
+        &mut self,
+        pages: &[PageLocation],
+        places: impl Iterator<Item = u32>,
+    ) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let mut named: BTreeSet<u32> =
+            self.l2p_entries.iter().filter_map(|w| w.checked_sub(1)).collect();
+        // Pages too, which may not have been readable either.
+        named.extend(pages.iter().map(|page| page.psn));
+        // Each was somewhere, so there are enough.
+        for (&lba, psn) in self.lost.iter().zip(places.filter(|psn| !named.contains(psn))) {
+            self.l2p_entries[lba as usize] = psn + 1;
+            self.poison.push(lba);
+        }
+    }
+
+    /// Checks the number of words, and that no two sectors are in one place.
+    pub(super) fn check_invariants(
+        &self,
+        env: &Env,
+        pages: &[PageLocation],
+    ) -> Result<(), Violation> {
+        let words = l2p_table(env).len();
+        require_eq!(
+            Recovery,
+            "a word per logical sector",
+            Subject::Part,
+            words,
+            self.l2p_entries.len()
+        );
+        let words = self.l2p_entries.iter().filter_map(|w| w.checked_sub(1));
+        let pages = pages.iter().map(|page| page.psn);
+        let copies = self.copies.iter().filter(|(lba, _)| *lba < env.plan.logical);
+        let mut named = BTreeSet::new();
+        for psn in words.chain(pages).chain(copies.map(|(_, copy)| copy.psn)) {
+            require!(
+                named.insert(psn),
+                Recovery,
+                "a physical sector is mapped once",
+                Subject::Sector(psn),
+                "one sector",
+                "two"
+            );
+        }
+        Ok(())
+    }
+
+    /// The contents.
+    pub(super) fn into_contents(self) -> MapContents {
+        let RecoveredMap { l2p_entries, poison, lost, copies } = self;
+        MapContents { l2p_entries, poison, lost, copies }
+    }
+
+    /// Maps two sectors to one place.
+    #[cfg(test)]
+    pub(super) fn break_locations(&mut self) {
+        (self.l2p_entries[0], self.l2p_entries[1]) = (1, 1);
+    }
+
+    /// Drops a word.
+    #[cfg(test)]
+    pub(super) fn break_length(&mut self) {
+        self.l2p_entries.pop();
+    }
+}
+
+/// A word per logical sector, for a map that is in memory.
+fn l2p_table(env: &Env) -> Vec<u32> {
+    let sectors = if env.plan.map_cache.frames > 0 { 0 } else { env.plan.logical };
+    vec![0; sectors as usize]
+}

@@ -1,0 +1,56 @@
+//! Every invariant of the parts of a recovery, broken.
+
+use nvme::Geometry;
+
+use super::*;
+use crate::check::{Part, Violation};
+
+fn recovery() -> Recovery {
+    let geometry = FlashGeometry::from_geometry(&Geometry {
+        groups: 2,
+        pus: 2,
+        chunks: 32,
+        sectors: 64,
+        sector_bytes: 4096,
+        oob_bytes: 16,
+        ws_min: 4,
+        ws_opt: 4,
+        mw_cunits: 8,
+    });
+    let found = vec![ChunkReport::Free; geometry.total_chunks() as usize];
+    let counted = geometry.total_chunks();
+    Recovery::new(geometry, FtlConfig::default(), found, counted).expect("a recovery")
+}
+
+fn check(recovery: &Recovery) -> Result<(), Violation> {
+    recovery.check_invariants()?;
+    recovery.map.check_invariants(&recovery.env, recovery.pages.found())
+}
+
+#[test]
+fn what_is_broken_is_reported_by_name() {
+    check(&recovery()).expect("nothing is broken");
+    type Plant = (&'static str, fn(&mut Recovery));
+    let plants: [Plant; 6] = [
+        ("a chunk is in one line, or the journal's", |r| r.lines.break_owner()),
+        ("a probe has read what is written", |r| r.scan.break_probe()),
+        ("translation pages are in order", |r| r.pages.break_pages(false)),
+        ("a lost page is not read", |r| r.pages.break_pages(true)),
+        ("a word per logical sector", |r| r.map.break_length()),
+        ("a physical sector is mapped once", |r| r.map.break_locations()),
+    ];
+    for (invariant, break_it) in plants {
+        let mut broken = recovery();
+        break_it(&mut broken);
+        let found = check(&broken).expect_err(invariant);
+        assert_eq!((found.part, found.invariant), (Part::Recovery, invariant), "{found}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "no recovery operation 7 is outstanding")]
+fn an_unknown_operation_is_refused() {
+    let mut recovery = recovery();
+    recovery.next_ops();
+    recovery.complete(7, RecoveryOpResult::Padded(Status::SUCCESS));
+}
