@@ -14,6 +14,7 @@ use crate::durability::journal::Journal;
 use crate::env::Env;
 use crate::gc::Gc;
 use crate::health::Health;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
@@ -93,8 +94,8 @@ impl Ftl {
         drive_map_from: Option<u64>,
     ) -> Result<Ftl, NewFtlError> {
         let config = if drive_map_from.is_some() { config.for_device_l2p()? } else { config };
-        let good = |chunk: &u32| found[*chunk as usize] == ChunkReport::Free;
-        let counted = (0..shape.total_chunks()).filter(good).count() as u32;
+        let good = |chunk: &u32| found[chunk.index()] == ChunkReport::Free;
+        let counted = (0..shape.total_chunks()).filter(good).count().to_u32();
         let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), counted)?;
         let reserved = journal_chunks(&shape, found, layout.journal.chunks);
         let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
@@ -213,7 +214,7 @@ impl Ftl {
     #[inline]
     pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
-        let lba = lba as u32;
+        let lba = lba.to_u32();
         let page = self.env.geometry.map_page_of(lba);
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
     }
@@ -306,13 +307,13 @@ impl Ftl {
     /// If the range is not within the host's sectors.
     pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
         assert!(self.in_range(lba, sectors) && sectors > 0);
-        self.mapping.extent(&self.env, lba as u32, sectors)
+        self.mapping.extent(&self.env, lba.to_u32(), sectors)
     }
 }
 
 /// Chunks that are this layer's, bad ones included.
 pub(crate) fn owned_chunks(found: &[ChunkReport]) -> u32 {
-    found.iter().filter(|f| **f != ChunkReport::NotOwned).count() as u32
+    found.iter().filter(|f| **f != ChunkReport::NotOwned).count().to_u32()
 }
 
 /// The chunks reserved for the journal: the layer's first ones on each parallel unit, in striping
@@ -321,8 +322,8 @@ pub(crate) fn journal_chunks(shape: &FlashGeometry, found: &[ChunkReport], count
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
     let by_number =
         (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| pu * shape.chunks_per_pu + n));
-    let own = by_number.filter(|c| found[*c as usize] != ChunkReport::NotOwned);
-    own.take(count as usize).collect()
+    let own = by_number.filter(|c| found[c.index()] != ChunkReport::NotOwned);
+    own.take(count.index()).collect()
 }
 
 /// Why a layer could not be started.

@@ -4,6 +4,7 @@ use nvme::Geometry;
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -112,7 +113,7 @@ impl FlashGeometry {
     /// Bytes of a write unit.
     #[inline]
     pub(crate) fn unit_bytes(&self) -> usize {
-        self.ws_opt as usize * self.sector_bytes as usize
+        self.ws_opt.index() * self.sector_bytes.index()
     }
 
     /// Write units that must follow in a chunk before a unit can be read.
@@ -365,7 +366,7 @@ impl CapacityPlan {
         // depend on which chunks are bad.
         let page = u64::from(TranslationPage::entries_per_page(shape));
         let all = u64::from(owned) * u64::from(shape.sectors_per_chunk);
-        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page) as u32, owned);
+        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page).to_u32(), owned);
         let opened = (owned / active / 4).clamp(8, 256);
         let record_bytes = u64::from(opened) * (frame_payload_bytes(shape) + 4 * u64::from(active));
         let owner = OWNER ^ config.instance_id;
@@ -430,9 +431,9 @@ impl CapacityPlan {
             line_sectors,
             line_metadata_units: line_meta,
             padding_reserve: slack,
-            op_sectors: spare as u32,
-            logical: logical as u32,
-            map_pages: meta as u32,
+            op_sectors: spare.to_u32(),
+            logical: logical.to_u32(),
+            map_pages: meta.to_u32(),
             host_buffer_units: user_units,
             gc_buffer_units: gc_units,
             map_cache,
@@ -454,20 +455,20 @@ impl CapacityPlan {
         slots: u64,
         line_sectors: u64,
     ) -> Result<MapCachePlan, CapacityError> {
-        let least = (slots + 3).min(meta + 1) as u32;
+        let least = (slots + 3).min(meta + 1).to_u32();
         if sectors < least {
             return Err(CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
         }
         let frames = (u64::from(sectors) - 1).min(meta);
         if frames == meta {
-            return Ok(MapCachePlan { frames: frames as u32, write_reserve: 0 });
+            return Ok(MapCachePlan { frames: frames.to_u32(), write_reserve: 0 });
         }
         let spared = 2 * meta + line_sectors;
         let needed = 2 * spared;
         if spare < needed {
             return Err(CapacityError::MapCacheWithoutSpace { needed, spare });
         }
-        Ok(MapCachePlan { frames: frames as u32, write_reserve: spared as u32 })
+        Ok(MapCachePlan { frames: frames.to_u32(), write_reserve: spared.to_u32() })
     }
 }
 

@@ -39,6 +39,7 @@ mod ftl;
 mod gc;
 mod geometry;
 mod health;
+mod ids;
 mod mapping;
 mod oob;
 mod recovery;

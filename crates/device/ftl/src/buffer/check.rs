@@ -8,6 +8,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
+use crate::ids::ToIndex;
 use crate::space::lines::NONE;
 
 impl WriteBuffer {
@@ -185,7 +186,7 @@ impl WriteBuffer {
     /// Forgets the end of a chunk's chain, or all of it.
     #[cfg(test)]
     pub(crate) fn break_chain(&mut self, chunk: u32, all: bool) {
-        let chain = &mut self.chains[chunk as usize];
+        let chain = &mut self.chains[chunk.index()];
         chain.last = None;
         chain.first = chain.first.filter(|_| !all);
     }

@@ -8,6 +8,7 @@ pub(crate) mod write_ring;
 
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
 use redispatch::RedispatchTracker;
@@ -57,7 +58,7 @@ impl WriteBuffer {
     pub(crate) fn new(env: &Env, first_seq: u64) -> WriteBuffer {
         let host = WriteRing::new(&env.geometry, env.plan.host_buffer_units, 0);
         let gc = WriteRing::new(&env.geometry, env.plan.gc_buffer_units, host.capacity());
-        let chunks = env.geometry.total_chunks() as usize;
+        let chunks = env.geometry.total_chunks().index();
         WriteBuffer {
             rings: [host, gc],
             sequencer: WriteSequencer::starting_at(first_seq),
@@ -136,7 +137,7 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn begin_program(&mut self, id: UnitId, chunk: u32, sector: u32) -> BegunProgram {
         // Behind the chunk's other units, so that they are released in order.
-        let chain = &mut self.chains[chunk as usize];
+        let chain = &mut self.chains[chunk.index()];
         match chain.last.replace(id) {
             None => chain.first = Some(id),
             Some(last) => self.unit_mut(last).chain_next = Some(id),
@@ -257,7 +258,7 @@ impl WriteBuffer {
     /// The oldest unit of a chunk that holds its slots.
     #[inline]
     pub(crate) fn first_on(&self, chunk: u32) -> Option<UnitId> {
-        self.chains[chunk as usize].first
+        self.chains[chunk.index()].first
     }
 
     /// Whether every unit of a chunk that holds its slots is durable.
@@ -275,14 +276,14 @@ impl WriteBuffer {
         chunk: u32,
         readable_end: u32,
     ) -> Option<UnitId> {
-        let id = self.chains[chunk as usize].first?;
+        let id = self.chains[chunk.index()].first?;
         let unit = self.unit_mut(id);
         if unit.state != UnitState::Persisted || unit.sector + geometry.ws_opt > readable_end {
             return None;
         }
         unit.state = UnitState::Released;
         let next = unit.chain_next;
-        let chain = &mut self.chains[chunk as usize];
+        let chain = &mut self.chains[chunk.index()];
         chain.first = next;
         if next.is_none() {
             chain.last = None;
@@ -292,7 +293,7 @@ impl WriteBuffer {
 
     /// Takes a unit out of the chain of its chunk.
     fn unlink(&mut self, id: UnitId) {
-        let chunk = self.unit(id).chunk as usize;
+        let chunk = self.unit(id).chunk.index();
         let (mut at, mut before) = (self.chains[chunk].first, None);
         while let Some(unit) = at {
             let next = self.unit(unit).chain_next;
@@ -344,7 +345,7 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn unit_of(&self, slot: u32) -> &BufferUnit {
         let ring = &self.rings[self.ring_of_slot(slot)];
-        ring.unit(ring.unit_of_slot(slot) as u32)
+        ring.unit(ring.unit_of_slot(slot).to_u32())
     }
 
     /// The latest version on flash of a sector that is at this location, [`NONE`] or [`LOST`], and the sequence
@@ -357,7 +358,7 @@ impl WriteBuffer {
             L2pEntry::Flash(psn) => (psn, self.next_seq()),
             L2pEntry::Buffer(slot) => {
                 let ring = &self.rings[self.ring_of_slot(slot)];
-                let unit = ring.unit(ring.unit_of_slot(slot) as u32);
+                let unit = ring.unit(ring.unit_of_slot(slot).to_u32());
                 if unit.state >= UnitState::Persisted {
                     let psn = geometry.first_sector_of(unit.chunk) + unit.sector;
                     return (psn + ring.offset_in_unit(slot), unit.sequence);

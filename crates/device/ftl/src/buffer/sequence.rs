@@ -1,5 +1,7 @@
 //! [`Issued`]: the numbers of write units, and which of them are still under way.
 
+use crate::ids::ToIndex;
+
 use std::collections::VecDeque;
 
 /// Numbers write units in the order in which they are given a place, and knows up to where all of
@@ -48,7 +50,7 @@ impl WriteSequencer {
     /// A unit is on the media, or will get another number before it is.
     #[inline]
     pub(crate) fn retire(&mut self, number: u64) {
-        let retired = &mut self.retired[(number - self.low_watermark) as usize];
+        let retired = &mut self.retired[(number - self.low_watermark).index()];
         assert!(!*retired, "sequence number {number} is retired twice");
         *retired = true;
         while self.retired.front() == Some(&true) {

@@ -1,5 +1,7 @@
 //! [`UnitId`]: the identity of a unit of the write buffer, which is also in the token of its program.
 
+use crate::ids::{ToIndex, ToU32};
+
 /// Bits of the index in the ring.
 const INDEX_BITS: u32 = 27;
 
@@ -13,7 +15,7 @@ impl UnitId {
     #[inline]
     pub(crate) fn new(ring: usize, index: u32) -> UnitId {
         debug_assert!(ring < 2 && index < 1 << INDEX_BITS, "unit {index} of ring {ring}");
-        UnitId((ring as u32) << INDEX_BITS | index)
+        UnitId(ring.to_u32() << INDEX_BITS | index)
     }
 
     /// The unit that a token names.
@@ -30,7 +32,7 @@ impl UnitId {
 
     #[inline]
     pub(crate) fn ring(self) -> usize {
-        (self.0 >> INDEX_BITS) as usize
+        (self.0 >> INDEX_BITS).index()
     }
 
     #[inline]

@@ -9,6 +9,7 @@
 use crate::FlashGeometry;
 use crate::buffer::unit_id::UnitId;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 
 /// One slot's metadata.
@@ -124,8 +125,8 @@ impl WriteRing {
             ws_opt: shape.ws_opt,
             unit_count: units.into(),
             base,
-            entries: vec![BufferEntry::default(); (units * shape.ws_opt) as usize].into(),
-            units: vec![blank; units as usize].into(),
+            entries: vec![BufferEntry::default(); (units * shape.ws_opt).index()].into(),
+            units: vec![blank; units.index()].into(),
             head: 0,
             fill_sectors: 0,
             head_index: 0,
@@ -137,13 +138,13 @@ impl WriteRing {
 
     /// Slots.
     pub(crate) fn capacity(&self) -> u32 {
-        self.entries.len() as u32
+        self.entries.len().to_u32()
     }
 
     /// Slots that can be filled now.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
-        let units = (self.unit_count - (self.head - self.released)) as u32;
+        let units = (self.unit_count - (self.head - self.released)).to_u32();
         units * self.ws_opt - self.fill_sectors
     }
 
@@ -176,15 +177,15 @@ impl WriteRing {
     pub(super) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
         debug_assert!(self.free() > 0);
         let at = self.head_index * self.ws_opt + self.fill_sectors;
-        self.entries[at as usize] = entry;
+        self.entries[at.index()] = entry;
         if self.fill_sectors == 0 {
-            let unit = &mut self.units[self.head_index as usize];
+            let unit = &mut self.units[self.head_index.index()];
             unit.state = UnitState::Filling;
             unit.fills_pending = 0;
             unit.redispatch_from = crate::space::lines::NONE;
         }
         if pending {
-            self.units[self.head_index as usize].fills_pending += 1;
+            self.units[self.head_index.index()].fills_pending += 1;
         }
         self.fill_sectors += 1;
         if self.fill_sectors == self.ws_opt {
@@ -201,12 +202,12 @@ impl WriteRing {
     /// A unit.
     #[inline]
     pub(crate) fn unit(&self, unit: u32) -> &BufferUnit {
-        &self.units[unit as usize]
+        &self.units[unit.index()]
     }
 
     #[inline]
     pub(super) fn unit_mut(&mut self, unit: u32) -> &mut BufferUnit {
-        &mut self.units[unit as usize]
+        &mut self.units[unit.index()]
     }
 
     /// The data of a slot is there.
@@ -228,8 +229,8 @@ impl WriteRing {
 
     /// Returns the entries of the unit that is being filled.
     pub(crate) fn open_entries(&self) -> &[BufferEntry] {
-        let first = (self.head % self.unit_count) as usize * self.ws_opt as usize;
-        &self.entries[first..first + self.fill_sectors as usize]
+        let first = (self.head % self.unit_count).index() * self.ws_opt.index();
+        &self.entries[first..first + self.fill_sectors.index()]
     }
 
     /// The next unit to program, if it is full and all its data is there.
@@ -238,8 +239,8 @@ impl WriteRing {
         if self.dispatched == self.head {
             return None;
         }
-        let unit = (self.dispatched % self.unit_count) as u32;
-        (self.units[unit as usize].fills_pending == 0).then_some(unit)
+        let unit = (self.dispatched % self.unit_count).to_u32();
+        (self.units[unit.index()].fills_pending == 0).then_some(unit)
     }
 
     /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
@@ -249,7 +250,7 @@ impl WriteRing {
         if 2 * (self.dispatched - self.released) <= self.unit_count {
             return None;
         }
-        let oldest = &self.units[(self.released % self.unit_count) as usize];
+        let oldest = &self.units[(self.released % self.unit_count).index()];
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
@@ -272,10 +273,10 @@ impl WriteRing {
         let late = 2 * (self.dispatched - self.released) > self.unit_count;
         let under_way = if late { self.released..self.dispatched } else { 0..0 };
         under_way
-            .map(|at| &self.units[(at % self.unit_count) as usize])
+            .map(|at| &self.units[(at % self.unit_count).index()])
             .filter(|unit| unit.state == UnitState::Persisted)
             .map(|unit| unit.chunk)
-            .take(count as usize)
+            .take(count.index())
     }
 
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
@@ -284,7 +285,7 @@ impl WriteRing {
     pub(crate) fn pair_blocked_chunk(&self) -> Option<u32> {
         let stuck =
             self.free() < self.ws_opt && self.released < self.dispatched && self.ready().is_none();
-        let oldest = &self.units[(self.released % self.unit_count) as usize];
+        let oldest = &self.units[(self.released % self.unit_count).index()];
         (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
@@ -304,8 +305,8 @@ impl WriteRing {
     pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
         let mut under_way = self.persisted..self.dispatched;
         under_way.any(|at| {
-            let unit = (at % self.unit_count) as u32;
-            let u = &self.units[unit as usize];
+            let unit = (at % self.unit_count).to_u32();
+            let u = &self.units[unit.index()];
             u.state == UnitState::Programming
                 && u.sequence > above
                 && self.entries(unit).iter().any(|e| e.lba_plus_1 == lba + 1)
@@ -322,12 +323,12 @@ impl WriteRing {
     #[inline]
     pub(super) fn advance_watermarks(&mut self) {
         while self.persisted < self.dispatched
-            && self.units[(self.persisted % self.unit_count) as usize].state >= UnitState::Persisted
+            && self.units[(self.persisted % self.unit_count).index()].state >= UnitState::Persisted
         {
             self.persisted += 1;
         }
         while self.released < self.persisted
-            && self.units[(self.released % self.unit_count) as usize].state == UnitState::Released
+            && self.units[(self.released % self.unit_count).index()].state == UnitState::Released
         {
             self.released += 1;
         }
@@ -336,7 +337,7 @@ impl WriteRing {
     /// Units in use, oldest first, with the number of filled entries of each.
     pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, u32)> {
         let full =
-            (self.released..self.head).map(|at| ((at % self.unit_count) as u32, self.ws_opt));
+            (self.released..self.head).map(|at| ((at % self.unit_count).to_u32(), self.ws_opt));
         let open = (self.fill_sectors > 0).then_some((self.head_index, self.fill_sectors));
         full.chain(open)
     }
@@ -370,8 +371,8 @@ impl WriteRing {
             u64::from(self.head_index)
         );
         for at in self.released..self.head {
-            let unit = (at % self.unit_count) as u32;
-            let u = &self.units[unit as usize];
+            let unit = (at % self.unit_count).to_u32();
+            let u = &self.units[unit.index()];
             let redispatched = u.redispatch_from != crate::space::lines::NONE;
             let legal = match u.state {
                 UnitState::Filling => {
@@ -407,7 +408,7 @@ impl WriteRing {
 
     #[inline]
     pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
-        ((slot - self.base) / self.ws_opt) as usize
+        ((slot - self.base) / self.ws_opt).index()
     }
 
     /// A slot's place among those of its write unit.
@@ -418,24 +419,24 @@ impl WriteRing {
 
     #[inline]
     pub(crate) fn entries(&self, unit: u32) -> &[BufferEntry] {
-        let first = (unit * self.ws_opt) as usize;
-        &self.entries[first..first + self.ws_opt as usize]
+        let first = (unit * self.ws_opt).index();
+        &self.entries[first..first + self.ws_opt.index()]
     }
 
     #[inline]
     pub(super) fn entries_mut(&mut self, unit: u32) -> &mut [BufferEntry] {
-        let first = (unit * self.ws_opt) as usize;
-        &mut self.entries[first..first + self.ws_opt as usize]
+        let first = (unit * self.ws_opt).index();
+        &mut self.entries[first..first + self.ws_opt.index()]
     }
 
     #[inline]
     pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
-        &self.entries[(slot - self.base) as usize]
+        &self.entries[(slot - self.base).index()]
     }
 
     #[inline]
     pub(super) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
-        &mut self.entries[(slot - self.base) as usize]
+        &mut self.entries[(slot - self.base).index()]
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::{ToIndex, ToU32};
 
 /// Owner of a barrier.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ impl BarrierQueue {
     /// Whether host requests wait at barriers.
     #[inline]
     pub(crate) fn has_host_barriers(&self) -> bool {
-        self.host_requests as usize > self.deferred.len()
+        self.host_requests.index() > self.deferred.len()
     }
 
     /// Defers the completion of a host request that has passed its barrier.
@@ -150,7 +151,7 @@ impl BarrierQueue {
             Durability,
             "requests that wait for durability",
             Subject::Part,
-            host + self.deferred.len() as u32,
+            host + self.deferred.len().to_u32(),
             self.host_requests
         );
         Ok(lines)

@@ -30,6 +30,7 @@ use crate::durability::Durability;
 use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashGeometry};
 
@@ -95,7 +96,7 @@ impl DeviceL2p {
         lost: &[u32],
     ) -> DeviceL2p {
         DeviceL2p {
-            pending_trims: vec![0; (layout.logical as usize).div_ceil(64)].into(),
+            pending_trims: vec![0; layout.logical.index().div_ceil(64)].into(),
             sync_state: TrimSyncState::Idle,
             ranges: Vec::with_capacity(TRIM_RANGES_MAX),
             sync_seq: 0,
@@ -129,24 +130,24 @@ impl DeviceL2p {
 
     #[inline]
     fn is_trim_pending(&self, lba: u32) -> bool {
-        self.pending_trims.get(lba as usize / 64).is_some_and(|w| w >> (lba % 64) & 1 != 0)
+        self.pending_trims.get(lba.index() / 64).is_some_and(|w| w >> (lba % 64) & 1 != 0)
     }
 
     /// A sector was trimmed.
     #[inline]
     pub(crate) fn mark_trimmed(&mut self, lba: u32) {
-        self.pending_trims[lba as usize / 64] |= 1 << (lba % 64);
+        self.pending_trims[lba.index() / 64] |= 1 << (lba % 64);
     }
 
     fn mark_synced(&mut self, lba: u32) {
-        self.pending_trims[lba as usize / 64] &= !(1 << (lba % 64));
+        self.pending_trims[lba.index() / 64] &= !(1 << (lba % 64));
     }
 
     /// The first untold sector from `from` on and before `end`.
     fn next_pending_trim(&self, from: u32, end: u32) -> Option<u32> {
         let mut at = from;
         while at < end {
-            let rest = self.pending_trims[at as usize / 64] >> (at % 64);
+            let rest = self.pending_trims[at.index() / 64] >> (at % 64);
             if rest != 0 {
                 return Some(at + rest.trailing_zeros()).filter(|at| *at < end);
             }
@@ -182,9 +183,9 @@ impl DeviceL2p {
 
     /// The words of the snapshot.
     fn encode_maybe_lost(&self, shape: &FlashGeometry, layout: &CapacityPlan) -> Vec<u32> {
-        let meta = layout.map_pages as usize;
+        let meta = layout.map_pages.index();
         if self.maybe_lost.len() > meta {
-            return vec![shape.total_sectors() as u32; meta];
+            return vec![shape.total_sectors().to_u32(); meta];
         }
         let mut words: Vec<u32> = self.maybe_lost.iter().map(|lba| lba + 1).collect();
         words.resize(meta, 0);
@@ -378,7 +379,7 @@ impl Durability {
         let Some(map) = &mut self.device_l2p else { return false };
         let pending = &map.pending_trims;
         map.maybe_lost
-            .retain(|&lba| is_lost(lba, pending[lba as usize / 64] >> (lba % 64) & 1 != 0));
+            .retain(|&lba| is_lost(lba, pending[lba.index() / 64] >> (lba % 64) & 1 != 0));
         let limit = map.reserved_seq_end.max(next_seq + map.reserve_batch);
         let snapshot = Snapshot {
             usable_chunks: env.plan.usable_chunks,

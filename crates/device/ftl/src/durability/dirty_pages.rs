@@ -1,6 +1,7 @@
 //! [`DirtyPages`]: translation pages whose copies on flash are out of date.
 
 use crate::check::{Subject, Violation, require_eq};
+use crate::ids::{ToIndex, ToU32};
 
 /// Pages that have changed, and those of them that the checkpoint under way writes; a bit for each.
 ///
@@ -17,28 +18,28 @@ pub(super) struct DirtyPages {
 impl DirtyPages {
     /// So many pages, all of them clean.
     pub(super) fn new(pages: u32) -> DirtyPages {
-        let words = vec![0; (pages as usize).div_ceil(64)];
+        let words = vec![0; pages.index().div_ceil(64)];
         DirtyPages { dirty: words.clone().into(), to_write: words.into(), to_write_count: 0 }
     }
 
     /// A page differs from its copy on flash.
     #[inline]
     pub(super) fn mark_dirty(&mut self, page: u32) {
-        self.dirty[page as usize / 64] |= 1 << (page % 64);
+        self.dirty[page.index() / 64] |= 1 << (page % 64);
     }
 
     /// Whether a page differs from its copy on flash, or will when what is in the write buffer is there.
     #[inline]
     pub(super) fn is_dirty(&self, page: u32) -> bool {
-        let bits = self.dirty[page as usize / 64] | self.to_write[page as usize / 64];
+        let bits = self.dirty[page.index() / 64] | self.to_write[page.index() / 64];
         bits >> (page % 64) & 1 != 0
     }
 
     /// A page was made of what is true now.
     #[inline]
     pub(super) fn mark_clean(&mut self, page: u32) {
-        self.dirty[page as usize / 64] &= !(1 << (page % 64));
-        self.to_write[page as usize / 64] &= !(1 << (page % 64));
+        self.dirty[page.index() / 64] &= !(1 << (page % 64));
+        self.to_write[page.index() / 64] &= !(1 << (page % 64));
     }
 
     /// A checkpoint begins, which writes all dirty pages.
@@ -55,13 +56,13 @@ impl DirtyPages {
 
     /// The first page from this one on that the checkpoint has still to write.
     pub(super) fn next_to_write(&self, from: u32) -> Option<u32> {
-        let mut word = from as usize / 64;
+        let mut word = from.index() / 64;
         let mut bits = self.to_write.get(word)? & !0 << (from % 64);
         while bits == 0 {
             word += 1;
             bits = *self.to_write.get(word)?;
         }
-        Some(word as u32 * 64 + bits.trailing_zeros())
+        Some(word.to_u32() * 64 + bits.trailing_zeros())
     }
 
     fn remaining(&self) -> u64 {

@@ -24,6 +24,7 @@
 //! ```
 //! The journal's frames carry the checksum.
 
+use crate::ids::ToU32;
 use crate::{CapacityPlan, FlashGeometry};
 
 const MAGIC: u32 = 0x5061_6e53;
@@ -133,7 +134,7 @@ impl Snapshot {
         }
         word(&mut out, self.usable_chunks);
         out.extend_from_slice(&self.base_seq.to_le_bytes());
-        word(&mut out, self.lines.len() as u32);
+        word(&mut out, self.lines.len().to_u32());
         word(&mut out, layout.line_metadata_units);
         for page in &self.pages {
             word(&mut out, *page);

@@ -1,6 +1,7 @@
 //! [`TrimLog`]: translation pages with trims that no flush has made durable.
 
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::ToIndex;
 
 /// In a page's epoch: a copy of the page has been written that takes back all of its trims.
 const WRITTEN_BIT: u64 = 1 << 63;
@@ -27,7 +28,7 @@ impl TrimLog {
         TrimLog {
             dirty: Vec::new(),
             redirtied: Vec::new(),
-            page_epoch: vec![0; pages as usize],
+            page_epoch: vec![0; pages.index()],
             epoch: 0,
             pages_pos: 0,
         }
@@ -37,7 +38,7 @@ impl TrimLog {
     #[inline]
     pub(crate) fn record(&mut self, page: u32) {
         self.epoch += 1;
-        if std::mem::replace(&mut self.page_epoch[page as usize], self.epoch) == 0 {
+        if std::mem::replace(&mut self.page_epoch[page.index()], self.epoch) == 0 {
             self.dirty.push(page);
         }
     }
@@ -82,7 +83,7 @@ impl TrimLog {
 
     /// Whether a page has trims that came later than the first `epoch` ones.
     pub(crate) fn is_later_than(&self, page: u32, epoch: u64) -> bool {
-        self.page_epoch[page as usize] > epoch
+        self.page_epoch[page.index()] > epoch
     }
 
     /// The flush has dealt with a page. With `redirtied` its later trims are left to the next flush.
@@ -90,7 +91,7 @@ impl TrimLog {
         if redirtied {
             self.redirtied.push(page);
         } else {
-            self.page_epoch[page as usize] = 0;
+            self.page_epoch[page.index()] = 0;
         }
     }
 
@@ -102,21 +103,21 @@ impl TrimLog {
     /// Records that a copy of a page is written that takes back all of its trims.
     #[inline]
     pub(crate) fn mark_written(&mut self, page: u32) {
-        let epoch = &mut self.page_epoch[page as usize];
+        let epoch = &mut self.page_epoch[page.index()];
         *epoch |= if *epoch == 0 { 0 } else { WRITTEN_BIT };
     }
 
     /// Whether a page has no trims that are in no copy of it.
     #[inline]
     pub(crate) fn is_written(&self, page: u32) -> bool {
-        let epoch = self.page_epoch[page as usize];
+        let epoch = self.page_epoch[page.index()];
         epoch == 0 || epoch & WRITTEN_BIT != 0
     }
 
     /// Forgets the trims of a page if a copy of it has been written that takes back all of them, and
     /// returns whether it has.
     pub(crate) fn clear_written(&mut self, page: u32) -> bool {
-        let epoch = &mut self.page_epoch[page as usize];
+        let epoch = &mut self.page_epoch[page.index()];
         let written = *epoch & WRITTEN_BIT != 0;
         *epoch = if written { 0 } else { *epoch };
         written
@@ -135,7 +136,7 @@ impl TrimLog {
         );
         let mut listed = vec![0u32; self.page_epoch.len()];
         for &page in self.dirty.iter().chain(&self.redirtied).chain(&cursor) {
-            listed[page as usize] += 1;
+            listed[page.index()] += 1;
         }
         for (page, (&epoch, &found)) in (0..).zip(self.page_epoch.iter().zip(&listed)) {
             let expected = u32::from(epoch != 0);

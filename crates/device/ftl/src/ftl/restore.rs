@@ -6,6 +6,7 @@ use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
 use crate::ftl::HOST;
+use crate::ids::ToIndex;
 use crate::mapping::reconcile::Reconcile;
 use crate::mapping::translation_page::TranslationPage;
 use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
@@ -73,7 +74,7 @@ impl RecoveredState {
 
     /// Whether a chunk cannot be used any more.
     fn is_gone(&self, chunk: u32) -> bool {
-        let report = self.observations.chunk_reports[chunk as usize];
+        let report = self.observations.chunk_reports[chunk.index()];
         matches!(report, ChunkReport::Bad | ChunkReport::NotOwned)
     }
 
@@ -114,26 +115,26 @@ impl RecoveredState {
     /// Gives the layer its lines and free chunks.
     fn build_lines(&self, ftl: &mut Ftl) {
         let shape = self.env.geometry;
-        let mut valid = vec![0u32; shape.total_chunks() as usize];
+        let mut valid = vec![0u32; shape.total_chunks().index()];
         // Of a map in frames, what the pages say is counted later.
         let counts = self.env.plan.map_cache.frames > 0;
         let first = if counts { self.env.plan.logical } else { 0 };
         for lba in first..self.env.plan.logical + self.env.plan.map_pages {
             if let L2pEntry::Flash(psn) = ftl.mapping.get(lba) {
-                valid[shape.chunk_of(psn) as usize] += 1;
+                valid[shape.chunk_of(psn).index()] += 1;
             }
         }
-        let mut known = vec![false; shape.total_chunks() as usize];
+        let mut known = vec![false; shape.total_chunks().index()];
         for &chunk in &self.journal_chunks {
-            known[chunk as usize] = true;
+            known[chunk.index()] = true;
         }
         let mut open_chunks = Vec::new();
         for line in &self.lines {
             for &chunk in &line.chunks {
-                known[chunk as usize] = true;
+                known[chunk.index()] = true;
                 ftl.space.restore_bad(chunk, self.is_gone(chunk));
             }
-            let found = |chunk: &u32| self.observations.chunk_reports[*chunk as usize];
+            let found = |chunk: &u32| self.observations.chunk_reports[chunk.index()];
             let mut members: Vec<WritableChunk> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
@@ -148,7 +149,7 @@ impl RecoveredState {
                     }
                     // What is in it cannot be read; those who ask for it are told so.
                     ChunkReport::Bad | ChunkReport::NotOwned
-                        if counts || valid[*chunk as usize] > 0 =>
+                        if counts || valid[chunk.index()] > 0 =>
                     {
                         let next = shape.sectors_per_chunk;
                         members.push(WritableChunk { chunk: *chunk, next });
@@ -162,7 +163,7 @@ impl RecoveredState {
             let id = ftl.space.restore_line(members.iter().map(|m| m.chunk));
             let mut sum = 0;
             for m in &members {
-                sum += valid[m.chunk as usize];
+                sum += valid[m.chunk.index()];
                 ftl.space.restore_chunk(m.chunk, m.next, found_chunk(found(&m.chunk)));
             }
             let max_seq = line.max_seq.min(ftl.buffer.next_seq());
@@ -174,16 +175,16 @@ impl RecoveredState {
             let whole = |f: ChunkReport| {
                 f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
             };
-            let full = members.len() == self.env.plan.active_pus as usize
+            let full = members.len() == self.env.plan.active_pus.index()
                 && members.iter().all(|m| whole(found(&m.chunk)));
             if line.has_footer && full && self.env.plan.line_metadata_units > 0 {
                 ftl.space.restore_footer(id);
             }
             ftl.close_if_done(id);
         }
-        for chunk in (0..shape.total_chunks()).filter(|c| !known[*c as usize]) {
-            let report = self.observations.chunk_reports[chunk as usize];
-            let valid_sectors = valid[chunk as usize];
+        for chunk in (0..shape.total_chunks()).filter(|c| !known[c.index()]) {
+            let report = self.observations.chunk_reports[chunk.index()];
+            let valid_sectors = valid[chunk.index()];
             let written = match report {
                 ChunkReport::Free | ChunkReport::Open(0) => {
                     ftl.space.add_chunk(chunk, true);
@@ -204,12 +205,12 @@ impl RecoveredState {
             ftl.close_if_done(id);
         }
         // Chunks that were being written go on being written, as lines of the users' stream.
-        for members in open_chunks.chunks(self.env.plan.active_pus as usize) {
+        for members in open_chunks.chunks(self.env.plan.active_pus.index()) {
             let id = ftl.space.restore_line(members.iter().map(|m| m.chunk));
             let mut valid_sectors = 0;
             for m in members {
                 ftl.space.restore_chunk(m.chunk, m.next, FoundChunk::Good);
-                valid_sectors += valid[m.chunk as usize];
+                valid_sectors += valid[m.chunk.index()];
             }
             ftl.space.restore_open(id, valid_sectors, ftl.buffer.next_seq());
             let open = OpenLine::new(&shape, id, members.iter().copied());

@@ -17,6 +17,7 @@
 //! reconsidered whenever a host read completes, and no read waits for them.
 
 use crate::gc::{Gc, VictimScan};
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::LineTable;
 use crate::{FlashGeometry, GcReadPriority};
 
@@ -54,7 +55,7 @@ impl GcDeferral {
         GcDeferral {
             priority,
             skipped_units: Vec::with_capacity(if on { SKIPPED_UNITS_MAX } else { 0 }),
-            avoided_pus: vec![false; if on { shape.pus as usize } else { 0 }],
+            avoided_pus: vec![false; if on { shape.pus.index() } else { 0 }],
             avoiding: false,
             scan_deferred: false,
             program_deferred: false,
@@ -108,7 +109,7 @@ impl Gc {
             return None;
         }
         let spare = self.limiter.budget_until_critical(free).filter(|spare| *spare > 0)?;
-        Some(spare.min(u32::MAX.into()) as u32)
+        Some(spare.min(u32::MAX.into()).to_u32())
     }
 
     /// Begins to place programs of garbage collection; no parallel unit is avoided.
@@ -119,14 +120,14 @@ impl Gc {
 
     /// Sets whether programs that are being placed avoid a parallel unit.
     pub(crate) fn set_avoided(&mut self, pu: u32, avoided: bool) {
-        self.deferral.avoided_pus[pu as usize] = avoided;
+        self.deferral.avoided_pus[pu.index()] = avoided;
         self.deferral.avoiding |= avoided;
     }
 
     /// Whether programs that are being placed avoid a parallel unit.
     #[inline]
     pub(crate) fn should_avoid(&self, pu: u32) -> bool {
-        self.deferral.avoiding && self.deferral.avoided_pus[pu as usize]
+        self.deferral.avoiding && self.deferral.avoided_pus[pu.index()]
     }
 
     /// Ends the placement of programs.
@@ -156,7 +157,7 @@ impl Gc {
         let VictimScan { line, unit, member, units } = self.scans.front_mut()?;
         let units = *units;
         let chunks = &lines.line(*line).chunks;
-        let quiet = |member: u32| quiet(chunks[member as usize]);
+        let quiet = |member: u32| quiet(chunks[member.index()]);
         let at_end = |unit: u32| unit >= units;
         if let Some(i) = y.skipped_units.iter().position(|(_, member)| quiet(*member)) {
             let (of, by) = y.skipped_units.swap_remove(i);
@@ -166,7 +167,7 @@ impl Gc {
         while !at_end(*unit) && y.skipped_units.len() < SKIPPED_UNITS_MAX {
             let (of, by) = (*unit, *member);
             *member += 1;
-            if *member as usize == chunks.len() {
+            if member.index() == chunks.len() {
                 (*unit, *member) = (of + 1, 0);
             }
             if quiet(by) {

@@ -12,6 +12,7 @@ use time::Nanos;
 use crate::RateLimiterKind;
 use crate::gc::limiter_history::{LimiterHistory, LimiterSample};
 use crate::gc::pid::Pid;
+use crate::ids::ToU32;
 
 /// Shares the write bandwidth between users and garbage collection by the free space, between two
 /// levels of it, `low` and `high` sectors.
@@ -98,7 +99,7 @@ impl RateLimiter {
     #[inline]
     pub(crate) fn admissible_sectors(&self, wanted: u32, free: u64, idle: bool) -> u32 {
         let above = free.saturating_sub(self.low);
-        let wanted = if above < u64::from(wanted) { above as u32 } else { wanted };
+        let wanted = if above < u64::from(wanted) { above.to_u32() } else { wanted };
         if free >= self.high {
             wanted
         } else if idle {

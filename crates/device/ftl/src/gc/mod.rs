@@ -20,6 +20,7 @@ use time::Nanos;
 use crate::RateLimiter;
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use candidates::VictimCandidates;
@@ -234,7 +235,7 @@ impl Gc {
     /// The write unit and the member that come `ahead` of what is scanned next.
     pub(crate) fn peek_unit(&self, lines: &LineTable, ahead: u32) -> Option<(u32, u32)> {
         let scan = self.scans.front()?;
-        let members = lines.line(scan.line).chunks.len() as u32;
+        let members = lines.line(scan.line).chunks.len().to_u32();
         let at = scan.unit * members + scan.member + ahead;
         (at < scan.units * members).then(|| (at / members, at % members))
     }
@@ -243,12 +244,12 @@ impl Gc {
     pub(crate) fn begin_relocation(&mut self, read: Relocation) -> u32 {
         match self.free_reads.pop() {
             Some(index) => {
-                self.reads[index as usize] = read;
+                self.reads[index.index()] = read;
                 index
             }
             None => {
                 self.reads.push(read);
-                (self.reads.len() - 1) as u32
+                (self.reads.len() - 1).to_u32()
             }
         }
     }
@@ -258,7 +259,7 @@ impl Gc {
     /// # Panics
     /// If it is not in flight.
     pub(crate) fn end_relocation(&mut self, index: u32) -> Relocation {
-        let read = &mut self.reads[index as usize];
+        let read = &mut self.reads[index.index()];
         let read = Relocation { count: std::mem::take(&mut read.count), ..*read };
         assert!(read.count > 0, "no relocation {index} is in flight");
         self.free_reads.push(index);
@@ -289,7 +290,7 @@ impl Gc {
     #[inline]
     pub(crate) fn reads_in_flight(&self) -> u32 {
         let list = self.p2l_read.as_ref().map_or(0, |r| r.outstanding());
-        (self.reads.len() - self.free_reads.len()) as u32 + list
+        (self.reads.len() - self.free_reads.len()).to_u32() + list
     }
 
     /// Lines whose sectors have all been read but are not all durable elsewhere.
@@ -350,7 +351,7 @@ impl Gc {
     pub(crate) fn check_invariants(&self, lines: &LineTable) -> Result<(), Violation> {
         let mut free = vec![false; self.reads.len()];
         for &index in &self.free_reads {
-            let twice = std::mem::replace(&mut free[index as usize], true);
+            let twice = std::mem::replace(&mut free[index.index()], true);
             require!(!twice, Gc, "a free relocation is free once", Subject::Index(index), 1, 2);
         }
         require!(

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::VictimPolicyKind;
+use crate::ids::{ToIndex, ToU32};
 
 /// Chooses victims among the closed lines. Told of every change, so that a choice need not look at
 /// every line.
@@ -92,7 +93,7 @@ impl Greedy {
 
     #[inline]
     fn set(&mut self, line: u32, weight: u32) {
-        let mut i = self.leaves() + line as usize;
+        let mut i = self.leaves() + line.index();
         self.tree[i] = weight;
         while i > 1 {
             let least = self.tree[i].min(self.tree[i ^ 1]);
@@ -111,15 +112,15 @@ impl VictimPolicy for Greedy {
     }
 
     fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
-        self.grow(line as usize);
+        self.grow(line.index());
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
-        self.weights[line as usize] = (weight, weight * sectors);
+        self.weights[line.index()] = (weight, weight * sectors);
         self.set(line, valid * weight);
     }
 
     #[inline]
     fn on_invalidate(&mut self, line: u32, valid: u32) {
-        self.set(line, valid * self.weights[line as usize].0);
+        self.set(line, valid * self.weights[line.index()].0);
     }
 
     fn take(&mut self, _now: u64) -> Option<u32> {
@@ -132,8 +133,8 @@ impl VictimPolicy for Greedy {
         while i < leaves {
             i = if self.tree[2 * i] == least { 2 * i } else { 2 * i + 1 };
         }
-        let line = (i - leaves) as u32;
-        if least >= self.weights[line as usize].1 {
+        let line = (i - leaves).to_u32();
+        if least >= self.weights[line.index()].1 {
             // Full, and with it every other one.
             return None;
         }
@@ -142,7 +143,7 @@ impl VictimPolicy for Greedy {
     }
 
     fn remove(&mut self, line: u32) {
-        if (line as usize) < self.leaves() {
+        if line.index() < self.leaves() {
             self.set(line, NOT_A_CANDIDATE);
         }
     }
@@ -169,15 +170,15 @@ impl VictimPolicy for CostBenefit {
     }
 
     fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
-        if self.lines.len() <= line as usize {
-            self.lines.resize(line as usize + 1, None);
+        if self.lines.len() <= line.index() {
+            self.lines.resize(line.index() + 1, None);
         }
-        self.lines[line as usize] = Some(Candidate { valid, sectors, closed_at: at });
+        self.lines[line.index()] = Some(Candidate { valid, sectors, closed_at: at });
     }
 
     #[inline]
     fn on_invalidate(&mut self, line: u32, valid: u32) {
-        if let Some(c) = &mut self.lines[line as usize] {
+        if let Some(c) = &mut self.lines[line.index()] {
             c.valid = valid;
         }
     }
@@ -201,11 +202,11 @@ impl VictimPolicy for CostBenefit {
         }
         let (_, line) = best?;
         self.lines[line] = None;
-        Some(line as u32)
+        Some(line.to_u32())
     }
 
     fn remove(&mut self, line: u32) {
-        if let Some(slot) = self.lines.get_mut(line as usize) {
+        if let Some(slot) = self.lines.get_mut(line.index()) {
             *slot = None;
         }
     }
@@ -225,17 +226,17 @@ impl VictimPolicy for Fifo {
     }
 
     fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
-        if self.lines.len() <= line as usize {
-            self.lines.resize(line as usize + 1, (0, 0));
+        if self.lines.len() <= line.index() {
+            self.lines.resize(line.index() + 1, (0, 0));
         }
-        self.lines[line as usize] = (valid, sectors);
+        self.lines[line.index()] = (valid, sectors);
         self.invalid += u64::from(sectors - valid);
         self.order.push_back(line);
     }
 
     #[inline]
     fn on_invalidate(&mut self, line: u32, valid: u32) {
-        let entry = &mut self.lines[line as usize];
+        let entry = &mut self.lines[line.index()];
         self.invalid += u64::from(entry.0 - valid);
         entry.0 = valid;
     }
@@ -245,7 +246,7 @@ impl VictimPolicy for Fifo {
             return None;
         }
         let line = self.order.pop_front()?;
-        let (valid, sectors) = self.lines[line as usize];
+        let (valid, sectors) = self.lines[line.index()];
         self.invalid -= u64::from(sectors - valid);
         Some(line)
     }
@@ -253,7 +254,7 @@ impl VictimPolicy for Fifo {
     fn remove(&mut self, line: u32) {
         if let Some(at) = self.order.iter().position(|l| *l == line) {
             self.order.remove(at);
-            let (valid, sectors) = self.lines[line as usize];
+            let (valid, sectors) = self.lines[line.index()];
             self.invalid -= u64::from(sectors - valid);
         }
     }
@@ -291,15 +292,15 @@ impl VictimPolicy for CostWear {
     }
 
     fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
-        if self.lines.len() <= line as usize {
-            self.lines.resize(line as usize + 1, None);
+        if self.lines.len() <= line.index() {
+            self.lines.resize(line.index() + 1, None);
         }
-        self.lines[line as usize] = Some(Candidate { valid, sectors, closed_at: at });
+        self.lines[line.index()] = Some(Candidate { valid, sectors, closed_at: at });
     }
 
     #[inline]
     fn on_invalidate(&mut self, line: u32, valid: u32) {
-        if let Some(c) = &mut self.lines[line as usize] {
+        if let Some(c) = &mut self.lines[line.index()] {
             c.valid = valid;
         }
     }
@@ -320,20 +321,20 @@ impl VictimPolicy for CostWear {
         }
         let (_, line) = best?;
         self.lines[line] = None;
-        Some(line as u32)
+        Some(line.to_u32())
     }
 
     fn remove(&mut self, line: u32) {
-        if let Some(slot) = self.lines.get_mut(line as usize) {
+        if let Some(slot) = self.lines.get_mut(line.index()) {
             *slot = None;
         }
     }
 
     fn on_wear(&mut self, line: u32, erases: u32) {
-        if self.wear.len() <= line as usize {
-            self.wear.resize(line as usize + 1, 0);
+        if self.wear.len() <= line.index() {
+            self.wear.resize(line.index() + 1, 0);
         }
-        self.wear[line as usize] = erases;
+        self.wear[line.index()] = erases;
     }
 
     fn set_critical(&mut self, scarce: bool) {
@@ -374,22 +375,22 @@ mod tests {
             (x >> 33) % n
         };
         for _ in 0..20_000 {
-            let line = draw(500) as usize;
+            let line = draw(500).index();
             match valid[line] {
                 None => {
                     valid[line] = Some(64);
-                    p.on_closed(line as u32, 64, 64, 0);
+                    p.on_closed(line.to_u32(), 64, 64, 0);
                 }
                 Some(0) => {}
                 Some(v) => {
                     valid[line] = Some(v - 1);
-                    p.on_invalidate(line as u32, v - 1);
+                    p.on_invalidate(line.to_u32(), v - 1);
                 }
             }
             if draw(7) == 0 {
                 let best = (0..500).filter(|i| valid[*i].is_some_and(|v| v < 64));
                 let best = best.min_by_key(|i| (valid[*i], *i));
-                assert_eq!(p.take(0), best.map(|b| b as u32));
+                assert_eq!(p.take(0), best.map(|b| b.to_u32()));
                 if let Some(b) = best {
                     valid[b] = None;
                 }

@@ -9,6 +9,7 @@
 use crate::Oob;
 use crate::env::Env;
 use crate::gc::Gc;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
 use crate::space::lines::{Footer, Line, LineTable};
@@ -75,8 +76,8 @@ impl VictimP2lRead {
     /// Begins to read the P2L of a victim.
     pub(crate) fn new(env: &Env, id: u32, line: &Line) -> VictimP2lRead {
         let is_footer = line.footer == Footer::Valid;
-        let bytes = env.geometry.ws_opt as usize * env.geometry.sector_bytes as usize;
-        let units = LineFooter::units(&env.plan) as usize;
+        let bytes = env.geometry.ws_opt.index() * env.geometry.sector_bytes.index();
+        let units = LineFooter::units(&env.plan).index();
         VictimP2lRead {
             line: id,
             source: if is_footer { VictimP2lSource::Footer } else { VictimP2lSource::Oob },
@@ -85,7 +86,7 @@ impl VictimP2lRead {
             failed: false,
             pages_searched: 0,
             bytes: vec![0; if is_footer { units * bytes } else { 0 }],
-            p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len() as u32, 0)),
+            p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len().to_u32(), 0)),
         }
     }
 
@@ -96,7 +97,7 @@ impl VictimP2lRead {
 
     /// Reads in flight.
     pub(crate) fn outstanding(&self) -> u32 {
-        self.reads.iter().flatten().count() as u32
+        self.reads.iter().flatten().count().to_u32()
     }
 
     /// Goes on reading.
@@ -133,7 +134,7 @@ impl VictimP2lRead {
     fn next_read(&mut self, env: &Env, lines: &LineTable) -> Option<VictimUnitRead> {
         let geometry = &env.geometry;
         let chunks = &lines.line(self.line).chunks;
-        let members = chunks.len() as u32;
+        let members = chunks.len().to_u32();
         loop {
             let piece = self.next;
             let (member, sector) = match self.source {
@@ -153,7 +154,7 @@ impl VictimP2lRead {
                 }
             };
             self.next += 1;
-            let chunk = chunks[member as usize];
+            let chunk = chunks[member.index()];
             // In a line that is being written, a unit that waits for its pair is in the write buffer.
             let c = lines.chunk(chunk);
             if sector + geometry.ws_opt <= c.readable_end(geometry) {
@@ -219,7 +220,7 @@ impl Gc {
     pub(crate) fn victim_read_done(&mut self, at: u32, failed: bool) -> VictimReadDone {
         let reading = self.p2l_read.as_mut();
         let reading = reading.unwrap_or_else(|| panic!("no victim's metadata is being read"));
-        let read = reading.reads.get_mut(at as usize).and_then(Option::take);
+        let read = reading.reads.get_mut(at.index()).and_then(Option::take);
         let read =
             read.unwrap_or_else(|| panic!("no read {at} of a victim's metadata is in flight"));
         reading.failed |= failed;
@@ -235,8 +236,8 @@ impl Gc {
         read: VictimReadDone,
         i: u32,
     ) -> &mut [u8] {
-        let size = env.geometry.sector_bytes as usize;
-        let at = (read.unit_index * env.geometry.ws_opt + i) as usize * size;
+        let size = env.geometry.sector_bytes.index();
+        let at = (read.unit_index * env.geometry.ws_opt + i).index() * size;
         let reading = self.p2l_read.as_mut().expect("the victim of the read is being read");
         &mut reading.bytes[at..at + size]
     }

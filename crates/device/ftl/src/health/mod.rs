@@ -19,6 +19,7 @@
 
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
+use crate::ids::ToIndex;
 use crate::space::lines::{LineState, LineTable};
 
 /// Victims from one refresh to the next while space is wanted.
@@ -50,7 +51,7 @@ impl Health {
             is_static_wl: false,
             victims_since: 0,
             wl_check_at: 0,
-            pus_with_read_errors: vec![false; env.geometry.pus as usize],
+            pus_with_read_errors: vec![false; env.geometry.pus.index()],
         }
     }
 
@@ -102,7 +103,7 @@ impl Health {
 
     /// Records a read error on a parallel unit. Returns whether it is the first one there.
     pub(crate) fn record_read_error(&mut self, pu: u32) -> bool {
-        !std::mem::replace(&mut self.pus_with_read_errors[pu as usize], true)
+        !std::mem::replace(&mut self.pus_with_read_errors[pu.index()], true)
     }
 
     /// Checks bad chunks and the line being refreshed, against the lines.
@@ -117,7 +118,7 @@ impl Health {
                 "bad",
                 "good"
             );
-            let pu = env.geometry.pu_of(chunk) as usize;
+            let pu = env.geometry.pu_of(chunk).index();
             require!(
                 !c.had_read_error || self.pus_with_read_errors[pu],
                 Health,

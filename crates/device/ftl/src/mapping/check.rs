@@ -4,6 +4,7 @@ use super::Mapping;
 use crate::L2pEntry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
+use crate::ids::ToIndex;
 use crate::space::lines::NONE;
 
 /// Checks the map against itself: what is mapped is counted, mapped once, and in the P2L; pages are in frames or
@@ -11,13 +12,13 @@ use crate::space::lines::NONE;
 pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
     let shown = mapping.fetches.check(&mapping.l2p)?;
     require_eq!(Mapping, "the scratch frame is unmapped between calls", Subject::Part, NONE, shown);
-    let mut sectors = vec![0u64; (env.geometry.total_sectors() as usize).div_ceil(64)];
+    let mut sectors = vec![0u64; (env.geometry.total_sectors().index()).div_ceil(64)];
     let mut mapped = 0;
     for lba in mapping.resident_sectors(env) {
         let at = mapping.l2p.get(lba);
         mapped += u64::from(at != L2pEntry::Unmapped);
         let L2pEntry::Flash(psn) = at else { continue };
-        let (word, bit) = (&mut sectors[psn as usize / 64], 1 << (psn % 64));
+        let (word, bit) = (&mut sectors[psn.index() / 64], 1 << (psn % 64));
         let subject = Subject::Sector(psn);
         require!(*word & bit == 0, Mapping, "a physical sector is mapped once", subject, 1, 2);
         *word |= bit;

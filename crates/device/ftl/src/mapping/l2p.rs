@@ -5,6 +5,7 @@ use std::io;
 
 use mem::HugeArray;
 
+use crate::ids::ToIndex;
 use crate::mapping::cache::frames::Frames;
 
 /// Where a logical sector is.
@@ -67,7 +68,7 @@ impl L2p {
     /// # Errors
     /// What `mmap(2)` returns.
     pub fn new(logical: u32) -> io::Result<L2p> {
-        Ok(L2p { table: HugeArray::zeroed(logical as usize)?, frames: None, mapped: 0 })
+        Ok(L2p { table: HugeArray::zeroed(logical.index())?, frames: None, mapped: 0 })
     }
 
     /// An empty map in frames.
@@ -106,7 +107,7 @@ impl L2p {
     #[inline]
     fn index(&self, lba: u32) -> usize {
         match &self.frames {
-            None => lba as usize,
+            None => lba.index(),
             Some(frames) => frames.index(lba),
         }
     }
@@ -124,7 +125,7 @@ impl L2p {
         if self.frames.is_some() {
             return None;
         }
-        self.table.get(lba as usize).filter(|word| **word & BUFFER_BIT == 0)?.checked_sub(1)
+        self.table.get(lba.index()).filter(|word| **word & BUFFER_BIT == 0)?.checked_sub(1)
     }
 
     /// Points a logical sector somewhere and returns where it pointed before.
@@ -161,13 +162,13 @@ impl L2p {
     #[inline]
     pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
         let at = self.index(first);
-        &self.table[at..at + count as usize]
+        &self.table[at..at + count.index()]
     }
 
     /// The word number `i` of a frame.
     #[inline]
     pub(crate) fn set_raw(&mut self, frame_at: usize, i: u32, word: u32) {
-        self.table[frame_at + i as usize] = word;
+        self.table[frame_at + i.index()] = word;
     }
 
     /// Whether a logical sector is there.

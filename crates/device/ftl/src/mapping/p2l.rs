@@ -8,6 +8,7 @@ use std::io;
 use mem::HugeArray;
 
 use crate::P2lLocation;
+use crate::ids::ToIndex;
 
 /// The reverse map. It says what was written, not what is valid: a physical sector is valid when its
 /// logical sector points back at it; nothing else says so. Of a map in frames it says what is valid, or on
@@ -54,7 +55,7 @@ impl P2l {
     /// What `mmap(2)` returns.
     pub(crate) fn new(physical: u64, kind: P2lLocation, frames: bool) -> io::Result<P2l> {
         let words = match kind {
-            P2lLocation::Memory => Some(HugeArray::zeroed(physical as usize)?),
+            P2lLocation::Memory => Some(HugeArray::zeroed(physical.index())?),
             P2lLocation::Media => None,
         };
         let only_valid = frames && words.is_some();
@@ -70,7 +71,7 @@ impl P2l {
     /// The logical sector that was written at a physical one, if it is in memory.
     #[inline]
     pub(crate) fn get(&self, psn: u32) -> Option<u32> {
-        (self.table.as_ref()?[psn as usize] & !POISON).checked_sub(1)
+        (self.table.as_ref()?[psn.index()] & !POISON).checked_sub(1)
     }
 
     /// Notes which logical sector is written at a physical one.
@@ -78,7 +79,7 @@ impl P2l {
     pub(crate) fn set(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
         self.any_poison |= poison;
         match &mut self.table {
-            Some(words) => words[psn as usize] = encode_p2l_entry(lba, poison),
+            Some(words) => words[psn.index()] = encode_p2l_entry(lba, poison),
             None if poison => {
                 self.poisoned.insert(psn);
             }
@@ -102,7 +103,7 @@ impl P2l {
             }
             return;
         };
-        let words = &mut words[first as usize..][..written.len()];
+        let words = &mut words[first.index()..][..written.len()];
         let mut any_poison = self.any_poison;
         for (at, WrittenSector { lba, poison }) in words.iter_mut().zip(written) {
             any_poison |= poison;
@@ -121,7 +122,7 @@ impl P2l {
 
     fn clear_lba(&mut self, psn: u32) {
         if let Some(words) = &mut self.table {
-            words[psn as usize] &= POISON;
+            words[psn.index()] &= POISON;
         }
     }
 
@@ -130,7 +131,7 @@ impl P2l {
     pub(crate) fn is_poisoned(&self, psn: u32) -> bool {
         self.any_poison
             && match &self.table {
-                Some(words) => words[psn as usize] & POISON != 0,
+                Some(words) => words[psn.index()] & POISON != 0,
                 None => self.poisoned.contains(&psn),
             }
     }

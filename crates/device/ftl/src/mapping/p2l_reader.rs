@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::Oob;
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l::P2l;
 use crate::space::line_meta::{LineFooter, footer_unit_location};
@@ -109,7 +110,7 @@ pub(crate) struct P2lReader {
 impl P2lReader {
     /// Slots that it reads into.
     pub(crate) fn slots(unit: u32) -> u32 {
-        READS_MAX as u32 * unit
+        READS_MAX.to_u32() * unit
     }
 
     /// Returns the first line that the reader has not looked at yet.
@@ -169,7 +170,7 @@ impl P2lReader {
                 look.reads[at] =
                     Some(UnitRead { attempts: read.attempts + 1, in_flight: true, ..read });
                 self.current = Some(look);
-                return LineScanStep::Read { at: at as u32, first_psn: read.first_psn };
+                return LineScanStep::Read { at: at.to_u32(), first_psn: read.first_psn };
             }
             let more = look.reads.iter().any(Option::is_some)
                 || self.has_more(env, lines, maps, &mut look);
@@ -214,9 +215,9 @@ impl P2lReader {
             return false;
         }
         let source = if line.footer == Footer::Valid { P2lSource::Footer } else { P2lSource::Oob };
-        let unit_bytes = env.geometry.ws_opt as usize * env.geometry.sector_bytes as usize;
+        let unit_bytes = env.geometry.ws_opt.index() * env.geometry.sector_bytes.index();
         let bytes = match source {
-            P2lSource::Footer => vec![0; LineFooter::units(&env.plan) as usize * unit_bytes],
+            P2lSource::Footer => vec![0; LineFooter::units(&env.plan).index() * unit_bytes],
             P2lSource::Oob => Vec::new(),
         };
         self.current = Some(LineRead {
@@ -257,7 +258,7 @@ impl P2lReader {
     ) -> Option<UnitRead> {
         let geometry = &env.geometry;
         let line = lines.get(self.line)?;
-        let members = line.chunks.len() as u32;
+        let members = line.chunks.len().to_u32();
         while !look.erased {
             let piece = look.next;
             let (member, sector) = match look.source {
@@ -277,7 +278,7 @@ impl P2lReader {
                 }
             };
             look.next += 1;
-            let chunk = *line.chunks.get(member as usize)?;
+            let chunk = *line.chunks.get(member.index())?;
             // A unit that waits for its pair is in the write buffer, and its translation page in a frame.
             let c = lines.chunk(chunk);
             let written = sector + geometry.ws_opt <= c.readable_end(geometry);
@@ -307,11 +308,11 @@ impl P2lReader {
     /// If no such read is in flight.
     pub(super) fn read_done(&mut self, at: u32, failed: u64) -> Option<ScanRead> {
         let look = self.current.as_mut().unwrap_or_else(|| panic!("no line is being read"));
-        let read = look.reads.get_mut(at as usize).and_then(Option::take);
+        let read = look.reads.get_mut(at.index()).and_then(Option::take);
         let read = read.filter(|read| read.in_flight);
         let read = read.unwrap_or_else(|| panic!("no read {at} of a line is in flight"));
         if failed != 0 && read.attempts < READ_ATTEMPTS {
-            look.reads[at as usize] = Some(UnitRead { in_flight: false, ..read });
+            look.reads[at.index()] = Some(UnitRead { in_flight: false, ..read });
             return None;
         }
         if look.erased {
@@ -325,8 +326,8 @@ impl P2lReader {
 
     /// The memory for the `i`-th sector of a unit of the footer.
     pub(super) fn footer_bytes(&mut self, env: &Env, read: ScanRead, i: u32) -> &mut [u8] {
-        let size = env.geometry.sector_bytes as usize;
-        let at = (read.unit_index * env.geometry.ws_opt + i) as usize * size;
+        let size = env.geometry.sector_bytes.index();
+        let at = (read.unit_index * env.geometry.ws_opt + i).index() * size;
         let look = self.current.as_mut().expect("the line of the read is being read");
         &mut look.bytes[at..at + size]
     }
@@ -352,7 +353,7 @@ impl P2lReader {
         }
         let Some(look) = &mut self.current else { return };
         let number = number.unwrap_or(u64::MAX);
-        for i in (0..oobs.len() as u32).filter(|i| failed >> i & 1 != 0) {
+        for i in (0..oobs.len().to_u32()).filter(|i| failed >> i & 1 != 0) {
             if look.unknown_below_seq < number && !maps.accounts_for(env, read.first_psn + i) {
                 look.unknown_below_seq = number;
             }

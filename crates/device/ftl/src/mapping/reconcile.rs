@@ -16,6 +16,7 @@
 use std::collections::BTreeSet;
 
 use crate::FlashGeometry;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
 use crate::mapping::cache::install::PageInstalled;
@@ -46,9 +47,9 @@ impl Reconcile {
         full_scan: bool,
         observations: ScanObservations,
     ) -> Reconcile {
-        let mut uncounted = vec![0u64; (pages as usize).div_ceil(64)];
+        let mut uncounted = vec![0u64; pages.index().div_ceil(64)];
         for page in to_count {
-            uncounted[page as usize / 64] |= 1 << (page % 64);
+            uncounted[page.index() / 64] |= 1 << (page % 64);
         }
         let remaining = uncounted.iter().map(|w| w.count_ones()).sum();
         Reconcile {
@@ -71,7 +72,7 @@ impl Reconcile {
     /// Whether a page has not been counted.
     #[inline]
     pub(crate) fn is_pending(&self, page: u32) -> bool {
-        self.remaining > 0 && self.pending[page as usize / 64] >> (page % 64) & 1 != 0
+        self.remaining > 0 && self.pending[page.index() / 64] >> (page % 64) & 1 != 0
     }
 
     /// Whether all that there is of a page that has not been counted was found by the recovery.
@@ -95,7 +96,7 @@ impl Reconcile {
     /// A page has been counted.
     pub(crate) fn mark_done(&mut self, page: u32) {
         self.remaining -= u32::from(self.is_pending(page));
-        self.pending[page as usize / 64] &= !(1 << (page % 64));
+        self.pending[page.index() / 64] &= !(1 << (page % 64));
         self.frame_needed.remove(&page);
     }
 
@@ -107,13 +108,13 @@ impl Reconcile {
 
     /// The next page that is not counted, from `self.next` on.
     fn next_page(&self) -> Option<u32> {
-        let mut word = self.next as usize / 64;
+        let mut word = self.next.index() / 64;
         let mut bits = self.pending.get(word)? & !0 << (self.next % 64);
         while bits == 0 {
             word += 1;
             bits = *self.pending.get(word)?;
         }
-        Some(word as u32 * 64 + bits.trailing_zeros())
+        Some(word.to_u32() * 64 + bits.trailing_zeros())
     }
 
     /// Whether a round over the pages is under way.

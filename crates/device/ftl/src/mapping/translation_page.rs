@@ -15,6 +15,7 @@
 //! number is not.
 
 use crate::FlashGeometry;
+use crate::ids::{ToIndex, ToU32};
 
 const MAGIC: u32 = 0x4d61_7031;
 const HEADER_BYTES: usize = 32;
@@ -44,9 +45,9 @@ impl<'a> TranslationPage<'a> {
 
     /// Logical sectors per page in sectors of this size.
     pub(crate) fn entries_per_page_of(sector_bytes: u32) -> u32 {
-        let bytes = (sector_bytes as usize).saturating_sub(HEADER_BYTES);
+        let bytes = sector_bytes.index().saturating_sub(HEADER_BYTES);
         // A whole number of bytes of bits, so that words begin at a byte.
-        (bytes * 8 / 33 / 8 * 8) as u32
+        (bytes * 8 / 33 / 8 * 8).to_u32()
     }
 
     /// Makes the bytes of page `number`, one sector.
@@ -57,10 +58,10 @@ impl<'a> TranslationPage<'a> {
         mapped: impl ExactSizeIterator<Item = PageEntry>,
         bytes: &mut Vec<u8>,
     ) {
-        let count = TranslationPage::entries_per_page(shape) as usize;
+        let count = TranslationPage::entries_per_page(shape).index();
         debug_assert!(mapped.len() <= count);
         bytes.clear();
-        bytes.resize(shape.sector_bytes as usize, 0);
+        bytes.resize(shape.sector_bytes.index(), 0);
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..16].copy_from_slice(&low.to_le_bytes());
@@ -79,7 +80,7 @@ impl<'a> TranslationPage<'a> {
         number: u32,
         bytes: &'a [u8],
     ) -> Option<TranslationPage<'a>> {
-        let count = TranslationPage::entries_per_page(shape) as usize;
+        let count = TranslationPage::entries_per_page(shape).index();
         if bytes.len() < HEADER_BYTES + count / 8 + 4 * count {
             return None;
         }
@@ -96,7 +97,7 @@ impl<'a> TranslationPage<'a> {
 
     /// Returns the entry of its `i`-th logical sector.
     pub(crate) fn get(&self, i: u32) -> PageEntry {
-        let i = i as usize;
+        let i = i.index();
         let word: [u8; 4] = self.entries[4 * i..4 * i + 4].try_into().unwrap_or_default();
         let poison = self.lost_bits[i / 8] >> (i % 8) & 1 != 0;
         PageEntry { psn: u32::from_le_bytes(word).checked_sub(1), poison }

@@ -15,6 +15,7 @@ use crate::Oob;
 use crate::durability::device_l2p::{DeviceL2p, SEQ_GAP_AFTER_DAMAGE};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
+use crate::ids::ToIndex;
 
 /// An entry of the drive's own map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl DeviceL2pImport {
             let Some(lba) = self.maybe_lost.pop() else { break };
             let bad = |psn| {
                 let chunk = env.geometry.chunk_of(psn);
-                observations.chunk_reports[chunk as usize] == ChunkReport::Bad
+                observations.chunk_reports[chunk.index()] == ChunkReport::Bad
             };
             if let Some(psn) = map.get(lba).filter(|psn| !bad(*psn)) {
                 let purpose = RecoveryOpPurpose::Oob { psn, count: 1 };
@@ -104,7 +105,7 @@ impl DeviceL2pImport {
     ) -> Result<(), RecoveryError> {
         let geometry = &env.geometry;
         let mut offline = BTreeSet::new();
-        let mut named = vec![0u64; (geometry.total_sectors() as usize).div_ceil(64)];
+        let mut named = vec![0u64; (geometry.total_sectors().index()).div_ceil(64)];
         for DeviceL2pEntry { lba, psn } in std::mem::take(&mut self.entries) {
             let cannot = |what| Err(RecoveryError::InvalidDeviceL2p { lba, psn, what });
             if u64::from(psn) >= geometry.total_sectors() {
@@ -118,7 +119,7 @@ impl DeviceL2pImport {
             if lines.is_journal_chunk(chunk) {
                 return cannot("that is the journal's");
             }
-            let report = observations.chunk_reports[chunk as usize];
+            let report = observations.chunk_reports[chunk.index()];
             match report {
                 ChunkReport::NotOwned => return cannot("that is somebody else's"),
                 // Reads of it fail, which is better than to find nothing.
@@ -128,7 +129,7 @@ impl DeviceL2pImport {
                 }
                 _ => {}
             }
-            let (word, bit) = (&mut named[psn as usize / 64], 1 << (psn % 64));
+            let (word, bit) = (&mut named[psn.index() / 64], 1 << (psn % 64));
             if *word & bit != 0 {
                 return cannot("another logical sector is there, too");
             }

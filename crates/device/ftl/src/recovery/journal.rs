@@ -13,6 +13,7 @@ use crate::durability::journal::{
     FoundJournalChunk, JournalChunkReport, JournalConfig, JournalError, JournalFlash, JournalMedia,
     JournalRecovery, Recovered,
 };
+use crate::ids::ToIndex;
 
 /// Contents of sectors of the journal that have been read, by flat number: nothing is read twice, neither
 /// a header that was looked at before its frame, nor what was read before the journal was padded.
@@ -178,7 +179,7 @@ impl JournalReader {
         stats: &mut RecoveryStats,
     ) {
         let JournalReadDone { op, first, failed, data } = read;
-        let sectors = data.chunks_exact(geometry.sector_bytes.max(1) as usize);
+        let sectors = data.chunks_exact(geometry.sector_bytes.max(1).index());
         stats.data_sectors += sectors.len() as u64;
         stats.journal_sectors += sectors.len() as u64;
         for (i, (psn, sector)) in (first..).zip(sectors).enumerate() {

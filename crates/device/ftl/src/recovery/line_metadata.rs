@@ -15,6 +15,7 @@ use super::{OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::Oob;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
 
 /// Reads of last metadata that are handed out at a time at most: their contents are kept until a line
@@ -46,7 +47,7 @@ impl FooterCandidate {
         let list = &self.footer.as_ref()?.p2l;
         let of = |member| {
             let mut sectors =
-                (0..env.geometry.sectors_per_chunk).step_by(env.geometry.ws_opt as usize);
+                (0..env.geometry.sectors_per_chunk).step_by(env.geometry.ws_opt.index());
             sectors.find(|s| list.oob(member, *s).is_some())
         };
         (0..env.plan.active_pus).map(of).collect()
@@ -80,7 +81,7 @@ impl LineMetaScan {
         ops: &mut Vec<RecoveryOp>,
     ) {
         let size = u64::from(env.geometry.sector_bytes.max(1));
-        let count = header_bytes(env.plan.active_pus).div_ceil(size) as u32;
+        let count = header_bytes(env.plan.active_pus).div_ceil(size).to_u32();
         while ops.len() < OPS_PER_BATCH_MAX && env.plan.line_metadata_units > 0 {
             let Some(line) = lines.get(self.next) else { break };
             self.next += 1;
@@ -110,21 +111,21 @@ impl LineMetaScan {
     ) -> usize {
         let mut headers = std::mem::take(&mut self.headers);
         headers.sort_unstable_by_key(|f| (f.identity.open_seq, f.members.first().copied()));
-        let mut taken = vec![false; env.geometry.total_chunks() as usize];
+        let mut taken = vec![false; env.geometry.total_chunks().index()];
         let mut found = Vec::new();
         for header in headers.into_iter().rev() {
             let free =
                 |c: &u32| observations.is_full(&env.geometry, *c) && !lines.is_journal_chunk(*c);
-            let whole = header.members.iter().all(|c| free(c) && !taken[*c as usize]);
+            let whole = header.members.iter().all(|c| free(c) && !taken[c.index()]);
             if !whole {
                 continue;
             }
             let mut twice = false;
             for chunk in &header.members {
-                twice |= std::mem::replace(&mut taken[*chunk as usize], true);
+                twice |= std::mem::replace(&mut taken[chunk.index()], true);
             }
             if twice {
-                header.members.iter().for_each(|c| taken[*c as usize] = false);
+                header.members.iter().for_each(|c| taken[c.index()] = false);
                 continue;
             }
             found.push(unknown_line(header.identity.stream, header.members));
@@ -154,7 +155,7 @@ impl LineMetaScan {
             if !line.open && line.max_seq < base_seq {
                 continue;
             }
-            let is_whole = line.chunks.len() == active as usize
+            let is_whole = line.chunks.len() == active.index()
                 && line.chunks.iter().all(|c| observations.is_full(&env.geometry, *c));
             if is_whole {
                 self.read_footer(env, at, line, ops);
@@ -165,14 +166,14 @@ impl LineMetaScan {
 
     fn read_footer(&mut self, env: &Env, at: usize, line: &LineEntry, ops: &mut Vec<RecoveryOp>) {
         let (units, active) = (LineFooter::units(&env.plan), env.plan.active_pus);
-        let candidate = self.candidates.len() as u32;
+        let candidate = self.candidates.len().to_u32();
         for unit_index in 0..units {
             let (member, sector) = footer_unit_location(&env.geometry, active, units, unit_index);
-            let psn = env.geometry.first_sector_of(line.chunks[member as usize]) + sector;
+            let psn = env.geometry.first_sector_of(line.chunks[member.index()]) + sector;
             let purpose = RecoveryOpPurpose::LineFooter { candidate, unit_index };
             ops.push(RecoveryOp::read(purpose, psn, env.geometry.ws_opt, true));
         }
-        let bytes = vec![0; units as usize * env.geometry.unit_bytes()];
+        let bytes = vec![0; units.index() * env.geometry.unit_bytes()];
         let candidate =
             FooterCandidate { line: at, bytes, remaining: units, valid: true, footer: None };
         self.candidates.push(candidate);
@@ -192,7 +193,7 @@ impl LineMetaScan {
     ) -> Option<FoundFooter> {
         let c = candidate(&mut self.candidates, unit.candidate);
         let unit_bytes = env.geometry.unit_bytes();
-        let at = unit.unit_index as usize * unit_bytes;
+        let at = unit.unit_index.index() * unit_bytes;
         match (c.bytes.get_mut(at..at + unit_bytes), unit.data.and_then(|d| d.get(..unit_bytes))) {
             (Some(to), Some(data)) => to.copy_from_slice(data),
             _ => c.valid = false,
@@ -261,6 +262,6 @@ pub(super) struct FooterUnit<'a> {
 }
 
 fn candidate(candidates: &mut [FooterCandidate], index: u32) -> &mut FooterCandidate {
-    let candidate = candidates.get_mut(index as usize);
+    let candidate = candidates.get_mut(index.index());
     candidate.unwrap_or_else(|| panic!("the footer of candidate {index} is not being read"))
 }

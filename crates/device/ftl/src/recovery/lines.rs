@@ -5,6 +5,7 @@ use super::oob_scan::QueuedChunk;
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::{LineEntry, LineOpened, Snapshot};
+use crate::ids::ToIndex;
 
 /// The lines of a layer, and the chunks of its journal.
 ///
@@ -54,7 +55,7 @@ impl RecoveredLines {
         observations: &ScanObservations,
     ) -> impl Iterator<Item = u32> {
         (0..geometry.total_chunks()).filter(|chunk| {
-            let report = observations.chunk_reports[*chunk as usize];
+            let report = observations.chunk_reports[chunk.index()];
             !self.is_journal_chunk(*chunk) && report.written_sectors() > 0
         })
     }
@@ -71,11 +72,11 @@ impl RecoveredLines {
         let mut chunks: Vec<u32> = self.written_chunks(geometry, observations).collect();
         // Those that may go on being written become lines of their own.
         let is_open =
-            |c: u32| matches!(observations.chunk_reports[c as usize], super::ChunkReport::Open(_));
+            |c: u32| matches!(observations.chunk_reports[c.index()], super::ChunkReport::Open(_));
         let place = |c: u32| (is_open(c), c % geometry.chunks_per_pu, geometry.pu_of(c));
         chunks.sort_unstable_by_key(|c| place(*c));
         let line = |chunks: &[u32]| unknown_line(0, chunks.to_vec());
-        self.lines = chunks.chunks(width as usize).map(line).collect();
+        self.lines = chunks.chunks(width.index()).map(line).collect();
     }
 
     /// Adds a closed line of one chunk, in which no unit is newer than the snapshot.
@@ -99,9 +100,9 @@ impl RecoveredLines {
     ) {
         let mut lines = snapshot.map(|s| s.lines.clone()).unwrap_or_default();
         lines.extend(opened.into_iter().map(|o| unknown_line(o.stream, o.chunks)));
-        let mut taken = vec![false; geometry.total_chunks() as usize];
+        let mut taken = vec![false; geometry.total_chunks().index()];
         for line in lines.iter_mut().rev() {
-            line.chunks.retain(|c| !std::mem::replace(&mut taken[*c as usize], true));
+            line.chunks.retain(|c| !std::mem::replace(&mut taken[c.index()], true));
         }
         lines.retain(|l| !l.chunks.is_empty());
         self.lines = lines;
@@ -109,7 +110,7 @@ impl RecoveredLines {
 
     /// Replaces the lines of one chunk each by lines that have these chunks.
     pub(super) fn replace_single_chunks(&mut self, mut lines: Vec<LineEntry>, is_taken: &[bool]) {
-        self.lines.retain(|l| !is_taken[l.chunks[0] as usize]);
+        self.lines.retain(|l| !is_taken[l.chunks[0].index()]);
         self.lines.append(&mut lines);
     }
 
@@ -124,7 +125,7 @@ impl RecoveredLines {
         base_seq: u64,
         observations: &ScanObservations,
     ) -> impl Iterator<Item = QueuedChunk> {
-        let written = |chunk: &u32| observations.chunk_reports[*chunk as usize].written_sectors();
+        let written = |chunk: &u32| observations.chunk_reports[chunk.index()].written_sectors();
         let queued = move |&chunk| QueuedChunk { chunk, written: written(&chunk) };
         let chunks = self.newer_than(base_seq).flat_map(|line| &line.chunks);
         chunks.map(queued).filter(|queued| queued.written > 0)

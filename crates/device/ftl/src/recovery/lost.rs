@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ChunkReport;
 use crate::FlashGeometry;
+use crate::ids::ToIndex;
 
 /// A sector that holds nothing of a logical sector.
 const PADDING: u32 = u32::MAX;
@@ -26,15 +27,15 @@ impl ObservedLbas {
     /// A sector was found to hold this.
     pub(super) fn record(&mut self, shape: &FlashGeometry, psn: u32, lba: Option<u32>) {
         let chunk = shape.chunk_of(psn);
-        let blank = || vec![0; shape.sectors_per_chunk as usize].into();
+        let blank = || vec![0; shape.sectors_per_chunk.index()].into();
         let words = self.chunks.entry(chunk).or_insert_with(blank);
-        words[(psn - shape.first_sector_of(chunk)) as usize] = lba.map_or(PADDING, |l| l + 1);
+        words[(psn - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l + 1);
     }
 
     /// Whether a sector was read and found to hold something else.
     fn has_other_lba(&self, shape: &FlashGeometry, psn: u32, lba: u32) -> bool {
         let chunk = shape.chunk_of(psn);
-        let word = |w: &[u32]| w[(psn - shape.first_sector_of(chunk)) as usize];
+        let word = |w: &[u32]| w[(psn - shape.first_sector_of(chunk)).index()];
         self.chunks.get(&chunk).is_some_and(|w| word(w) != 0 && word(w) != lba + 1)
     }
 }
@@ -62,12 +63,12 @@ impl ScanObservations {
 
     /// Whether a chunk is fully written.
     pub(super) fn is_full(&self, shape: &FlashGeometry, chunk: u32) -> bool {
-        self.chunk_reports[chunk as usize] == ChunkReport::Closed(shape.sectors_per_chunk)
+        self.chunk_reports[chunk.index()] == ChunkReport::Closed(shape.sectors_per_chunk)
     }
 
     /// Records that padding was programmed up to sector `end` of a chunk, or failed.
     pub(super) fn on_padded(&mut self, shape: &FlashGeometry, chunk: u32, end: u32, ok: bool) {
-        let found = &mut self.chunk_reports[chunk as usize];
+        let found = &mut self.chunk_reports[chunk.index()];
         let written = found.written_sectors();
         *found = match *found {
             ChunkReport::Open(n) if ok => ChunkReport::Open(n.max(end)),
@@ -90,7 +91,7 @@ impl ScanObservations {
         shape: &'a FlashGeometry,
         chunks: impl Iterator<Item = u32> + 'a,
     ) -> impl Iterator<Item = u32> + 'a {
-        let gone = |chunk: &u32| self.chunk_reports[*chunk as usize] == ChunkReport::Bad;
+        let gone = |chunk: &u32| self.chunk_reports[chunk.index()] == ChunkReport::Bad;
         let sectors = |chunk: u32| {
             let first = shape.first_sector_of(chunk);
             first..first + shape.sectors_per_chunk
@@ -102,7 +103,7 @@ impl ScanObservations {
     pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, psn: u32) -> bool {
         let chunk = shape.chunk_of(psn);
         let at = psn - shape.first_sector_of(chunk);
-        let Some(found) = self.chunk_reports.get(chunk as usize) else { return true };
+        let Some(found) = self.chunk_reports.get(chunk.index()) else { return true };
         match *found {
             // It may well be there.
             ChunkReport::Bad | ChunkReport::NotOwned => false,
@@ -114,7 +115,7 @@ impl ScanObservations {
 
     /// Whether what is in a sector cannot be found out.
     pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, psn: u32) -> bool {
-        let chunk = shape.chunk_of(psn) as usize;
+        let chunk = shape.chunk_of(psn).index();
         self.unreadable.contains(&psn) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)
     }
 }

@@ -60,6 +60,7 @@ use crate::durability::journal::{FoundJournalChunk, Journal};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
 use crate::ftl::{journal_chunks, owned_chunks};
+use crate::ids::ToIndex;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use device_l2p_import::DeviceL2pImport;
 use line_metadata::{FooterUnit, LineMetaScan};
@@ -242,7 +243,7 @@ impl Recovery {
         let reserved = journal_chunks(&geometry, &found, plan.journal.chunks);
         let report = |chunk: &u32| FoundJournalChunk {
             chunk: *chunk,
-            report: journal_chunk_report(&geometry, found[*chunk as usize]),
+            report: journal_chunk_report(&geometry, found[chunk.index()]),
         };
         let chunks: Vec<FoundJournalChunk> = reserved.iter().map(report).collect();
         let reader = JournalReader::new(&geometry, plan.journal_config(given.is_some()), &chunks)
@@ -325,10 +326,10 @@ impl Recovery {
             self.line_metas.footer_ops(env, seen, &mut self.lines, base, ops);
         }
         if ops.is_empty() {
-            let mut is_known = vec![false; self.env.geometry.total_chunks() as usize];
+            let mut is_known = vec![false; self.env.geometry.total_chunks().index()];
             let mut by_metadata = 0;
             for line in self.lines.newer_than(base).filter(|line| line.has_footer) {
-                line.chunks.iter().for_each(|c| is_known[*c as usize] = true);
+                line.chunks.iter().for_each(|c| is_known[c.index()] = true);
                 by_metadata += 1;
             }
             self.scan.remove(&is_known);
@@ -399,7 +400,7 @@ impl Recovery {
     /// # Panics
     /// If the operation is not outstanding, or the result is one of another kind of operation.
     pub fn complete(&mut self, id: u32, done: RecoveryOpResult<'_>) {
-        let purpose = self.purposes.get_mut(id as usize).and_then(Option::take);
+        let purpose = self.purposes.get_mut(id.index()).and_then(Option::take);
         let purpose =
             purpose.unwrap_or_else(|| panic!("no recovery operation {id} is outstanding"));
         match done {
@@ -435,7 +436,7 @@ impl Recovery {
         data: &[u8],
     ) {
         let geometry = self.env.geometry;
-        let sectors = (data.len() / geometry.sector_bytes.max(1) as usize) as u64;
+        let sectors = (data.len() / geometry.sector_bytes.max(1).index()) as u64;
         let readable = (failed == 0).then_some(data);
         match purpose {
             RecoveryOpPurpose::Journal { op, first } => {

@@ -7,6 +7,7 @@ use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, OPS_PER_BATCH_MAX, RecoveryOp};
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require};
+use crate::ids::ToIndex;
 
 /// A chunk to be scanned.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ impl ChunkScan {
             next: 0,
             sector: 0,
             is_probe: false,
-            probed_to: vec![0; total_chunks as usize],
+            probed_to: vec![0; total_chunks.index()],
         }
     }
 
@@ -51,7 +52,7 @@ impl ChunkScan {
 
     /// Removes the chunks that need not be read.
     pub(super) fn remove(&mut self, is_known: &[bool]) {
-        self.queue.retain(|queued| !is_known[queued.chunk as usize]);
+        self.queue.retain(|queued| !is_known[queued.chunk.index()]);
     }
 
     /// Goes on with the first chunk.
@@ -91,7 +92,7 @@ impl ChunkScan {
         while self.next < self.queue.len() && ops.len() < OPS_PER_BATCH_MAX {
             let QueuedChunk { chunk, written } = self.queue[self.next];
             self.next += 1;
-            if !matches!(reports[chunk as usize], ChunkReport::Open(_)) || written == 0 {
+            if !matches!(reports[chunk.index()], ChunkReport::Open(_)) || written == 0 {
                 continue;
             }
             let target = written.next_multiple_of(unit).saturating_add(pair);
@@ -118,8 +119,8 @@ impl ChunkScan {
     ) {
         while ops.len() < OPS_PER_BATCH_MAX {
             let Some(&QueuedChunk { chunk, written }) = self.queue.get(self.next) else { break };
-            let probed_to = &mut self.probed_to[chunk as usize];
-            let end = match reports[chunk as usize] {
+            let probed_to = &mut self.probed_to[chunk.index()];
+            let end = match reports[chunk.index()] {
                 ChunkReport::Open(_) if self.is_probe => {
                     let readable = written.saturating_sub(geometry.mw_cunits);
                     readable - readable % geometry.ws_opt

@@ -5,6 +5,7 @@ use super::{NewestCopies, OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
+use crate::ids::ToIndex;
 use crate::space::lines::LOST;
 
 /// A translation page and the physical sector of its newest copy.
@@ -41,7 +42,7 @@ impl PageLoader {
         let logical = env.plan.logical;
         for page in 0..env.plan.map_pages {
             let newest = copies.get(logical + page).map(|c| c.psn);
-            let base = named.get(page as usize).and_then(|word| word.checked_sub(1));
+            let base = named.get(page.index()).and_then(|word| word.checked_sub(1));
             // A copy is erased when a newer one is on the media: if that is not found, it is lost.
             let stale =
                 |psn| psn == LOST || observations.is_stale(&env.geometry, logical + page, psn);

@@ -6,6 +6,7 @@ use super::pages::PageLocation;
 use super::{NewestCopies, RecoveryStats, ScanObservations};
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
+use crate::ids::ToIndex;
 use crate::mapping::translation_page::TranslationPage;
 
 /// The map while it is recovered: what translation pages say, the copies that are newer, and what is lost.
@@ -68,12 +69,12 @@ impl RecoveredMap {
 
     /// The physical sector of a logical one.
     pub(super) fn get(&self, lba: u32) -> Option<u32> {
-        self.l2p_entries[lba as usize].checked_sub(1)
+        self.l2p_entries[lba.index()].checked_sub(1)
     }
 
     /// Maps a logical sector.
     pub(super) fn set(&mut self, lba: u32, psn: u32) {
-        self.l2p_entries[lba as usize] = psn + 1;
+        self.l2p_entries[lba.index()] = psn + 1;
     }
 
     /// Records that the data of a logical sector was lost.
@@ -84,7 +85,7 @@ impl RecoveredMap {
     /// Records that the latest version of a sector is lost.
     fn mark_lost(&mut self, lba: u32, stats: &mut RecoveryStats) {
         stats.uncorrectable_sectors += 1;
-        self.l2p_entries[lba as usize] = 0;
+        self.l2p_entries[lba.index()] = 0;
         self.lost.push(lba);
     }
 
@@ -118,7 +119,7 @@ impl RecoveredMap {
                     self.mark_lost(lba, stats);
                     continue;
                 }
-                self.l2p_entries[lba as usize] = mapped.psn.map_or(0, |psn| psn + 1);
+                self.l2p_entries[lba.index()] = mapped.psn.map_or(0, |psn| psn + 1);
                 if mapped.poison {
                     self.poison.push(lba);
                 }
@@ -148,7 +149,7 @@ impl RecoveredMap {
         named.extend(pages.iter().map(|page| page.psn));
         // Each was somewhere, so there are enough.
         for (&lba, psn) in self.lost.iter().zip(places.filter(|psn| !named.contains(psn))) {
-            self.l2p_entries[lba as usize] = psn + 1;
+            self.l2p_entries[lba.index()] = psn + 1;
             self.poison.push(lba);
         }
     }
@@ -206,5 +207,5 @@ impl RecoveredMap {
 /// A word per logical sector, for a map that is in memory.
 fn l2p_table(env: &Env) -> Vec<u32> {
     let sectors = if env.plan.map_cache.frames > 0 { 0 } else { env.plan.logical };
-    vec![0; sectors as usize]
+    vec![0; sectors.index()]
 }

@@ -4,6 +4,7 @@ use nvme::Geometry;
 
 use super::*;
 use crate::check::{Part, Violation};
+use crate::ids::ToIndex;
 
 fn recovery() -> Recovery {
     let geometry = FlashGeometry::from_geometry(&Geometry {
@@ -17,7 +18,7 @@ fn recovery() -> Recovery {
         ws_opt: 4,
         mw_cunits: 8,
     });
-    let found = vec![ChunkReport::Free; geometry.total_chunks() as usize];
+    let found = vec![ChunkReport::Free; geometry.total_chunks().index()];
     let counted = geometry.total_chunks();
     Recovery::new(geometry, FtlConfig::default(), found, counted).expect("a recovery")
 }

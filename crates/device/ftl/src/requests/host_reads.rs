@@ -3,6 +3,7 @@
 use nvme::Status;
 
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::NONE;
 
 /// A host read in progress.
@@ -50,12 +51,12 @@ impl HostReads {
         let slot = Slot { read, wait_next: NONE };
         match self.free.pop() {
             Some(index) => {
-                self.slots[index as usize] = slot;
+                self.slots[index.index()] = slot;
                 index
             }
             None => {
                 self.slots.push(slot);
-                (self.slots.len() - 1) as u32
+                (self.slots.len() - 1).to_u32()
             }
         }
     }
@@ -63,13 +64,13 @@ impl HostReads {
     /// Returns a read in progress.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> HostRead {
-        self.slots[index as usize].read
+        self.slots[index.index()].read
     }
 
     /// Replaces a read in progress, which keeps its index.
     #[inline]
     pub(crate) fn update(&mut self, index: u32, read: HostRead) {
-        self.slots[index as usize].read = read;
+        self.slots[index.index()].read = read;
     }
 
     /// Counts a flash read of a host read as completed, and returns what is left of it. Without anything
@@ -79,7 +80,7 @@ impl HostReads {
     /// If nothing of the read is outstanding.
     #[inline]
     pub(crate) fn complete_one(&mut self, index: u32, ok: bool) -> HostRead {
-        let read = &mut self.slots[index as usize].read;
+        let read = &mut self.slots[index.index()].read;
         assert!(read.outstanding > 0, "no host read {index} is in flight");
         if !ok {
             read.status = Status::UNRECOVERED_READ;
@@ -95,7 +96,7 @@ impl HostReads {
     /// Removes a read that has been completed.
     #[inline]
     pub(crate) fn release(&mut self, index: u32) {
-        self.slots[index as usize].read.outstanding = 0;
+        self.slots[index.index()].read.outstanding = 0;
         self.free.push(index);
     }
 
@@ -118,26 +119,26 @@ impl HostReads {
 
     /// Appends a read to a list of reads that wait for one page; `last` is the end of the list, or none.
     pub(crate) fn append_waiter(&mut self, last: Option<u32>, index: u32) {
-        self.slots[index as usize].wait_next = NONE;
+        self.slots[index.index()].wait_next = NONE;
         if let Some(last) = last {
-            self.slots[last as usize].wait_next = index;
+            self.slots[last.index()].wait_next = index;
         }
     }
 
     /// Returns the read behind this one in its list.
     pub(crate) fn next_waiter(&self, index: u32) -> Option<u32> {
-        Some(self.slots[index as usize].wait_next).filter(|next| *next != NONE)
+        Some(self.slots[index.index()].wait_next).filter(|next| *next != NONE)
     }
 
     /// Checks the invariants; `waiters` are the reads that wait for translation pages.
     pub(crate) fn check(&self, waiters: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let mut free = vec![false; self.slots.len()];
         for &index in &self.free {
-            let twice = std::mem::replace(&mut free[index as usize], true);
+            let twice = std::mem::replace(&mut free[index.index()], true);
             require!(!twice, Requests, "a free read is free once", Subject::Index(index), 1, 2);
         }
         let mut waiting = vec![0u32; self.slots.len()];
-        waiters.take(self.slots.len() + 1).for_each(|index| waiting[index as usize] += 1);
+        waiters.take(self.slots.len() + 1).for_each(|index| waiting[index.index()] += 1);
         for (index, (Slot { read, .. }, &is_free)) in (0..).zip(self.slots.iter().zip(&free)) {
             let subject = Subject::Index(index);
             require!(
@@ -154,7 +155,7 @@ impl HostReads {
                 "a read that is not looked up waits for a translation page",
                 subject,
                 expected,
-                waiting[index as usize]
+                waiting[index.index()]
             );
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::Space;
 use super::lines::{Footer, LineState, LineTable, NONE};
 use super::open_line::OpenLine;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::ToIndex;
 
 impl Space {
     /// Checks the lists of chunks, the lines, and footers that are written.
@@ -92,7 +93,7 @@ impl LineTable {
         self.free.check_invariants(&self.chunks)?;
         self.chunks.check_invariants()?;
         let mut free = vec![0; self.lines.len()];
-        self.free_lines.iter().for_each(|id| free[*id as usize] += 1);
+        self.free_lines.iter().for_each(|id| free[id.index()] += 1);
         for (id, line) in (0..).zip(&self.lines) {
             let subject = Subject::Line(id);
             let is_free = line.state == LineState::Free;
@@ -101,7 +102,7 @@ impl LineTable {
                 "a line that is not in use is listed",
                 subject,
                 i32::from(is_free),
-                free[id as usize]
+                free[id.index()]
             );
             require!(
                 !is_free || line.chunks.is_empty(),
@@ -150,13 +151,13 @@ impl LineTable {
                     "chunks of a line being erased",
                     subject,
                     line.chunks.len() - erased,
-                    line.gate.erasing() as usize
+                    line.gate.erasing().index()
                 );
             }
         }
         for (chunk, line) in self.chunks.lines() {
             let has = line == NONE
-                || self.lines.get(line as usize).is_some_and(|l| l.chunks.contains(&chunk));
+                || self.lines.get(line.index()).is_some_and(|l| l.chunks.contains(&chunk));
             require!(
                 has,
                 Space,

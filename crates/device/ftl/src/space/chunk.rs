@@ -3,6 +3,7 @@
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::NONE;
 
 /// The state of a chunk, beside its line.
@@ -65,7 +66,7 @@ pub(crate) struct ChunkTable {
 impl ChunkTable {
     /// A table of chunks that are in no line and were never erased.
     pub(super) fn new(total: u32) -> ChunkTable {
-        let total = total as usize;
+        let total = total.index();
         let states = vec![ChunkState::free(0); total];
         ChunkTable { states, line_of: vec![NONE; total], wear_max: 0 }
     }
@@ -73,25 +74,25 @@ impl ChunkTable {
     /// The state of a chunk; none if there is no such chunk.
     #[inline]
     pub(crate) fn get(&self, chunk: u32) -> Option<&ChunkState> {
-        self.states.get(chunk as usize)
+        self.states.get(chunk.index())
     }
 
     /// The state of a chunk.
     #[inline]
     pub(crate) fn state(&self, chunk: u32) -> &ChunkState {
-        &self.states[chunk as usize]
+        &self.states[chunk.index()]
     }
 
     /// Mutable access to the state of a chunk.
     #[inline]
     pub(super) fn state_mut(&mut self, chunk: u32) -> &mut ChunkState {
-        &mut self.states[chunk as usize]
+        &mut self.states[chunk.index()]
     }
 
     /// The line that a chunk is in, or [`NONE`].
     #[inline]
     pub(crate) fn line_of(&self, chunk: u32) -> u32 {
-        self.line_of[chunk as usize]
+        self.line_of[chunk.index()]
     }
 
     /// The line of each chunk, or [`NONE`].
@@ -101,13 +102,13 @@ impl ChunkTable {
 
     /// Puts a chunk into a line, as the member with this index.
     pub(super) fn join(&mut self, chunk: u32, line: u32, member_index: u32) {
-        self.line_of[chunk as usize] = line;
-        self.states[chunk as usize].member_index = member_index;
+        self.line_of[chunk.index()] = line;
+        self.states[chunk.index()].member_index = member_index;
     }
 
     /// Takes a chunk out of its line.
     pub(super) fn leave(&mut self, chunk: u32) {
-        self.line_of[chunk as usize] = NONE;
+        self.line_of[chunk.index()] = NONE;
     }
 
     /// A chunk is erased: it holds nothing and is in no line.
@@ -119,7 +120,7 @@ impl ChunkTable {
 
     /// Counts an erase of a chunk.
     pub(super) fn record_erase(&mut self, chunk: u32) {
-        let erases = &mut self.states[chunk as usize].erases;
+        let erases = &mut self.states[chunk.index()].erases;
         *erases = erases.saturating_add(1);
         self.wear_max = self.wear_max.max(*erases);
     }
@@ -144,7 +145,7 @@ impl ChunkTable {
     /// The erases of chunks, on average.
     pub(super) fn mean_wear(&self, chunks: &[u32]) -> u32 {
         let sum: u64 = chunks.iter().map(|c| u64::from(self.state(*c).erases)).sum();
-        (sum / (chunks.len() as u64).max(1)) as u32
+        (sum / (chunks.len() as u64).max(1)).to_u32()
     }
 
     /// Checks the maximum of the erases.
@@ -166,7 +167,7 @@ impl ChunkTable {
     /// Says that a chunk is in a line that it is not in.
     #[cfg(test)]
     pub(crate) fn break_line_of(&mut self, chunk: u32, line: u32) {
-        self.line_of[chunk as usize] = line;
+        self.line_of[chunk.index()] = line;
     }
 
     /// The state of a chunk, to be broken.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::ToIndex;
 use crate::space::chunk::ChunkTable;
 
 /// Erased chunks of each parallel unit, in the order in which they are opened.
@@ -26,7 +27,7 @@ pub(crate) struct FreeChunks {
 impl FreeChunks {
     /// No free chunks.
     pub(super) fn new(geometry: FlashGeometry, dynamic_wl: bool) -> FreeChunks {
-        let by_pu = vec![VecDeque::new(); geometry.pus as usize];
+        let by_pu = vec![VecDeque::new(); geometry.pus.index()];
         FreeChunks { geometry, by_pu, count: 0, dynamic_wl, pu_cursor: 0 }
     }
 
@@ -44,7 +45,7 @@ impl FreeChunks {
     /// Adds a chunk behind the others of its parallel unit, or behind those that are no more worn.
     pub(super) fn add(&mut self, chunk: u32, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
-        let free = &mut self.by_pu[self.geometry.pu_of(chunk) as usize];
+        let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
         let at = if self.dynamic_wl {
             free.partition_point(|c| chunks.state(*c).erases <= erases)
         } else {
@@ -57,7 +58,7 @@ impl FreeChunks {
     /// Adds a chunk in front of the others of its parallel unit, or behind those that are less worn.
     pub(super) fn add_first(&mut self, chunk: u32, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
-        let free = &mut self.by_pu[self.geometry.pu_of(chunk) as usize];
+        let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
         let less = |c: &u32| chunks.state(*c).erases < erases;
         let at = if self.dynamic_wl { free.partition_point(less) } else { 0 };
         free.insert(at, chunk);
@@ -66,7 +67,7 @@ impl FreeChunks {
 
     /// Removes a chunk. Returns whether it was free.
     pub(super) fn remove(&mut self, chunk: u32) -> bool {
-        let free = &mut self.by_pu[self.geometry.pu_of(chunk) as usize];
+        let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
         let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
         free.remove(at);
         self.count -= 1;
@@ -76,10 +77,10 @@ impl FreeChunks {
     /// Takes a chunk each of the next `width` parallel units in striping order that have one: the first of
     /// the list, or the most worn. Fewer if there are not so many.
     pub(super) fn take_stripe(&mut self, width: u32, worn: bool, chunks: &ChunkTable) -> Vec<u32> {
-        let mut taken = Vec::with_capacity(width as usize);
+        let mut taken = Vec::with_capacity(width.index());
         let pus = self.geometry.pus;
         let mut tried = 0;
-        while taken.len() < width as usize && tried < pus {
+        while taken.len() < width.index() && tried < pus {
             let pu = self.geometry.striped_pu((self.pu_cursor + tried) % pus);
             taken.extend(self.pop(pu, worn, chunks));
             tried += 1;
@@ -92,7 +93,7 @@ impl FreeChunks {
 
     /// Takes the first free chunk of a parallel unit, or the most worn.
     fn pop(&mut self, pu: u32, worn: bool, chunks: &ChunkTable) -> Option<u32> {
-        let free = &mut self.by_pu[pu as usize];
+        let free = &mut self.by_pu[pu.index()];
         let at = if worn {
             (0..free.len()).max_by_key(|at| chunks.state(free[*at]).erases)?
         } else {

@@ -6,6 +6,7 @@
 //! all of it, and it names the line's chunks and opening number, so that what is left of an earlier
 //! line is never taken for it. Both fit into one part in [`METADATA_DIVISOR`] of a line, or it has none.
 
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::open_line::PreviousLine;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, LineMetadata, Oob};
@@ -50,7 +51,7 @@ pub(crate) fn metadata_units(
     let units = 1 + footer_bytes(shape, members).div_ceil(unit_bytes.max(1));
     let share = if wanted == LineMetadata::On { METADATA_DIVISOR } else { METADATA_DIVISOR_AUTO };
     if first_bytes <= unit_bytes && units * share <= of {
-        Ok(units as u32)
+        Ok(units.to_u32())
     } else if wanted == LineMetadata::On {
         Err(CapacityError::LineMetadata { first_bytes, unit_bytes, units, of })
     } else {
@@ -82,7 +83,7 @@ pub(crate) fn footer_unit_location(
     let at = u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt)
         - u64::from(last - piece);
     let (row, member) = (at / u64::from(members), at % u64::from(members));
-    (member as u32, row as u32 * shape.ws_opt)
+    (member.to_u32(), row.to_u32() * shape.ws_opt)
 }
 
 /// The sector of a member that its data ends before, when the last metadata takes `last` write units.
@@ -90,7 +91,7 @@ pub(crate) fn data_end(shape: &FlashGeometry, members: u32, last: u32, member: u
     let all =
         u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt) - u64::from(last);
     let rows = (all + u64::from(members - 1 - member)) / u64::from(members);
-    rows as u32 * shape.ws_opt
+    rows.to_u32() * shape.ws_opt
 }
 
 /// Permanent identity of a line: no other line was opened with its sequence number.
@@ -169,7 +170,7 @@ impl LineHeader {
             .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk));
         out[24..32].copy_from_slice(&opening.to_le_bytes());
         out[32..36].copy_from_slice(&chunk.to_le_bytes());
-        out[36..40].copy_from_slice(&(self.members.len() as u32).to_le_bytes());
+        out[36..40].copy_from_slice(&(self.members.len().to_u32()).to_le_bytes());
         seal(&mut out);
         out
     }
@@ -181,16 +182,16 @@ impl LineHeader {
         members: u32,
         bytes: &[u8],
     ) -> Option<LineHeader> {
-        let bytes = bytes.get(..header_bytes(members) as usize)?;
-        let name = LineIdentity::decode_header(bytes, HEADER_MAGIC, owner, members as usize)?;
+        let bytes = bytes.get(..header_bytes(members).index())?;
+        let name = LineIdentity::decode_header(bytes, HEADER_MAGIC, owner, members.index())?;
         let chunk = u32_at(bytes, 32)?;
         let previous = match chunk {
             NO_CHUNK => None,
             first_chunk => Some(PreviousLine { open_seq: u64_at(bytes, 24)?, first_chunk }),
         };
         let members =
-            chunks_of(shape, &bytes[HEADER_BYTES..]).filter(|m| m.len() as u32 == members)?;
-        (u32_at(bytes, 36)? as usize == members.len()).then_some(LineHeader {
+            chunks_of(shape, &bytes[HEADER_BYTES..]).filter(|m| m.len().to_u32() == members)?;
+        (u32_at(bytes, 36)?.index() == members.len()).then_some(LineHeader {
             identity: name,
             previous,
             members,
@@ -221,19 +222,19 @@ pub(crate) struct P2lTable {
 impl P2lTable {
     /// Creates the table of a line of `members` chunks in which nothing was written.
     pub(crate) fn new(shape: &FlashGeometry, members: u32, open_seq: u64) -> P2lTable {
-        let sectors = members as usize * shape.sectors_per_chunk as usize;
+        let sectors = members.index() * shape.sectors_per_chunk.index();
         P2lTable {
             open_seq,
             sectors: shape.sectors_per_chunk,
             ws_opt: shape.ws_opt,
-            seq_deltas: vec![NO_UNIT; sectors / shape.ws_opt as usize],
+            seq_deltas: vec![NO_UNIT; sectors / shape.ws_opt.index()],
             entries: vec![0; sectors],
             seq_overflow: false,
         }
     }
 
     fn entry_index(&self, member: u32, sector: u32) -> usize {
-        member as usize * self.sectors as usize + sector as usize
+        member.index() * self.sectors.index() + sector.index()
     }
 
     /// A write unit of this number, with these words, is written at a member's sector.
@@ -247,9 +248,9 @@ impl P2lTable {
         let at = self.entry_index(member, sector);
         let delta = i32::try_from(number.wrapping_sub(self.open_seq) as i64);
         self.seq_overflow |= delta.is_err() || delta == Ok(NO_UNIT);
-        self.seq_deltas[at / self.ws_opt as usize] = delta.unwrap_or(NO_UNIT);
+        self.seq_deltas[at / self.ws_opt.index()] = delta.unwrap_or(NO_UNIT);
         for (word, WrittenSector { lba, poison }) in
-            self.entries[at..at + self.ws_opt as usize].iter_mut().zip(words)
+            self.entries[at..at + self.ws_opt.index()].iter_mut().zip(words)
         {
             *word = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
         }
@@ -258,8 +259,8 @@ impl P2lTable {
     /// The write unit at a member's sector is not there.
     pub(crate) fn erase_unit(&mut self, member: u32, sector: u32) {
         let at = self.entry_index(member, sector);
-        self.seq_deltas[at / self.ws_opt as usize] = NO_UNIT;
-        self.entries[at..at + self.ws_opt as usize].fill(0);
+        self.seq_deltas[at / self.ws_opt.index()] = NO_UNIT;
+        self.entries[at..at + self.ws_opt.index()].fill(0);
     }
 
     /// A sector's out-of-band bytes were read.
@@ -277,7 +278,7 @@ impl P2lTable {
     /// Returns the out-of-band bytes of a member's sector; `None` where nothing was written.
     pub(crate) fn oob(&self, member: u32, sector: u32) -> Option<Oob> {
         let at = self.entry_index(member, sector);
-        let delta = Some(self.seq_deltas[at / self.ws_opt as usize]).filter(|n| *n != NO_UNIT)?;
+        let delta = Some(self.seq_deltas[at / self.ws_opt.index()]).filter(|n| *n != NO_UNIT)?;
         let sequence = self.open_seq.checked_add_signed(delta.into())?;
         let word = self.entries[at];
         let (lba, poison) = ((word & !POISON).checked_sub(1), word & POISON != 0);
@@ -305,7 +306,7 @@ impl LineFooter {
             return None;
         }
         let mut out = name.encode_header(FOOTER_MAGIC, members);
-        out[24..28].copy_from_slice(&(members.len() as u32).to_le_bytes());
+        out[24..28].copy_from_slice(&(members.len().to_u32()).to_le_bytes());
         out[28..32].copy_from_slice(&(list.sectors / list.ws_opt).to_le_bytes());
         out[32..36].copy_from_slice(&list.ws_opt.to_le_bytes());
         out.reserve_exact(4 * (list.seq_deltas.len() + list.entries.len()));
@@ -322,8 +323,8 @@ impl LineFooter {
         members: &[u32],
         bytes: &[u8],
     ) -> Option<LineFooter> {
-        let count = members.len() as u32;
-        let bytes = bytes.get(..footer_bytes(shape, count) as usize)?;
+        let count = members.len().to_u32();
+        let bytes = bytes.get(..footer_bytes(shape, count).index())?;
         let name = LineIdentity::decode_header(bytes, FOOTER_MAGIC, owner, members.len())?;
         let (named, body) = bytes[HEADER_BYTES..].split_at(4 * members.len());
         let rows = shape.sectors_per_chunk / shape.ws_opt;

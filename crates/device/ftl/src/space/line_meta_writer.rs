@@ -14,6 +14,7 @@ use crate::CapacityPlan;
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::Space;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
@@ -58,7 +59,7 @@ pub(crate) struct LineMetaWriter {
 impl LineMetaWriter {
     /// Nothing under way, in lines of this layout.
     pub(crate) fn new(layout: &CapacityPlan) -> LineMetaWriter {
-        let writes = (LineFooter::units(layout) as usize).clamp(WRITES_RANGE[0], WRITES_RANGE[1]);
+        let writes = (LineFooter::units(layout).index()).clamp(WRITES_RANGE[0], WRITES_RANGE[1]);
         LineMetaWriter {
             writes: vec![None; writes].into(),
             footer_jobs: Vec::new(),
@@ -92,7 +93,7 @@ impl LineMetaWriter {
 
     /// Write units of slots for metadata that is written.
     pub(crate) fn write_units(&self) -> u32 {
-        self.writes.len() as u32
+        self.writes.len().to_u32()
     }
 
     /// Whether footers are being written.
@@ -204,7 +205,7 @@ impl Space {
             jobs.swap(at, last);
             return None;
         }
-        let l = &mut self.lines.lines[job.line as usize];
+        let l = &mut self.lines.lines[job.line.index()];
         l.footer = if job.valid { Footer::Valid } else { Footer::Absent };
         Some(job.valid)
     }
@@ -213,13 +214,13 @@ impl Space {
     pub(crate) fn next_footer_unit(&mut self, env: &Env, job: &mut FooterJob) -> Option<MetaUnit> {
         let geometry = &env.geometry;
         let units = LineFooter::units(&env.plan);
-        let bytes_per_unit = geometry.ws_opt as usize * geometry.sector_bytes as usize;
+        let bytes_per_unit = geometry.ws_opt.index() * geometry.sector_bytes.index();
         while job.next < units {
             let line = job.line;
             let members = &self.lines.line(line).chunks;
             let (place, sector) =
-                footer_unit_location(geometry, members.len() as u32, units, job.next);
-            let chunk = members[place as usize];
+                footer_unit_location(geometry, members.len().to_u32(), units, job.next);
+            let chunk = members[place.index()];
             if self.lines.chunk(chunk).bad {
                 (job.valid, job.next) = (false, job.next + 1);
                 continue;
@@ -231,7 +232,7 @@ impl Space {
             if has_one || !self.programs.has_slot(pu) {
                 return None;
             }
-            let first = job.next as usize * bytes_per_unit;
+            let first = job.next.index() * bytes_per_unit;
             let rest = job.bytes.get(first..).unwrap_or_default();
             let bytes = rest[..rest.len().min(bytes_per_unit)].to_vec();
             let open_seq = self.lines.line(line).open_seq;
@@ -255,7 +256,7 @@ impl Space {
     /// # Panics
     /// If it is not in flight.
     pub(crate) fn metadata_done(&mut self, env: &Env, slot: u32) -> MetaWrite {
-        let write = self.line_meta_writer.writes.get_mut(slot as usize).and_then(Option::take);
+        let write = self.line_meta_writer.writes.get_mut(slot.index()).and_then(Option::take);
         let write = write.unwrap_or_else(|| panic!("no metadata program {slot} is in flight"));
         self.lines.program_ended(write.line);
         self.programs.complete(env.geometry.pu_of(write.chunk));

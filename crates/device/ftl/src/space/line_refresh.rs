@@ -1,5 +1,6 @@
 //! Lines whose data is to be moved although their space is not needed, and what becomes of chunks.
 
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::{LineState, LineTable};
 
 /// Change of a chunk, for the component that maintains chunks that are not being written.
@@ -22,7 +23,7 @@ pub enum ChunkEvent {
 impl LineTable {
     /// A line is to be refreshed. Returns whether that was news.
     pub(crate) fn request_refresh(&mut self, id: u32) -> bool {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         if line.degraded || line.refresh_requested {
             return false;
         }
@@ -40,7 +41,7 @@ impl LineTable {
     pub(crate) fn pop_refresh(&mut self) -> Option<u32> {
         // Some have been reclaimed meanwhile.
         while let Some(id) = self.refresh_queue.pop_front() {
-            let line = &mut self.lines[id as usize];
+            let line = &mut self.lines[id.index()];
             if !std::mem::take(&mut line.refresh_requested) {
                 continue;
             }
@@ -78,7 +79,7 @@ impl LineTable {
         self.chunk_events.get_or_insert_default();
         for id in 0..self.lines.len() {
             if self.lines[id].state == LineState::Closed {
-                self.emit_closed(id as u32);
+                self.emit_closed(id.to_u32());
             }
         }
     }
@@ -86,7 +87,7 @@ impl LineTable {
     /// Tells that the chunks of a line take no more.
     pub(crate) fn emit_closed(&mut self, id: u32) {
         let Some(changes) = &mut self.chunk_events else { return };
-        for &chunk in &self.lines[id as usize].chunks {
+        for &chunk in &self.lines[id.index()].chunks {
             let c = self.chunks.state(chunk);
             if c.write_pointer > 0 && !c.offline {
                 changes.push_back(ChunkEvent::Closed { chunk, sectors: c.write_pointer });
@@ -96,10 +97,10 @@ impl LineTable {
 
     /// Records that the data found in an open line when it was scanned has been relocated.
     pub(crate) fn emit_swept(&mut self, id: u32) {
-        for i in 0..self.lines[id as usize].chunks.len() {
-            self.emit_emptied(self.lines[id as usize].chunks[i]);
+        for i in 0..self.lines[id.index()].chunks.len() {
+            self.emit_emptied(self.lines[id.index()].chunks[i]);
         }
-        if self.lines[id as usize].state == LineState::Closed {
+        if self.lines[id.index()].state == LineState::Closed {
             self.emit_closed(id);
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::ftl::{GC_COLD, MAP_PAGES};
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::chunk::{ChunkState, ChunkTable};
 use crate::space::erase_gate::EraseGate;
@@ -176,7 +177,7 @@ impl LineTable {
         LineTable {
             geometry,
             active: layout.active_pus,
-            lines: Vec::with_capacity(layout.lines as usize + 8),
+            lines: Vec::with_capacity(layout.lines.index() + 8),
             free_lines: Vec::new(),
             chunks: ChunkTable::new(geometry.total_chunks()),
             free: FreeChunks::new(geometry, config.dynamic_wear_leveling),
@@ -212,19 +213,19 @@ impl LineTable {
 
     /// Lines, used or not.
     pub(crate) fn len(&self) -> u32 {
-        self.lines.len() as u32
+        self.lines.len().to_u32()
     }
 
     /// A line.
     #[inline]
     pub(crate) fn line(&self, id: u32) -> &Line {
-        &self.lines[id as usize]
+        &self.lines[id.index()]
     }
 
     /// A line; none for [`NONE`].
     #[inline]
     pub(crate) fn get(&self, id: u32) -> Option<&Line> {
-        self.lines.get(id as usize)
+        self.lines.get(id.index())
     }
 
     /// The line that a chunk is in, or [`NONE`].
@@ -294,7 +295,7 @@ impl LineTable {
 
     /// How often a line's chunks have been erased, on average.
     pub(crate) fn mean_wear(&self, line: u32) -> u32 {
-        self.chunks.mean_wear(&self.lines[line as usize].chunks)
+        self.chunks.mean_wear(&self.lines[line.index()].chunks)
     }
 
     /// Makes a line of chunks.
@@ -317,12 +318,12 @@ impl LineTable {
                 p2l: None,
                 chunks: Vec::new(),
             });
-            (self.lines.len() - 1) as u32
+            (self.lines.len() - 1).to_u32()
         });
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         line.state = state;
         line.valid_sectors = 0;
-        line.sectors = members.len() as u32 * self.geometry.sectors_per_chunk;
+        line.sectors = members.len().to_u32() * self.geometry.sectors_per_chunk;
         line.fully_mapped = state != LineState::Open;
         line.degraded = false;
         line.refresh_requested = false;
@@ -349,9 +350,9 @@ impl LineTable {
             return None;
         }
         let line = self.insert(&members, LineState::Open);
-        let count = members.len() as u32;
+        let count = members.len().to_u32();
         let with_meta = self.metadata_units > 0 && count == self.active;
-        let l = &mut self.lines[line as usize];
+        let l = &mut self.lines[line.index()];
         (l.stream, l.open_seq) = (stream, opening);
         if with_meta || self.keep_p2l {
             l.p2l = Some(Box::new(P2lTable::new(&self.geometry, count, opening)));
@@ -359,7 +360,7 @@ impl LineTable {
         let members = members.into_iter().map(|chunk| WritableChunk { chunk, next: 0 });
         let mut open = OpenLine::new(&self.geometry, line, members);
         if with_meta {
-            let l = &mut self.lines[line as usize];
+            let l = &mut self.lines[line.index()];
             l.footer = Footer::Reserved;
             l.sectors -= self.metadata_units * self.geometry.ws_opt;
             open.reserve_metadata(&self.geometry, self.metadata_units);
@@ -369,7 +370,7 @@ impl LineTable {
 
     /// Marks a line as one whose last metadata is on the media.
     pub(crate) fn mark_footer_valid(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         line.footer = Footer::Valid;
         line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
     }
@@ -384,7 +385,7 @@ impl LineTable {
         sequence: u64,
         written: impl Iterator<Item = WrittenSector>,
     ) {
-        let l = &mut self.lines[line as usize];
+        let l = &mut self.lines[line.index()];
         if let Some(list) = &mut l.p2l {
             list.record(self.chunks.state(chunk).member_index, sector, sequence, written);
         }
@@ -395,7 +396,7 @@ impl LineTable {
     /// Removes a unit that failed from the list of what was written in its line.
     pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
         let line = self.line_of(chunk);
-        if let Some(list) = &mut self.lines[line as usize].p2l {
+        if let Some(list) = &mut self.lines[line.index()].p2l {
             list.erase_unit(self.chunks.state(chunk).member_index, sector);
         }
     }
@@ -403,30 +404,30 @@ impl LineTable {
     /// Keeps a line open until [`program_ended`](LineTable::program_ended), as a program in flight does.
     #[inline]
     pub(crate) fn hold_open(&mut self, line: u32) {
-        self.lines[line as usize].programs_in_flight += 1;
+        self.lines[line.index()].programs_in_flight += 1;
     }
 
     /// A program in flight in a line has ended.
     #[inline]
     pub(crate) fn program_ended(&mut self, line: u32) {
-        self.lines[line as usize].programs_in_flight -= 1;
+        self.lines[line.index()].programs_in_flight -= 1;
     }
 
     /// A sector of a line has become outdated that counts until that is durable: up to position `after` of
     /// the host ring, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
-        self.lines[line as usize].gate.wait_for(after);
+        self.lines[line.index()].gate.wait_for(after);
     }
 
     /// Records that a line has no footer that can be read.
     pub(crate) fn drop_footer(&mut self, id: u32) {
-        self.lines[id as usize].footer = Footer::Absent;
+        self.lines[id.index()].footer = Footer::Absent;
     }
 
     /// Drops what is in memory of a closed line and can be read back, or is never asked for.
     fn drop_p2l(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         // A line with a failed chunk is reclaimed at once.
         if !self.keep_p2l || self.reload_p2l && !line.degraded {
             line.p2l = None;
@@ -436,7 +437,7 @@ impl LineTable {
     /// Closes a line if nothing more will be mapped and nothing is outstanding, and returns what garbage
     /// collection must know of it.
     pub(crate) fn close_if_done(&mut self, id: u32) -> Option<ClosedLine> {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
             return None;
         }
@@ -461,14 +462,14 @@ impl LineTable {
         }
         self.emit_closed(id);
         self.drop_p2l(id);
-        let line = &self.lines[id as usize];
+        let line = &self.lines[id.index()];
         self.closed_total += u64::from(!line.degraded && line.valid_sectors > 0);
         Some(self.closed_line(id, self.closed_total))
     }
 
     /// The facts of a closed line for garbage collection.
     fn closed_line(&self, id: u32, at: u64) -> ClosedLine {
-        let line = &self.lines[id as usize];
+        let line = &self.lines[id.index()];
         ClosedLine {
             line: id,
             degraded: line.degraded,
@@ -492,7 +493,7 @@ impl LineTable {
     pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
         let id = self.line_of(self.geometry.chunk_of(psn));
         // Sectors of a bad chunk may be in no line.
-        let line = self.lines.get_mut(id as usize)?;
+        let line = self.lines.get_mut(id.index())?;
         line.gate.wait_for(after);
         line.remove_valid(id)
     }
@@ -500,14 +501,14 @@ impl LineTable {
     /// A sector of a line has been moved elsewhere.
     #[must_use]
     pub(crate) fn relocated_one(&mut self, id: u32) -> Option<CandidateChange> {
-        self.lines[id as usize].remove_valid(id)
+        self.lines[id.index()].remove_valid(id)
     }
 
     /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
     /// counted.
     #[inline]
     pub(crate) fn count_valid(&mut self, id: u32) {
-        if let Some(line) = self.lines.get_mut(id as usize) {
+        if let Some(line) = self.lines.get_mut(id.index()) {
             line.valid_sectors += 1;
         }
     }
@@ -515,7 +516,7 @@ impl LineTable {
     /// So many sectors of a line turn out to be valid; some of them may have been counted. Returns how many
     /// there were, and the line, if it is closed.
     pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) -> Option<(ClosedLine, u32)> {
-        let line = self.lines.get_mut(id as usize)?;
+        let line = self.lines.get_mut(id.index())?;
         let before = line.valid_sectors;
         line.valid_sectors = before.saturating_add(sectors).min(line.sectors.max(before));
         if line.state != LineState::Closed || line.degraded {
@@ -534,12 +535,12 @@ impl LineTable {
 
     /// Makes a closed line a victim.
     pub(crate) fn begin_victim(&mut self, id: u32) {
-        self.lines[id as usize].state = LineState::Victim;
+        self.lines[id.index()].state = LineState::Victim;
     }
 
     /// A line that was opened just now is not used: its chunks are free again.
     pub(crate) fn cancel_open(&mut self, id: u32) {
-        let chunks = std::mem::take(&mut self.lines[id as usize].chunks);
+        let chunks = std::mem::take(&mut self.lines[id.index()].chunks);
         for chunk in chunks.into_iter().rev() {
             self.chunks.leave(chunk);
             self.free.add_first(chunk, &self.chunks);
@@ -549,7 +550,7 @@ impl LineTable {
 
     /// The line's chunks are on their way back to the free lists.
     pub(crate) fn release(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id.index()];
         assert!(
             line.programs_in_flight == 0 && line.gate.is_idle(),
             "line {id} is freed with {} programs and {:?}",

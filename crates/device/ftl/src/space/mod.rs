@@ -17,6 +17,7 @@ pub(crate) mod restore;
 use crate::ChunkEvent;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use chunk::ChunkState;
 use line_meta::LineIdentity;
@@ -131,7 +132,7 @@ impl Space {
 
     /// Lines opened ahead: behind another of their stream that still takes write units.
     pub(crate) fn lines_ahead(&self) -> u32 {
-        self.open_lines.iter().map(|open| open.len().saturating_sub(1) as u32).sum()
+        self.open_lines.iter().map(|open| open.len().saturating_sub(1).to_u32()).sum()
     }
 
     /// Has all streams look for locations again.
@@ -190,7 +191,7 @@ impl Space {
         self.lines.chunks.state_mut(chunk).bad = true;
         self.close_open_chunk(env, chunk);
         let line = self.lines.line_of(chunk);
-        self.lines.lines[line as usize].degraded = true;
+        self.lines.lines[line.index()].degraded = true;
     }
 
     /// Records that a chunk has gone offline; `false` if that is no news, or it is in no line and not
@@ -280,7 +281,7 @@ impl Space {
 
     /// All valid sectors of a victim are read.
     pub(crate) fn begin_drain(&mut self, line: u32) {
-        let line = &mut self.lines.lines[line as usize];
+        let line = &mut self.lines.lines[line.index()];
         line.state = LineState::Draining;
         line.p2l = None;
     }
@@ -292,12 +293,12 @@ impl Space {
 
     /// Counts sectors of a line that are being relocated.
     pub(crate) fn relocations_started(&mut self, line: u32, count: u32) {
-        self.lines.lines[line as usize].gate.relocations_started(count);
+        self.lines.lines[line.index()].gate.relocations_started(count);
     }
 
     /// A relocated sector of a line is durable. Returns how many are not.
     pub(crate) fn relocation_durable(&mut self, line: u32) -> u32 {
-        self.lines.lines[line as usize].gate.relocation_durable()
+        self.lines.lines[line.index()].gate.relocation_durable()
     }
 
     /// The footer of a line cannot be read.
@@ -312,7 +313,7 @@ impl Space {
             self.lines.chunks.leave(chunk);
             return ChunkErase::Retired;
         }
-        self.lines.lines[line as usize].gate.erase_started();
+        self.lines.lines[line.index()].gate.erase_started();
         self.lines.erasing += 1;
         ChunkErase::Erasing
     }
@@ -342,7 +343,7 @@ impl Space {
             self.lines.chunks.leave(chunk);
             self.lines.chunks.state_mut(chunk).bad = true;
         }
-        self.lines.lines[line as usize].gate.erase_done();
+        self.lines.lines[line.index()].gate.erase_done();
         self.release_if_erased(line);
         is_good
     }

@@ -3,6 +3,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require_eq};
 use crate::durability::journal::Lsn;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 
@@ -109,7 +110,7 @@ impl OpenLine {
 
     /// Keeps `meta` write units for metadata: the first of the first chunk, and the last ones.
     pub(crate) fn reserve_metadata(&mut self, shape: &FlashGeometry, meta: u32) {
-        let count = self.members.len() as u32;
+        let count = self.members.len().to_u32();
         for (place, member) in (0..).zip(&mut self.members) {
             member.end = data_end(shape, count, meta - 1, place);
             let pairs = shape.pair_units() * shape.ws_opt;
@@ -160,7 +161,7 @@ impl OpenLine {
     #[inline]
     fn window(&self, width: u32, with_tails: bool) -> usize {
         let all = self.members.len();
-        if width as usize >= all {
+        if width.index() >= all {
             return all;
         }
         let takes = |at: &usize| {
@@ -169,7 +170,7 @@ impl OpenLine {
                 && !(self.header_due && *at == 0)
         };
         let mut open = (0..all).filter(takes);
-        width.checked_sub(1).map_or(0, |before| open.nth(before as usize).map_or(all, |m| m + 1))
+        width.checked_sub(1).map_or(0, |before| open.nth(before.index()).map_or(all, |m| m + 1))
     }
 
     /// A member's next write unit is one of `from`.
@@ -202,7 +203,7 @@ impl OpenLine {
 
     /// Members that are not full.
     pub(crate) fn writable_members(&self) -> u32 {
-        self.members.iter().filter(|m| m.next < m.end).count() as u32
+        self.members.iter().filter(|m| m.next < m.end).count().to_u32()
     }
 
     /// Maps the next write unit of one chunk, of `from`.
@@ -267,7 +268,7 @@ impl OpenLine {
 
     /// Gives the write units that are kept for the last metadata to data.
     pub(crate) fn release_footer(&mut self, shape: &FlashGeometry, lines: &mut LineTable) {
-        let line = &mut lines.lines[self.line as usize];
+        let line = &mut lines.lines[self.line.index()];
         line.footer = Footer::Absent;
         line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
         self.retained = [NO_RETAINED_UNIT; 2];

@@ -3,6 +3,7 @@
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::Space;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::LineTable;
@@ -96,7 +97,7 @@ impl Space {
         chunk: u32,
     ) -> Option<Placement> {
         let free = self.programs.has_slot(env.geometry.pu_of(chunk));
-        let at = self.lines.chunk(chunk).member_index as usize;
+        let at = self.lines.chunk(chunk).member_index.index();
         for stream in streams.into_iter().filter(|_| free) {
             let mut open = self.open_lines[stream].iter_mut();
             let placed =
@@ -220,7 +221,7 @@ impl Space {
         let lines: &mut LineTable = &mut self.lines;
         self.open_lines[stream].retain(|open| {
             if open.free_units == 0 {
-                lines.lines[open.line as usize].fully_mapped = true;
+                lines.lines[open.line.index()].fully_mapped = true;
             }
             open.free_units > 0
         });
@@ -251,7 +252,7 @@ impl Space {
         if open.is_blocked_on_footer(geometry, chunk) {
             // The space of the footer comes when the other chunks are full. With little left in them they
             // are padded, else there will be no footer.
-            if open.free_units <= open.members.len() as u32 {
+            if open.free_units <= open.members.len().to_u32() {
                 let programs = &self.programs;
                 let other = open.other_writable_chunk(|chunk| !programs.has_pad_on(chunk));
                 let Some(other) = other else { return (None, false) };
@@ -323,7 +324,7 @@ impl Space {
     /// The line that is being finished is full. Returns it; it asks to be refreshed when it is closed.
     pub(crate) fn end_finish(&mut self) -> Option<u32> {
         let line = self.finishing.take()?.line;
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.lines.lines[line.index()];
         l.fully_mapped = true;
         l.refresh_requested |= !l.degraded;
         Some(line)

@@ -3,6 +3,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::STREAM_COUNT;
+use crate::ids::{ToIndex, ToU32};
 
 /// Programs in flight per parallel unit at most: one in the array, one in the cache register. Padding
 /// that breaks a deadlock of paired pages comes on top.
@@ -31,7 +32,7 @@ impl ProgramsInFlight {
     /// No programs on flash with `pus` parallel units.
     pub(crate) fn new(pus: u32) -> ProgramsInFlight {
         ProgramsInFlight {
-            per_pu: vec![0; pus as usize],
+            per_pu: vec![0; pus.index()],
             total: 0,
             pads: Vec::new(),
             blocked: [false; STREAM_COUNT],
@@ -41,7 +42,7 @@ impl ProgramsInFlight {
     /// Counts a program that starts on a parallel unit.
     #[inline]
     pub(crate) fn start(&mut self, pu: u32) {
-        self.per_pu[pu as usize] += 1;
+        self.per_pu[pu.index()] += 1;
         self.total += 1;
     }
 
@@ -51,7 +52,7 @@ impl ProgramsInFlight {
     /// If none is in flight there.
     #[inline]
     pub(crate) fn complete(&mut self, pu: u32) {
-        let on_pu = &mut self.per_pu[pu as usize];
+        let on_pu = &mut self.per_pu[pu.index()];
         assert!(*on_pu > 0, "no program is in flight on parallel unit {pu}");
         *on_pu -= 1;
         self.total -= 1;
@@ -67,7 +68,7 @@ impl ProgramsInFlight {
     /// Whether a parallel unit takes another program.
     #[inline]
     pub(crate) fn has_slot(&self, pu: u32) -> bool {
-        self.per_pu[pu as usize] < PROGRAMS_PER_PU
+        self.per_pu[pu.index()] < PROGRAMS_PER_PU
     }
 
     /// Whether no location was found for a stream since something completed last.
@@ -125,7 +126,7 @@ impl ProgramsInFlight {
             let subject = Subject::Pu(pu);
             let found = u32::from(found);
             require_eq!(Space, "programs in flight per parallel unit", subject, expected, found);
-            let pads = self.pads.iter().filter(|p| geometry.pu_of(p.chunk) == pu).count() as u32;
+            let pads = self.pads.iter().filter(|p| geometry.pu_of(p.chunk) == pu).count().to_u32();
             let most = u32::from(PROGRAMS_PER_PU) + pads;
             require!(
                 expected <= most,

@@ -1,5 +1,6 @@
 //! Chunks and lines as a recovery found them.
 
+use crate::ids::ToIndex;
 use crate::space::Space;
 use crate::space::lines::LineState;
 
@@ -42,7 +43,7 @@ impl Space {
     pub(crate) fn restore_chunk(&mut self, chunk: u32, written: u32, condition: FoundChunk) {
         let line = self.lines.line_of(chunk);
         let c = self.lines.chunks.state_mut(chunk);
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.lines.lines[line.index()];
         c.write_pointer = written;
         match condition {
             FoundChunk::Good => {}
@@ -54,7 +55,7 @@ impl Space {
 
     /// Records the contents of a line that takes no more units.
     pub(crate) fn restore_contents(&mut self, line: u32, contents: RestoredLine) {
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.lines.lines[line.index()];
         l.fully_mapped = true;
         l.valid_sectors = contents.valid_sectors;
         l.stream = contents.stream;
@@ -63,7 +64,7 @@ impl Space {
 
     /// Records the contents of a line of the host's stream that takes more units.
     pub(crate) fn restore_open(&mut self, line: u32, valid_sectors: u32, max_seq: u64) {
-        let l = &mut self.lines.lines[line as usize];
+        let l = &mut self.lines.lines[line.index()];
         (l.valid_sectors, l.max_seq) = (valid_sectors, max_seq);
     }
 

@@ -7,6 +7,7 @@
 use super::JournalError;
 use super::frame::HEADER_BYTES;
 use crate::FlashGeometry;
+use crate::ids::{ToIndex, ToU32};
 
 /// Bytes in front of every record.
 pub(crate) const RECORD_HEADER: usize = 4;
@@ -84,7 +85,7 @@ impl JournalCapacity {
         if shape.sector_bytes < 512 {
             return unfit("the sector size", shape.sector_bytes, "it must be at least 512 bytes");
         }
-        let unit_bytes = shape.ws_opt as usize * shape.sector_bytes as usize;
+        let unit_bytes = shape.ws_opt.index() * shape.sector_bytes.index();
         let payload_bytes = unit_bytes - HEADER_BYTES;
         let units = shape.sectors_per_chunk / shape.ws_opt;
         let frames = |bytes: u64| bytes.div_ceil(payload_bytes as u64).max(1);
@@ -99,13 +100,13 @@ impl JournalCapacity {
                 return Err(JournalError::InvalidParameter { what, value, allowed });
             }
         }
-        let chunks = |frames: u64| frames.div_ceil(u64::from(units)) as u32;
+        let chunks = |frames: u64| frames.div_ceil(u64::from(units)).to_u32();
         Ok(JournalCapacity {
             unit_bytes,
             payload_bytes,
             units,
-            snapshot_frames: snapshot as u32,
-            record_frames: records as u32,
+            snapshot_frames: snapshot.to_u32(),
+            record_frames: records.to_u32(),
             pair_units: shape.pair_units(),
             snapshot_chunks: chunks(snapshot),
             chunks_min: chunks(snapshot + 1),
@@ -140,7 +141,7 @@ impl JournalCapacity {
     pub(crate) fn base_pairing_units(&self, good: u32, base_frames: u32, left: u32) -> u32 {
         let announced = u64::from(base_frames) + u64::from(self.record_frames);
         let spare = self.generation_frames(good).saturating_sub(announced);
-        self.pair_units.min(left).min(spare.min(u32::MAX.into()) as u32)
+        self.pair_units.min(left).min(spare.min(u32::MAX.into()).to_u32())
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::JournalError;
 use crate::FlashGeometry;
+use crate::ids::ToU32;
 
 /// Use of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl ChunkPool {
     ) -> Result<ChunkPool, JournalError> {
         let mut slots: Vec<PoolChunk> = Vec::new();
         for chunk in chunks {
-            let times = 1 + slots.iter().filter(|s| s.chunk == chunk).count() as u32;
+            let times = 1 + slots.iter().filter(|s| s.chunk == chunk).count().to_u32();
             if chunk >= shape.total_chunks() || times > 1 {
                 let chunks = shape.total_chunks();
                 return Err(JournalError::Chunk { chunk, times, chunks });
@@ -74,12 +75,12 @@ impl ChunkPool {
     }
 
     fn count(&self, which: impl Fn(ChunkRole) -> bool) -> u32 {
-        self.chunks.iter().filter(|s| which(s.role)).count() as u32
+        self.chunks.iter().filter(|s| which(s.role)).count().to_u32()
     }
 
     /// Chunks that can be used, now or later.
     pub(crate) fn usable_count(&self) -> u32 {
-        self.chunks.iter().filter(|s| s.role != ChunkRole::Retired && !s.failed).count() as u32
+        self.chunks.iter().filter(|s| s.role != ChunkRole::Retired && !s.failed).count().to_u32()
     }
 
     /// Chunks that are retired.
@@ -92,7 +93,7 @@ impl ChunkPool {
         let spare = |s: &&PoolChunk| {
             matches!(s.role, ChunkRole::Free | ChunkRole::Stale | ChunkRole::Erasing)
         };
-        self.chunks.iter().filter(|s| !s.failed).filter(spare).count() as u32
+        self.chunks.iter().filter(|s| !s.failed).filter(spare).count().to_u32()
     }
 
     /// Chunks that will be free if their erase does not fail.

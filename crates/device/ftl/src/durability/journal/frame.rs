@@ -5,6 +5,8 @@
 //! knows what it has found; and, inside of the header, one of the payload, which is checked when it
 //! is used. Together they cover everything but the zeros behind the payload.
 
+use crate::ids::ToIndex;
+
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 48;
 /// The version written and read.
@@ -129,7 +131,7 @@ impl FrameHeader {
             continues: word(32),
             payload_crc: word(36),
         };
-        let fits = header.length as usize <= payload_max
+        let fits = header.length.index() <= payload_max
             && header.continues <= header.length
             && (kind == FrameKind::Records || header.continues == 0)
             && header.replica < 2
@@ -139,13 +141,13 @@ impl FrameHeader {
 
     /// The payload in `unit`, the bytes of a whole frame, if it is undamaged.
     pub(crate) fn payload<'a>(&self, unit: &'a [u8]) -> Option<&'a [u8]> {
-        let payload = unit.get(HEADER_BYTES..)?.get(..self.length as usize)?;
+        let payload = unit.get(HEADER_BYTES..)?.get(..self.length.index())?;
         (crc32c::crc32c(payload) == self.payload_crc).then_some(payload)
     }
 
     /// Bytes of the unit that mean something.
     pub(crate) fn frame_bytes(&self) -> usize {
-        HEADER_BYTES + self.length as usize
+        HEADER_BYTES + self.length.index()
     }
 }
 

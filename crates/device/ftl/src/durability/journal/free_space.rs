@@ -1,6 +1,8 @@
 //! Room: what may still be appended, where a lane goes on, when a copy is given up, and when a
 //! snapshot is due.
 
+use crate::ids::{ToIndex, ToU32};
+
 use super::capacity::RECORD_HEADER;
 use super::{Journal, JournalError};
 
@@ -63,7 +65,7 @@ impl Journal {
         if self.failed.is_some() || self.is_snapshot_in_progress() {
             return false;
         }
-        let width = self.capacity.copy_count(self.pool.usable_count()) as usize;
+        let width = self.capacity.copy_count(self.pool.usable_count()).index();
         let whole = |i: &usize| self.mirrors[*i].live && self.generations.is_complete(*i);
         (0..2).filter(whole).count() < width
             || self.available_frames() * 4 <= self.initial_available_frames
@@ -211,7 +213,7 @@ impl Journal {
             return NextWrite::Retry;
         }
         let frames = self.pending_log.base().map_or(1, |base| base.frames);
-        let (reserved, good) = (self.pool.chunks.len() as u32, self.pool.usable_count());
+        let (reserved, good) = (self.pool.chunks.len().to_u32(), self.pool.usable_count());
         self.failed = Some(JournalError::WornOut { reserved, good, frames });
         NextWrite::Wait
     }

@@ -4,6 +4,8 @@
 //! each copy needs one cursor only. Records are one stream per generation, each behind its length;
 //! a frame says how much of its start belongs to a record of the frame before.
 
+use crate::ids::{ToIndex, ToU32};
+
 use std::collections::VecDeque;
 
 use super::capacity::RECORD_HEADER;
@@ -56,7 +58,7 @@ impl LogSegment {
                 (FrameKind::Records, payload, *continues)
             }
             SegmentBody::Snapshot(bytes) => {
-                let part = (seq - self.first_seq) as usize;
+                let part = (seq - self.first_seq).index();
                 let start = (part * payload_bytes).min(bytes.len());
                 let end = (start + payload_bytes).min(bytes.len());
                 let last = seq + 1 == self.end();
@@ -188,7 +190,7 @@ impl PendingLog {
 
     /// Adds a record.
     pub(crate) fn record(&mut self, record: &[u8]) {
-        let length = (record.len() as u32).to_le_bytes();
+        let length = (record.len().to_u32()).to_le_bytes();
         for (part, last) in [(&length[..], false), (record, true)] {
             let mut rest = part;
             while !rest.is_empty() {
@@ -199,7 +201,7 @@ impl PendingLog {
                 if self.open_frame.len() == self.payload_bytes && !ended {
                     self.seal();
                     let left = rest.len() + if last { 0 } else { record.len() };
-                    self.continues = left.min(self.payload_bytes) as u32;
+                    self.continues = left.min(self.payload_bytes).to_u32();
                 }
             }
         }
@@ -218,7 +220,7 @@ impl PendingLog {
             None => self.push(1, SegmentBody::Start),
             Some(bytes) => {
                 self.position += 1;
-                let frames = bytes.len().div_ceil(self.payload_bytes).max(1) as u32;
+                let frames = bytes.len().div_ceil(self.payload_bytes).max(1).to_u32();
                 self.push(frames, SegmentBody::Snapshot(bytes));
             }
         }

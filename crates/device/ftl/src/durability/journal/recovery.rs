@@ -14,6 +14,7 @@ use super::scan::{JournalScan, ScannedChunk, UnitContent};
 use super::writer::ResumePoint;
 use super::{FoundJournalChunk, Journal, JournalConfig, JournalError, JournalMedia};
 use crate::FlashGeometry;
+use crate::ids::{ToIndex, ToU32};
 
 /// Result of a recovery.
 #[derive(Debug)]
@@ -201,7 +202,7 @@ impl JournalRecovery {
             resume.position = replay.records.len() as u64;
         }
         // Frames of each copy, and the last of them with its chunk.
-        let mut have = [vec![false; resume.frames as usize], vec![false; resume.frames as usize]];
+        let mut have = [vec![false; resume.frames.index()], vec![false; resume.frames.index()]];
         let mut last: [Option<(u32, usize)>; 2] = [None; 2];
         for (i, chunk) in chunks.iter().enumerate() {
             pool.chunks[i].failed = chunk.failed;
@@ -223,7 +224,7 @@ impl JournalRecovery {
             pool.chunks[i].role = ChunkRole::InUse { generation: resume.generation, copy: lane };
             let mut behind = 0;
             for (at, header) in ours() {
-                if let Some(have) = have[lane].get_mut(header.index as usize) {
+                if let Some(have) = have[lane].get_mut(header.index.index()) {
                     *have = true;
                     behind = at + 1;
                     if last[lane].is_none_or(|(index, _)| index <= header.index) {
@@ -239,7 +240,7 @@ impl JournalRecovery {
             resume.copies[lane] = have[lane].iter().all(|have| *have);
             resume.open[lane] = last[lane]
                 .filter(|(_, i)| chunks[*i].open)
-                .map(|(_, i)| (i, chunks[i].units.len() as u32));
+                .map(|(_, i)| (i, chunks[i].units.len().to_u32()));
         }
         Ok((pool, resume))
     }

@@ -1,6 +1,8 @@
 //! [`Replay`]: the snapshot and the records of one generation, from its frames in order; of each
 //! frame the copy that can be read.
 
+use crate::ids::{ToIndex, ToU32};
+
 use time::Nanos;
 
 use super::capacity::{JournalCapacity, RECORD_HEADER};
@@ -68,7 +70,7 @@ impl Replay {
     ) -> Replay {
         let mut copies = Vec::new();
         for chunk in chunks {
-            for (seen, sector) in chunk.units.iter().zip((0..).step_by(ws_opt as usize)) {
+            for (seen, sector) in chunk.units.iter().zip((0..).step_by(ws_opt.index())) {
                 if let UnitContent::Frame(header) = *seen
                     && header.generation == generation
                 {
@@ -120,8 +122,8 @@ impl Replay {
                 return moved;
             }
             let mut started = false;
-            for index in self.next..self.next.saturating_add(OPS_MAX as u32) {
-                let op = index as usize % OPS_MAX;
+            for index in self.next..self.next.saturating_add(OPS_MAX.to_u32()) {
+                let op = index.index() % OPS_MAX;
                 match self.fetches[op].state {
                     State::Pending => {}
                     State::Reading | State::Ready => continue,
@@ -132,12 +134,12 @@ impl Replay {
                     break;
                 };
                 self.fetches[op].state = State::Reading;
-                let sectors = copy.header.frame_bytes().div_ceil(self.sector_bytes as usize);
-                let sectors = (sectors as u32).min(self.ws_opt);
-                flash.read(now, op as u32, copy.chunk, copy.sector, sectors);
+                let sectors = copy.header.frame_bytes().div_ceil(self.sector_bytes.index());
+                let sectors = sectors.to_u32().min(self.ws_opt);
+                flash.read(now, op.to_u32(), copy.chunk, copy.sector, sectors);
                 started = true;
             }
-            let front = self.fetches[self.next as usize % OPS_MAX].state;
+            let front = self.fetches[self.next.index() % OPS_MAX].state;
             moved |= started;
             if front != State::Ready && front != State::Missing {
                 return moved;
@@ -146,16 +148,16 @@ impl Replay {
     }
 
     pub(super) fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
-        let Some(fetch) = self.fetches.get(op as usize) else { return };
+        let Some(fetch) = self.fetches.get(op.index()) else { return };
         if fetch.state != State::Reading {
             return;
         }
         // The window starts at `next`, and holds one frame of each remainder.
-        let ahead = (op as usize + OPS_MAX - self.next as usize % OPS_MAX) % OPS_MAX;
-        let index = self.next + ahead as u32;
+        let ahead = (op.index() + OPS_MAX - self.next.index() % OPS_MAX) % OPS_MAX;
+        let index = self.next + ahead.to_u32();
         let copy = self.copy(index, fetch.copy);
         let payload_bytes = self.capacity.payload_bytes;
-        let fetch = &mut self.fetches[op as usize];
+        let fetch = &mut self.fetches[op.index()];
         fetch.state = State::Pending;
         fetch.copy += 1;
         if let (Some(copy), 0) = (copy, failed) {
@@ -173,7 +175,7 @@ impl Replay {
     fn deliver(&mut self) -> bool {
         let mut moved = false;
         while !self.complete {
-            let op = self.next as usize % OPS_MAX;
+            let op = self.next.index() % OPS_MAX;
             match self.fetches[op].state {
                 State::Ready => {
                     let bytes = std::mem::take(&mut self.fetches[op].bytes);
@@ -204,7 +206,7 @@ impl Replay {
                 self.snapshot.extend_from_slice(payload);
                 self.has_snapshot = true;
             }
-            (FrameKind::Records, Some(_)) => self.parse_records(payload, header.continues as usize),
+            (FrameKind::Records, Some(_)) => self.parse_records(payload, header.continues.index()),
             _ => return false,
         }
         if header.kind.is_base_end() {
@@ -223,7 +225,7 @@ impl Replay {
         self.partial.extend_from_slice(&payload[start..]);
         let mut at = 0;
         while let Some((length, rest)) = self.partial[at..].split_first_chunk::<RECORD_HEADER>()
-            && let Some(record) = rest.get(..u32::from_le_bytes(*length) as usize)
+            && let Some(record) = rest.get(..u32::from_le_bytes(*length).index())
         {
             self.records.push(record.to_vec());
             at += RECORD_HEADER + record.len();

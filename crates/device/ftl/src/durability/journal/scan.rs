@@ -13,6 +13,7 @@ use super::chunks::ChunkPool;
 use super::frame::{FrameDecode, FrameHeader, FrameKind, HEADER_BYTES, VERSION};
 use super::{FoundJournalChunk, JournalChunkReport, JournalError, JournalMedia, OPS_MAX};
 use crate::FlashGeometry;
+use crate::ids::{ToIndex, ToU32};
 
 /// State of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl JournalScan {
             let pad = written > 0 && open && !full;
             chunks.push(ScannedChunk {
                 chunk: number,
-                units: vec![UnitContent::Unknown; written as usize],
+                units: vec![UnitContent::Unknown; written.index()],
                 open: open && !full,
                 bad: state == JournalChunkReport::Bad,
                 failed: matches!(state, JournalChunkReport::Failed(_)),
@@ -178,7 +179,7 @@ impl JournalScan {
     fn read(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
         while let Some(chunk) = self.chunks.get(self.cursor.0) {
-            let paired = if chunk.pad_to > 0 { self.pair_units as usize } else { 0 };
+            let paired = if chunk.pad_to > 0 { self.pair_units.index() } else { 0 };
             let limit = match self.phase {
                 Phase::ReadBeforePadding => chunk.units.len().saturating_sub(paired),
                 _ => chunk.units.len(),
@@ -189,8 +190,8 @@ impl JournalScan {
             if self.cursor.1 < limit {
                 let (chunk, unit) = self.cursor;
                 self.ops[op] = Some(Op::Read { chunk, unit });
-                let sector = unit as u32 * self.ws_opt;
-                flash.read(now, op as u32, self.chunks[chunk].chunk, sector, 1);
+                let sector = unit.to_u32() * self.ws_opt;
+                flash.read(now, op.to_u32(), self.chunks[chunk].chunk, sector, 1);
                 self.cursor.1 += 1;
                 return true;
             }
@@ -202,25 +203,25 @@ impl JournalScan {
     /// Starts one program of padding, if there is one to start.
     fn pad(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
-        let wants = |c: &ScannedChunk| !c.padding && c.open && c.units.len() < c.pad_to as usize;
+        let wants = |c: &ScannedChunk| !c.padding && c.open && c.units.len() < c.pad_to.index();
         let Some(i) = self.chunks.iter().position(wants) else { return false };
         let chunk = &mut self.chunks[i];
         chunk.padding = true;
         self.ops[op] = Some(Op::Pad { chunk: i });
-        let sector = chunk.units.len() as u32 * self.ws_opt;
-        flash.program(now, op as u32, chunk.chunk, sector, &FrameHeader::padding().encode());
+        let sector = chunk.units.len().to_u32() * self.ws_opt;
+        flash.program(now, op.to_u32(), chunk.chunk, sector, &FrameHeader::padding().encode());
         true
     }
 
     pub(super) fn program_done(&mut self, op: u32, ok: bool) {
-        let op = self.ops.get_mut(op as usize).and_then(Option::take);
+        let op = self.ops.get_mut(op.index()).and_then(Option::take);
         let Some(Op::Pad { chunk }) = op else { return };
         let chunk = &mut self.chunks[chunk];
         chunk.padding = false;
         if ok {
             self.padded += 1;
             chunk.units.push(UnitContent::Padding);
-            chunk.open = chunk.units.len() < self.capacity.units as usize;
+            chunk.open = chunk.units.len() < self.capacity.units.index();
         } else {
             chunk.open = false;
         }
@@ -228,7 +229,7 @@ impl JournalScan {
 
     pub(super) fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
         let name = op;
-        let op = self.ops.get_mut(op as usize).and_then(Option::take);
+        let op = self.ops.get_mut(op.index()).and_then(Option::take);
         let Some(Op::Read { chunk, unit }) = op else { return };
         let mut bytes = [0; HEADER_BYTES];
         let number = self.chunks[chunk].chunk;

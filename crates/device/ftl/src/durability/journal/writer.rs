@@ -13,6 +13,7 @@ use super::pending_log::PendingLog;
 use super::{JournalConfig, JournalError, JournalFlash, JournalStats, Lsn, OPS_MAX};
 use crate::FlashGeometry;
 use crate::check::Violation;
+use crate::ids::{ToIndex, ToU32};
 
 /// Erases under way at most.
 const ERASES_MAX: usize = 4;
@@ -118,7 +119,7 @@ impl Journal {
             mirrors: [MirrorCopy::default(); 2],
             ops: [None; OPS_MAX],
             generations: Generations::found(from.generation, from.newest, from.copies),
-            copy_count: capacity.copy_count(pool.usable_count()) as usize,
+            copy_count: capacity.copy_count(pool.usable_count()).index(),
             initial_available_frames: 0,
             attempts: 0,
             failed: None,
@@ -208,7 +209,7 @@ impl Journal {
         }
         self.pending_log.begin_generation(self.generations.begin(), Some(bytes));
         self.stats.bytes += size;
-        self.copy_count = self.capacity.copy_count(self.pool.usable_count()) as usize;
+        self.copy_count = self.capacity.copy_count(self.pool.usable_count()).index();
         self.attempts = 0;
         self.join_newest_generation();
         Ok(self.position())
@@ -306,7 +307,7 @@ impl Journal {
         {
             self.ops[op] = Some(Op::Erase { pool_index: slot });
             self.pool.chunks[slot].role = ChunkRole::Erasing;
-            flash.erase(now, op as u32, self.pool.chunks[slot].chunk);
+            flash.erase(now, op.to_u32(), self.pool.chunks[slot].chunk);
             moved = true;
         }
         moved
@@ -361,7 +362,7 @@ impl Journal {
                 self.mirrors[i].base_written(lane.next_seq + 1, uncovered);
             }
             let (chunk, sector) = (self.pool.chunks[slot].chunk, lane.next_unit * self.ws_opt);
-            flash.program(now, op as u32, chunk, sector, &self.scratch);
+            flash.program(now, op.to_u32(), chunk, sector, &self.scratch);
             moved = true;
         }
     }
@@ -394,7 +395,7 @@ impl Journal {
         self.pool.chunks[slot].programs += 1;
         self.mirrors[i].on_pad_issued();
         let (chunk, sector) = (self.pool.chunks[slot].chunk, lane.next_unit * self.ws_opt);
-        flash.program(now, op as u32, chunk, sector, &FrameHeader::padding().encode());
+        flash.program(now, op.to_u32(), chunk, sector, &FrameHeader::padding().encode());
         true
     }
 
@@ -407,8 +408,8 @@ impl Journal {
             replica: lane as u8,
             owner: self.config.owner,
             generation: segment.generation,
-            index: segment.index + (seq - segment.first_seq) as u32,
-            length: payload.len() as u32,
+            index: segment.index + (seq - segment.first_seq).to_u32(),
+            length: payload.len().to_u32(),
             continues,
             payload_crc: crc32c::crc32c(payload),
         };
@@ -419,7 +420,7 @@ impl Journal {
     }
 
     fn pop_op(&mut self, op: u32) -> Option<Op> {
-        self.ops.get_mut(op as usize)?.take()
+        self.ops.get_mut(op.index())?.take()
     }
 
     /// A program has ended. [`kick`](Journal::kick) afterwards.

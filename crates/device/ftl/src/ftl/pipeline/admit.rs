@@ -11,6 +11,7 @@ use tracepoint::{Admission, Event};
 use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
+use crate::ids::ToU32;
 use crate::mapping::translation_page::TranslationPage;
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
@@ -49,7 +50,7 @@ impl Ftl {
         self.requests.writes_mut().push(QueuedWrite {
             kind,
             tag,
-            lba: lba as u32,
+            lba: lba.to_u32(),
             done_sectors: 0,
             sectors,
             durable,
@@ -213,7 +214,7 @@ impl Ftl {
             // Skip what is not mapped without asking for every sector.
             let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
-            at += skip as u32;
+            at += skip.to_u32();
             if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped)
                 && let Some(change) = self.space.invalidate(psn, None)
             {

@@ -10,6 +10,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
+use crate::ids::ToIndex;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::NONE;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
@@ -149,7 +150,7 @@ impl Ftl {
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
         let slot = self.buffer.capacity();
-        let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt as usize];
+        let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt.index()];
         let unit =
             WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
         flash.program(now, op, unit);

@@ -5,13 +5,14 @@ use nvme::Status;
 use time::Nanos;
 
 use crate::flash::OpKind;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};
 use crate::{BufferEntry, FlashBackend, Ftl, OpToken, WriteUnit};
 
 impl Ftl {
     /// Slots for metadata of lines, to be written and to be read.
     pub(crate) fn metadata_slots(&self) -> u32 {
-        let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX as u32 };
+        let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX.to_u32() };
         if self.env.plan.line_metadata_units == 0 {
             0
         } else {
@@ -25,7 +26,7 @@ impl Ftl {
 
     /// The slots that a victim's metadata is read into.
     pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
-        let units = self.space.metadata().write_units() + read as u32;
+        let units = self.space.metadata().write_units() + read.to_u32();
         self.first_metadata_slot() + units * self.env.geometry.ws_opt
     }
 
@@ -33,9 +34,9 @@ impl Ftl {
         let MetaUnit { slot: at, write, contents } = unit;
         let MetaWrite { chunk, sector, .. } = *write;
         let units = self.env.geometry.ws_opt;
-        let first_slot = self.first_metadata_slot() + *at as u32 * units;
+        let first_slot = self.first_metadata_slot() + at.to_u32() * units;
         let bytes = contents.as_ref().map_or(&[][..], |c| &c.bytes);
-        let mut sectors = bytes.chunks(self.env.geometry.sector_bytes as usize);
+        let mut sectors = bytes.chunks(self.env.geometry.sector_bytes.index());
         for slot in first_slot..first_slot + units {
             flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
@@ -45,11 +46,11 @@ impl Ftl {
             Some(_) => self.stats.metadata += u64::from(units),
             None => self.stats.padding += u64::from(units),
         }
-        let entries = &[BufferEntry::PADDING; 64][..units as usize];
+        let entries = &[BufferEntry::PADDING; 64][..units.index()];
         let sequence = contents.as_ref().map_or(0, |c| c.open_seq);
         let metadata = contents.is_some();
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata };
-        flash.program(now, OpToken::new(OpKind::Meta, *at as u32), unit);
+        flash.program(now, OpToken::new(OpKind::Meta, at.to_u32()), unit);
     }
 
     /// Writes the headers of open lines that may take units.

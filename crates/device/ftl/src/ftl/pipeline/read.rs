@@ -10,6 +10,7 @@ use time::Nanos;
 use tracepoint::Event;
 
 use crate::flash::OpKind;
+use crate::ids::ToU32;
 use crate::mapping::cache::fetch::FetchReason;
 use crate::requests::host_reads::HostRead;
 use crate::{FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
@@ -31,10 +32,10 @@ impl Ftl {
         self.stats.host_reads += u64::from(sectors);
         if sectors == 1
             && !self.mapping.is_cached()
-            && let L2pEntry::Flash(psn) = self.mapping.get(lba as u32)
+            && let L2pEntry::Flash(psn) = self.mapping.get(lba.to_u32())
             && !self.mapping.is_poisoned(psn)
         {
-            let index = self.begin_read(tag, lba as u32, 1);
+            let index = self.begin_read(tag, lba.to_u32(), 1);
             let op = OpToken::new(OpKind::HostRead, index);
             return flash.read(now, op, &[(psn, 0)], ReadDest::Host(tag));
         }
@@ -64,7 +65,7 @@ impl Ftl {
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) {
-        let index = self.begin_read(tag, lba as u32, sectors);
+        let index = self.begin_read(tag, lba.to_u32(), sectors);
         let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.reads().get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {

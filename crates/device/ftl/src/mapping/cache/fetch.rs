@@ -16,6 +16,7 @@ use std::fmt;
 use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::mapping::cache::rebuild::{PageRebuild, drop_erased_copies};
@@ -172,8 +173,8 @@ impl PageFetches {
             first_waiter: NONE,
             last_waiter: NONE,
         };
-        let fetches = if layout.map_cache.frames == 0 { 0 } else { FETCH_MAX as usize };
-        let bytes = if fetches == 0 { 0 } else { shape.sector_bytes as usize };
+        let fetches = if layout.map_cache.frames == 0 { 0 } else { FETCH_MAX.index() };
+        let bytes = if fetches == 0 { 0 } else { shape.sector_bytes.index() };
         PageFetches {
             fetches: vec![idle; fetches].into(),
             first_slot,
@@ -188,7 +189,7 @@ impl PageFetches {
 
     /// Slots that pages are read into, and what they are rebuilt of.
     pub(crate) fn slots(&self) -> u32 {
-        self.fetches.len() as u32 + self.scan_slots
+        self.fetches.len().to_u32() + self.scan_slots
     }
 
     /// Pages on their way.
@@ -231,7 +232,7 @@ impl PageFetches {
 
     /// Appends a read to those that wait for a fetch, and returns the one in front of it.
     fn add_waiter(&mut self, fetch: u32, index: u32) -> Option<u32> {
-        let fetch = &mut self.fetches[fetch as usize];
+        let fetch = &mut self.fetches[fetch.index()];
         let last = Some(fetch.last_waiter).filter(|last| *last != NONE);
         if last.is_none() {
             fetch.first_waiter = index;
@@ -258,7 +259,7 @@ impl PageFetches {
     /// Checks the counters of fetches and returns the page in the scratch frame.
     pub(crate) fn check(&self, map: &L2p) -> Result<u32, Violation> {
         let (mut reading, mut ended, mut rebuilding) = (0, 0, 0);
-        for (i, fetch) in (0..).zip(&self.fetches) {
+        for (i, fetch) in self.fetches.iter().enumerate() {
             match fetch.state {
                 State::Idle => continue,
                 State::Reading => reading += 1,
@@ -273,7 +274,7 @@ impl PageFetches {
                 "no frame",
                 "a frame"
             );
-            let again = self.fetches[..i as usize].iter();
+            let again = self.fetches[..i].iter();
             let again = again.filter(|f| f.state != State::Idle && f.page == fetch.page);
             require_eq!(
                 Mapping,
@@ -350,12 +351,12 @@ impl Mapping {
 
     /// Whether a fetch has no frame for its page, which is only to be shown.
     pub(crate) fn is_view(&self, fetch: u32) -> bool {
-        self.fetches.fetches[fetch as usize].frame == NONE
+        self.fetches.fetches[fetch.index()].frame == NONE
     }
 
     /// Gives a fetch a frame for its page.
     pub(crate) fn set_fetch_frame(&mut self, fetch: u32, frame: u32) {
-        self.fetches.fetches[fetch as usize].frame = frame;
+        self.fetches.fetches[fetch.index()].frame = frame;
     }
 
     /// A fetch that is not in use, if one is left for this reason.
@@ -381,7 +382,7 @@ impl Mapping {
 
     /// Begins to fetch a page into a frame, or into none.
     pub(crate) fn begin_fetch(&mut self, fetch: u32, page: u32, frame: Option<u32>) {
-        let fetch = &mut self.fetches.fetches[fetch as usize];
+        let fetch = &mut self.fetches.fetches[fetch.index()];
         (fetch.page, fetch.frame, fetch.attempts) = (page, frame.unwrap_or(NONE), 0);
         (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
     }
@@ -389,7 +390,7 @@ impl Mapping {
     /// Records that the page of a fetch is read from a physical sector, and returns the read.
     pub(crate) fn begin_page_read(&mut self, fetch: u32, psn: u32) -> PageRead {
         let slot = self.fetches.first_slot + fetch;
-        let fetch = &mut self.fetches.fetches[fetch as usize];
+        let fetch = &mut self.fetches.fetches[fetch.index()];
         (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
         self.fetches.reading += 1;
         PageRead { psn, slot }
@@ -404,7 +405,7 @@ impl Mapping {
         fetch: u32,
         stores_data: bool,
     ) {
-        let fetch = &mut self.fetches.fetches[fetch as usize];
+        let fetch = &mut self.fetches.fetches[fetch.index()];
         (fetch.state, fetch.attempts) = (State::Rebuilding, READ_ATTEMPTS);
         let page = fetch.page;
         self.fetches.rebuilding += 1;
@@ -416,7 +417,7 @@ impl Mapping {
     /// # Panics
     /// If no page is being read by this fetch.
     pub(crate) fn page_read_done(&mut self, index: u32, failed: bool) -> PageRead {
-        let fetch = &mut self.fetches.fetches[index as usize];
+        let fetch = &mut self.fetches.fetches[index.index()];
         assert!(fetch.state == State::Reading, "no page is being read by fetch {index}");
         fetch.state = State::Complete { failed };
         self.fetches.reading -= 1;
@@ -427,7 +428,7 @@ impl Mapping {
     /// Takes a read of a page that has ended: to be followed by
     /// [`complete_fetch`](Mapping::complete_fetch), another read, or a rebuild.
     pub(crate) fn take_completed(&mut self, index: u32) -> Option<CompletedFetch> {
-        let fetch = &self.fetches.fetches[index as usize];
+        let fetch = &self.fetches.fetches[index.index()];
         let State::Complete { failed } = fetch.state else { return None };
         self.fetches.completed -= 1;
         Some(CompletedFetch {
@@ -441,7 +442,7 @@ impl Mapping {
 
     /// The first read that waits for a fetch; none if there is none.
     pub(crate) fn first_waiter(&self, fetch: u32) -> Option<u32> {
-        Some(self.fetches.fetches[fetch as usize].first_waiter).filter(|first| *first != NONE)
+        Some(self.fetches.fetches[fetch.index()].first_waiter).filter(|first| *first != NONE)
     }
 
     /// Appends a read to those that wait for a fetch, and returns the one in front of it.
@@ -474,7 +475,7 @@ impl Mapping {
         source: PageSource,
         gives_up: bool,
     ) -> Option<PageInstalled> {
-        let PageFetch { page, frame, .. } = self.fetches.fetches[index as usize];
+        let PageFetch { page, frame, .. } = self.fetches.fetches[index.index()];
         let fetch = Some(index);
         let installed = self.install(env, view, page, frame, source, fetch, gives_up)?;
         if let Some(frames) = self.l2p.frames_mut().filter(|_| frame != NONE) {
@@ -523,7 +524,7 @@ impl Mapping {
             return None;
         }
         if let Some(fetch) = fetch {
-            self.fetches.fetches[fetch as usize].state = State::Idle;
+            self.fetches.fetches[fetch.index()].state = State::Idle;
         }
         let installed = self.install_contents(env, &view, page, frame, &contents);
         if let Some(copies) = copies {
@@ -600,9 +601,9 @@ impl Mapping {
             PageContents::Unwritten => Some(0),
             PageContents::Lost | PageContents::Rebuilt(_) => None,
         };
-        let says = |i| match contents {
+        let says = |i: u32| match contents {
             PageContents::Rebuilt(copies) => {
-                copies.get(i as usize).map_or(PageEntry { psn: None, poison: false }, |c| {
+                copies.get(i.index()).map_or(PageEntry { psn: None, poison: false }, |c| {
                     PageEntry { psn: Some(c.psn).filter(|p| *p != NONE), poison: c.poison }
                 })
             }

@@ -9,6 +9,7 @@
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::NONE;
 
@@ -48,9 +49,9 @@ impl Frames {
             geometry: *shape,
             sectors_per_page,
             logical,
-            gtd_base: (frames as usize + 1) * sectors_per_page as usize,
-            frame_of: vec![NONE; pages as usize].into(),
-            frames: vec![free; frames as usize].into(),
+            gtd_base: (frames.index() + 1) * sectors_per_page.index(),
+            frame_of: vec![NONE; pages.index()].into(),
+            frames: vec![free; frames.index()].into(),
             free: (0..frames).rev().collect(),
             hand: 0,
             pinned: 0,
@@ -77,13 +78,12 @@ impl Frames {
     #[inline]
     pub(crate) fn index(&self, lba: u32) -> usize {
         if lba >= self.logical {
-            return self.gtd_base + (lba - self.logical) as usize;
+            return self.gtd_base + (lba - self.logical).index();
         }
         let page = self.geometry.map_page_of(lba);
-        let frame = self.frame_of[page as usize];
+        let frame = self.frame_of[page.index()];
         debug_assert_ne!(frame, NONE, "page {page} is used without being there");
-        frame as usize * self.sectors_per_page as usize
-            + (lba - page * self.sectors_per_page) as usize
+        frame.index() * self.sectors_per_page.index() + (lba - page * self.sectors_per_page).index()
     }
 
     /// The page of a users' sector; `None` for the pages' own.
@@ -108,14 +108,14 @@ impl Frames {
     /// Whether a page is in a frame.
     #[inline]
     pub(crate) fn is_resident(&self, page: u32) -> bool {
-        self.frame_of[page as usize] != NONE
+        self.frame_of[page.index()] != NONE
     }
 
     /// Returns whether a page is in a frame, and marks it as used.
     #[inline]
     pub(crate) fn touch(&mut self, page: u32) -> bool {
-        let frame = self.frame_of[page as usize];
-        if let Some(frame) = self.frames.get_mut(frame as usize) {
+        let frame = self.frame_of[page.index()];
+        if let Some(frame) = self.frames.get_mut(frame.index()) {
             frame.referenced = true;
         }
         frame != NONE
@@ -124,19 +124,19 @@ impl Frames {
     /// Whether a page in a frame is pinned.
     #[inline]
     pub(crate) fn is_pinned(&self, page: u32) -> bool {
-        let frame = self.frame_of[page as usize];
-        self.frames.get(frame as usize).is_some_and(|f| f.pins > 0)
+        let frame = self.frame_of[page.index()];
+        self.frames.get(frame.index()).is_some_and(|f| f.pins > 0)
     }
 
     /// A page must stay where it is.
     #[inline]
     pub(crate) fn pin(&mut self, page: u32) {
-        self.pin_frame(self.frame_of[page as usize]);
+        self.pin_frame(self.frame_of[page.index()]);
     }
 
     #[inline]
     fn pin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame as usize];
+        let frame = &mut self.frames[frame.index()];
         self.pinned += u32::from(frame.pins == 0);
         frame.pins += 1;
     }
@@ -144,12 +144,12 @@ impl Frames {
     /// One who held a page needs it no more.
     #[inline]
     pub(crate) fn unpin(&mut self, page: u32) {
-        self.unpin_frame(self.frame_of[page as usize]);
+        self.unpin_frame(self.frame_of[page.index()]);
     }
 
     #[inline]
     fn unpin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame as usize];
+        let frame = &mut self.frames[frame.index()];
         debug_assert!(frame.pins > 0);
         frame.pins -= 1;
         self.pinned -= u32::from(frame.pins == 0);
@@ -158,7 +158,7 @@ impl Frames {
     /// Takes a free frame for a page on its way, which holds it.
     pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
         let frame = self.free.pop()?;
-        self.frames[frame as usize] = Frame { page, pins: 0, referenced: true };
+        self.frames[frame.index()] = Frame { page, pins: 0, referenced: true };
         self.pin_frame(frame);
         self.resident_max = self.resident_max.max(self.resident());
         Some(frame)
@@ -166,9 +166,9 @@ impl Frames {
 
     /// The page has arrived in its frame. It is still held.
     pub(crate) fn fill_done(&mut self, frame: u32) {
-        let page = self.frames[frame as usize].page;
+        let page = self.frames[frame.index()].page;
         debug_assert!(!self.is_resident(page));
-        self.frame_of[page as usize] = frame;
+        self.frame_of[page.index()] = frame;
     }
 
     /// Moves the hand to the next page that may go: one that is `clean`, or with `any` whatever is not
@@ -184,13 +184,13 @@ impl Frames {
 
     /// Picks a frame to evict among those for which `may` holds.
     pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
-        let count = self.frames.len() as u32;
+        let count = self.frames.len().to_u32();
         if self.pinned == count {
             return None;
         }
         for _ in 0..steps {
             self.hand = if self.hand + 1 >= count { 0 } else { self.hand + 1 };
-            let frame = &mut self.frames[self.hand as usize];
+            let frame = &mut self.frames[self.hand.index()];
             if frame.page == NONE || frame.pins > 0 || std::mem::take(&mut frame.referenced) {
                 continue;
             }
@@ -203,9 +203,9 @@ impl Frames {
 
     /// A page goes; its frame is free.
     pub(crate) fn evict(&mut self, page: u32) {
-        let frame = std::mem::replace(&mut self.frame_of[page as usize], NONE);
-        debug_assert_eq!(self.frames[frame as usize].pins, 0);
-        self.frames[frame as usize].page = NONE;
+        let frame = std::mem::replace(&mut self.frame_of[page.index()], NONE);
+        debug_assert_eq!(self.frames[frame.index()].pins, 0);
+        self.frames[frame.index()].page = NONE;
         self.free.push(frame);
     }
 
@@ -219,7 +219,7 @@ impl Frames {
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for (page, &frame) in (0..).zip(&self.frame_of) {
             if frame != NONE {
-                let found = self.frames.get(frame as usize).map_or(NONE, |f| f.page);
+                let found = self.frames.get(frame.index()).map_or(NONE, |f| f.page);
                 require_eq!(
                     Mapping,
                     "the frame of a page holds it",
@@ -231,7 +231,7 @@ impl Frames {
         }
         let mut free = vec![false; self.frames.len()];
         for &frame in &self.free {
-            let twice = std::mem::replace(&mut free[frame as usize], true);
+            let twice = std::mem::replace(&mut free[frame.index()], true);
             require!(!twice, Mapping, "a frame is free once", Subject::Frame(frame), 1, 2);
         }
         let mut held = 0;
@@ -251,28 +251,28 @@ impl Frames {
 
     /// The number of the frame for look-ups.
     pub(crate) fn scratch_frame(&self) -> u32 {
-        self.frames.len() as u32
+        self.frames.len().to_u32()
     }
 
     /// Shows a page in the frame for look-ups, until it is hidden.
     pub(crate) fn map_scratch(&mut self, page: u32) {
         debug_assert!(!self.is_resident(page));
-        self.frame_of[page as usize] = self.scratch_frame();
+        self.frame_of[page.index()] = self.scratch_frame();
     }
 
     /// The frame for look-ups shows nothing.
     pub(crate) fn unmap_scratch(&mut self, page: u32) {
-        self.frame_of[page as usize] = NONE;
+        self.frame_of[page.index()] = NONE;
     }
 
     /// Where the words of a frame begin.
     pub(crate) fn frame_base(&self, frame: u32) -> usize {
-        frame as usize * self.sectors_per_page as usize
+        frame.index() * self.sectors_per_page.index()
     }
 
     /// Frames with a page in them, or on its way.
     pub(crate) fn resident(&self) -> u32 {
-        (self.frames.len() - self.free.len()) as u32
+        (self.frames.len() - self.free.len()).to_u32()
     }
 
     /// The most there ever were.
@@ -287,7 +287,7 @@ impl Frames {
 
     /// Frames, that for look-ups not among them.
     pub(crate) fn len(&self) -> u32 {
-        self.frames.len() as u32
+        self.frames.len().to_u32()
     }
 }
 
@@ -365,30 +365,29 @@ mod tests {
     fn random_use_agrees_with_a_model_and_never_exceeds_the_frames() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
-            let (pages, count) = (2 + rng.below(30) as u32, 1 + rng.below(9) as u32);
+            let (pages, count) = (2 + rng.below(30).to_u32(), 1 + rng.below(9).to_u32());
             let mut f = frames(pages, count);
-            let mut model: Vec<Option<u32>> = vec![None; pages as usize];
+            let mut model: Vec<Option<u32>> = vec![None; pages.index()];
             for _ in 0..500 {
-                let page = rng.below(pages.into()) as u32;
-                let holds = &mut model[page as usize];
+                let page = rng.below(pages.into()).to_u32();
+                let holds = &mut model[page.index()];
                 match (rng.below(4), *holds) {
                     (0 | 1, None) => {
                         if f.allocate(page).is_none() {
-                            let clean = rng.below(pages.into()) as u32;
+                            let clean = rng.below(pages.into()).to_u32();
                             let any = rng.chance(0.5);
                             let chosen = f.pick_victim(2 * count + 1, any, |p| p >= clean);
-                            let may =
-                                |p: &u32| model[*p as usize] == Some(0) && (any || *p >= clean);
+                            let may = |p: &u32| model[p.index()] == Some(0) && (any || *p >= clean);
                             assert_eq!(chosen.is_some(), (0..pages).any(|p| may(&p)), "{seed}");
                             let Some(chosen) = chosen else { continue };
                             assert!(may(&chosen), "seed {seed}: {chosen}");
                             f.evict(chosen);
-                            model[chosen as usize] = None;
+                            model[chosen.index()] = None;
                             f.allocate(page).expect("it is free now");
                         }
                         let frame = f.frames.iter().position(|x| x.page == page);
-                        f.fill_done(frame.expect("it was taken") as u32);
-                        model[page as usize] = Some(1);
+                        f.fill_done(frame.expect("it was taken").to_u32());
+                        model[page.index()] = Some(1);
                     }
                     (0 | 2, Some(n)) => {
                         f.pin(page);
@@ -404,10 +403,10 @@ mod tests {
                     assert_eq!(f.touch(page), holds.is_some(), "seed {seed}");
                     assert_eq!(f.is_pinned(page), holds.is_some_and(|n| n > 0), "seed {seed}");
                 }
-                let resident = model.iter().flatten().count() as u32;
+                let resident = model.iter().flatten().count().to_u32();
                 assert_eq!(f.resident(), resident, "seed {seed}");
                 assert!(resident <= count && f.resident_max() <= count, "seed {seed}");
-                assert_eq!(f.pinned(), model.iter().flatten().filter(|n| **n > 0).count() as u32);
+                assert_eq!(f.pinned(), model.iter().flatten().filter(|n| **n > 0).count().to_u32());
             }
         }
     }

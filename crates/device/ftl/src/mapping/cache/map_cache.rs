@@ -40,6 +40,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::env::Env;
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
@@ -102,7 +103,7 @@ impl MapPager {
             waiting_reads: VecDeque::new(),
             head_write_page: (NONE, false),
             gc_pages: Vec::new(),
-            page_scratch: Vec::with_capacity(shape.sector_bytes as usize),
+            page_scratch: Vec::with_capacity(shape.sector_bytes.index()),
         }
     }
 
@@ -215,7 +216,7 @@ impl Mapping {
             let words = self.l2p.raw_range(lba, sectors);
             let mapped = words[0] != 0;
             let end = words.iter().position(|w| (*w != 0) != mapped);
-            return (mapped, end.map_or(sectors, |e| e as u32));
+            return (mapped, end.map_or(sectors, |e| e.to_u32()));
         };
         let (mut at, end, mut state) = (lba, lba + sectors, None);
         while at < end {
@@ -224,7 +225,7 @@ impl Mapping {
                 let words = self.l2p.raw_range(at, run);
                 let state = *state.get_or_insert(words[0] != 0);
                 if let Some(other) = words.iter().position(|w| (*w != 0) != state) {
-                    return (state, at - lba + other as u32);
+                    return (state, at - lba + other.to_u32());
                 }
             } else {
                 let mapped = !self.is_known_empty(env, page);

@@ -61,6 +61,7 @@ use std::fmt;
 
 use crate::buffer::WriteBuffer;
 use crate::env::Env;
+use crate::ids::ToIndex;
 use crate::mapping::Mapping;
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
@@ -299,7 +300,7 @@ impl Mapping {
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
         // A part of the line that is being read has been missed.
         let stop = s.reader.next_line();
-        let copies = vec![NO_COPY; count as usize].into();
+        let copies = vec![NO_COPY; count.index()].into();
         let rebuild = RebuildJob {
             stop_line: stop,
             rounds: 0,
@@ -368,7 +369,7 @@ impl Mapping {
                 let Some(lba) = self.p2l.get(psn) else { continue };
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
-                let at = (lba - frames.page_range(page).0) as usize;
+                let at = (lba - frames.page_range(page).0).index();
                 debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
                 let poison = self.p2l.is_poisoned(psn);
                 rebuild.copies[at] = CopyRef { sequence: 1, psn, poison };
@@ -516,7 +517,7 @@ fn add_copy(
     let Some(page) = frames.page_of(lba) else { return };
     let Some(rebuild) = jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else { return };
     let at = lba - frames.page_range(geometry.map_page_of(lba)).0;
-    let Some(newest) = rebuild.copies.get_mut(at as usize) else { return };
+    let Some(newest) = rebuild.copies.get_mut(at.index()) else { return };
     // Within a unit the later one is newer.
     let first = newest.psn == NONE && newest.sequence == 0;
     if first || (oob.sequence, psn) > (newest.sequence, newest.psn) {

@@ -1,6 +1,7 @@
 use nvme::Geometry;
 
 use super::*;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::open_line::PreviousLine;
 
 fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> FlashGeometry {
@@ -153,7 +154,7 @@ fn small_lines_have_none_and_in_others_it_is_little() {
         let names: Vec<u32> = (0..members).collect();
         let last = LineFooter::encode(IDENTITY, &names, &list).unwrap();
         assert_eq!(last.len() as u64, footer_bytes(&shape, members));
-        assert_eq!(list.bytes() as u32, 4 * members * (sectors + sectors / unit));
+        assert_eq!(list.bytes().to_u32(), 4 * members * (sectors + sectors / unit));
     }
 }
 
@@ -169,8 +170,8 @@ fn the_footer_is_behind_all_data_in_every_chunk() {
             // Each piece goes where its chunk has got to.
             for piece in 0..last {
                 let (member, sector) = footer_unit_location(&shape, members, last, piece);
-                assert_eq!(ends[member as usize], sector, "piece {piece} of {last} on {members}");
-                ends[member as usize] += 4;
+                assert_eq!(ends[member.index()], sector, "piece {piece} of {last} on {members}");
+                ends[member.index()] += 4;
             }
             assert!(ends.iter().all(|e| *e == 96));
         }

@@ -4,11 +4,12 @@ use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::GC;
+use crate::ids::ToIndex;
 use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
-        let mut moves = vec![0u32; self.space.table().len() as usize];
+        let mut moves = vec![0u32; self.space.table().len().index()];
         let ring = &self.buffer.ring(GC);
         for (unit, filled) in ring.occupied() {
             let u = ring.unit(unit);
@@ -16,7 +17,7 @@ impl Ftl {
             if u.state >= UnitState::Persisted || u.redispatch_from != NONE {
                 continue;
             }
-            for entry in &ring.entries(unit)[..filled as usize] {
+            for entry in &ring.entries(unit)[..filled.index()] {
                 if entry.durable_copy != NONE {
                     let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
                     require!(
@@ -27,7 +28,7 @@ impl Ftl {
                         "a line",
                         "none"
                     );
-                    moves[line as usize] += 1;
+                    moves[line.index()] += 1;
                 }
             }
         }

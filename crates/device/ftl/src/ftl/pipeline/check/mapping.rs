@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
+use crate::ids::ToIndex;
 use crate::space::lines::{LineState, NONE};
 use crate::{Ftl, L2pEntry};
 
 impl Ftl {
     pub(super) fn check_mapping(&self) -> Result<(), Violation> {
         self.mapping.check_invariants(&self.env)?;
-        let mut valid = vec![0; self.space.table().len() as usize];
+        let mut valid = vec![0; self.space.table().len().index()];
         for lba in self.mapping.resident_sectors(&self.env) {
             self.check_sector(lba, &mut valid)?;
         }
@@ -80,7 +81,7 @@ impl Ftl {
                     );
                     return Ok(());
                 }
-                valid[line as usize] += 1;
+                valid[line.index()] += 1;
                 let l = self.space.line(line);
                 require!(
                     l.state != LineState::Free && l.gate().erasing() == 0,
@@ -113,7 +114,7 @@ impl Ftl {
                 if self.buffer.ring(ring).unit(unit).state == UnitState::Released {
                     continue;
                 }
-                for entry in &self.buffer.ring(ring).entries(unit)[..filled as usize] {
+                for entry in &self.buffer.ring(ring).entries(unit)[..filled.index()] {
                     let page = entry.lba_plus_1.checked_sub(1).and_then(|lba| frames.page_of(lba));
                     if let Some(page) = page {
                         *pins.entry(page).or_default() += 1;

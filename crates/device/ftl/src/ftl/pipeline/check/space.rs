@@ -5,6 +5,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
+use crate::ids::ToIndex;
 use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
@@ -17,14 +18,14 @@ impl Ftl {
 
     /// Every chunk that can be used is free, in a line, or the journal's.
     fn check_ownership(&self) -> Result<(), Violation> {
-        let mut owned = vec![false; self.env.geometry.total_chunks() as usize];
+        let mut owned = vec![false; self.env.geometry.total_chunks().index()];
         for chunk in self.durability.journal().chunks().chain(self.space.table().free_list()) {
-            let twice = std::mem::replace(&mut owned[chunk as usize], true);
+            let twice = std::mem::replace(&mut owned[chunk.index()], true);
             require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
         }
         for chunk in 0..self.env.geometry.total_chunks() {
             let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
-            let others = u32::from(owned[chunk as usize]) + u32::from(line != NONE);
+            let others = u32::from(owned[chunk.index()]) + u32::from(line != NONE);
             require!(
                 others == 1 || others == 0 && c.bad,
                 Space,
@@ -102,8 +103,8 @@ impl Ftl {
 
     /// The counters of programs under way, and where those write.
     fn check_programs(&self) -> Result<(), Violation> {
-        let mut on_pu = vec![0u32; self.env.geometry.pus as usize];
-        let mut on_line = vec![0u32; self.space.table().len() as usize];
+        let mut on_pu = vec![0u32; self.env.geometry.pus.index()];
+        let mut on_line = vec![0u32; self.space.table().len().index()];
         let mut program = |chunk: u32, sector: u32, subject| {
             let line = self.space.line_of(chunk);
             require!(
@@ -123,8 +124,8 @@ impl Ftl {
                 format_args!("in {} sectors", self.env.geometry.sectors_per_chunk),
                 sector
             );
-            on_pu[self.env.geometry.pu_of(chunk) as usize] += 1;
-            on_line[line as usize] += 1;
+            on_pu[self.env.geometry.pu_of(chunk).index()] += 1;
+            on_line[line.index()] += 1;
             Ok(())
         };
         for ring in [HOST, GC] {
@@ -148,7 +149,7 @@ impl Ftl {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let from = self.buffer.ring(ring).unit(unit).redispatch_from;
                 if from != NONE {
-                    on_line[from as usize] += 1;
+                    on_line[from.index()] += 1;
                 }
             }
         }

@@ -9,6 +9,7 @@ use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
 use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
+use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
@@ -23,11 +24,11 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
     fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
         let FlashGeometry { ws_opt: unit, sector_bytes, .. } = *self.geometry;
         let first_slot = self.first_slot + op * unit;
-        let mut sectors = bytes.chunks(sector_bytes as usize);
+        let mut sectors = bytes.chunks(sector_bytes.index());
         for slot in first_slot..first_slot + unit {
             self.flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
-        let entries = &[BufferEntry::PADDING; 64][..unit as usize];
+        let entries = &[BufferEntry::PADDING; 64][..unit.index()];
         let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries, metadata: false };
         self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
     }
@@ -40,7 +41,7 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
 impl Ftl {
     /// Slots that the journal needs.
     pub(crate) fn journal_slots(geometry: &FlashGeometry) -> u32 {
-        OPS_MAX as u32 * geometry.ws_opt
+        OPS_MAX.to_u32() * geometry.ws_opt
     }
 
     /// The journal, for its counters.

@@ -13,6 +13,7 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::{Relocation, VictimScan};
+use crate::ids::{ToIndex, ToU32};
 use crate::space::ChunkErase;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
@@ -143,7 +144,7 @@ impl Ftl {
         let whole = unit >= units && !self.gc.has_skipped_units() && chosen.is_none();
         let member = chosen.map_or(member, |u| u.member);
         // One that was being written may have been reclaimed meanwhile, and be another one.
-        if line.valid_sectors == 0 || whole || member as usize >= line.chunks.len() {
+        if line.valid_sectors == 0 || whole || member.index() >= line.chunks.len() {
             // What is still being read has been overwritten.
             self.complete_scan(now, line_id, flash);
             return true;
@@ -189,7 +190,7 @@ impl Ftl {
             addresses.push((psn, slot));
         }
         if !addresses.is_empty() {
-            let count = addresses.len() as u32;
+            let count = addresses.len().to_u32();
             let read = Relocation { line: line_id, first_slot, count };
             let index = self.gc.begin_relocation(read);
             self.space.relocations_started(line_id, count);
@@ -206,7 +207,7 @@ impl Ftl {
     /// The sectors of a write unit of a victim; none if it was not written.
     pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
         let sector = unit * self.env.geometry.ws_opt;
-        match self.space.line(line).chunks.get(member as usize) {
+        match self.space.line(line).chunks.get(member.index()) {
             Some(chunk) if sector < self.space.chunk(*chunk).write_pointer => {
                 let first = self.env.geometry.first_sector_of(*chunk) + sector;
                 first..first + self.env.geometry.ws_opt
@@ -232,9 +233,9 @@ impl Ftl {
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
     /// instead of following each other.
     fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
-        let members = self.space.line(line).chunks.iter().skip(member as usize);
+        let members = self.space.line(line).chunks.iter().skip(member.index());
         let mut touched = 0u32;
-        for &chunk in members.take(PREFETCH_MEMBERS as usize) {
+        for &chunk in members.take(PREFETCH_MEMBERS.index()) {
             let first_psn =
                 self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
             for psn in first_psn..first_psn + self.env.geometry.ws_opt {
@@ -299,7 +300,7 @@ impl Ftl {
             self.stats.refresh_relocations += moved;
         }
         let free = self.free_sectors();
-        self.gc.relocated(moved as u32, free);
+        self.gc.relocated(moved.to_u32(), free);
     }
 
     /// The `i`-th slot after `first`, around the end of the ring.
@@ -343,7 +344,7 @@ impl Ftl {
         if id.ring() != GC {
             return;
         }
-        for i in 0..self.env.geometry.ws_opt as usize {
+        for i in 0..self.env.geometry.ws_opt.index() {
             let source = self.buffer.ring(GC).entries(id.index())[i].durable_copy;
             if source != NONE {
                 let line = self.space.line_of(self.env.geometry.chunk_of(source));

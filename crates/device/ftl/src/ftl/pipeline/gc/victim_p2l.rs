@@ -6,6 +6,7 @@ use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};
+use crate::ids::{ToIndex, ToU32};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
@@ -63,12 +64,12 @@ impl Ftl {
         first_psn: u32,
         flash: &mut impl FlashBackend,
     ) {
-        let (first_slot, unit) = (self.metadata_read_slot(at), self.env.geometry.ws_opt as usize);
+        let (first_slot, unit) = (self.metadata_read_slot(at), self.env.geometry.ws_opt.index());
         let mut addresses = [(0, 0); 64];
         for (i, address) in (0..).zip(&mut addresses[..unit]) {
             *address = (first_psn + i, first_slot + i);
         }
-        let op = OpToken::new(OpKind::Meta, at as u32);
+        let op = OpToken::new(OpKind::Meta, at.to_u32());
         flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
     }
 
@@ -79,7 +80,7 @@ impl Ftl {
         failed: u64,
         flash: &mut impl FlashBackend,
     ) {
-        let first_slot = self.metadata_read_slot(at as usize);
+        let first_slot = self.metadata_read_slot(at.index());
         let unit = self.env.geometry.ws_opt;
         let any_failed = (0..unit).any(|i| failed >> i & 1 != 0);
         let read = self.gc.victim_read_done(at, any_failed);

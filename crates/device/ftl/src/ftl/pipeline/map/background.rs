@@ -3,6 +3,7 @@
 use time::Nanos;
 
 use crate::flash::OpKind;
+use crate::ids::ToIndex;
 use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReason};
 use crate::mapping::p2l_reader::LineScanStep;
 use crate::{FlashBackend, Ftl, Oob, OpToken, ReadDest};
@@ -144,12 +145,12 @@ impl Ftl {
     ) {
         let (unit, first_slot) = (self.env.geometry.ws_opt, self.mapping.scan_slot(&self.env, at));
         let mut addresses = [(0, 0); 64];
-        for (i, address) in (0..).zip(&mut addresses[..unit as usize]) {
+        for (i, address) in (0..).zip(&mut addresses[..unit.index()]) {
             *address = (first_psn + i, first_slot + i);
         }
         self.stats.rebuild_reads += u64::from(unit);
         let op = OpToken::new(OpKind::MapRead, self.mapping.scan_op(at));
-        flash.read(now, op, &addresses[..unit as usize], ReadDest::Buffer);
+        flash.read(now, op, &addresses[..unit.index()], ReadDest::Buffer);
     }
 
     /// A read of a line that is scanned has ended. [`kick`](Ftl::kick) afterwards.
@@ -166,11 +167,11 @@ impl Ftl {
             } else {
                 let mut bytes = [0; Oob::BYTES];
                 flash.read_slot_oob(psn, slot, &mut bytes);
-                oobs[i as usize] = Oob::decode(&bytes);
+                oobs[i.index()] = Oob::decode(&bytes);
             }
         }
         if !read.is_footer {
-            self.mapping.import_scanned_oobs(&self.env, read, failed, &oobs[..unit as usize]);
+            self.mapping.import_scanned_oobs(&self.env, read, failed, &oobs[..unit.index()]);
         }
     }
 }

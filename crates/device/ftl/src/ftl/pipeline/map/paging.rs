@@ -6,6 +6,7 @@ use time::Nanos;
 use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;
 use crate::gc::defer::VictimUnit;
+use crate::ids::ToIndex;
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
 
@@ -155,7 +156,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) {
         let (mut at, mut end, mut left) = (first, end, PREFETCH_PAGES_MAX);
-        for i in 0..PREFETCH_PAGES_MAX as usize {
+        for i in 0..PREFETCH_PAGES_MAX.index() {
             while at < end && left > 0 {
                 let Some(run) = self.mapping.run_in_page(at, end - at) else { return };
                 self.prefetch_page(now, self.env.geometry.map_page_of(at), flash);
