@@ -7,6 +7,7 @@
 //! Every part checks its own state in a `check_invariants` method; `ftl::pipeline::check` calls these, and
 //! compares the parts with one another.
 
+use crate::ids::LineId;
 use std::fmt;
 
 /// A part of the translation layer.
@@ -59,7 +60,7 @@ pub enum Subject {
     /// A parallel unit.
     Pu(u32),
     /// A line.
-    Line(u32),
+    Line(LineId),
     /// A write unit of the buffer: the ring (0 host, 1 garbage collection) and the index in it.
     Unit(usize, u32),
     /// A ring of the write buffer.

@@ -1,9 +1,56 @@
-//! Conversions between integers of different width, without casts in the code that uses them.
+//! [`LineId`]; conversions between integers of different width, without casts in the code that uses them.
 //!
 //! Indices are 32 bits wide in tables and on the media, and `usize` in slices. Widening is lossless, because
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
 
+use std::fmt;
+
 const _: () = assert!(usize::BITS >= u32::BITS, "an index of 32 bits fits usize");
+
+/// A line, as an index in the table of lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct LineId(u32);
+
+impl LineId {
+    /// In place of a line: none.
+    pub const NONE: LineId = LineId(u32::MAX);
+
+    /// The line with this number.
+    #[inline]
+    pub const fn new(number: u32) -> LineId {
+        LineId(number)
+    }
+
+    /// The line with this index in a table.
+    #[inline]
+    pub fn from_index(index: usize) -> LineId {
+        LineId(index.to_u32())
+    }
+
+    /// Returns the number.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the index in a table of lines.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0.index()
+    }
+
+    /// All lines that there may be, in order.
+    pub(crate) fn all() -> impl Iterator<Item = LineId> + Clone {
+        (0..LineId::NONE.0).map(LineId)
+    }
+}
+
+impl fmt::Display for LineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Conversion into an index of a slice.
 pub(crate) trait ToIndex: Copy {
@@ -53,5 +100,21 @@ impl ToU32 for u64 {
     fn to_u32(self) -> u32 {
         debug_assert!(u32::try_from(self).is_ok(), "{self} does not fit 32 bits");
         self as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_their_tables() {
+        for number in [0, 1, 77, u32::MAX - 1] {
+            let line = LineId::new(number);
+            assert_eq!((line.get(), LineId::from_index(line.index())), (number, line));
+            assert!(line < LineId::NONE && line.to_string() == number.to_string());
+        }
+        assert_eq!(size_of::<LineId>(), 4);
+        assert!(LineId::all().take(3).eq([0, 1, 2].map(LineId::new)));
     }
 }

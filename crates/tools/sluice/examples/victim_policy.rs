@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
-use sluice::ftl::{Fifo, Greedy, VictimPolicy};
+use sluice::ftl::{Fifo, Greedy, LineId, VictimPolicy};
 
 // ANCHOR: policy
 /// Among the lines that were closed longest ago, the one with the fewest valid sectors. Close to greedy
@@ -13,29 +13,29 @@ use sluice::ftl::{Fifo, Greedy, VictimPolicy};
 #[derive(Clone, Debug)]
 struct Windowed {
     /// Closed lines with their valid sectors, the oldest first.
-    closed: VecDeque<(u32, u32)>,
+    closed: VecDeque<(LineId, u32)>,
     /// How many of the oldest are looked at.
     window: usize,
 }
 
 impl VictimPolicy for Windowed {
-    fn on_closed(&mut self, line: u32, valid: u32, _sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: LineId, valid: u32, _sectors: u32, _at: u64) {
         self.closed.push_back((line, valid));
     }
 
-    fn on_invalidate(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: LineId, valid: u32) {
         if let Some(entry) = self.closed.iter_mut().find(|entry| entry.0 == line) {
             entry.1 = valid;
         }
     }
 
-    fn take(&mut self, _now: u64) -> Option<u32> {
+    fn take(&mut self, _now: u64) -> Option<LineId> {
         let oldest = self.closed.iter().take(self.window).enumerate();
         let (index, _) = oldest.min_by_key(|(_, entry)| entry.1)?;
         self.closed.remove(index).map(|entry| entry.0)
     }
 
-    fn remove(&mut self, line: u32) {
+    fn remove(&mut self, line: LineId) {
         self.closed.retain(|entry| entry.0 != line);
     }
 
@@ -55,13 +55,13 @@ const LOGICAL: usize = LINES * LINE_SECTORS * 4 / 5;
 struct Log {
     policy: Box<dyn VictimPolicy>,
     /// Per logical sector: its line and place in it.
-    l2p: Vec<Option<(u32, usize)>>,
+    l2p: Vec<Option<(LineId, usize)>>,
     /// Per line: which logical sector is in which place.
     p2l: Vec<Vec<usize>>,
     valid: Vec<u32>,
     is_closed: Vec<bool>,
-    free: Vec<u32>,
-    open: u32,
+    free: Vec<LineId>,
+    open: LineId,
     written: u64,
 }
 
@@ -73,8 +73,8 @@ impl Log {
             p2l: vec![Vec::new(); LINES],
             valid: vec![0; LINES],
             is_closed: vec![false; LINES],
-            free: (1..LINES as u32).collect(),
-            open: 0,
+            free: (1..LINES).map(LineId::from_index).collect(),
+            open: LineId::from_index(0),
             written: 0,
         }
     }
@@ -82,13 +82,13 @@ impl Log {
     /// Appends a sector to the open line, and invalidates its previous copy.
     fn append(&mut self, lba: usize) {
         if let Some((line, _)) = self.l2p[lba] {
-            let index = line as usize;
+            let index = line.index();
             self.valid[index] -= 1;
             if self.is_closed[index] {
                 self.policy.on_invalidate(line, self.valid[index]);
             }
         }
-        let open = self.open as usize;
+        let open = self.open.index();
         self.l2p[lba] = Some((self.open, self.p2l[open].len()));
         self.p2l[open].push(lba);
         self.valid[open] += 1;
@@ -104,7 +104,7 @@ impl Log {
     fn write(&mut self, lba: usize) {
         while self.free.len() < 3 {
             let victim = self.policy.take(self.written).expect("a closed line");
-            let index = victim as usize;
+            let index = victim.index();
             self.is_closed[index] = false;
             for (place, moved) in std::mem::take(&mut self.p2l[index]).into_iter().enumerate() {
                 if self.l2p[moved] == Some((victim, place)) {

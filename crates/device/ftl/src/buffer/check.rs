@@ -8,8 +8,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
-use crate::ids::ToIndex;
-use crate::space::lines::NONE;
+use crate::ids::{LineId, ToIndex};
 
 impl WriteBuffer {
     /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
@@ -52,7 +51,7 @@ impl WriteBuffer {
                 2
             );
             let u = self.ring(ring).unit(unit);
-            let keeps_number = ring == HOST && u.redispatch_from == NONE;
+            let keeps_number = ring == HOST && u.redispatch_from == LineId::NONE;
             let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
             require!(
                 u.state == expected || ring == HOST && u.state == UnitState::Programming,
@@ -67,8 +66,8 @@ impl WriteBuffer {
         for ring in [HOST, GC] {
             for (unit, _) in self.ring(ring).occupied() {
                 let u = self.ring(ring).unit(unit);
-                redispatched += u32::from(u.redispatch_from != NONE);
-                if u.redispatch_from != NONE {
+                redispatched += u32::from(u.redispatch_from != LineId::NONE);
+                if u.redispatch_from != LineId::NONE {
                     require!(
                         u.state < UnitState::Persisted,
                         Buffer,

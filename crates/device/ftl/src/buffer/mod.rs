@@ -8,7 +8,7 @@ pub(crate) mod write_ring;
 
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
 use redispatch::RedispatchTracker;
@@ -36,7 +36,7 @@ pub(crate) struct BegunProgram {
 pub(crate) struct DurableUnit {
     pub(crate) sequence: u64,
     /// The line that a redispatched unit was in before.
-    pub(crate) redispatched_from: Option<u32>,
+    pub(crate) redispatched_from: Option<LineId>,
 }
 
 /// The rings of the host and of garbage collection, and the sequence numbers of their units.
@@ -169,9 +169,10 @@ impl WriteBuffer {
     pub(crate) fn program_done(&mut self, id: UnitId) -> DurableUnit {
         let unit = self.unit_mut(id);
         unit.state = UnitState::Persisted;
-        let (sequence, from) = (unit.sequence, std::mem::replace(&mut unit.redispatch_from, NONE));
+        let (sequence, from) =
+            (unit.sequence, std::mem::replace(&mut unit.redispatch_from, LineId::NONE));
         self.sequencer.retire(sequence);
-        let redispatched_from = Some(from).filter(|from| *from != NONE);
+        let redispatched_from = Some(from).filter(|from| *from != LineId::NONE);
         if redispatched_from.is_some() {
             self.redispatch.complete_one();
         }
@@ -205,7 +206,7 @@ impl WriteBuffer {
 
     /// Has a durable unit of a line, whose first sector is at `first_psn`, programmed again elsewhere. Until
     /// it is durable there, this copy is the newest.
-    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: u32, first_psn: u32) {
+    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_psn: u32) {
         let sequence = self.next_seq();
         let ring = &mut self.rings[id.ring()];
         for (psn, entry) in (first_psn..).zip(ring.entries_mut(id.index())) {
@@ -246,7 +247,7 @@ impl WriteBuffer {
     ) -> bool {
         let unit = self.unit(id);
         match now {
-            L2pEntry::Buffer(at) if unit.redispatch_from != NONE => {
+            L2pEntry::Buffer(at) if unit.redispatch_from != LineId::NONE => {
                 self.unit_of(at).state == UnitState::Filling
                     && self.durable_copy_of(geometry, now).0 == entry.durable_copy
                     && !self.rings[HOST].is_being_written(entry.lba_plus_1 - 1, unit.sequence)

@@ -9,7 +9,7 @@
 use crate::FlashGeometry;
 use crate::buffer::unit_id::UnitId;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 
 /// One slot's metadata.
@@ -88,7 +88,7 @@ pub(crate) struct BufferUnit {
     pub(crate) chain_next: Option<UnitId>,
     /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::space::lines::NONE).
     /// That line stays as it is until this is durable elsewhere.
-    pub(crate) redispatch_from: u32,
+    pub(crate) redispatch_from: LineId,
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl WriteRing {
             sector: 0,
             sequence: 0,
             chain_next: None,
-            redispatch_from: crate::space::lines::NONE,
+            redispatch_from: LineId::NONE,
         };
         WriteRing {
             ws_opt: shape.ws_opt,
@@ -182,7 +182,7 @@ impl WriteRing {
             let unit = &mut self.units[self.head_index.index()];
             unit.state = UnitState::Filling;
             unit.fills_pending = 0;
-            unit.redispatch_from = crate::space::lines::NONE;
+            unit.redispatch_from = LineId::NONE;
         }
         if pending {
             self.units[self.head_index.index()].fills_pending += 1;
@@ -373,7 +373,7 @@ impl WriteRing {
         for at in self.released..self.head {
             let unit = (at % self.unit_count).to_u32();
             let u = &self.units[unit.index()];
-            let redispatched = u.redispatch_from != crate::space::lines::NONE;
+            let redispatched = u.redispatch_from != LineId::NONE;
             let legal = match u.state {
                 UnitState::Filling => {
                     at >= self.dispatched

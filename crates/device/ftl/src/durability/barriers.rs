@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 
 /// Owner of a barrier.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(crate) enum BarrierOwner {
     /// The host request with this tag.
     Host(u64),
     /// The erase of this drained line. It never has the write buffer padded by itself.
-    Erase(u32),
+    Erase(LineId),
 }
 
 /// Whether a barrier needs translation pages to be written.
@@ -121,7 +121,7 @@ impl BarrierQueue {
 
     /// Checks the invariants; returns the lines that wait to be erased. `head` is the host ring's position,
     /// `trim_epoch` the number of sectors trimmed so far.
-    pub(crate) fn check(&self, head: u64, trim_epoch: u64) -> Result<Vec<u32>, Violation> {
+    pub(crate) fn check(&self, head: u64, trim_epoch: u64) -> Result<Vec<LineId>, Violation> {
         let (mut host, mut position, mut lines) = (0, 0, Vec::new());
         for (i, barrier) in (0..).zip(&self.queue) {
             let subject = Subject::Index(i);

@@ -15,6 +15,7 @@ use time::Nanos;
 
 use crate::check::Violation;
 use crate::env::Env;
+use crate::ids::LineId;
 use barriers::{Barrier, BarrierOwner, BarrierQueue, TrimDep};
 use checkpoint::Checkpoint;
 use device_l2p::DeviceL2p;
@@ -234,7 +235,7 @@ impl Durability {
         head: u64,
         low: u64,
         next: u64,
-    ) -> Result<Vec<u32>, Violation> {
+    ) -> Result<Vec<LineId>, Violation> {
         let waiting = self.barriers.check(head, self.trims.epoch())?;
         let cursor = self.device_l2p.as_ref().and_then(|m| m.cursor_page());
         self.trims.check(cursor, head)?;

@@ -1,5 +1,6 @@
 //! [`VictimCandidates`]: closed lines, and which of them is reclaimed next.
 
+use crate::ids::LineId;
 use std::collections::VecDeque;
 
 use crate::VictimPolicy;
@@ -14,8 +15,8 @@ use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTabl
 #[derive(Clone, Debug)]
 pub(crate) struct VictimCandidates {
     policy: Box<dyn VictimPolicy>,
-    degraded: VecDeque<u32>,
-    empty: VecDeque<u32>,
+    degraded: VecDeque<LineId>,
+    empty: VecDeque<LineId>,
 }
 
 impl VictimCandidates {
@@ -64,12 +65,12 @@ impl VictimCandidates {
     }
 
     /// Learns the wear of a closed line.
-    pub(super) fn on_wear(&mut self, line: u32, wear: u32) {
+    pub(super) fn on_wear(&mut self, line: LineId, wear: u32) {
         self.policy.on_wear(line, wear);
     }
 
     /// Removes a closed line, which becomes a victim out of turn.
-    pub(super) fn remove(&mut self, id: u32, line: &Line) {
+    pub(super) fn remove(&mut self, id: LineId, line: &Line) {
         if line.degraded {
             self.degraded.retain(|h| *h != id);
         } else if line.valid_sectors == 0 {
@@ -92,14 +93,14 @@ impl VictimCandidates {
 
     /// Takes a closed line without a valid sector that is not `scanned`: what is read of that one would be
     /// taken for what is in the next line with its index.
-    pub(super) fn pop_empty(&mut self, scanned: Option<u32>) -> Option<u32> {
+    pub(super) fn pop_empty(&mut self, scanned: Option<LineId>) -> Option<LineId> {
         let at = self.empty.iter().position(|id| Some(*id) != scanned)?;
         self.empty.remove(at)
     }
 
     /// Takes the next victim that has valid sectors, or is to be retired. `closed_total` is the number of
     /// lines closed so far.
-    pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<u32> {
+    pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<LineId> {
         self.degraded.pop_front().or_else(|| self.policy.take(closed_total))
     }
 
@@ -111,8 +112,7 @@ impl VictimCandidates {
     /// Checks the lists against the lines.
     pub(super) fn check(&self, lines: &LineTable) -> Result<(), Violation> {
         let (mut degraded, mut empty) = (0, 0);
-        for id in 0..lines.len() {
-            let line = lines.line(id);
+        for (_, line) in lines.iter() {
             let closed = line.state == LineState::Closed;
             degraded += usize::from(closed && line.degraded);
             empty += usize::from(closed && !line.degraded && line.valid_sectors == 0);

@@ -20,7 +20,7 @@ use time::Nanos;
 use crate::RateLimiter;
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use candidates::VictimCandidates;
@@ -59,7 +59,7 @@ pub(crate) struct Gc {
 /// A line that is scanned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VictimScan {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     /// Next write unit: all members' first units, then all members' second, and so on.
     pub(crate) unit: u32,
     pub(crate) member: u32,
@@ -70,7 +70,7 @@ pub(crate) struct VictimScan {
 /// A read of sectors that are relocated: consecutive slots of the ring, around its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     pub(crate) first_slot: u32,
     pub(crate) count: u32,
 }
@@ -132,13 +132,13 @@ impl Gc {
     }
 
     /// Takes a closed line without a valid sector.
-    pub(crate) fn pop_empty(&mut self) -> Option<u32> {
+    pub(crate) fn pop_empty(&mut self) -> Option<LineId> {
         let scanned = self.current_victim();
         self.candidates.pop_empty(scanned)
     }
 
     /// Takes a closed line that has become a victim out of turn.
-    pub(crate) fn remove_candidate(&mut self, lines: &LineTable, line: u32) {
+    pub(crate) fn remove_candidate(&mut self, lines: &LineTable, line: LineId) {
         self.candidates.remove(line, lines.line(line));
     }
 
@@ -150,7 +150,7 @@ impl Gc {
         lines: &LineTable,
         free: u64,
         room: u64,
-    ) -> Option<u32> {
+    ) -> Option<LineId> {
         self.candidates.set_critical(self.limiter.headroom(free) <= 0.0);
         if room >= u64::from(env.plan.line_sectors) {
             return self.candidates.pop_victim(lines.closed_total());
@@ -173,7 +173,7 @@ impl Gc {
         if free >= self.free_high_water + u64::from(env.geometry.ws_opt) {
             (self.futile_victims, self.free_high_water) = (0, free);
         }
-        self.futile_victims > 2 * lines.len()
+        self.futile_victims.index() > 2 * lines.len()
     }
 
     /// Records that the host has written or trimmed: there may be more to be won than before.
@@ -183,7 +183,7 @@ impl Gc {
     }
 
     /// Begins to scan a line, of whose chunks so many write units are written.
-    pub(crate) fn begin_scan(&mut self, line: u32, units: u32) {
+    pub(crate) fn begin_scan(&mut self, line: LineId, units: u32) {
         self.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
     }
 
@@ -194,17 +194,17 @@ impl Gc {
     }
 
     /// The line that is scanned.
-    pub(crate) fn current_victim(&self) -> Option<u32> {
+    pub(crate) fn current_victim(&self) -> Option<LineId> {
         self.scans.front().map(|v| v.line)
     }
 
     /// Whether a line is scanned, or will be.
-    pub(crate) fn is_scanned(&self, line: u32) -> bool {
+    pub(crate) fn is_scanned(&self, line: LineId) -> bool {
         self.scans.iter().any(|scan| scan.line == line)
     }
 
     /// Has a line that is being scanned, whose valid sectors were not all known, scanned from its beginning.
-    pub(crate) fn restart_scans_of(&mut self, line: u32) {
+    pub(crate) fn restart_scans_of(&mut self, line: LineId) {
         for scan in self.scans.iter_mut().filter(|scan| scan.line == line) {
             (scan.unit, scan.member) = (0, 0);
         }

@@ -3,27 +3,27 @@
 use std::collections::VecDeque;
 
 use crate::VictimPolicyKind;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex};
 
 /// Chooses victims among the closed lines. Told of every change, so that a choice need not look at
 /// every line.
 pub trait VictimPolicy: std::fmt::Debug + Send {
     /// A line was closed, `at` a moment that only grows, with `valid` of its `sectors` valid.
-    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64);
+    fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64);
 
     /// A closed line has fewer valid sectors than before.
-    fn on_invalidate(&mut self, line: u32, valid: u32);
+    fn on_invalidate(&mut self, line: LineId, valid: u32);
 
     /// Takes the next victim; `None` if no closed line would give space back. `now` is on the
     /// scale of `at`.
-    fn take(&mut self, now: u64) -> Option<u32>;
+    fn take(&mut self, now: u64) -> Option<LineId>;
 
     /// Takes a line out of turn, because it must go.
-    fn remove(&mut self, line: u32);
+    fn remove(&mut self, line: LineId);
 
     /// How often the chunks of a line have been erased, on average. Said before the line is closed,
     /// and again when it is learnt anew; of no interest to most policies.
-    fn on_wear(&mut self, line: u32, erases: u32) {
+    fn on_wear(&mut self, line: LineId, erases: u32) {
         let _ = (line, erases);
     }
 
@@ -92,7 +92,7 @@ impl Greedy {
     }
 
     #[inline]
-    fn set(&mut self, line: u32, weight: u32) {
+    fn set(&mut self, line: LineId, weight: u32) {
         let mut i = self.leaves() + line.index();
         self.tree[i] = weight;
         while i > 1 {
@@ -111,7 +111,7 @@ impl VictimPolicy for Greedy {
         Box::new(self.clone())
     }
 
-    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, _at: u64) {
         self.grow(line.index());
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
         self.weights[line.index()] = (weight, weight * sectors);
@@ -119,11 +119,11 @@ impl VictimPolicy for Greedy {
     }
 
     #[inline]
-    fn on_invalidate(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: LineId, valid: u32) {
         self.set(line, valid * self.weights[line.index()].0);
     }
 
-    fn take(&mut self, _now: u64) -> Option<u32> {
+    fn take(&mut self, _now: u64) -> Option<LineId> {
         let least = *self.tree.get(1)?;
         if least == NOT_A_CANDIDATE {
             return None;
@@ -133,7 +133,7 @@ impl VictimPolicy for Greedy {
         while i < leaves {
             i = if self.tree[2 * i] == least { 2 * i } else { 2 * i + 1 };
         }
-        let line = (i - leaves).to_u32();
+        let line = LineId::from_index(i - leaves);
         if least >= self.weights[line.index()].1 {
             // Full, and with it every other one.
             return None;
@@ -142,7 +142,7 @@ impl VictimPolicy for Greedy {
         Some(line)
     }
 
-    fn remove(&mut self, line: u32) {
+    fn remove(&mut self, line: LineId) {
         if line.index() < self.leaves() {
             self.set(line, NOT_A_CANDIDATE);
         }
@@ -169,7 +169,7 @@ impl VictimPolicy for CostBenefit {
         Box::new(self.clone())
     }
 
-    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+    fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, None);
         }
@@ -177,13 +177,13 @@ impl VictimPolicy for CostBenefit {
     }
 
     #[inline]
-    fn on_invalidate(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: LineId, valid: u32) {
         if let Some(c) = &mut self.lines[line.index()] {
             c.valid = valid;
         }
     }
 
-    fn take(&mut self, now: u64) -> Option<u32> {
+    fn take(&mut self, now: u64) -> Option<LineId> {
         let mut best: Option<(f64, usize)> = None;
         for (i, line) in self.lines.iter().enumerate() {
             let Some(c) = line else { continue };
@@ -202,10 +202,10 @@ impl VictimPolicy for CostBenefit {
         }
         let (_, line) = best?;
         self.lines[line] = None;
-        Some(line.to_u32())
+        Some(LineId::from_index(line))
     }
 
-    fn remove(&mut self, line: u32) {
+    fn remove(&mut self, line: LineId) {
         if let Some(slot) = self.lines.get_mut(line.index()) {
             *slot = None;
         }
@@ -215,7 +215,7 @@ impl VictimPolicy for CostBenefit {
 /// The line that was closed longest ago, whatever it holds, as long as any line gives space back.
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
-    order: VecDeque<u32>,
+    order: VecDeque<LineId>,
     lines: Vec<(u32, u32)>,
     invalid: u64,
 }
@@ -225,7 +225,7 @@ impl VictimPolicy for Fifo {
         Box::new(self.clone())
     }
 
-    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, _at: u64) {
+    fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, _at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, (0, 0));
         }
@@ -235,13 +235,13 @@ impl VictimPolicy for Fifo {
     }
 
     #[inline]
-    fn on_invalidate(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: LineId, valid: u32) {
         let entry = &mut self.lines[line.index()];
         self.invalid += u64::from(entry.0 - valid);
         entry.0 = valid;
     }
 
-    fn take(&mut self, _now: u64) -> Option<u32> {
+    fn take(&mut self, _now: u64) -> Option<LineId> {
         if self.invalid == 0 {
             return None;
         }
@@ -251,7 +251,7 @@ impl VictimPolicy for Fifo {
         Some(line)
     }
 
-    fn remove(&mut self, line: u32) {
+    fn remove(&mut self, line: LineId) {
         if let Some(at) = self.order.iter().position(|l| *l == line) {
             self.order.remove(at);
             let (valid, sectors) = self.lines[line.index()];
@@ -291,7 +291,7 @@ impl VictimPolicy for CostWear {
         Box::new(self.clone())
     }
 
-    fn on_closed(&mut self, line: u32, valid: u32, sectors: u32, at: u64) {
+    fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, None);
         }
@@ -299,13 +299,13 @@ impl VictimPolicy for CostWear {
     }
 
     #[inline]
-    fn on_invalidate(&mut self, line: u32, valid: u32) {
+    fn on_invalidate(&mut self, line: LineId, valid: u32) {
         if let Some(c) = &mut self.lines[line.index()] {
             c.valid = valid;
         }
     }
 
-    fn take(&mut self, _now: u64) -> Option<u32> {
+    fn take(&mut self, _now: u64) -> Option<LineId> {
         let closed = || (0..).zip(&self.lines).filter_map(|(i, c)| Some((i, (*c)?)));
         let (sum, count) = closed()
             .fold((0u64, 0u64), |(sum, count), (i, _)| (sum + u64::from(self.wear(i)), count + 1));
@@ -321,16 +321,16 @@ impl VictimPolicy for CostWear {
         }
         let (_, line) = best?;
         self.lines[line] = None;
-        Some(line.to_u32())
+        Some(LineId::from_index(line))
     }
 
-    fn remove(&mut self, line: u32) {
+    fn remove(&mut self, line: LineId) {
         if let Some(slot) = self.lines.get_mut(line.index()) {
             *slot = None;
         }
     }
 
-    fn on_wear(&mut self, line: u32, erases: u32) {
+    fn on_wear(&mut self, line: LineId, erases: u32) {
         if self.wear.len() <= line.index() {
             self.wear.resize(line.index() + 1, 0);
         }
@@ -347,9 +347,9 @@ mod tests {
     use super::*;
 
     fn fill(policy: &mut dyn VictimPolicy) {
-        policy.on_closed(3, 10, 16, 1);
-        policy.on_closed(0, 4, 16, 50);
-        policy.on_closed(200, 16, 16, 0);
+        policy.on_closed(LineId::new(3), 10, 16, 1);
+        policy.on_closed(LineId::new(0), 4, 16, 50);
+        policy.on_closed(LineId::new(200), 16, 16, 0);
     }
 
     #[test]
@@ -357,11 +357,11 @@ mod tests {
         let mut p = Greedy::default();
         assert_eq!(p.take(0), None);
         fill(&mut p);
-        assert_eq!(p.take(100), Some(0));
-        assert_eq!(p.take(100), Some(3));
+        assert_eq!(p.take(100), Some(LineId::new(0)));
+        assert_eq!(p.take(100), Some(LineId::new(3)));
         assert_eq!(p.take(100), None, "line 200 is fully valid");
-        p.on_invalidate(200, 15);
-        assert_eq!(p.take(100), Some(200));
+        p.on_invalidate(LineId::new(200), 15);
+        assert_eq!(p.take(100), Some(LineId::new(200)));
         assert_eq!(p.take(100), None);
     }
 
@@ -379,18 +379,18 @@ mod tests {
             match valid[line] {
                 None => {
                     valid[line] = Some(64);
-                    p.on_closed(line.to_u32(), 64, 64, 0);
+                    p.on_closed(LineId::from_index(line), 64, 64, 0);
                 }
                 Some(0) => {}
                 Some(v) => {
                     valid[line] = Some(v - 1);
-                    p.on_invalidate(line.to_u32(), v - 1);
+                    p.on_invalidate(LineId::from_index(line), v - 1);
                 }
             }
             if draw(7) == 0 {
                 let best = (0..500).filter(|i| valid[*i].is_some_and(|v| v < 64));
                 let best = best.min_by_key(|i| (valid[*i], *i));
-                assert_eq!(p.take(0), best.map(|b| b.to_u32()));
+                assert_eq!(p.take(0), best.map(LineId::from_index));
                 if let Some(b) = best {
                     valid[b] = None;
                 }
@@ -403,11 +403,11 @@ mod tests {
         let mut p = CostBenefit::default();
         fill(&mut p);
         // 6/20 * 100 = 30 beats 12/8 * 51 = 76? No: the emptier one still wins at this age.
-        assert_eq!(p.take(100), Some(0));
-        p.on_closed(0, 4, 16, 99);
+        assert_eq!(p.take(100), Some(LineId::new(0)));
+        p.on_closed(LineId::new(0), 4, 16, 99);
         // 0.3 * 100 against 1.5 * 2: now the old line wins.
-        assert_eq!(p.take(100), Some(3));
-        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), Some(LineId::new(3)));
+        assert_eq!(p.take(100), Some(LineId::new(0)));
         assert_eq!(p.take(100), None);
     }
 
@@ -415,11 +415,11 @@ mod tests {
     fn fifo_goes_by_age_alone_but_stops_when_nothing_is_to_gain() {
         let mut p = Fifo::default();
         fill(&mut p);
-        assert_eq!(p.take(100), Some(3));
-        assert_eq!(p.take(100), Some(0));
+        assert_eq!(p.take(100), Some(LineId::new(3)));
+        assert_eq!(p.take(100), Some(LineId::new(0)));
         assert_eq!(p.take(100), None);
-        p.on_invalidate(200, 15);
-        assert_eq!(p.take(100), Some(200));
+        p.on_invalidate(LineId::new(200), 15);
+        assert_eq!(p.take(100), Some(LineId::new(200)));
     }
 
     #[test]
@@ -427,15 +427,15 @@ mod tests {
         let mut p = CostWear::default();
         assert_eq!(p.take(0), None);
         fill(&mut p);
-        assert_eq!(p.take(100), Some(0), "without wear the emptiest");
-        p.on_closed(0, 4, 16, 60);
+        assert_eq!(p.take(100), Some(LineId::new(0)), "without wear the emptiest");
+        p.on_closed(LineId::new(0), 4, 16, 60);
         // 0.25 + (60 - 20) / 16 against 0.625 - 20 / 16.
-        p.on_wear(0, 60);
+        p.on_wear(LineId::new(0), 60);
         let mut short = p.clone();
         short.set_critical(true);
-        assert_eq!(short.take(100), Some(0), "wear does not count");
-        assert_eq!(p.take(100), Some(3), "the little worn one, although it is fuller");
-        assert_eq!(p.take(100), Some(0));
+        assert_eq!(short.take(100), Some(LineId::new(0)), "wear does not count");
+        assert_eq!(p.take(100), Some(LineId::new(3)), "the little worn one, although it is fuller");
+        assert_eq!(p.take(100), Some(LineId::new(0)));
         assert_eq!(p.take(100), None, "line 200 is fully valid, however fresh");
     }
 
@@ -449,9 +449,9 @@ mod tests {
         ] {
             let mut p = kind.build();
             fill(p.as_mut());
-            p.remove(0);
-            p.remove(77);
-            assert_eq!(p.take(100), Some(3), "{kind:?}");
+            p.remove(LineId::new(0));
+            p.remove(LineId::new(77));
+            assert_eq!(p.take(100), Some(LineId::new(3)), "{kind:?}");
             assert_eq!(p.take(100), None, "{kind:?}");
         }
     }

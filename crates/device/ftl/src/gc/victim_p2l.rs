@@ -9,7 +9,7 @@
 use crate::Oob;
 use crate::env::Env;
 use crate::gc::Gc;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
 use crate::space::lines::{Footer, Line, LineTable};
@@ -60,7 +60,7 @@ struct VictimUnitRead {
 /// The list of a victim that is being read; of one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct VictimP2lRead {
-    line: u32,
+    line: LineId,
     source: VictimP2lSource,
     /// The next write unit to read.
     next: u32,
@@ -74,7 +74,7 @@ pub(crate) struct VictimP2lRead {
 
 impl VictimP2lRead {
     /// Begins to read the P2L of a victim.
-    pub(crate) fn new(env: &Env, id: u32, line: &Line) -> VictimP2lRead {
+    pub(crate) fn new(env: &Env, id: LineId, line: &Line) -> VictimP2lRead {
         let is_footer = line.footer == Footer::Valid;
         let bytes = env.geometry.ws_opt.index() * env.geometry.sector_bytes.index();
         let units = LineFooter::units(&env.plan).index();
@@ -91,7 +91,7 @@ impl VictimP2lRead {
     }
 
     /// The victim.
-    pub(crate) fn line(&self) -> u32 {
+    pub(crate) fn line(&self) -> LineId {
         self.line
     }
 

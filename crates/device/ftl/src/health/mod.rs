@@ -19,7 +19,7 @@
 
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 use crate::space::lines::{LineState, LineTable};
 
 /// Victims from one refresh to the next while space is wanted.
@@ -32,7 +32,7 @@ const LINES_PER_WL_CHECK: u64 = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     /// The line being refreshed, until all of it is durable elsewhere.
-    line: Option<u32>,
+    line: Option<LineId>,
     /// The line is moved for static wear leveling.
     is_static_wl: bool,
     /// Other victims since the last refresh.
@@ -61,22 +61,22 @@ impl Health {
     }
 
     /// Whether this line is being refreshed.
-    pub(crate) fn is_refreshing(&self, line: u32) -> bool {
+    pub(crate) fn is_refreshing(&self, line: LineId) -> bool {
         self.line == Some(line)
     }
 
     /// The line that is moved for static wear leveling.
-    pub(crate) fn static_wl_line(&self) -> Option<u32> {
+    pub(crate) fn static_wl_line(&self) -> Option<LineId> {
         self.line.filter(|_| self.is_static_wl)
     }
 
     /// Begins to refresh a line.
-    pub(crate) fn begin_refresh(&mut self, line: u32, is_static_wl: bool) {
+    pub(crate) fn begin_refresh(&mut self, line: LineId, is_static_wl: bool) {
         (self.line, self.is_static_wl, self.victims_since) = (Some(line), is_static_wl, 0);
     }
 
     /// Records that all of a line is durable elsewhere.
-    pub(crate) fn on_relocated(&mut self, line: u32) {
+    pub(crate) fn on_relocated(&mut self, line: LineId) {
         self.line = self.line.filter(|l| *l != line);
     }
 
@@ -139,8 +139,7 @@ impl Health {
                 format_args!("{state:?}")
             );
         }
-        for id in 0..lines.len() {
-            let line = lines.line(id);
+        for (id, line) in lines.iter() {
             require!(
                 !line.refresh_requested
                     || line.state != LineState::Closed

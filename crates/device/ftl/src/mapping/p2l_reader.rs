@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use crate::Oob;
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l::P2l;
 use crate::space::line_meta::{LineFooter, footer_unit_location};
@@ -103,7 +103,7 @@ struct LineRead {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct P2lReader {
     /// The line that is looked at now or next.
-    line: u32,
+    line: LineId,
     current: Option<LineRead>,
 }
 
@@ -114,23 +114,23 @@ impl P2lReader {
     }
 
     /// Returns the first line that the reader has not looked at yet.
-    pub(super) fn next_line(&self) -> u32 {
-        self.line + u32::from(self.current.is_some())
+    pub(super) fn next_line(&self) -> LineId {
+        LineId::from_index(self.line.index() + usize::from(self.current.is_some()))
     }
 
     /// A line is about to be erased.
-    pub(super) fn invalidate_line(&mut self, line: u32) {
+    pub(super) fn invalidate_line(&mut self, line: LineId) {
         if let Some(look) = self.current.as_mut().filter(|_| self.line == line) {
             look.erased = true;
         }
     }
 
     /// A line has been looked at. Returns which is next, and whether that is the first one again.
-    pub(super) fn advance(&mut self, lines: u32) -> (u32, bool) {
+    pub(super) fn advance(&mut self, lines: usize) -> (LineId, bool) {
         self.current = None;
-        self.line += 1;
-        let wraps = self.line >= lines;
-        self.line = if wraps { 0 } else { self.line };
+        let next = self.line.index() + 1;
+        let wraps = next >= lines;
+        self.line = LineId::from_index(if wraps { 0 } else { next });
         (self.line, wraps)
     }
 

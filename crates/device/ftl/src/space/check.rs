@@ -1,10 +1,10 @@
 //! Invariants of chunks and lines alone.
 
 use super::Space;
-use super::lines::{Footer, LineState, LineTable, NONE};
+use super::lines::{Footer, LineState, LineTable};
 use super::open_line::OpenLine;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 
 impl Space {
     /// Checks the lists of chunks, the lines, and footers that are written.
@@ -94,7 +94,7 @@ impl LineTable {
         self.chunks.check_invariants()?;
         let mut free = vec![0; self.lines.len()];
         self.free_lines.iter().for_each(|id| free[id.index()] += 1);
-        for (id, line) in (0..).zip(&self.lines) {
+        for (id, line) in LineId::all().zip(&self.lines) {
             let subject = Subject::Line(id);
             let is_free = line.state == LineState::Free;
             require_eq!(
@@ -156,7 +156,7 @@ impl LineTable {
             }
         }
         for (chunk, line) in self.chunks.lines() {
-            let has = line == NONE
+            let has = line == LineId::NONE
                 || self.lines.get(line.index()).is_some_and(|l| l.chunks.contains(&chunk));
             require!(
                 has,

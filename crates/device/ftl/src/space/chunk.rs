@@ -3,8 +3,7 @@
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{ToIndex, ToU32};
-use crate::space::lines::NONE;
+use crate::ids::{LineId, ToIndex, ToU32};
 
 /// The state of a chunk, beside its line.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +57,7 @@ impl ChunkState {
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkTable {
     states: Vec<ChunkState>,
-    line_of: Vec<u32>,
+    line_of: Vec<LineId>,
     /// Erases of the most worn chunk.
     wear_max: u32,
 }
@@ -68,7 +67,7 @@ impl ChunkTable {
     pub(super) fn new(total: u32) -> ChunkTable {
         let total = total.index();
         let states = vec![ChunkState::free(0); total];
-        ChunkTable { states, line_of: vec![NONE; total], wear_max: 0 }
+        ChunkTable { states, line_of: vec![LineId::NONE; total], wear_max: 0 }
     }
 
     /// The state of a chunk; none if there is no such chunk.
@@ -89,26 +88,26 @@ impl ChunkTable {
         &mut self.states[chunk.index()]
     }
 
-    /// The line that a chunk is in, or [`NONE`].
+    /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
         self.line_of[chunk.index()]
     }
 
-    /// The line of each chunk, or [`NONE`].
-    pub(super) fn lines(&self) -> impl Iterator<Item = (u32, u32)> {
+    /// The line of each chunk, or [`LineId::NONE`].
+    pub(super) fn lines(&self) -> impl Iterator<Item = (u32, LineId)> {
         (0..).zip(self.line_of.iter().copied())
     }
 
     /// Puts a chunk into a line, as the member with this index.
-    pub(super) fn join(&mut self, chunk: u32, line: u32, member_index: u32) {
+    pub(super) fn join(&mut self, chunk: u32, line: LineId, member_index: u32) {
         self.line_of[chunk.index()] = line;
         self.states[chunk.index()].member_index = member_index;
     }
 
     /// Takes a chunk out of its line.
     pub(super) fn leave(&mut self, chunk: u32) {
-        self.line_of[chunk.index()] = NONE;
+        self.line_of[chunk.index()] = LineId::NONE;
     }
 
     /// A chunk is erased: it holds nothing and is in no line.
@@ -158,7 +157,13 @@ impl ChunkTable {
     /// Checks a chunk that is free.
     pub(super) fn check_free(&self, chunk: u32) -> Result<(), Violation> {
         let (subject, c) = (Subject::Chunk(chunk), self.state(chunk));
-        require_eq!(Space, "a free chunk is in no line", subject, NONE, self.line_of(chunk));
+        require_eq!(
+            Space,
+            "a free chunk is in no line",
+            subject,
+            LineId::NONE,
+            self.line_of(chunk)
+        );
         require_eq!(Space, "a free chunk is empty", subject, 0, c.write_pointer);
         require!(!c.bad && !c.offline, Space, "a free chunk is good", subject, "good", "bad");
         Ok(())
@@ -166,7 +171,7 @@ impl ChunkTable {
 
     /// Says that a chunk is in a line that it is not in.
     #[cfg(test)]
-    pub(crate) fn break_line_of(&mut self, chunk: u32, line: u32) {
+    pub(crate) fn break_line_of(&mut self, chunk: u32, line: LineId) {
         self.line_of[chunk.index()] = line;
     }
 

@@ -1,6 +1,7 @@
 //! [`EraseGate`]: what must be durable before a line is erased.
 
 use crate::check::{Subject, Violation, require};
+use crate::ids::LineId;
 
 /// The conditions of the erase of a line, and the erases of its chunks in flight.
 ///
@@ -78,7 +79,7 @@ impl EraseGate {
     }
 
     /// Checks that no chunk is being erased while relocations are in flight.
-    pub(super) fn check_invariants(&self, line: u32) -> Result<(), Violation> {
+    pub(super) fn check_invariants(&self, line: LineId) -> Result<(), Violation> {
         require!(
             self.erasing == 0 || self.relocations_in_flight == 0,
             Space,

@@ -14,7 +14,7 @@ use crate::CapacityPlan;
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::Space;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
@@ -29,7 +29,7 @@ pub(crate) const VICTIM_READS_MAX: usize = 4;
 /// A write unit of metadata under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MetaWrite {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     pub(crate) chunk: u32,
     pub(crate) sector: u32,
 }
@@ -37,7 +37,7 @@ pub(crate) struct MetaWrite {
 /// A line whose last write units are being written.
 #[derive(Clone, Debug)]
 pub(crate) struct FooterJob {
-    line: u32,
+    line: LineId,
     /// The last metadata; empty if contents are not kept.
     bytes: Vec<u8>,
     /// Write units begun.
@@ -73,7 +73,7 @@ impl LineMetaWriter {
     }
 
     /// Lines whose footers are being written, and the programs in flight of each footer.
-    pub(crate) fn footers_in_flight(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn footers_in_flight(&self) -> impl Iterator<Item = (LineId, u32)> {
         self.footer_jobs.iter().map(|f| (f.line, f.outstanding))
     }
 
@@ -129,7 +129,7 @@ pub(crate) struct MetaContents {
 
 impl FooterJob {
     /// The line.
-    pub(crate) fn line(&self) -> u32 {
+    pub(crate) fn line(&self) -> LineId {
         self.line
     }
 }
@@ -264,7 +264,7 @@ impl Space {
     }
 
     /// A write unit of a line's metadata has been programmed, or has failed.
-    pub(crate) fn footer_unit_done(&mut self, line: u32, ok: bool) {
+    pub(crate) fn footer_unit_done(&mut self, line: LineId, ok: bool) {
         let mut jobs = self.line_meta_writer.footer_jobs.iter_mut();
         if let Some(job) = jobs.find(|job| job.line == line) {
             job.outstanding -= 1;

@@ -1,6 +1,6 @@
 //! Lines whose data is to be moved although their space is not needed, and what becomes of chunks.
 
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};
 
 /// Change of a chunk, for the component that maintains chunks that are not being written.
@@ -22,7 +22,7 @@ pub enum ChunkEvent {
 
 impl LineTable {
     /// A line is to be refreshed. Returns whether that was news.
-    pub(crate) fn request_refresh(&mut self, id: u32) -> bool {
+    pub(crate) fn request_refresh(&mut self, id: LineId) -> bool {
         let line = &mut self.lines[id.index()];
         if line.degraded || line.refresh_requested {
             return false;
@@ -38,7 +38,7 @@ impl LineTable {
     }
 
     /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
-    pub(crate) fn pop_refresh(&mut self) -> Option<u32> {
+    pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
         // Some have been reclaimed meanwhile.
         while let Some(id) = self.refresh_queue.pop_front() {
             let line = &mut self.lines[id.index()];
@@ -58,16 +58,16 @@ impl LineTable {
 
     /// The closed line that is cold, `age` closings old, and whose chunks have been erased more
     /// than `spread` times less than the most worn one.
-    pub(crate) fn cold_line(&self, spread: u32, age: u64) -> Option<u32> {
-        let cold = |l: &&(u32, &crate::space::lines::Line)| {
+    pub(crate) fn cold_line(&self, spread: u32, age: u64) -> Option<LineId> {
+        let cold = |l: &&(LineId, &crate::space::lines::Line)| {
             l.1.state == LineState::Closed
                 && l.1.valid_sectors > 0
                 && !l.1.degraded
                 && !l.1.refresh_requested
                 && self.closed_total - l.1.close_index >= age
         };
-        let closed = (0..).zip(&self.lines);
-        let closed: Option<(u32, u64, u32)> = closed
+        let closed = LineId::all().zip(&self.lines);
+        let closed: Option<(u32, u64, LineId)> = closed
             .filter(|l| cold(&l))
             .map(|(id, l)| (self.mean_wear(id), l.close_index, id))
             .min();
@@ -77,15 +77,15 @@ impl LineTable {
 
     pub(crate) fn subscribe_chunk_events(&mut self) {
         self.chunk_events.get_or_insert_default();
-        for id in 0..self.lines.len() {
-            if self.lines[id].state == LineState::Closed {
-                self.emit_closed(id.to_u32());
+        for id in LineId::all().take(self.lines.len()) {
+            if self.line(id).state == LineState::Closed {
+                self.emit_closed(id);
             }
         }
     }
 
     /// Tells that the chunks of a line take no more.
-    pub(crate) fn emit_closed(&mut self, id: u32) {
+    pub(crate) fn emit_closed(&mut self, id: LineId) {
         let Some(changes) = &mut self.chunk_events else { return };
         for &chunk in &self.lines[id.index()].chunks {
             let c = self.chunks.state(chunk);
@@ -96,7 +96,7 @@ impl LineTable {
     }
 
     /// Records that the data found in an open line when it was scanned has been relocated.
-    pub(crate) fn emit_swept(&mut self, id: u32) {
+    pub(crate) fn emit_swept(&mut self, id: LineId) {
         for i in 0..self.lines[id.index()].chunks.len() {
             self.emit_emptied(self.lines[id.index()].chunks[i]);
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::ftl::{GC_COLD, MAP_PAGES};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::chunk::{ChunkState, ChunkTable};
 use crate::space::erase_gate::EraseGate;
@@ -93,7 +93,7 @@ impl Line {
 
     /// A sector is not valid any more. Returns what garbage collection must know.
     #[inline]
-    fn remove_valid(&mut self, id: u32) -> Option<CandidateChange> {
+    fn remove_valid(&mut self, id: LineId) -> Option<CandidateChange> {
         self.valid_sectors -= 1;
         let is_candidate = self.state == LineState::Closed && !self.degraded;
         is_candidate.then(|| CandidateChange {
@@ -119,7 +119,7 @@ impl Line {
 /// A line that was closed, as garbage collection sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedLine {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     /// A chunk of it failed.
     pub(crate) degraded: bool,
     pub(crate) valid_sectors: u32,
@@ -135,7 +135,7 @@ pub(crate) struct ClosedLine {
 /// A closed line has fewer valid sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CandidateChange {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     /// No valid sector is left.
     pub(crate) is_empty: bool,
     /// The valid sectors that the victim policy is told.
@@ -147,7 +147,7 @@ pub(crate) struct LineTable {
     pub(super) geometry: FlashGeometry,
     active: u32,
     pub(super) lines: Vec<Line>,
-    pub(super) free_lines: Vec<u32>,
+    pub(super) free_lines: Vec<LineId>,
     pub(super) chunks: ChunkTable,
     pub(super) free: FreeChunks,
     pub(super) erasing: u32,
@@ -160,10 +160,10 @@ pub(crate) struct LineTable {
     keep_p2l: bool,
     pub(super) reload_p2l: bool,
     /// Open lines that are full and wait for their last metadata to be written.
-    pub(super) footer_due: VecDeque<u32>,
+    pub(super) footer_due: VecDeque<LineId>,
     pub(super) closed_total: u64,
     /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
-    pub(super) refresh_queue: VecDeque<u32>,
+    pub(super) refresh_queue: VecDeque<LineId>,
     /// Changes of chunks, if a component has subscribed to them.
     pub(super) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
@@ -212,25 +212,30 @@ impl LineTable {
     }
 
     /// Lines, used or not.
-    pub(crate) fn len(&self) -> u32 {
-        self.lines.len().to_u32()
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The ids of all lines, used or not.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = LineId> + use<> {
+        LineId::all().take(self.lines.len())
     }
 
     /// A line.
     #[inline]
-    pub(crate) fn line(&self, id: u32) -> &Line {
+    pub(crate) fn line(&self, id: LineId) -> &Line {
         &self.lines[id.index()]
     }
 
-    /// A line; none for [`NONE`].
+    /// A line; none for [`LineId::NONE`].
     #[inline]
-    pub(crate) fn get(&self, id: u32) -> Option<&Line> {
+    pub(crate) fn get(&self, id: LineId) -> Option<&Line> {
         self.lines.get(id.index())
     }
 
-    /// The line that a chunk is in, or [`NONE`].
+    /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
         self.chunks.line_of(chunk)
     }
 
@@ -252,18 +257,18 @@ impl LineTable {
     }
 
     /// Lines, used or not, by their indices.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Line)> {
-        (0..).zip(&self.lines)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LineId, &Line)> {
+        LineId::all().zip(&self.lines)
     }
 
     /// Whether a line is queued to be refreshed.
-    pub(crate) fn is_refresh_queued(&self, id: u32) -> bool {
+    pub(crate) fn is_refresh_queued(&self, id: LineId) -> bool {
         self.refresh_queue.contains(&id)
     }
 
     /// Closed lines.
-    pub(crate) fn closed(&self) -> impl Iterator<Item = u32> {
-        (0..self.len()).filter(|id| self.line(*id).state == LineState::Closed)
+    pub(crate) fn closed(&self) -> impl Iterator<Item = LineId> {
+        LineId::all().take(self.lines.len()).filter(|id| self.line(*id).state == LineState::Closed)
     }
 
     /// Free chunks.
@@ -294,12 +299,12 @@ impl LineTable {
     }
 
     /// How often a line's chunks have been erased, on average.
-    pub(crate) fn mean_wear(&self, line: u32) -> u32 {
+    pub(crate) fn mean_wear(&self, line: LineId) -> u32 {
         self.chunks.mean_wear(&self.lines[line.index()].chunks)
     }
 
     /// Makes a line of chunks.
-    pub(crate) fn insert(&mut self, members: &[u32], state: LineState) -> u32 {
+    pub(crate) fn insert(&mut self, members: &[u32], state: LineState) -> LineId {
         let id = self.free_lines.pop().unwrap_or_else(|| {
             self.lines.push(Line {
                 state: LineState::Free,
@@ -318,7 +323,7 @@ impl LineTable {
                 p2l: None,
                 chunks: Vec::new(),
             });
-            (self.lines.len() - 1).to_u32()
+            LineId::from_index(self.lines.len() - 1)
         });
         let line = &mut self.lines[id.index()];
         line.state = state;
@@ -369,7 +374,7 @@ impl LineTable {
     }
 
     /// Marks a line as one whose last metadata is on the media.
-    pub(crate) fn mark_footer_valid(&mut self, id: u32) {
+    pub(crate) fn mark_footer_valid(&mut self, id: LineId) {
         let line = &mut self.lines[id.index()];
         line.footer = Footer::Valid;
         line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
@@ -379,7 +384,7 @@ impl LineTable {
     #[inline]
     pub(crate) fn record_unit(
         &mut self,
-        line: u32,
+        line: LineId,
         chunk: u32,
         sector: u32,
         sequence: u64,
@@ -403,30 +408,30 @@ impl LineTable {
 
     /// Keeps a line open until [`program_ended`](LineTable::program_ended), as a program in flight does.
     #[inline]
-    pub(crate) fn hold_open(&mut self, line: u32) {
+    pub(crate) fn hold_open(&mut self, line: LineId) {
         self.lines[line.index()].programs_in_flight += 1;
     }
 
     /// A program in flight in a line has ended.
     #[inline]
-    pub(crate) fn program_ended(&mut self, line: u32) {
+    pub(crate) fn program_ended(&mut self, line: LineId) {
         self.lines[line.index()].programs_in_flight -= 1;
     }
 
     /// A sector of a line has become outdated that counts until that is durable: up to position `after` of
     /// the host ring, or a trim.
     #[inline]
-    pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
+    pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
         self.lines[line.index()].gate.wait_for(after);
     }
 
     /// Records that a line has no footer that can be read.
-    pub(crate) fn drop_footer(&mut self, id: u32) {
+    pub(crate) fn drop_footer(&mut self, id: LineId) {
         self.lines[id.index()].footer = Footer::Absent;
     }
 
     /// Drops what is in memory of a closed line and can be read back, or is never asked for.
-    fn drop_p2l(&mut self, id: u32) {
+    fn drop_p2l(&mut self, id: LineId) {
         let line = &mut self.lines[id.index()];
         // A line with a failed chunk is reclaimed at once.
         if !self.keep_p2l || self.reload_p2l && !line.degraded {
@@ -436,7 +441,7 @@ impl LineTable {
 
     /// Closes a line if nothing more will be mapped and nothing is outstanding, and returns what garbage
     /// collection must know of it.
-    pub(crate) fn close_if_done(&mut self, id: u32) -> Option<ClosedLine> {
+    pub(crate) fn close_if_done(&mut self, id: LineId) -> Option<ClosedLine> {
         let line = &mut self.lines[id.index()];
         if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
             return None;
@@ -468,7 +473,7 @@ impl LineTable {
     }
 
     /// The facts of a closed line for garbage collection.
-    fn closed_line(&self, id: u32, at: u64) -> ClosedLine {
+    fn closed_line(&self, id: LineId, at: u64) -> ClosedLine {
         let line = &self.lines[id.index()];
         ClosedLine {
             line: id,
@@ -500,14 +505,14 @@ impl LineTable {
 
     /// A sector of a line has been moved elsewhere.
     #[must_use]
-    pub(crate) fn relocated_one(&mut self, id: u32) -> Option<CandidateChange> {
+    pub(crate) fn relocated_one(&mut self, id: LineId) -> Option<CandidateChange> {
         self.lines[id.index()].remove_valid(id)
     }
 
     /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
     /// counted.
     #[inline]
-    pub(crate) fn count_valid(&mut self, id: u32) {
+    pub(crate) fn count_valid(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(id.index()) {
             line.valid_sectors += 1;
         }
@@ -515,7 +520,7 @@ impl LineTable {
 
     /// So many sectors of a line turn out to be valid; some of them may have been counted. Returns how many
     /// there were, and the line, if it is closed.
-    pub(crate) fn inc_valid(&mut self, id: u32, sectors: u32) -> Option<(ClosedLine, u32)> {
+    pub(crate) fn inc_valid(&mut self, id: LineId, sectors: u32) -> Option<(ClosedLine, u32)> {
         let line = self.lines.get_mut(id.index())?;
         let before = line.valid_sectors;
         line.valid_sectors = before.saturating_add(sectors).min(line.sectors.max(before));
@@ -527,19 +532,19 @@ impl LineTable {
     }
 
     /// The closed line with the fewest valid sectors, if those are no more than `room`.
-    pub(crate) fn fewest_valid(&self, room: u64) -> Option<u32> {
-        let closed = (0..).zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
+    pub(crate) fn fewest_valid(&self, room: u64) -> Option<LineId> {
+        let closed = LineId::all().zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
         let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
         (u64::from(line.valid_sectors) <= room).then_some(id)
     }
 
     /// Makes a closed line a victim.
-    pub(crate) fn begin_victim(&mut self, id: u32) {
+    pub(crate) fn begin_victim(&mut self, id: LineId) {
         self.lines[id.index()].state = LineState::Victim;
     }
 
     /// A line that was opened just now is not used: its chunks are free again.
-    pub(crate) fn cancel_open(&mut self, id: u32) {
+    pub(crate) fn cancel_open(&mut self, id: LineId) {
         let chunks = std::mem::take(&mut self.lines[id.index()].chunks);
         for chunk in chunks.into_iter().rev() {
             self.chunks.leave(chunk);
@@ -549,7 +554,7 @@ impl LineTable {
     }
 
     /// The line's chunks are on their way back to the free lists.
-    pub(crate) fn release(&mut self, id: u32) {
+    pub(crate) fn release(&mut self, id: LineId) {
         let line = &mut self.lines[id.index()];
         assert!(
             line.programs_in_flight == 0 && line.gate.is_idle(),

@@ -17,12 +17,12 @@ pub(crate) mod restore;
 use crate::ChunkEvent;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use chunk::ChunkState;
 use line_meta::LineIdentity;
 use line_meta_writer::LineMetaWriter;
-use lines::{CandidateChange, ClosedLine, Line, LineState, LineTable, NONE};
+use lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
 use open_line::OpenLine;
 use placement::Placement;
 use programs::{PadWrite, ProgramsInFlight};
@@ -73,13 +73,13 @@ impl Space {
 
     /// A line.
     #[inline]
-    pub(crate) fn line(&self, id: u32) -> &Line {
+    pub(crate) fn line(&self, id: LineId) -> &Line {
         self.lines.line(id)
     }
 
-    /// The line that a chunk is in, or [`NONE`].
+    /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> u32 {
+    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
         self.lines.line_of(chunk)
     }
 
@@ -173,7 +173,7 @@ impl Space {
 
     /// A program on a chunk has ended. Returns its line.
     #[inline]
-    pub(crate) fn program_ended(&mut self, env: &Env, chunk: u32) -> u32 {
+    pub(crate) fn program_ended(&mut self, env: &Env, chunk: u32) -> LineId {
         let line = self.lines.line_of(chunk);
         self.lines.program_ended(line);
         self.programs.complete(env.geometry.pu_of(chunk));
@@ -198,7 +198,7 @@ impl Space {
     /// free.
     pub(crate) fn chunk_offline(&mut self, chunk: u32) -> bool {
         let Some(&c) = self.lines.chunks.get(chunk) else { return false };
-        let is_free = self.lines.line_of(chunk) == NONE;
+        let is_free = self.lines.line_of(chunk) == LineId::NONE;
         if c.offline || is_free && !self.lines.remove_free(chunk) {
             return false;
         }
@@ -218,19 +218,19 @@ impl Space {
     }
 
     /// Keeps a line open for a unit that is redispatched, until it is [let go](Space::release_hold).
-    pub(crate) fn hold_open(&mut self, line: u32) {
+    pub(crate) fn hold_open(&mut self, line: LineId) {
         self.lines.hold_open(line);
     }
 
     /// The redispatched unit of a line is durable elsewhere.
-    pub(crate) fn release_hold(&mut self, line: u32) {
+    pub(crate) fn release_hold(&mut self, line: LineId) {
         self.lines.program_ended(line);
     }
 
     /// A sector of a line counts until what supersedes it is durable: up to this position of the host ring,
     /// or a trim.
     #[inline]
-    pub(crate) fn wait_before_erase(&mut self, line: u32, after: Option<u64>) {
+    pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
         self.lines.wait_before_erase(line, after);
     }
 
@@ -242,24 +242,24 @@ impl Space {
     }
 
     /// A sector of a line has been moved elsewhere. Returns what garbage collection must know.
-    pub(crate) fn relocated_one(&mut self, line: u32) -> Option<CandidateChange> {
+    pub(crate) fn relocated_one(&mut self, line: LineId) -> Option<CandidateChange> {
         self.lines.relocated_one(line)
     }
 
     /// A sector of a line is valid.
     #[inline]
-    pub(crate) fn count_valid(&mut self, line: u32) {
+    pub(crate) fn count_valid(&mut self, line: LineId) {
         self.lines.count_valid(line);
     }
 
     /// So many sectors of a line turn out to be valid, and may have been counted. Returns how many there
     /// were, and the line, if it is closed.
-    pub(crate) fn inc_valid(&mut self, line: u32, sectors: u32) -> Option<(ClosedLine, u32)> {
+    pub(crate) fn inc_valid(&mut self, line: LineId, sectors: u32) -> Option<(ClosedLine, u32)> {
         self.lines.inc_valid(line, sectors)
     }
 
     /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
-    pub(crate) fn close_if_done(&mut self, line: u32) -> Option<ClosedLine> {
+    pub(crate) fn close_if_done(&mut self, line: LineId) -> Option<ClosedLine> {
         self.lines.close_if_done(line)
     }
 
@@ -275,39 +275,39 @@ impl Space {
     }
 
     /// Makes a closed line a victim.
-    pub(crate) fn begin_victim(&mut self, line: u32) {
+    pub(crate) fn begin_victim(&mut self, line: LineId) {
         self.lines.begin_victim(line);
     }
 
     /// All valid sectors of a victim are read.
-    pub(crate) fn begin_drain(&mut self, line: u32) {
+    pub(crate) fn begin_drain(&mut self, line: LineId) {
         let line = &mut self.lines.lines[line.index()];
         line.state = LineState::Draining;
         line.p2l = None;
     }
 
     /// Records that the data of a line that is not a victim has been relocated.
-    pub(crate) fn emit_swept(&mut self, line: u32) {
+    pub(crate) fn emit_swept(&mut self, line: LineId) {
         self.lines.emit_swept(line);
     }
 
     /// Counts sectors of a line that are being relocated.
-    pub(crate) fn relocations_started(&mut self, line: u32, count: u32) {
+    pub(crate) fn relocations_started(&mut self, line: LineId, count: u32) {
         self.lines.lines[line.index()].gate.relocations_started(count);
     }
 
     /// A relocated sector of a line is durable. Returns how many are not.
-    pub(crate) fn relocation_durable(&mut self, line: u32) -> u32 {
+    pub(crate) fn relocation_durable(&mut self, line: LineId) -> u32 {
         self.lines.lines[line.index()].gate.relocation_durable()
     }
 
     /// The footer of a line cannot be read.
-    pub(crate) fn drop_footer(&mut self, line: u32) {
+    pub(crate) fn drop_footer(&mut self, line: LineId) {
         self.lines.drop_footer(line);
     }
 
     /// A chunk of a drained line is given up: its erase begins, unless it is bad.
-    pub(crate) fn begin_chunk_erase(&mut self, line: u32, chunk: u32) -> ChunkErase {
+    pub(crate) fn begin_chunk_erase(&mut self, line: LineId, chunk: u32) -> ChunkErase {
         self.lines.emit_emptied(chunk);
         if self.lines.chunk(chunk).bad {
             self.lines.chunks.leave(chunk);
@@ -319,7 +319,7 @@ impl Space {
     }
 
     /// Frees a line if none of its chunks is being erased.
-    pub(crate) fn release_if_erased(&mut self, line: u32) {
+    pub(crate) fn release_if_erased(&mut self, line: LineId) {
         if self.lines.line(line).gate.erasing() == 0 {
             self.lines.release(line);
         }
@@ -349,12 +349,12 @@ impl Space {
     }
 
     /// Asks for a line to be refreshed. Returns whether that is news.
-    pub(crate) fn request_refresh(&mut self, line: u32) -> bool {
+    pub(crate) fn request_refresh(&mut self, line: LineId) -> bool {
         self.lines.request_refresh(line)
     }
 
     /// Takes the line that has waited longest to be refreshed.
-    pub(crate) fn pop_refresh(&mut self) -> Option<u32> {
+    pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
         self.lines.pop_refresh()
     }
 
@@ -389,7 +389,7 @@ impl Space {
     }
 
     /// The identity of a line in its metadata.
-    pub(crate) fn identity_of(&self, env: &Env, line: u32) -> LineIdentity {
+    pub(crate) fn identity_of(&self, env: &Env, line: LineId) -> LineIdentity {
         let l = self.lines.line(line);
         LineIdentity {
             owner: env.plan.journal.config.owner,

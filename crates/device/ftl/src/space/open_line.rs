@@ -3,7 +3,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require_eq};
 use crate::durability::journal::Lsn;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 
@@ -48,7 +48,7 @@ pub(crate) struct PreviousLine {
 /// A line that is being written.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenLine {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     pub(crate) members: Vec<Member>,
     cursor: usize,
     /// Write units that can still be mapped; and those of them in tails of chunks that end with last
@@ -82,7 +82,7 @@ impl OpenLine {
     /// A line over chunks with write pointers of their own.
     pub(crate) fn new(
         shape: &FlashGeometry,
-        line: u32,
+        line: LineId,
         chunks: impl IntoIterator<Item = WritableChunk>,
     ) -> OpenLine {
         let member = |WritableChunk { chunk, next }| Member {

@@ -3,7 +3,7 @@
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::Space;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::LineTable;
@@ -12,7 +12,7 @@ use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudge
 /// The location of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    pub(crate) line: u32,
+    pub(crate) line: LineId,
     pub(crate) chunk: u32,
     /// The first sector in the chunk.
     pub(crate) sector: u32,
@@ -275,7 +275,7 @@ impl Space {
     }
 
     /// Looks for a line among the open ones, if none is being finished.
-    pub(crate) fn finish_candidate(&self, line: u32, recorded: Lsn) -> Option<FinishCandidate> {
+    pub(crate) fn finish_candidate(&self, line: LineId, recorded: Lsn) -> Option<FinishCandidate> {
         if self.finishing.is_some() {
             return None;
         }
@@ -322,7 +322,7 @@ impl Space {
     }
 
     /// The line that is being finished is full. Returns it; it asks to be refreshed when it is closed.
-    pub(crate) fn end_finish(&mut self) -> Option<u32> {
+    pub(crate) fn end_finish(&mut self) -> Option<LineId> {
         let line = self.finishing.take()?.line;
         let l = &mut self.lines.lines[line.index()];
         l.fully_mapped = true;

@@ -1,6 +1,6 @@
 //! Chunks and lines as a recovery found them.
 
-use crate::ids::ToIndex;
+use crate::ids::LineId;
 use crate::space::Space;
 use crate::space::lines::LineState;
 
@@ -29,7 +29,7 @@ impl Space {
     }
 
     /// Makes a line of chunks, and returns its id.
-    pub(crate) fn restore_line(&mut self, chunks: impl IntoIterator<Item = u32>) -> u32 {
+    pub(crate) fn restore_line(&mut self, chunks: impl IntoIterator<Item = u32>) -> LineId {
         let members: Vec<u32> = chunks.into_iter().collect();
         self.lines.insert(&members, LineState::Open)
     }
@@ -54,7 +54,7 @@ impl Space {
     }
 
     /// Records the contents of a line that takes no more units.
-    pub(crate) fn restore_contents(&mut self, line: u32, contents: RestoredLine) {
+    pub(crate) fn restore_contents(&mut self, line: LineId, contents: RestoredLine) {
         let l = &mut self.lines.lines[line.index()];
         l.fully_mapped = true;
         l.valid_sectors = contents.valid_sectors;
@@ -63,13 +63,13 @@ impl Space {
     }
 
     /// Records the contents of a line of the host's stream that takes more units.
-    pub(crate) fn restore_open(&mut self, line: u32, valid_sectors: u32, max_seq: u64) {
+    pub(crate) fn restore_open(&mut self, line: LineId, valid_sectors: u32, max_seq: u64) {
         let l = &mut self.lines.lines[line.index()];
         (l.valid_sectors, l.max_seq) = (valid_sectors, max_seq);
     }
 
     /// Marks a line as one whose footer is on the media.
-    pub(crate) fn restore_footer(&mut self, line: u32) {
+    pub(crate) fn restore_footer(&mut self, line: LineId) {
         self.lines.mark_footer_valid(line);
     }
 }

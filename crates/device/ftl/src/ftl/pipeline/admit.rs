@@ -89,7 +89,7 @@ impl Ftl {
         let mut seen = 0;
         for p in self.requests.writes_mut().next_to_prefetch() {
             if let Some(psn) = self.mapping.prefetch(p.next_lba().into()) {
-                seen ^= self.space.line_of(self.env.geometry.chunk_of(psn));
+                seen ^= self.space.line_of(self.env.geometry.chunk_of(psn)).get();
             }
         }
         std::hint::black_box(seen);

@@ -10,9 +10,8 @@ use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 use crate::space::active_pus::WIDTH_UNLIMITED;
-use crate::space::lines::NONE;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
@@ -97,7 +96,7 @@ impl Ftl {
             "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
         );
         let id = UnitId::new(ring, unit);
-        if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != NONE) {
+        if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != LineId::NONE) {
             self.drop_superseded(id);
         }
         let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
@@ -277,7 +276,7 @@ impl Ftl {
                 return false;
             }
         }
-        tracing::debug!(line = open.line, stream, "line opened");
+        tracing::debug!(line = open.line.get(), stream, "line opened");
         self.space.add_open_line(stream, open, recorded);
         true
     }
@@ -384,7 +383,7 @@ impl Ftl {
     }
 
     /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
-    pub(crate) fn close_if_done(&mut self, line: u32) {
+    pub(crate) fn close_if_done(&mut self, line: LineId) {
         if let Some(closed) = self.space.close_if_done(line) {
             self.gc.add_candidate(closed);
         }

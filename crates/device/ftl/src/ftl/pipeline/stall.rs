@@ -1,5 +1,6 @@
 //! [`Stall`]: why host requests do not complete.
 
+use crate::ids::LineId;
 use std::fmt;
 
 use crate::Ftl;
@@ -47,7 +48,7 @@ pub enum Blocker {
     /// This line takes no units before the journal record of its opening is durable.
     LineRecord {
         /// The line.
-        line: u32,
+        line: LineId,
     },
     /// Garbage collection has no space beyond what is committed to the host.
     GcSpace,
@@ -71,7 +72,7 @@ pub enum Blocker {
     /// This drained line cannot be erased before its barrier completes.
     DrainedLine {
         /// The line.
-        line: u32,
+        line: LineId,
     },
 }
 

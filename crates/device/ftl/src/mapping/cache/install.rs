@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ids::LineId;
 use crate::space::lines::LineTable;
 
 /// Facts that other parts must learn of a page that was put into a frame, or shown in the scratch frame.
@@ -20,7 +21,7 @@ pub(crate) struct PageInstalled {
     /// Physical sectors that turned out to be valid.
     pub(crate) valid: Vec<u32>,
     /// By line, sectors of a rebuilt page that are valid and may have been counted before.
-    pub(crate) recounted: BTreeMap<u32, u32>,
+    pub(crate) recounted: BTreeMap<LineId, u32>,
 }
 
 /// The sources that a page is installed from, beside the maps.

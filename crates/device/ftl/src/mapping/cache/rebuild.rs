@@ -61,7 +61,7 @@ use std::fmt;
 
 use crate::buffer::WriteBuffer;
 use crate::env::Env;
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 use crate::mapping::Mapping;
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
@@ -80,7 +80,7 @@ const NO_COPY: CopyRef = CopyRef { sequence: 0, psn: NONE, poison: false };
 #[derive(Clone)]
 struct RebuildJob {
     /// It is done when the scan, once round, comes here.
-    stop_line: u32,
+    stop_line: LineId,
     rounds: u32,
     done: bool,
     /// The reverse map knows what is valid: nothing needs to be looked for.
@@ -223,7 +223,7 @@ impl PageRebuild {
     }
 
     /// A line has been looked at, this one is next. Returns whether a page has been rebuilt.
-    fn advance(&mut self, lines: u32) -> bool {
+    fn advance(&mut self, lines: usize) -> bool {
         let (at, wraps) = self.reader.advance(lines);
         let mut ended = false;
         for (page, rebuild) in self.jobs.iter_mut().filter(|(_, r)| !r.done) {
@@ -360,8 +360,8 @@ impl Mapping {
             let c = lines.chunk(chunk);
             // Sectors of a bad chunk may be in no line.
             let written = match lines.line_of(chunk) {
-                NONE if c.bad => env.geometry.sectors_per_chunk,
-                NONE => 0,
+                LineId::NONE if c.bad => env.geometry.sectors_per_chunk,
+                LineId::NONE => 0,
                 _ => c.write_pointer,
             };
             let first_psn = env.geometry.first_sector_of(chunk);
@@ -451,14 +451,14 @@ impl Mapping {
 
     /// Drops the copies that were found in a line that is about to be erased.
     #[inline]
-    pub(crate) fn drop_line_copies(&mut self, env: &Env, lines: &LineTable, line: u32) {
+    pub(crate) fn drop_line_copies(&mut self, env: &Env, lines: &LineTable, line: LineId) {
         if self.l2p.frames().is_some() {
             self.drop_line_copies_now(env, lines, line);
         }
     }
 
     #[cold]
-    fn drop_line_copies_now(&mut self, env: &Env, lines: &LineTable, line: u32) {
+    fn drop_line_copies_now(&mut self, env: &Env, lines: &LineTable, line: LineId) {
         let s = &mut self.page_rebuild;
         s.reader.invalidate_line(line);
         let there = |psn: u32| psn != NONE && lines.line_of(env.geometry.chunk_of(psn)) == line;
@@ -476,9 +476,9 @@ impl Mapping {
         lines: &LineTable,
         first: u32,
         copies: &[CopyRef],
-    ) -> BTreeMap<u32, u32> {
+    ) -> BTreeMap<LineId, u32> {
         let exact = self.p2l.is_in_memory();
-        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut counts: BTreeMap<LineId, u32> = BTreeMap::new();
         for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.psn != NONE) {
             self.p2l.set(copy.psn, Some(lba), copy.poison);
             let line = lines.line_of(env.geometry.chunk_of(copy.psn));

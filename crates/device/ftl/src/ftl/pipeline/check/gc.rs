@@ -4,24 +4,24 @@ use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::GC;
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 use crate::space::lines::{LineState, NONE};
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
-        let mut moves = vec![0u32; self.space.table().len().index()];
+        let mut moves = vec![0u32; self.space.table().len()];
         let ring = &self.buffer.ring(GC);
         for (unit, filled) in ring.occupied() {
             let u = ring.unit(unit);
             // A redispatched unit was durable before, and was counted then.
-            if u.state >= UnitState::Persisted || u.redispatch_from != NONE {
+            if u.state >= UnitState::Persisted || u.redispatch_from != LineId::NONE {
                 continue;
             }
             for entry in &ring.entries(unit)[..filled.index()] {
                 if entry.durable_copy != NONE {
                     let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
                     require!(
-                        line != NONE,
+                        line != LineId::NONE,
                         Gc,
                         "the source of a relocation is in a line",
                         Subject::Sector(entry.durable_copy),

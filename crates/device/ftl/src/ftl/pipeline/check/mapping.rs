@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
-use crate::ids::ToIndex;
-use crate::space::lines::{LineState, NONE};
+use crate::ids::{LineId, ToIndex};
+use crate::space::lines::LineState;
 use crate::{Ftl, L2pEntry};
 
 impl Ftl {
     pub(super) fn check_mapping(&self) -> Result<(), Violation> {
         self.mapping.check_invariants(&self.env)?;
-        let mut valid = vec![0; self.space.table().len().index()];
+        let mut valid = vec![0; self.space.table().len()];
         for lba in self.mapping.resident_sectors(&self.env) {
             self.check_sector(lba, &mut valid)?;
         }
@@ -70,7 +70,7 @@ impl Ftl {
             L2pEntry::Flash(psn) => {
                 let chunk = self.env.geometry.chunk_of(psn);
                 let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
-                if line == NONE {
+                if line == LineId::NONE {
                     require!(
                         c.bad,
                         Mapping,

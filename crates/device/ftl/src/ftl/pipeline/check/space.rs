@@ -5,8 +5,8 @@ use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
-use crate::ids::ToIndex;
-use crate::space::lines::{LineState, NONE};
+use crate::ids::{LineId, ToIndex};
+use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_space(&self) -> Result<(), Violation> {
@@ -25,7 +25,7 @@ impl Ftl {
         }
         for chunk in 0..self.env.geometry.total_chunks() {
             let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
-            let others = u32::from(owned[chunk.index()]) + u32::from(line != NONE);
+            let others = u32::from(owned[chunk.index()]) + u32::from(line != LineId::NONE);
             require!(
                 others == 1 || others == 0 && c.bad,
                 Space,
@@ -104,11 +104,11 @@ impl Ftl {
     /// The counters of programs under way, and where those write.
     fn check_programs(&self) -> Result<(), Violation> {
         let mut on_pu = vec![0u32; self.env.geometry.pus.index()];
-        let mut on_line = vec![0u32; self.space.table().len().index()];
+        let mut on_line = vec![0u32; self.space.table().len()];
         let mut program = |chunk: u32, sector: u32, subject| {
             let line = self.space.line_of(chunk);
             require!(
-                line != NONE,
+                line != LineId::NONE,
                 Space,
                 "a program writes into a line",
                 subject,
@@ -148,7 +148,7 @@ impl Ftl {
         for ring in [HOST, GC] {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let from = self.buffer.ring(ring).unit(unit).redispatch_from;
-                if from != NONE {
+                if from != LineId::NONE {
                     on_line[from.index()] += 1;
                 }
             }

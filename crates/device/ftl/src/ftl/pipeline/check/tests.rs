@@ -10,6 +10,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::check::Part;
 use crate::ftl::pipeline::stall::Blocker;
 use crate::ftl::{GC, HOST};
+use crate::ids::LineId;
 use crate::space::lines::LineState;
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
@@ -170,7 +171,7 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Space, "a free chunk is in no line", |f| {
             let chunk = f.space.table().free_list().next().expect("a free chunk");
-            f.space.break_table().break_chunks().break_line_of(chunk, 0);
+            f.space.break_table().break_chunks().break_line_of(chunk, LineId::new(0));
         }),
         (Part::Space, "a chunk has one owner", |f| {
             let chunk = f.space.table().free_list().next().expect("a free chunk");

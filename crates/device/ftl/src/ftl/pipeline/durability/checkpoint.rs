@@ -9,7 +9,7 @@ use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
 use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
@@ -151,7 +151,7 @@ impl Ftl {
                 self.space.is_reconciling() && line.fully_mapped && line.programs_in_flight == 0;
             line.state == LineState::Open && !counted
         };
-        let lines = lines.map(|(id, line): (u32, &Line)| LineEntry {
+        let lines = lines.map(|(id, line): (LineId, &Line)| LineEntry {
             stream: line.stream,
             open: takes(line),
             has_footer: line.footer == Footer::Valid,

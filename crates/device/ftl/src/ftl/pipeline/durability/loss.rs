@@ -13,7 +13,8 @@
 use nvme::Status;
 
 use crate::ftl::HOST;
-use crate::space::lines::{LOST, LineState, NONE};
+use crate::ids::LineId;
+use crate::space::lines::{LOST, LineState};
 use crate::{FlashBackend, Ftl, L2pEntry};
 
 impl Ftl {
@@ -21,7 +22,7 @@ impl Ftl {
     #[cold]
     pub(crate) fn record_uncorrectable(&mut self, chunk: u32) {
         let line = self.space.line_of(chunk);
-        if self.durability.has_device_l2p() || line == NONE {
+        if self.durability.has_device_l2p() || line == LineId::NONE {
             return;
         }
         let mut pages =

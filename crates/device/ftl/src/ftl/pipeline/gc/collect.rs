@@ -13,7 +13,7 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::{Relocation, VictimScan};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::ChunkErase;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
@@ -123,13 +123,13 @@ impl Ftl {
     }
 
     /// Everything that is in a line now is looked at.
-    fn begin_victim_scan(&mut self, line: u32) {
+    fn begin_victim_scan(&mut self, line: LineId) {
         let written = |c: &u32| self.space.chunk(*c).write_pointer;
         let most = self.space.line(line).chunks.iter().map(written).max().unwrap_or(0);
         let units = most.div_ceil(self.env.geometry.ws_opt);
         let valid = self.space.line(line).valid_sectors;
-        tracepoint::trace(|| Event::GcBegins { line, valid });
-        tracing::debug!(line, valid, "GC begins with a victim");
+        tracepoint::trace(|| Event::GcBegins { line: line.get(), valid });
+        tracing::debug!(line = line.get(), valid, "GC begins with a victim");
         self.gc.begin_scan(line, units);
     }
 
@@ -205,7 +205,7 @@ impl Ftl {
     }
 
     /// The sectors of a write unit of a victim; none if it was not written.
-    pub(crate) fn sectors_of_unit(&self, line: u32, unit: u32, member: u32) -> Range<u32> {
+    pub(crate) fn sectors_of_unit(&self, line: LineId, unit: u32, member: u32) -> Range<u32> {
         let sector = unit * self.env.geometry.ws_opt;
         match self.space.line(line).chunks.get(member.index()) {
             Some(chunk) if sector < self.space.chunk(*chunk).write_pointer => {
@@ -218,7 +218,7 @@ impl Ftl {
 
     /// The logical sector that was written at a physical one of a victim.
     #[inline]
-    pub(crate) fn p2l_lookup(&self, line: u32, psn: u32) -> Option<u32> {
+    pub(crate) fn p2l_lookup(&self, line: LineId, psn: u32) -> Option<u32> {
         if self.mapping.has_p2l() {
             return self.mapping.lba_at(psn);
         }
@@ -232,7 +232,7 @@ impl Ftl {
 
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
     /// instead of following each other.
-    fn prefetch_p2l(&self, line: u32, unit: u32, member: u32) {
+    fn prefetch_p2l(&self, line: LineId, unit: u32, member: u32) {
         let members = self.space.line(line).chunks.iter().skip(member.index());
         let mut touched = 0u32;
         for &chunk in members.take(PREFETCH_MEMBERS.index()) {
@@ -248,7 +248,7 @@ impl Ftl {
     }
 
     /// The oldest victim has nothing left to be read.
-    fn complete_scan(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
+    fn complete_scan(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
         self.gc.complete_scan();
         self.mapping.release_gc_pages();
         if self.space.line(line).state != LineState::Victim {
@@ -357,7 +357,7 @@ impl Ftl {
     }
 
     /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
-    fn reclaim_if_relocated(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
+    fn reclaim_if_relocated(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
         let l = self.space.line(line);
         if l.state != LineState::Draining || l.gate().relocations_in_flight() > 0 {
             return;
@@ -380,8 +380,8 @@ impl Ftl {
     }
 
     /// Erases the chunks of a line that nothing depends on any more.
-    pub(crate) fn erase_line(&mut self, now: Nanos, line: u32, flash: &mut impl FlashBackend) {
-        tracepoint::trace_at(now, || Event::GcEnds { line });
+    pub(crate) fn erase_line(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
+        tracepoint::trace_at(now, || Event::GcEnds { line: line.get() });
         let l = self.space.line(line);
         assert!(
             l.state == LineState::Draining && l.gate().is_idle(),
@@ -389,7 +389,7 @@ impl Ftl {
             l.state,
             l.gate()
         );
-        tracing::debug!(at = now.0, line, "line reclaimed");
+        tracing::debug!(at = now.0, line = line.get(), "line reclaimed");
         self.gc.end_drain();
         self.stats.lines_reclaimed += 1;
         self.mapping.drop_line_copies(&self.env, self.space.table(), line);
@@ -398,7 +398,7 @@ impl Ftl {
             match self.space.begin_chunk_erase(line, chunk) {
                 ChunkErase::Retired => {
                     self.stats.retired_chunks += 1;
-                    tracing::info!(at = now.0, chunk, line, "chunk retired");
+                    tracing::info!(at = now.0, chunk, line = line.get(), "chunk retired");
                 }
                 ChunkErase::Erasing => self.erase_or_defer(now, chunk, flash),
             }

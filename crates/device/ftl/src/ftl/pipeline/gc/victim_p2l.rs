@@ -6,7 +6,7 @@ use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
@@ -16,7 +16,7 @@ impl Ftl {
     pub(super) fn victim_p2l_ready(
         &mut self,
         now: Nanos,
-        line: u32,
+        line: LineId,
         flash: &mut impl FlashBackend,
     ) -> bool {
         let l = self.space.table().line(line);

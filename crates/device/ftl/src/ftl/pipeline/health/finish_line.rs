@@ -14,6 +14,7 @@
 //! - One write unit of padding is in flight at a time, and one line is finished at a time. Until
 //!   the line is full, recovery treats it as open.
 
+use crate::ids::LineId;
 use time::Nanos;
 
 use crate::space::placement::FinishStep;
@@ -22,7 +23,7 @@ use crate::{FlashBackend, Ftl};
 impl Ftl {
     /// Ends an open line that is to be refreshed, if that can be afforded. It will ask for that again when
     /// it is closed.
-    pub(super) fn finish_line(&mut self, line: u32) -> bool {
+    pub(super) fn finish_line(&mut self, line: LineId) -> bool {
         let recorded = self.durability.journal().durable();
         let Some(open) = self.space.finish_candidate(line, recorded) else { return false };
         let unit = u64::from(self.env.geometry.ws_opt);

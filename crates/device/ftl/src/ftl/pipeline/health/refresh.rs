@@ -2,6 +2,7 @@
 //! [`health`](crate::health).
 
 use crate::ftl::GC;
+use crate::ids::LineId;
 use crate::space::line_refresh::ChunkEvent;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, Ftl};
@@ -19,7 +20,7 @@ impl Ftl {
 
     /// Whether a chunk exists and is in a line.
     fn is_in_line(&self, chunk: u32) -> bool {
-        chunk < self.env.geometry.total_chunks() && self.space.line_of(chunk) != NONE
+        chunk < self.env.geometry.total_chunks() && self.space.line_of(chunk) != LineId::NONE
     }
 
     /// Learns that a chunk has gone offline: it cannot be programmed or erased any more, and perhaps
@@ -34,7 +35,7 @@ impl Ftl {
         let line = self.space.line_of(chunk);
         self.stats.offline_chunks += 1;
         tracing::warn!(chunk, "chunk went offline");
-        if line == NONE {
+        if line == LineId::NONE {
             self.stats.retired_chunks += 1;
             return true;
         }
@@ -49,7 +50,7 @@ impl Ftl {
 
     /// All that was found in a line is durable elsewhere: if it was swept while it was being written, that
     /// was it.
-    pub(crate) fn sweep_done_if_open(&mut self, line: u32) {
+    pub(crate) fn sweep_done_if_open(&mut self, line: LineId) {
         let scanned = self.gc.current_victim() != Some(line);
         let state = self.space.line(line).state;
         if scanned && matches!(state, LineState::Open | LineState::Closed) {
@@ -65,7 +66,7 @@ impl Ftl {
     }
 
     /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
-    fn pop_refresh(&mut self) -> Option<u32> {
+    fn pop_refresh(&mut self) -> Option<LineId> {
         let line = self.space.pop_refresh()?;
         if self.space.table().line(line).state == LineState::Closed {
             self.take_candidate(line);
@@ -74,14 +75,14 @@ impl Ftl {
     }
 
     /// Makes a closed line a victim, out of turn.
-    fn take_candidate(&mut self, line: u32) {
+    fn take_candidate(&mut self, line: LineId) {
         self.gc.remove_candidate(self.space.table(), line);
         self.space.begin_victim(line);
     }
 
     /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
     /// space is wanted, `room` how many sectors can be written.
-    pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<u32> {
+    pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<LineId> {
         let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
         let spare = self.gc.limiter().headroom(self.free_sectors()) > 0.0 && room >= line;
         if !self.health.is_turn(collects) || self.space.is_finishing() || !spare {
@@ -120,7 +121,7 @@ impl Ftl {
 
     /// Static wear levelling: of the lines that are cold and much less worn than the most worn chunk,
     /// the least worn, and of those the one that was closed first.
-    fn pick_static_wl_line(&mut self) -> Option<u32> {
+    fn pick_static_wl_line(&mut self) -> Option<LineId> {
         if !self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed) {
             return None;
         }

@@ -70,7 +70,7 @@ impl Ftl {
     fn finish_reconcile(&mut self) {
         self.mapping.finish_reconcile();
         self.space.finish_reconcile();
-        for line in 0..self.space.table().len() {
+        for line in self.space.table().ids() {
             self.close_if_done(line);
         }
     }

@@ -6,7 +6,7 @@ use time::Nanos;
 use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;
 use crate::gc::defer::VictimUnit;
-use crate::ids::ToIndex;
+use crate::ids::{LineId, ToIndex};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
 
@@ -91,7 +91,7 @@ impl Ftl {
     pub(crate) fn prepare_gc_unit(
         &mut self,
         now: Nanos,
-        line: u32,
+        line: LineId,
         unit: VictimUnit,
         flash: &mut impl FlashBackend,
     ) -> bool {
@@ -101,7 +101,7 @@ impl Ftl {
     fn pin_gc_pages(
         &mut self,
         now: Nanos,
-        line: u32,
+        line: LineId,
         unit: VictimUnit,
         flash: &mut impl FlashBackend,
     ) -> bool {
@@ -135,7 +135,7 @@ impl Ftl {
     }
 
     /// The page of the host sector that was written at a physical one of a victim.
-    fn page_of_p2l(&self, line: u32, psn: u32) -> Option<u32> {
+    fn page_of_p2l(&self, line: LineId, psn: u32) -> Option<u32> {
         self.mapping.page_of(self.p2l_lookup(line, psn)?)
     }
 
