@@ -8,7 +8,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
-use crate::ids::{LineId, ToIndex};
+use crate::ids::LineId;
 
 impl WriteBuffer {
     /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
@@ -185,7 +185,7 @@ impl WriteBuffer {
     /// Forgets the end of a chunk's chain, or all of it.
     #[cfg(test)]
     pub(crate) fn break_chain(&mut self, chunk: u32, all: bool) {
-        let chain = &mut self.chains[chunk.index()];
+        let chain = &mut self.chains[crate::ids::ToIndex::index(chunk)];
         chain.last = None;
         chain.first = chain.first.filter(|_| !all);
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::VictimPolicyKind;
-use crate::ids::{LineId, ToIndex};
+use crate::ids::LineId;
 
 /// Chooses victims among the closed lines. Told of every change, so that a choice need not look at
 /// every line.
@@ -345,6 +345,7 @@ impl VictimPolicy for CostWear {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ToIndex;
 
     fn fill(policy: &mut dyn VictimPolicy) {
         policy.on_closed(LineId::new(3), 10, 16, 1);
