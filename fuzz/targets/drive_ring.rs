@@ -1,5 +1,6 @@
-//! What a drive reads from a host that does anything: entries, doorbells, PRP and SGL lists, ranges, admin
-//! commands; beside a host that behaves, whose data stays (`crates/device/controller/tests/alone/sharing/hostile.rs`).
+//! A drive against arbitrary input of a host: entries, doorbells, PRP and SGL lists, ranges, admin
+//! commands. A well-behaved host beside it must keep its data
+//! (`crates/device/controller/tests/alone/sharing/hostile.rs`).
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules of a test")]
 

@@ -4,7 +4,7 @@
 //! # Model
 //!
 //! A device works on outstanding requests whether or not the host polls. Assume n outstanding
-//! requests, of which one completes every t. Requests found complete at a poll are submitted again,
+//! requests and one completion every t. Requests found complete at a poll are submitted again,
 //! and the device needs the latency L of a single request before the first of them completes. The
 //! requests that remain must keep it busy for that time.
 //!

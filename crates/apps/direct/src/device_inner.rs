@@ -47,7 +47,7 @@ pub(crate) struct NvmeBackend {
     pump: fn(),
     interrupts: bool,
     lives: ControllerGeneration,
-    /// Of a real controller: time of the next presence check, in nanoseconds of the device's clock.
+    /// Time of the next presence check of a real controller, in nanoseconds of the device's clock.
     next_presence_check: AtomicU64,
 }
 

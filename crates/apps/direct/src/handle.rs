@@ -409,8 +409,8 @@ impl<D: BlockDevice> Handle<D> {
         }
         self.wait_state.parker().prepare();
         let has_moved = self.poll();
-        // An earlier poll may have found a completion that nobody has reaped: then this poll moves nothing, and
-        // the interrupt for it came before the descriptor was armed.
+        // An earlier poll may have found a completion that is not reaped yet. Then this poll moves
+        // nothing, and the interrupt for it came before the descriptor was armed.
         if self.ready.is_empty()
             && let Some(completion) = self.pop_completion()
         {

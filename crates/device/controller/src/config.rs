@@ -52,11 +52,11 @@ pub enum Arbitration {
     Weighted {
         /// Maximum number of commands fetched from one queue in a row.
         burst: u16,
-        /// Weight of high-priority queues, in turns per round.
+        /// Weight of high-priority queues, in commands per round.
         high: u16,
-        /// Weight of medium-priority queues, in turns per round.
+        /// Weight of medium-priority queues, in commands per round.
         medium: u16,
-        /// Weight of low-priority queues, in turns per round.
+        /// Weight of low-priority queues, in commands per round.
         low: u16,
     },
 }

@@ -56,7 +56,7 @@ pub(crate) enum CallError {
     /// The queue is full.
     #[error("the queue is full: reap completions, then submit again")]
     Busy,
-    /// Somebody uses it.
+    /// The object is in use.
     #[error("{0}")]
     InUse(&'static str),
     /// Objects of two devices in one call.
@@ -98,9 +98,9 @@ pub(crate) enum CallError {
     /// A vector command that failed, or some of its addresses.
     #[error("vector {what} of {count} addresses: {status} (failed: {failed:#x})")]
     Vector {
-        /// What was asked.
+        /// Name of the operation.
         what: &'static str,
-        /// Addresses.
+        /// Number of addresses.
         count: u32,
         /// Those that failed, a bit for each.
         failed: u64,

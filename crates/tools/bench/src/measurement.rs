@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Samples;
 
-/// What the same run measured to compare a result with.
+/// Measurement of the same run that a result is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// Description of the reference.
@@ -24,7 +24,7 @@ pub struct SampleSpread {
     pub max: f64,
 }
 
-/// What a result must be; both ends are included.
+/// Required range of a result, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// Minimum, if there is one.

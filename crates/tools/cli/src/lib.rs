@@ -77,9 +77,9 @@ enum Command {
     Generate(commands::generate_command::GenerateArgs),
 }
 
-/// Runs one command. The exit code is 0 when it did what it was asked, 1 when it failed, 2 when the
-/// request was wrong: the arguments, or a scenario; 3 when a bench's result is outside of its bound; 130 when it was interrupted and has given what there
-/// was.
+/// Runs one command. The exit code is 0 for success, 1 for a failure, 2 for invalid arguments or an
+/// invalid scenario, 3 for a benchmark result out of its bound, and 130 for an interrupted run,
+/// which prints the results so far.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,

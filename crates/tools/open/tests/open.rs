@@ -47,7 +47,7 @@ fn handle(device: &IoDevice) -> Handle<direct::Queue> {
     Handle::new(device, queue).expect("a handle")
 }
 
-/// What sector `lba` holds after its `round`th write.
+/// Returns the contents of sector `lba` after its `round`th write.
 fn byte(lba: u64, round: u8) -> u8 {
     (lba as u8).wrapping_mul(31) ^ round
 }
@@ -216,7 +216,7 @@ fn imaged(place: &TestDir, keys: &str, rest: &str) -> String {
     place.scenario(&format!("[drive]\nname = \"d0\"\n{keys}{rest}"))
 }
 
-/// Opened, written, closed without a flush by whoever wrote, opened again.
+/// Opens, writes, closes without a flush, and opens again.
 fn survives(what: &str, options: &OpenOptions, kind: DeviceKind) {
     let (closed, errors) = mpsc::channel();
     let options = OpenOptions { close_errors: Some(closed), ..options.clone() };
@@ -277,7 +277,7 @@ fn a_target_is_flushed_when_it_is_closed() {
             first.submit(Request::write(tag, 1, Payload::BitBucket, tag)).unwrap();
         }
         drop(first);
-        // It came back, and nobody finds what another had asked for.
+        // The device is usable again, and completions of the previous handle are not delivered.
         let mut again = handle(&device);
         again.submit(Request::read(0, 1, Payload::BitBucket, 77)).unwrap();
         assert_eq!(again.wait().map(|done| done.tag), Some(77));

@@ -30,7 +30,7 @@ pub struct PpaFormat {
 pub struct InvalidPpa {
     /// The address as given.
     pub ppa: Ppa,
-    /// Its components, at least one of which is out of range.
+    /// Its components; at least one is out of range.
     pub address: Address,
 }
 
@@ -75,7 +75,7 @@ impl PpaFormat {
         if bits > 64 { Err(GeometryError::TooManyBits { bits }) } else { Ok(format) }
     }
 
-    /// Packs components, each of which must fit its field.
+    /// Packs components. Each must fit its field.
     #[inline]
     pub fn pack(&self, a: Address) -> Ppa {
         let mut word = u64::from(a.group);

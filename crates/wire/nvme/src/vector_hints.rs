@@ -68,7 +68,7 @@ pub struct VectorHints {
     pub planes: PlaneMode,
     /// Whether the command's reads may suspend programs and erases, whatever the drive's policy.
     pub suspend: bool,
-    /// Whether the drive gives up without read retries.
+    /// Whether the drive fails a read without read retries.
     pub limited_retry: bool,
 }
 

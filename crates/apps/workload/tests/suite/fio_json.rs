@@ -100,8 +100,8 @@ fn no_result_is_ever_infinite() {
     }
 }
 
-/// What real fio 3.33 (`ioengine=null`, `size=1m`) counts for the same words: requests and bytes
-/// read, written and trimmed, and flushes.
+/// Compares with the counts of fio 3.33 (`ioengine=null`, `size=1m`) for the same options: requests
+/// and bytes read, written and trimmed, and flushes.
 #[test]
 fn requests_are_as_many_as_fio_issues() {
     let mib = 1 << 20;

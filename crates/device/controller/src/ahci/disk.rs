@@ -10,7 +10,7 @@ use super::config::AhciConfigError;
 use super::storage::SectorStore;
 use super::{SataDriveConfig, SataDriveStats};
 
-/// Sectors of which reads or writes fail.
+/// Sectors whose reads or writes fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedSectorError {
     /// The range of sectors.

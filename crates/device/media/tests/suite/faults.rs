@@ -230,8 +230,7 @@ fn faults_of_things_that_do_not_exist_are_refused() {
 
 #[test]
 fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
-    // 32768 bits per sector. Fresh: mean 1 error. At 3000 cycles: mean 20, of which ECC corrects
-    // 30.
+    // 32768 bits per sector; ECC corrects 30 errors. Fresh: mean 1 error. At 3000 cycles: mean 20.
     let mut cfg = many();
     cfg.geometry.sector_bytes = 4096;
     cfg.geometry.page_bytes = 8192;
@@ -278,8 +277,7 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
 
 #[test]
 fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
-    // 32768 bits per sector, mean 56 errors, of which ECC corrects 40: most reads need one retry,
-    // some two.
+    // 32768 bits per sector, mean 56 errors; ECC corrects 40. Most reads need one retry, some two.
     let mut cfg = many();
     (cfg.geometry.chunks, cfg.geometry.sector_bytes, cfg.geometry.page_bytes) = (6, 4096, 8192);
     cfg.errors.rber = 56.0 / 32768.0;

@@ -77,7 +77,7 @@ unsafe impl ExtensibleStruct for sluice_vector_geometry {
     const NAME: &'static str = "struct sluice_vector_geometry";
 }
 
-/// What a drive says of a chunk.
+/// Report of a drive about a chunk.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_chunk {

@@ -81,7 +81,7 @@ mod tests {
     /// The last object released reports how the device was closed, and no other.
     #[test]
     fn a_drive_that_is_not_closed_in_order_is_said_to_whoever_closes_it() {
-        // SAFETY: pointers are to live objects, each of which is given back once.
+        // SAFETY: pointers are to live objects, and each is returned once.
         unsafe {
             said(sluice_close(failing()));
             for device_first in [false, true] {

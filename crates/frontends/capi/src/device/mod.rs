@@ -99,7 +99,7 @@ unsafe impl ExtensibleStruct for sluice_open_options {
     const NAME: &'static str = "struct sluice_open_options";
 }
 
-/// What a device is. Set `size` to `sizeof(struct sluice_device_info)` before asking.
+/// Properties of a device. Set `size` to `sizeof(struct sluice_device_info)` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_device_info {
@@ -122,7 +122,7 @@ pub struct sluice_device_info {
     pub queue_depth: u32,
     /// Bytes that are registered for buffers.
     pub buffer_bytes: u64,
-    /// Bytes of them that nobody has.
+    /// Bytes of them that are free.
     pub buffer_bytes_free: u64,
 }
 
@@ -230,44 +230,49 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
     })
 }
 
-/// Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
+/// Opens a device, for a header of a certain version. Programs call `sluice_open()`, which passes
+/// it.
 ///
 /// `what` is one of:
 ///
-/// * `null`, `null:SIZE`: acknowledges everything and has no data; 1 TiB, or as large as said, in whole
-///   sectors of 512 bytes: `null:64G`.
-/// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, of several the one of that name. It
-///   lives in this process, on a thread of its own, in real time, recovered and preconditioned before the
-///   call returns. With `[target]` the target is what is opened.
-/// * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a part of a
-///   drive that another process serves (`sluice serve --socket`).
-/// * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci (`sluice
-///   device bind`); its first namespace, or the one of that number.
-/// * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: the same without an IOMMU, bound to
-///   uio_pci_generic. Unsafe: the controller reaches all memory of the machine. Nobody is woken.
+/// * `null`, `null:SIZE`: acknowledges everything and stores no data. 1 TiB by default; a size is
+///   in whole sectors of 512 bytes: `null:64G`.
+/// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario; `NAME` selects one of several.
+///   It runs in this process, on a thread of its own, in real time. It is recovered and
+///   preconditioned before the call returns. With `[target]` the call opens the target.
+/// * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a
+///   partition of a drive that another process serves (`sluice serve --socket`).
+/// * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci
+///   (`sluice device bind`); its first namespace, or the one with that number.
+/// * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: a real NVMe controller without an
+///   IOMMU, bound to uio_pci_generic. Unsafe: the controller reaches all memory of the machine. It
+///   raises no interrupts.
 /// * anything else: the path of a file or block device of the host; `./null` is a file.
 ///
 /// @param version `SLUICE_VERSION`.
-/// @param what What to open.
-/// @param options How, or `NULL` for the defaults.
-/// @param device Where the device goes; `NULL` goes there if the call fails.
+/// @param what Name of the device to open.
+/// @param options Options, or `NULL` for the defaults.
+/// @param device Receives the device, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-ELIBBAD`: header and library have versions that do not fit.
-/// * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors; a scenario that
-///   is wrong, with the line in words, or has several drives and none was named.
+/// * `-ELIBBAD`: header and library have incompatible versions.
+/// * `-EINVAL`: an invalid argument or option; a file that is empty or not whole sectors; a
+///   scenario that is invalid (`sluice_last_error()` has the line), or has several drives and none
+///   was named.
 /// * `-E2BIG`: an option of a later version.
-/// * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
-///   the like; `-EBUSY` for a block device in use.
-/// * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
-///   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
-/// * `-ETIMEDOUT`: a server that is there does not answer, since it is stopped or has too much to do.
-/// * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
+/// * `-ENOENT`, `-EACCES`, ...: the system's error for the path; `-ENOTBLK` for a directory, a pipe
+///   or the like; `-EBUSY` for a block device in use.
+/// * `-EACCES`, `-EUSERS`, `-EBUSY`: the server refuses the user, more queues or connections, or
+///   has granted the partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is no server, or it
+///   stops.
+/// * `-ETIMEDOUT`: the server does not reply, because it is stopped or overloaded.
+/// * `-EIO`: a scenario's drive cannot be opened, for example because its image is damaged or
+///   belongs to another drive.
 /// * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
-/// * `-ENOSYS`, `-EPERM`: no io_uring here.
+/// * `-ENOSYS`, `-EPERM`: io_uring is not available.
 ///
 /// # Threads
 ///

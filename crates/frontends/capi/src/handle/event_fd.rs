@@ -140,7 +140,8 @@ pub unsafe extern "C" fn sluice_handle_arm(
     })
 }
 
-/// After sleeping on a handle's descriptor: makes it unreadable, and wakes nobody until it is armed again.
+/// Makes a handle's descriptor unreadable after a sleep. The descriptor stays so until it is armed
+/// again.
 ///
 /// @param handle The handle.
 ///

@@ -248,7 +248,7 @@ pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
         let broken = Guard::close(unsafe { object_ref("handle", handle) }?)?;
-        // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
+        // SAFETY: made by `hand_out`, the caller releases it, and no thread is inside.
         let handle = unsafe { Box::from_raw(handle) };
         if broken {
             std::mem::forget(handle);

@@ -38,8 +38,8 @@ impl HandleCounters {
     }
 }
 
-/// What a handle has done since it was created. Set `size` to `sizeof(struct sluice_handle_stats)` before
-/// asking.
+/// Counters of a handle since it was created. Set `size` to `sizeof(struct sluice_handle_stats)`
+/// before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_handle_stats {
@@ -72,7 +72,7 @@ pub struct sluice_handle_stats {
     pub cache_misses: u64,
     /// Units read from the device.
     pub cache_fills: u64,
-    /// Of them read ahead of anybody asking.
+    /// Units among them that were read ahead.
     pub cache_read_ahead: u64,
     /// Units written to the device.
     pub cache_written: u64,
@@ -98,7 +98,7 @@ pub struct sluice_handle_stats {
     /// Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
     /// registers.
     pub queue_doorbells: u64,
-    /// Of such registers, how many needed not be written.
+    /// Doorbell writes that were saved.
     pub queue_doorbells_saved: u64,
 }
 

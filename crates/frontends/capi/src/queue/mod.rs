@@ -26,7 +26,7 @@ use crate::queue::kind::QueueKind;
 
 /// Several handles may be bound to the queue, each from a thread of its own.
 pub const SLUICE_QUEUE_SHARED: u32 = 1;
-/// The device wakes nobody: completions are looked for. Drives only.
+/// The device raises no interrupts: completions are polled. Drives only.
 pub const SLUICE_QUEUE_NO_INTERRUPTS: u32 = 2;
 
 /// Groups of one queue at most.
@@ -37,7 +37,7 @@ pub struct sluice_queue {
     pub(crate) home: Arc<QueueOwner>,
 }
 
-/// What handles of a group get of their queue's scheduler.
+/// Shares of a queue's scheduler that a group's handles get.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_group {
@@ -79,7 +79,7 @@ pub struct sluice_queue_options {
     pub device_depth: u32,
     /// Requests outstanding in all, those in the scheduler included; 0 for 4096. Only with a scheduler.
     pub scheduler_depth: u32,
-    /// What groups get; may be `NULL` if there are none.
+    /// Shares of the groups; may be `NULL` if there are none.
     pub groups: *const sluice_group,
     /// How many, 1024 at most.
     pub group_count: usize,

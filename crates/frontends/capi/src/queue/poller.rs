@@ -48,7 +48,7 @@ unsafe impl ExtensibleStruct for sluice_poller_options {
     const NAME: &'static str = "struct sluice_poller_options";
 }
 
-/// What a poller has done. Set `size` to `sizeof(struct sluice_poller_stats)` before asking.
+/// Counters of a poller. Set `size` to `sizeof(struct sluice_poller_stats)` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_poller_stats {

@@ -59,7 +59,7 @@ pub struct sluice_request {
     pub buffer: *const sluice_buffer,
     /// Where in the buffer it begins, a multiple of 512 bytes.
     pub buffer_offset: u64,
-    /// Comes back with the completion; below 2^63.
+    /// Returned with the completion; below 2^63.
     pub user_data: u64,
 }
 

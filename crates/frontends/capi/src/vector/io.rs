@@ -27,7 +27,7 @@ pub const SLUICE_VECTOR_ERASE: u32 = 3;
 /// Sectors to other sectors inside of the drive, out-of-band bytes included.
 pub const SLUICE_VECTOR_COPY: u32 = 4;
 
-/// What was read needed much error correction, and should be written elsewhere soon.
+/// The data needed much error correction, and should be rewritten elsewhere soon.
 pub const SLUICE_VECTOR_HIGH_ECC: u16 = 1;
 
 /// Maximum number of addresses in a command.
@@ -45,7 +45,7 @@ pub struct sluice_vector_request {
     pub op: u32,
     /// Addresses: 1 to 64, or to the drive's `max_addresses` if data moves and that is less.
     pub count: u32,
-    /// The addresses, of which a copy reads. They are not looked at any more when the call returns.
+    /// Addresses to read or write; for a copy, its sources. Not used after the call returns.
     pub addresses: *const u64,
     /// As many addresses, which a copy writes.
     pub targets: *const u64,
@@ -59,7 +59,7 @@ pub struct sluice_vector_request {
     pub oob: *const sluice_buffer,
     /// Where in that buffer they begin, a multiple of 8 bytes.
     pub oob_offset: u64,
-    /// Comes back with the completion; below 2^63.
+    /// Returned with the completion; below 2^63.
     pub user_data: u64,
     /// 0.
     pub flags: u32,
@@ -441,17 +441,17 @@ pub unsafe extern "C" fn sluice_vector_copy(
     })
 }
 
-/// Carries any vector command out, also with out-of-band bytes, and waits for it.
+/// Executes any vector command, also with out-of-band bytes, and waits for it.
 ///
 /// @param queue The queue.
-/// @param request The command; its `user_data` comes back.
-/// @param completion Where its end goes. Not written when the command was not sent.
+/// @param request The command; its `user_data` is returned.
+/// @param completion Receives the result. Not written if the command was not sent.
 ///
 /// # Returns
 ///
-/// 0 when the command has ended, in whatever way: `completion->error` says so. Or `-EINVAL` or `-EXDEV` for
-/// a command that cannot be, `-EOPNOTSUPP` for a copy where the drive makes none, `-EBUSY` while another call
-/// is inside of the queue.
+/// 0 when the command has completed, successfully or not: see `completion->error`. Or `-EINVAL` or
+/// `-EXDEV` for an invalid command, `-EOPNOTSUPP` for a copy if the drive supports none, `-EBUSY`
+/// while another call is inside of the queue.
 ///
 /// # Threads
 ///

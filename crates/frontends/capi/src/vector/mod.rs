@@ -58,7 +58,7 @@ pub(crate) struct VectorQueueInner {
     device: IoDevice,
     pub(crate) owner: Arc<DeviceRef>,
     clock: RealClock,
-    /// Of a queue that sleeps while it waits.
+    /// Present if the queue sleeps while it waits.
     parker: Option<Parker>,
     /// Ended, and not reaped; no more together with what is outstanding than the queue holds.
     ready: VecDeque<VectorCompletion>,
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_q
         }
         // SAFETY: not NULL, and the pointer is as the header demands.
         let broken = unsafe { object_ref("queue", queue) }?.cell.close()?;
-        // SAFETY: made by `hand_out`, the caller gives it up, and nobody is inside.
+        // SAFETY: made by `hand_out`, the caller releases it, and no thread is inside.
         let queue = unsafe { Box::from_raw(queue) };
         if broken {
             std::mem::forget(queue);

@@ -180,9 +180,9 @@ fn child() {
     serve_if_asked();
 }
 
-/// Jobs that are threads share one connection, and jobs that are processes have one each: both write and
-/// verify, and the next fio and the other kind of job find what was written; a partition more at the same
-/// time disturbs nobody.
+/// Jobs that are threads share one connection, and jobs that are processes have one each. Both
+/// write and verify, and the next fio and the other kind of job find the data. A further partition
+/// in use at the same time does not interfere.
 #[test]
 #[ignore = "fetches fio's source package: make test-fio"]
 fn a_served_drive_is_verified_by_processes_and_by_threads() {

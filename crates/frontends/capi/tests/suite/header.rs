@@ -1,6 +1,7 @@
-//! What is checked in is what is made: `include/sluice.h` of the sources, `docs/capi` of the headers.
+//! Compares the checked-in files with generated ones: `include/sluice.h` with the sources,
+//! `docs/capi` with the headers.
 //!
-//! `UPDATE=1 cargo test --package sluice-capi` writes both anew.
+//! `UPDATE=1 cargo test --package sluice-capi` regenerates both.
 
 use crate::pages;
 

@@ -1,4 +1,4 @@
-//! What a C program meets: the library as it is installed, the header, the examples.
+//! C programs with the installed library, the header and the examples.
 
 // guarantee: S-14
 
@@ -65,7 +65,7 @@ impl Installed {
         program
     }
 
-    /// What `pkg-config` says, if it is there; else what it would.
+    /// Returns the flags that `pkg-config` prints, or would print if it were installed.
     fn flags(&self) -> Vec<String> {
         let path = self.path().join("lib/pkgconfig");
         let asked = Command::new("pkg-config")

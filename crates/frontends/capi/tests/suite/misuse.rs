@@ -1,5 +1,6 @@
-//! What must not be: every call with `NULL`, objects of several devices, objects in use, two threads in one
-//! handle, values out of range. Each is a negative `errno` and says what is allowed.
+//! Misuse: every call with `NULL`, objects of several devices, objects in use, two threads in one
+//! handle, values out of range. Each returns a negative `errno`, and the message says what is
+//! allowed.
 
 use crate::support;
 

@@ -44,7 +44,7 @@ macro_rules! sized {
     }};
 }
 
-/// What is opened.
+/// Kind of the opened device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
     File,
@@ -152,7 +152,7 @@ impl Run {
         ok!(sluice_buffer_create(self.device, BUFFER_BLOCKS * BLOCK, &mut self.buffer));
     }
 
-    /// Closes the device, of which there is nothing else.
+    /// Closes the device after all its objects.
     fn close(&mut self) {
         ok!(sluice_close(self.device));
         // SAFETY: nothing uses it any more.

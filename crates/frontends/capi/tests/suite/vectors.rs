@@ -419,7 +419,7 @@ fn what_cannot_be_is_refused_in_words() {
     expect!(sluice_vector_wait(queue, null_mut(), 1, 1, 0), EINVAL, "`completions`");
     expect!(sluice_vector_wait(queue, &mut ended, 0, 0, 0), EINVAL, "room = 0");
     expect!(sluice_vector_outstanding(null()), EINVAL, "`queue`");
-    // What can be taken is, and the rest comes back.
+    // Valid commands are accepted, and the rest is returned.
     let two = [read, sluice_vector_request { op: 9, ..read }];
     // SAFETY: everything is there; NULL.
     unsafe {

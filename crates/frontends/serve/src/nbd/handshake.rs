@@ -12,7 +12,7 @@ use super::wire::{
 /// Longest option that is skipped; a client that sends a longer one is dropped.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
 
-/// What a client has negotiated.
+/// Properties that a client has negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NegotiatedSession {
     /// Reads are answered with structured chunks (`NBD_OPT_STRUCTURED_REPLY`).

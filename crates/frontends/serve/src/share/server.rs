@@ -128,7 +128,7 @@ pub enum ShareError {
     Io(#[from] io::Error),
 }
 
-/// What to do with a connection after a reply.
+/// Treatment of a connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterReply {
     Keep,

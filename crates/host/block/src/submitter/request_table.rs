@@ -21,7 +21,7 @@ struct RequestEntry {
     sectors: u32,
     /// The next request that the same command carries; for a free entry, the next free one.
     next: u32,
-    /// The request of which this is a fragment.
+    /// The split request that this fragment belongs to.
     parent: u32,
     /// Outstanding fragments of a split request; an unfinished split counts as one more.
     splits_remaining: u32,

@@ -161,7 +161,7 @@ fn alignment(path: &Path, file: &File) -> Result<Alignment, UringError> {
     })
 }
 
-/// Returns the sector size, and the size of which it must be a multiple for direct I/O.
+/// Returns the sector size, and the alignment of size and offset for direct I/O.
 fn sector(config: &UringConfig, block: Option<u32>, bytes: u64) -> (u32, u32) {
     let needed = block.unwrap_or(512).max(512);
     let detected = match block {

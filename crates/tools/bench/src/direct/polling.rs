@@ -91,7 +91,7 @@ fn is_timer_fast_enough(depth: usize, size: u32, late: Nanos) -> bool {
     latency + late.as_secs_f64() <= window * 2.0 / 3.0
 }
 
-/// Returns whether the required sleeps, each of which costs `each` of CPU time, are cheap enough.
+/// Returns whether the required sleeps, at `each` of CPU time, are cheap enough.
 fn is_cpu_sufficient(depth: usize, size: u32, each: Nanos) -> bool {
     let window = depth as f64 / closed_form(depth, size);
     // As in the polling thread: all but a latency and a sixteenth, a third to three fifths.

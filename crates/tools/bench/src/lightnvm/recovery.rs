@@ -3,8 +3,8 @@
 //!
 //! Drives of several sizes are filled, and then overwritten at random until several checkpoints
 //! have been written. Power is cut, and pblk is opened again with all parallel units active. The
-//! checkpoint interval is equal on all drives. Two counts are made: scanned sectors, of which only
-//! the out-of-band bytes are read, and sectors that are read with their data. The latter are the
+//! checkpoint interval is equal on all drives. Two counts are made: scanned sectors (the read returns
+//! only their out-of-band bytes), and sectors that are read with their data. The latter are the
 //! journal and the map's pages, one sector in a thousand of the drive.
 //!
 //! The bound on scanned sectors covers the sectors written since the base of the last checkpoint,

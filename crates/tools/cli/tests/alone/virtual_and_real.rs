@@ -39,7 +39,7 @@ fn jobs(slowdown: u32) -> String {
 /// The largest slowdown.
 const SLOWDOWN_MAX: u32 = 8;
 
-/// Attempts in which the drive was on time, of which the median counts.
+/// Attempts in which the drive was on time; the median of these counts.
 const ATTEMPTS: usize = 3;
 
 /// Attempts with the largest slowdown in which the drive was late, after which the machine is too busy.
@@ -94,7 +94,7 @@ fn run_both(dir: &Path, host: &str, slowdown: u32) -> Option<[serde_json::Value;
     Some([real, ways[0].take()])
 }
 
-/// What the way of an NBD client costs here: that of a drive that takes no time.
+/// Measures the host's cost of an NBD client: that of a drive without latency.
 fn host_costs(dir: &Path) -> String {
     let null = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n";
     let server = Server::start(dir, null);

@@ -1,4 +1,4 @@
-//! What a new user is told who gets something wrong: each message names what is at fault and what to do.
+//! Messages for a new user's mistakes: each names the fault and the remedy.
 
 use crate::served;
 

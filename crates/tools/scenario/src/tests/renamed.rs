@@ -97,7 +97,7 @@ fn cases() -> Vec<(String, &'static str, &'static str, &'static str)> {
     ]
 }
 
-/// What a scenario means, whatever its text is.
+/// Returns the parsed meaning of a scenario, without its text.
 fn meaning(s: &Scenario) -> String {
     let Scenario { drives, path, host, precondition, shares, .. } = s;
     let places = |text: String| {

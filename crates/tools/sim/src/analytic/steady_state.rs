@@ -18,8 +18,7 @@
 //! large: of five reserved lines, about two hold data most of the time, and these are spare space
 //! as well.
 //!
-//! W is increased by the map's pages, all of which are written between two checkpoints, and by the
-//! metadata of lines.
+//! The map pages, which are all written between two checkpoints, and the metadata of lines increase W.
 
 use ftl::{FtlConfig, RateLimiterKind, VictimPolicyKind};
 use scenario::Capacity;

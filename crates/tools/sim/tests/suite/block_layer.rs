@@ -49,7 +49,7 @@ const SHAPES: [&str; 9] = [
     "queue_model = \"mq\"\ncores = 4\nqueues = 3\nstaging = \"device\"\nscheduler = \"fair\"\nmerge = false\n",
 ];
 
-/// What was done, without how long it took.
+/// Returns the results without the times.
 fn job_results(outcome: &SimOutcome) -> Vec<(String, [u64; 2], [u64; 2])> {
     let jobs = outcome.drives[0].run.jobs.iter();
     jobs.map(|j| {

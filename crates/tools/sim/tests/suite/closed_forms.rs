@@ -1,15 +1,16 @@
-//! What `sluice drive show` says of a drive against what the same drive does when it is simulated, for
-//! every preset that has a steady state.
+//! Closed forms of `sluice drive show` against simulations of the same drive, for every preset that
+//! has a steady state.
 //!
-//! A drive is made smaller in parallel units, and where there are very many in chunks and pages: the forms
-//! hold for any number of them, and are asked about the smaller drive. What remains is the preset's.
+//! The test reduces a drive's parallel units, and very large numbers of chunks and pages: the forms
+//! hold for any number, and are computed for the smaller drive. Everything else is as in the
+//! preset.
 //!
-//! **Tolerances.** Write amplification: 5 %. The analysis is of many blocks, and free lines are counted by
-//! their mean; on drives of 30 lines that is off by up to 4 %, both ways. Writes per second: at most 5 %
-//! above the form, for it is a bound but for the error of the write amplification; and at least 85 % of
-//! it, for the forms let nobody wait for a channel or a unit that is busy. Reads per second: 5 % below
-//! the bound of a closed queueing network, in which some units are idle for lack of requests; channels
-//! have queues, too.
+//! **Tolerances.** Write amplification: 5 %. The analysis assumes many blocks, and counts free
+//! lines by their mean; on drives of 30 lines that is off by up to 4 %, in both directions. Writes
+//! per second: at most 5 % above the form, which is a bound except for the error of the write
+//! amplification; and at least 85 % of it, because the forms ignore waits for a busy channel or
+//! unit. Reads per second: 5 % below the bound of a closed queueing network, in which some units
+//! are idle for lack of requests; channels have queues, too.
 
 // guarantee: M-08, M-09
 

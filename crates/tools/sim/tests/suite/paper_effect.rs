@@ -1,6 +1,6 @@
-//! What `make demo` shows must be there: the effect of section 5.3 of the LightNVM paper. A reader at
-//! queue depth 1 beside a writer of 200 MB/s in bursts, on one drive, three ways: with four active
-//! write PUs the reader's 99th percentile stays close to its mean, with all 128 it does not.
+//! The effect that `make demo` shows [LightNVM17 §5.3]: a reader at queue depth 1 beside a writer
+//! of 200 MB/s in bursts, on one drive. With four active write PUs the reader's 99th percentile
+//! stays close to its mean; with all 128 it does not.
 
 // guarantee: M-14
 

@@ -1,4 +1,4 @@
-//! `[target] shards`: a pblk of which every core has a write context of its own, in virtual time.
+//! `[target] shards`: a pblk with a write context for every core, in virtual time.
 
 // guarantee: D-47
 

@@ -136,7 +136,7 @@ struct Reading {
     /// Outstanding commands: the request's tag by command identifier.
     bound: BTreeMap<u16, u64>,
     strays: u64,
-    /// Of the submission ring: its tail, and the head that the drive reported.
+    /// Tail of the submission ring, and the head that the drive reported.
     tail: u16,
     head: u16,
     /// An entry found by a poll, to be reaped first.

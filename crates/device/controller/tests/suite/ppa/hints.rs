@@ -242,8 +242,8 @@ fn a_policy_that_suspends_anyway_has_its_own_costs() {
     assert_eq!(d.drive.stats().suspensions, 1);
 }
 
-/// A drive whose sectors have some 80 bit errors, of which ECC corrects 40; a retry leaves half, so
-/// that one or two are needed.
+/// A drive whose sectors have some 80 bit errors. ECC corrects 40, and a retry leaves half, so that
+/// one or two retries are needed.
 fn worn(retries: u32) -> DriveConfig {
     let mut nand = planes(1);
     nand.errors.rber = 76.0 / 32768.0;

@@ -115,7 +115,7 @@ fn sentence(text: &str) -> String {
     }
 }
 
-/// What a name leads to, where it stands between backquotes.
+/// Turns names between backquotes into links.
 fn linked(text: &str, names: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     for (i, piece) in text.split('`').enumerate() {

@@ -33,7 +33,7 @@ impl Server {
         server
     }
 
-    /// What `sluice_open` opens it by.
+    /// Returns the name of the device for `sluice_open`.
     pub(crate) fn device(&self, partition: &str) -> String {
         format!("sluice://{}#{partition}", self.socket.display())
     }

@@ -1,4 +1,4 @@
-//! What the tests of calls have in common: macros for calls and their answers, and a device to use them on.
+//! Macros for calls and their results, and a device to test with.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -20,7 +20,7 @@ macro_rules! answered {
     }};
 }
 
-/// A call of which an answer and words are expected.
+/// Makes a call whose error and message are known.
 macro_rules! expect {
     ($call:expr, $errno:ident, $says:expr) => {{
         // SAFETY: pointers are NULL, or to live objects and memory of the test's.

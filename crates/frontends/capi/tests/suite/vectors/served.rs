@@ -1,5 +1,5 @@
-//! The same over a drive that another process serves, and what only that can be: a part of the parallel
-//! units, and a server that is killed.
+//! Vector commands over a drive that another process serves; a partition of the parallel units, and
+//! a server that is killed.
 
 // guarantee: A-14
 
@@ -13,7 +13,7 @@ use super::{DRIVE, Vectors, lives, many, request};
 use crate::serving::{Server, serve_if_asked};
 use crate::support::last_error;
 
-/// Of eight parallel units.
+/// A partition of two of the eight parallel units.
 const PART: &str = "[[partition]]\nname = \"few\"\nfirst_pu = 3\npus = 2\n";
 
 /// The other process.
@@ -83,8 +83,8 @@ fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
     drop(server);
 }
 
-/// What is outstanding when the server is killed ends once, with an error that says so, and so does whatever
-/// comes later; nothing waits for ever.
+/// Commands outstanding when the server is killed complete once with an error, and so do later
+/// ones; no call waits for ever.
 #[test]
 fn when_the_server_is_killed_every_command_ends_with_an_error() {
     for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {

@@ -216,7 +216,7 @@ mod tests {
         let found = ranges(&info(&[
             (4, 3),
             (16, 32),
-            // Another capability, then that of the ranges, of which there are two.
+            // Another capability, then that of the two ranges.
             (32, 3 | 1 << 16),
             (36, 64),
             (64, 1 | 1 << 16),

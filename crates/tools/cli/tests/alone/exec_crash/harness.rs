@@ -20,7 +20,7 @@ use super::library::{SLUICE, build, text};
 /// Longer than anything takes on a loaded machine.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is killed.
+/// The process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// The program alone; the volume is then closed in order.
@@ -66,7 +66,8 @@ impl CrashHarness {
     /// With a new volume.
     pub(crate) fn new(cut: Cut) -> CrashHarness {
         build();
-        // Whoever loses its parent is waited for here, at once; who knows when the machine's first process would.
+        // Processes that lose their parent are reaped here at once; the machine's first process
+        // might do it late.
         set_child_subreaper(Some(getpid())).unwrap();
         let mut bed =
             CrashHarness { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
@@ -209,7 +210,7 @@ impl Running<'_> {
         self.child.stdout.take().unwrap()
     }
 
-    /// What it said to standard error.
+    /// Returns the text that it wrote to standard error.
     pub(crate) fn stderr_text(&self) -> String {
         let (mut said, mut all) = (self.stderr.try_clone().unwrap(), Vec::new());
         said.rewind().unwrap();
@@ -264,7 +265,7 @@ impl Running<'_> {
         let group = Pid::from_child(&self.child);
         let orphan_ends =
             || waitpgid(group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some());
-        // The service first, so that its number is nobody else's group meanwhile.
+        // The service first, so that its process number is not reused as another group meanwhile.
         while self.child.try_wait().unwrap().is_none()
             || orphan_ends()
             || rustix::process::test_kill_process_group(group).is_ok()

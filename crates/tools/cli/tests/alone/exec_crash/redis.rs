@@ -1,8 +1,9 @@
-//! Redis with an append-only file that is synced with every write: what it was told and has answered is there, and what
-//! is there is what it was told up to some command, no more and no less.
+//! Redis with an append-only file that is synced with every write. Every acknowledged command is
+//! recovered, and the state is exactly that after some command.
 //!
-//! Commands are numbered, and a function of seed and number. Each of them writes its number, so that what has been
-//! recovered says up to which one; everything else must then be as a model says that has done the same.
+//! Commands are numbered, and a function of seed and number. Each writes its number, so that the
+//! recovered state names the last one. Everything else must equal a model that has executed the
+//! same commands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,7 +17,7 @@ use super::harness::{CrashHarness, Cut, Repeat, Running, TEST_TIMEOUT, moment, s
 
 const KEYS: u64 = 60;
 
-/// What Redis answers.
+/// A reply of Redis.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Text(String),
@@ -123,7 +124,7 @@ fn command(seed: u64, number: u64, model: &mut Model) -> Vec<Vec<Vec<u8>>> {
     vec![command]
 }
 
-/// What was recovered is what a model says; returns the last command's number.
+/// Compares the recovered state with the model. Returns the last command's number.
 fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), sent: u64) {
     client.send(&[&[b"GET", b"last"]]);
     let last = match client.receive() {
@@ -168,7 +169,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
              --appendfsync always --save '' --logfile {log} --aof-use-rdb-preamble {preamble}"
         );
         bed.run_with_cut(&["sh", "-c", &script], "", &mut rng);
-        // Of the one before, which the kernel would let nobody reach.
+        // The socket of the previous service, which the kernel would not let clients reach.
         let _ = std::fs::remove_file(&socket);
         let mut running = bed.start(&["sh", "-c", &script], Stdio::null());
         let mut client = Client::connect(&socket, &mut running);
@@ -181,7 +182,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         sent = acknowledged;
         let (until, window) = (acknowledged + 5 + rng.below(80), 1 + rng.below(8) as usize);
         let rewrite_at = rng.chance(0.6).then(|| acknowledged + rng.below(40));
-        // What is under way: how many answers, and whether they are a command's.
+        // In-flight requests: the number of replies of each, and whether they belong to a command.
         let mut under_way = VecDeque::new();
         let mut is_cut = false;
         loop {

@@ -22,8 +22,8 @@ enum Journal {
     SharedWal,
 }
 
-/// What makes a database so. Few pages are cached, so that uncommitted ones are written; the log is brought
-/// in often.
+/// Returns the pragmas of a journal mode. The cache has few pages, so that uncommitted ones are
+/// written; the log is checkpointed often.
 fn modes(journal: Journal, rng: &mut Rng) -> &'static str {
     // With DELETE, only EXTRA syncs the directory after the journal's name is gone.
     let rollback = [
@@ -62,7 +62,7 @@ fn line(from: &mut BufReader<ChildStdout>) -> Option<String> {
     }
 }
 
-/// What is there by a database's own account.
+/// Contents according to the database itself.
 #[derive(Debug, PartialEq, Eq)]
 struct Contents {
     last: u64,
@@ -81,7 +81,7 @@ fn contents(next: &mut dyn FnMut() -> Option<String>) -> Contents {
     Contents { last, hash: next() }
 }
 
-/// A database on the host that nobody cuts, to compare with.
+/// A database on the host that is not cut, for comparison.
 struct Reference {
     path: String,
     seed: u64,
@@ -90,7 +90,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// What is there when it has run everything up to a transaction.
+    /// Returns the contents after all transactions up to `until`.
     fn contents_at(&mut self, until: u64) -> Contents {
         let mut sql = String::from("PRAGMA synchronous = OFF;\n");
         if self.last.is_none() {
@@ -188,8 +188,9 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
                 moment(&mut rng);
                 running.cut();
                 is_cut = true;
-                // Where it shares an index, SQLite takes a lock that fails for one that somebody has, and asks for
-                // ten seconds. One time in ten it is seen to end by itself; nothing reaches the volume any more.
+                // With a shared index, SQLite takes a lock, which fails while another process holds
+                // it, and SQLite retries for ten seconds. The test waits for that in one round of
+                // ten; nothing reaches the volume any more.
                 let asks_long = (cut, journal) == (Cut::Service, Journal::SharedWal);
                 if asks_long && !round.is_multiple_of(10) {
                     moment(&mut rng);

@@ -1,4 +1,4 @@
-//! What blkparse and btt must find, counted from the events by the programs' own rules.
+//! Expected results of blkparse and btt, computed from the events by the programs' own rules.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub(crate) fn letters(events: &[TraceEvent]) -> BTreeMap<char, u64> {
     letters
 }
 
-/// What btt makes of the events.
+/// Times that btt derives from the events.
 #[derive(Default)]
 pub(crate) struct Timings {
     /// Nanoseconds of each request, in the order of the completions.

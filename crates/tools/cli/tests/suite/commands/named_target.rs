@@ -371,7 +371,7 @@ fn refused_and_unchanged(line_metadata: bool) {
     // What the table says as well may be said, and a whole drive of one is none of a table's.
     sim("name = \"db\"\nover_provisioning = 0.2\nactive_pus = 4\nseparate_gc_stream = true\n");
     place.run_ok(&["sim", "run.toml"]);
-    // Erases were under way when it ended, of which the drive makes up its mind when it has power again.
+    // Erases were in flight when it stopped. The drive decides their result at the next power-on.
     place.run_ok(&["target", "list", "drive.toml"]);
     let partitioned = ["drive oc0 has a partition table", "[target]"];
     place.run_refused(2, &sim("kind = \"pblk\"\n"), &partitioned);
@@ -390,7 +390,7 @@ fn refused_and_unchanged(line_metadata: bool) {
         &["serve", "serve.toml", "--nbd", "unix:s"],
         &["kind = rrpc", "says pblk"],
     );
-    // Somebody else has the drive.
+    // Another process has the drive.
     let scenario = Scenario::load(&place.file("drive.toml", "")).unwrap();
     let MediaConfig::Nand(nand) = scenario.drives[0].config.media.clone() else { panic!() };
     let opened = media::Nand::open(nand).unwrap();

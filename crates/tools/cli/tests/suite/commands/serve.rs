@@ -20,8 +20,8 @@ const SECTOR: usize = 4096;
 /// Sectors that the writer goes round in.
 const SPAN: u64 = 4000;
 
-/// What a writer knows of each sector: the last number that it was told is written, and the last of
-/// those that a flush or FUA covered. Numbers grow.
+/// State of each sector as its writer knows it: the last number acknowledged, and the last one that
+/// a flush or FUA covered. Numbers grow.
 struct Known {
     acknowledged: Vec<u64>,
     flushed: Vec<u64>,
@@ -29,7 +29,7 @@ struct Known {
 }
 
 impl Known {
-    /// Of a drive that has these numbers, and has been shut down in order since.
+    /// Creates the state of a drive with these numbers after a clean shutdown.
     fn from_numbers(numbers: Vec<u64>) -> Mutex<Known> {
         Mutex::new(Known { acknowledged: numbers.clone(), flushed: numbers, flushes: 0 })
     }

@@ -41,7 +41,7 @@ impl TestDir {
         command.output().expect("the command runs")
     }
 
-    /// What it prints when it does as it was asked.
+    /// Runs the command, which must succeed. Returns its output.
     fn run_ok(&self, what: &str, args: &[&str]) -> String {
         let out = self.target(what, args);
         assert!(out.status.success(), "{what} {args:?}: {}", text(&out.stderr));

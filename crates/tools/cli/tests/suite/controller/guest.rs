@@ -257,7 +257,7 @@ fn guest_controller_is_reset_under_load() {
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_is_released_when_the_system_wants_it_back() {
     if !has_iommu() {
-        // The generic driver tells nobody; `sluice device unbind` refuses.
+        // The generic driver does not notify the owner; `sluice device unbind` refuses.
         testkit::skip!("no IOMMU in this guest");
         return;
     }
@@ -272,8 +272,8 @@ fn guest_is_released_when_the_system_wants_it_back() {
         queue.submit(clock.now(), Request::write(tag * 8, 1, at, tag)).unwrap();
     }
     queue.poll(clock.now());
-    // QEMU's controller (7.2) crashes when it is stopped with requests of its own under way: it has
-    // answered by then, and nobody has looked.
+    // QEMU's controller (7.2) crashes if it is stopped while it has unread requests. After this
+    // pause it has completed them, although the completions are not reaped.
     std::thread::sleep(Duration::from_millis(500));
     let unbound = address.clone();
     let unbinding =
@@ -311,8 +311,8 @@ fn guest_is_released_when_the_system_wants_it_back() {
     assert!(device.health().unwrap().host_writes.get() >= 8);
 }
 
-/// What the controller does not reach is copied, and a queue says so; what it is told of is memory that it
-/// was given, and nothing is named where there is none.
+/// Memory that the controller does not reach is copied, and a queue reports it. Only registered
+/// memory is passed to the controller, and none if there is no IOMMU.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_queues_say_what_they_copied() {

@@ -26,11 +26,11 @@ pub(crate) struct ControllerHarness {
     pub(crate) info: ControllerInfo,
     pub(crate) port: Arc<transport::Port>,
     pub(crate) world: DriveSide,
-    /// Of a real controller; last.
+    /// Guard of a real controller. Dropped last.
     _keeper: Option<ControllerGuard>,
 }
 
-/// What makes the other side go, and tells the time.
+/// The device side, which makes progress and has the time.
 pub(crate) enum DriveSide {
     Emulated { drive: Box<Controller>, now: Nanos },
     Real(RealClock),
@@ -52,7 +52,7 @@ impl DriveSide {
         }
     }
 
-    /// What runs while an admin command is unanswered.
+    /// Makes progress while an admin command is outstanding.
     pub(crate) fn admin_progress(&mut self) {
         self.progress();
         if matches!(self, DriveSide::Real(_)) {
@@ -176,7 +176,7 @@ impl ControllerHarness {
         queue.close(back, &mut || world.admin_progress()).unwrap();
     }
 
-    /// What needs the controller and its progress.
+    /// Calls a function with the controller and its progress function.
     pub(crate) fn admin<T>(
         &mut self,
         what: impl FnOnce(&mut ControllerHandle, &mut dyn FnMut()) -> T,

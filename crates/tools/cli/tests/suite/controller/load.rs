@@ -22,12 +22,12 @@ const SG_TABLES: usize = 16;
 /// Pieces of a table.
 const SG_SEGMENTS: usize = 16;
 
-/// What has queues: a controller with its port, or whatever was opened by its name.
+/// Provider of queues: a controller with its port, or a device opened by name.
 pub(crate) trait QueueProvider {
     /// A queue.
     type Queue: BlockDevice;
 
-    /// What there is to know of it.
+    /// Returns the properties of the device.
     fn properties(&self) -> DeviceProperties;
 
     /// Where payloads are registered.
@@ -53,7 +53,7 @@ fn slot_memory(memory: &AddressSpace, slot: usize) -> (Arc<SharedRegion>, Iova) 
     (region, at)
 }
 
-/// What there is to know of a [`Place`].
+/// Properties of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceProperties {
     pub(crate) sector_bytes: u32,
@@ -64,11 +64,12 @@ pub(crate) struct DeviceProperties {
     pub(crate) alignment: u32,
     /// Payloads come in pieces of any length, too.
     pub(crate) scattered: bool,
-    /// What was discarded reads as zeros: drives may do otherwise (NVMe section 5.15.2.1, DLFEAT).
+    /// Whether discarded sectors read as zeros; a drive may choose otherwise [NVMe1.4 §5.15.2.1,
+    /// DLFEAT].
     pub(crate) discards_are_zeros: bool,
 }
 
-/// What a sector holds.
+/// Contents of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SectorContent {
     /// It was not written by the model.
@@ -165,7 +166,7 @@ impl<P: QueueProvider> Load<P> {
         }
     }
 
-    /// Begins a request, if there is a slot and its sectors are nobody else's.
+    /// Begins a request, if there is a free slot, and no outstanding request has its sectors.
     fn begin(&mut self) -> bool {
         let Some(slot) = self.slots.iter().position(|s| s.2.is_none()) else { return false };
         let sectors_most =

@@ -101,7 +101,7 @@ fn operations(opened: &Opened) {
         bytes.clone()
     };
     let data = device.buffer(8 * sector).unwrap();
-    // Without interrupts nobody may sleep.
+    // Without interrupts a thread must not sleep.
     let sleeps = if device.has_interrupts() {
         WaitMode::Interrupt
     } else {
@@ -141,7 +141,7 @@ fn operations(opened: &Opened) {
         data.fill(0, 8 * sector, 0x11);
         handle.run(Request::read(16, 8, Payload::BitBucket, 0)).unwrap();
         data.read(0, &mut vec![0; sector]);
-        // Past the end, and memory that nobody registered.
+        // A range past the end, and unregistered memory.
         for (request, status) in [
             (Request::read(limits.sectors, 1, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
             (Request::write(limits.sectors - 1, 2, data.payload(), 0), Status::LBA_OUT_OF_RANGE),
@@ -249,7 +249,7 @@ fn kernel_passed_commands() {
         assert!(info.io_queues >= 1);
         assert!(device.limits().max_sectors * info.sector_bytes <= 512 << 10, "MDTS of 7");
         assert!(device.health().unwrap().host_reads.get() > 0);
-        // Whoever holds it, holds its block device.
+        // The owner of the device node owns its block device.
         let twice = open::open(&node, &OpenOptions::default()).unwrap_err();
         assert!(twice.to_string().contains("in use"), "{twice}");
         drop(device);

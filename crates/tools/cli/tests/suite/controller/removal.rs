@@ -1,5 +1,5 @@
-//! A controller that goes while it is in use, and comes back: removed by the system, and pulled out of its
-//! slot (`SLUICE_SLOT` has its address; QEMU's monitor does that).
+//! Removal and return of a controller in use: removed by the system, or pulled out of its slot
+//! (`SLUICE_SLOT` has its address; QEMU's monitor does that).
 
 // guarantee: C-09, C-10
 
@@ -32,7 +32,7 @@ fn address() -> PciAddress {
     std::env::var("SLUICE_SLOT").expect("SLUICE_SLOT has an address").parse().unwrap()
 }
 
-/// What the system says of it.
+/// Returns the controller's folder in sysfs.
 fn folder() -> PathBuf {
     Path::new("/sys/bus/pci/devices").join(address().to_string())
 }
@@ -68,7 +68,7 @@ enum RemovalKind {
 }
 
 impl RemovalKind {
-    /// Begins; with VFIO the system waits until the controller is let go.
+    /// Begins the removal. With VFIO the system waits until the controller is released.
     fn begin(self) -> JoinHandle<()> {
         std::thread::spawn(move || match self {
             RemovalKind::Removed => fs::write(folder().join("remove"), "1").unwrap(),
@@ -79,7 +79,7 @@ impl RemovalKind {
         })
     }
 
-    /// It comes back.
+    /// Adds the controller again.
     fn restore(self) {
         match self {
             RemovalKind::Removed => fs::write("/sys/bus/pci/rescan", "1").unwrap(),
@@ -199,8 +199,9 @@ fn remove_under_load(going: RemovalKind) {
         round(&mut loads);
     }
     if device.has_interrupts() {
-        // It is stopped by its registers there, which QEMU's controller (7.2) does not survive with requests
-        // of its own under way: it has answered by then, and nobody has looked.
+        // The system stops it through its registers. QEMU's controller (7.2) does not survive that
+        // while it has unread requests. After this pause it has completed them, although the
+        // completions are not reaped.
         std::thread::sleep(Duration::from_millis(500));
     }
     let going_on = going.begin();
@@ -270,9 +271,9 @@ fn guest_controller_is_pulled_out_under_load() {
     remove_under_load(RemovalKind::PulledOut);
 }
 
-/// The function is taken from the generic driver, and stays: what it has been told since is not undone. Until it
-/// is noticed nobody else may have it: the kernel then takes the registers from this process, which would end by
-/// a signal.
+/// The function is removed from the generic driver and stays, and the commands it has got are not
+/// undone. Until the process notices, no other may have the function: the kernel would revoke the
+/// registers from this process, and a signal would end it.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_controller_is_taken_from_its_driver() {
@@ -297,7 +298,7 @@ fn guest_controller_is_taken_from_its_driver() {
         assert!(begun.elapsed() < HANG_TIMEOUT, "nobody noticed");
         std::thread::yield_now();
     }
-    // Somebody else gives it the bus.
+    // Another process enables bus mastering.
     fs::write(folder().join("driver_override"), "\n").unwrap();
     fs::write("/sys/bus/pci/drivers_probe", address().to_string()).unwrap();
     wait("the kernel's driver does not come up", || command() & 0b100 != 0);

@@ -16,7 +16,7 @@ use super::harness::target;
 
 /// The namespace.
 const NSID: u32 = 5;
-/// Of 512 bytes.
+/// An unreadable sector of 512 bytes.
 const UNREADABLE: u64 = 200_000;
 /// How long a command may take, and an abort.
 const TIMEOUT: Nanos = Nanos::from_millis(1_000);

@@ -82,8 +82,8 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut ControllerHarn
     let end = 3 + 2 * sector as usize;
     assert!(bytes[3..end].iter().all(|b| *b == 0x42));
     assert!(bytes[..3].iter().chain(&bytes[end..]).all(|b| *b == 0x11), "and no byte beside");
-    // In pieces, some of which go nowhere.
-    // Drives of this process do not take bit buckets among pieces.
+    // Several segments, some of them bit buckets. Drives of this process do not support bit buckets
+    // among segments.
     let holes = rig.info.data != DataPointers::Sgl;
     let hole = (!holes).then(|| at.offset(0x8000));
     let pieces =
@@ -263,7 +263,8 @@ pub(crate) fn doorbells_in_memory_save_registers(rig: &mut ControllerHarness) {
     rig.close(queue);
 }
 
-/// What the owner of a queue does with commands that the device has forgotten; whose they were.
+/// Completes the commands that the device has forgotten, as the owner of a queue does. Returns
+/// their indexes.
 fn drain_completed(queue: &mut NvmeQueue) -> Vec<usize> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     let take = |tag: Tag| {
@@ -357,7 +358,7 @@ pub(crate) fn other_namespaces_are_refused(rig: &mut ControllerHarness) {
     assert!(matches!(refused, DriverError::NoSuchNamespace { nsid: 77 }), "{refused}");
 }
 
-/// Closes a queue with commands outstanding: each comes back once.
+/// Closes a queue with commands outstanding: each completes once.
 pub(crate) fn a_queue_is_closed_under_load(rig: &mut ControllerHarness) {
     let mut queue = rig.queue(17).unwrap();
     let mut tags = [Tag(0); 16];
@@ -377,8 +378,8 @@ pub(crate) fn a_queue_is_closed_under_load(rig: &mut ControllerHarness) {
     assert_eq!(back, all);
 }
 
-/// Resets the controller while three queues write: all of them come back, each command ends once, and
-/// what is written again is there.
+/// Resets the controller while three queues write: all queues recover, each command completes once,
+/// and retried writes are readable.
 pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
     const TAGS: usize = 12;
     let sectors = 4096 / rig.info.sector_bytes;
@@ -413,8 +414,8 @@ pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
             ended[queues[0].detach_tag_cmd(event.tag).unwrap().user as usize] += 1;
             queues[0].release_tags(&[event.tag]).unwrap();
         }
-        // QEMU's controller (7.2) crashes when it is reset with requests of its own under way: the
-        // answers are there by then, and nobody has looked.
+        // QEMU's controller (7.2) crashes if it is reset while it has unread requests. After this
+        // loop it has completed them, although the completions are not reaped.
         for _ in 0..2_000 {
             rig.world.admin_progress();
         }

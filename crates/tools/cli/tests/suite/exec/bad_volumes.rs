@@ -1,5 +1,5 @@
-//! What cannot be used is refused, with a word on why: volumes of later versions, volumes that others have, names that
-//! are too long.
+//! Unusable volumes are refused with the reason: volumes of later versions, volumes in use, names
+//! that are too long.
 
 // guarantee: D-14
 
@@ -84,7 +84,7 @@ fn start_holder(volume: &str, at: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Of many that want a volume at the same time one gets it, and others only when that one is done.
+/// Starts many services for one volume: one gets it, and the others only when that one has stopped.
 fn only_one(volume: &str, at: &str) {
     for _ in 0..3 {
         let mut holders: Vec<Child> = (0..6).map(|_| start_holder(volume, at)).collect();
@@ -165,7 +165,7 @@ fn a_partition_of_a_served_drive_is_used_once_at_a_time() {
         assert!(out.status.success(), "{}", text(&out.stderr));
     }
     only_one(&db, &at);
-    // Who has one partition keeps nobody off another one.
+    // The owner of one partition does not block another one.
     let holder = start_holder_ready(&db, &at);
     let touched = format!("{at}/x");
     let out = stage.sluice(&["exec", "--volume", &other, "--at", &at, "--", "touch", &touched]);
@@ -218,7 +218,8 @@ fn a_volume_in_use_is_neither_checked_nor_read() {
     stage.is_clean();
 }
 
-/// The mark of a service that was killed does not keep the next one out, whoever has its number now.
+/// The mark of a killed service does not block the next service, even if another process has the
+/// same process number.
 #[test]
 fn a_mark_that_was_left_over_is_taken_over() {
     let stage = Fixture::new(8 << 20);

@@ -11,7 +11,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Builds the library once, beside the command: nothing depends on it, so that nobody else does.
+/// Builds the library once, beside the command: no crate depends on it, so cargo does not build it.
 pub(crate) fn build() {
     static BUILD: Once = Once::new();
     BUILD.call_once(|| {

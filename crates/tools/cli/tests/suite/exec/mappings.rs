@@ -68,7 +68,8 @@ fn mappings_without_memory_are_refused_with_a_line() {
     stage.is_clean();
 }
 
-/// Who mapped a file goes on; what needs the service fails.
+/// A process with a mapping continues after the service has stopped; calls that need the service
+/// fail.
 #[test]
 fn mappings_outlive_the_service() {
     let stage = Fixture::new(16 << 20);

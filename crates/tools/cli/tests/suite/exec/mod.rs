@@ -84,8 +84,8 @@ fn a_full_volume_is_enospc_and_says_so_to_the_program() {
     stage.is_clean();
 }
 
-/// Of a volume that fills up while writes are left: what `write` said it wrote is there, and what is not there was
-/// `ENOSPC`, of that `write`.
+/// Fills a volume up with posted writes: every write that `write` reported as successful is
+/// readable, and every other one failed with `ENOSPC` in `write`.
 #[test]
 fn what_fits_is_posted_and_what_does_not_is_enospc_at_once() {
     let stage = Fixture::new(96 << 20);
@@ -96,7 +96,7 @@ fn what_fits_is_posted_and_what_does_not_is_enospc_at_once() {
     stage.is_clean();
 }
 
-/// Nobody waits for what a program has left, and it is there when the program was killed.
+/// Posted writes of a killed program are durable, although no call waited for them.
 #[test]
 fn a_killed_program_has_written_what_it_posted() {
     let stage = Fixture::new(96 << 20);
@@ -191,8 +191,8 @@ fn paths_lead_to_the_volume_and_out_of_it() {
 fn a_killed_program_leaves_nothing_open() {
     let stage = Fixture::new(8 << 20);
     let at = stage.path("at");
-    // The deleted file's blocks come back when the process that has it open is killed: else the second
-    // does not fit.
+    // The deleted file's blocks are free when the process that has it open is killed. Otherwise the
+    // second file does not fit.
     let script = format!(
         "(exec 5>{at}/big; head -c 5000000 /dev/zero >&5; rm {at}/big; kill -9 $BASHPID); sync; sync; \
          head -c 5000000 /dev/zero > {at}/second && ls {at}"

@@ -19,19 +19,19 @@ pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 64 }\n\
     timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n";
 
-/// The same with its flash managed by the host.
+/// Returns a scenario whose flash is managed by the host.
 pub fn pblk() -> String {
     format!(
         "{DRIVE}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n"
     )
 }
 
-/// The same in shards.
+/// Returns a scenario with `pblk` in shards.
 pub fn shards() -> String {
     pblk() + "shards = 2\n"
 }
 
-/// What a scenario's drive needs to keep its data in a file.
+/// Returns the scenario with the drive's data in a file.
 pub fn in_file(scenario: &str) -> String {
     scenario.replace("[drive]\n", "[drive]\ndata = \"file\"\npath = \"drive.img\"\n")
 }
@@ -57,7 +57,7 @@ impl Server {
         std::fs::write(&path, scenario).unwrap();
         let socket = dir.join("nbd.sock");
         let file = |name| File::create(dir.join(name)).unwrap();
-        // A server before it that was killed has left its socket; nobody shall connect to that.
+        // A killed server has left its socket; clients must not connect to that.
         let _ = std::fs::remove_file(&socket);
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("serve")

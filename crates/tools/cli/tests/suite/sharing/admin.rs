@@ -173,7 +173,7 @@ fn the_table_is_changed_while_the_server_runs() {
     assert!(c["registered_bytes"].as_u64().unwrap() >= 4 << 20, "{c}");
     let sheet = output_text(&server.sluice_admin(&["list"]));
     assert!(sheet.contains("drive0/left") && sheet.contains("sectors 2000..+2000"), "{sheet}");
-    // Denied: and whoever lives by it is out.
+    // Denied, and the client that depended on the rule is disconnected.
     let output = server.sluice_admin(&[&["deny", &me[..]], &on[..2]].concat());
     assert_eq!(output_text(&output), format!("{me} denied: 1 rule removed\n"));
     assert!(h.read(0, &buffer).unwrap_err().is_removed());

@@ -23,7 +23,7 @@ fn kill_clients(times: u64) {
         let who = u64::from(other.child.id());
         other.child.kill().unwrap();
         other.child.wait().unwrap();
-        // Nobody else notices.
+        // The other clients are not affected.
         buffer.fill(0, SECTOR, round as u8);
         h.write(round % COUNT, &buffer, false).unwrap();
         server.wait_for_clients(1);

@@ -1,4 +1,4 @@
-//! Users and front ends on one drive at the same time: everybody's data is there, and nobody else's.
+//! Clients and front ends on one drive at the same time: each reads its own data.
 
 // guarantee: S-11, S-12
 

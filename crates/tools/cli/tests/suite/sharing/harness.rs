@@ -19,7 +19,7 @@ pub const COUNT: u64 = 2000;
 pub const MEDIUM_PAGES: u64 = 16 * 24 * 64 * 4;
 /// Longer than anything takes on a loaded machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A user who is nobody, and a group.
+/// A user without an account, and a group.
 pub const OTHER: u32 = 43_210;
 
 /// A small, fast drive, and three parts of it.
@@ -30,7 +30,7 @@ pub const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\n\
     [[partition]]\nname = \"right\"\nfirst = 2000\nsize = \"8000k\"\n\
     [[partition]]\nname = \"net\"\nfirst = 4000\nsectors = 2000\nnbd = true\n";
 
-/// What a scenario's drive needs to keep its data in a file.
+/// Returns the scenario with the drive's data in a file.
 pub fn in_file(scenario: &str) -> String {
     scenario.replace("[drive]\n", "[drive]\ndata = \"file\"\npath = \"drive.img\"\n")
 }
@@ -245,7 +245,7 @@ pub fn verify(socket: &Path, partition: &str, who: u64, rounds: u64) -> Vec<u64>
     versions
 }
 
-/// What [`verify`] left behind is there.
+/// Verifies the data that [`verify`] wrote.
 pub fn verify_again(socket: &Path, partition: &str, who: u64, versions: &[u64]) {
     let (device, mut h) = client(socket, partition);
     let buffer = device.buffer(SECTOR).unwrap();
@@ -268,7 +268,7 @@ pub struct ChildClient {
 }
 
 impl ChildClient {
-    /// Of another user, if there is one to be had.
+    /// Starts a client process, as another user if the test can change users.
     pub fn start(role: &str, server: &Server, partition: &str, user: Option<u32>) -> ChildClient {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -338,7 +338,7 @@ fn child() {
 /// Sectors that are written and flushed before anything else.
 pub const FLUSHED: u64 = 8;
 
-/// 100,000 writes, in the middle of which the process is killed.
+/// Writes 100,000 times; the process is killed meanwhile.
 fn write(socket: &Path, partition: &str) {
     let (device, mut h) = client(socket, partition);
     let buffer = device.buffer(SECTOR).unwrap();
@@ -358,6 +358,6 @@ fn write(socket: &Path, partition: &str) {
             println!("> begun");
         }
     }
-    // Nobody has killed it: it waits until somebody does.
+    // The process was not killed yet: wait for the signal.
     std::thread::sleep(Duration::from_secs(100));
 }

@@ -1,5 +1,5 @@
-//! Clients that do anything: many, garbage, things at the wrong time, descriptors of anything. The
-//! server goes on, and whoever behaves does not notice.
+//! Hostile clients: many, garbage, messages at the wrong time, unexpected descriptors. The server
+//! continues, and well-behaved clients are not affected.
 
 // guarantee: S-11, S-13
 
@@ -226,7 +226,7 @@ fn fuzz(rounds: u64) {
                 let (device, partition) = (name(&mut rng), name(&mut rng));
                 Message::Deny { subject: Principal::Anyone, device, partition }
             }
-            // One bit from a Kick, and then one of nobody: these tests may be root's.
+            // One bit away from a Kick, and without a principal: these tests may run as root.
             4 => Message::Welcome { admin: false, uid: 0, pid: 0 },
             5 | 6 => {
                 let queues = small(&mut rng) as u16;
@@ -257,7 +257,7 @@ fn fuzz(rounds: u64) {
             }
             _ => {}
         }
-        // Mostly nobody reads the answers; a server that waited for that would wait here.
+        // Usually no client reads the replies. A server that waited for that would block here.
         let flags = SendFlags::DONTWAIT;
         let _ = socket::send_bytes(&clients[at].0, &packet, &vec![fd; count], flags);
         if rng.chance(0.3) {

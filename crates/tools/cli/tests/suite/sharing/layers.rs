@@ -64,7 +64,7 @@ fn the_block_layer_merges_over_a_served_drive() {
     let (layer, queues) = mq(&mut driver, 2);
     let clock = device.clock();
     for (core, mut queue) in (0..).zip(queues) {
-        // Two buffers in turns: data of neighbours does not touch, so that a table is needed.
+        // Two buffers alternately: data of neighbors is not contiguous, so a table is needed.
         let memory = [device.buffer(64 * SECTOR).unwrap(), device.buffer(64 * SECTOR).unwrap()];
         let mut rng = Rng::new(seed + core);
         let area = core * COUNT / 2;

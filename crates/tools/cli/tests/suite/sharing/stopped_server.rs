@@ -21,7 +21,7 @@ fn config() -> RemoteDeviceConfig {
     RemoteDeviceConfig { timeout: TIMEOUT, ..RemoteDeviceConfig::parse("left").unwrap() }
 }
 
-/// What is asked of a server that stands still ends in time, and says so.
+/// A request to a stopped server times out, and the error says so.
 fn unanswered<T: std::fmt::Debug>(what: &str, ask: impl FnOnce() -> Result<T, DirectError>) {
     let begin = Instant::now();
     let error = ask().unwrap_err();
@@ -81,7 +81,7 @@ fn whatever_is_asked_of_a_stopped_server_ends_in_time_and_goes_on_later() {
         // Of the user's other connections it is the limit that counts.
         drop(device.reconnect().unwrap());
     }
-    // One that is given back while nobody answers is not lost either.
+    // A queue that is returned while the server does not reply is not lost either.
     server.freeze();
     let begin = Instant::now();
     drop(doomed);
