@@ -187,12 +187,12 @@ pub trait FlashBackend {
     /// Puts bytes of the layer's own into a slot; an empty slice stands for zeros.
     fn write_slot(&mut self, slot: u32, bytes: &[u8]);
 
-    /// A read into slots is done: makes sure that the data of `psn` is in `slot`.
-    fn sync_slot(&mut self, psn: u32, slot: u32);
+    /// A read into slots is done: makes sure that the data of `phys` is in `slot`.
+    fn sync_slot(&mut self, phys: u32, slot: u32);
 
     /// Copies the first bytes of a slot, at most a sector.
     fn read_slot(&mut self, slot: u32, out: &mut [u8]);
 
-    /// The out-of-band bytes of `psn`, which has just been read into `slot`.
-    fn read_slot_oob(&mut self, psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
+    /// The out-of-band bytes of `phys`, which has just been read into `slot`.
+    fn read_slot_oob(&mut self, phys: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
 }

@@ -88,8 +88,8 @@ impl FlashGeometry {
 
     /// The chunk of a physical sector.
     #[inline]
-    pub fn chunk_of(&self, psn: u32) -> u32 {
-        self.by_sectors.divide(psn)
+    pub fn chunk_of(&self, phys: u32) -> u32 {
+        self.by_sectors.divide(phys)
     }
 
     /// The parallel unit of a chunk.

@@ -58,8 +58,8 @@ fn read(bencher: Bencher, mut n: Nand) {
     fill(&mut n);
     let sectors = sectors(&n);
     bencher.counter(ItemsCount::new(sectors.len())).bench_local(|| {
-        for psn in &sectors {
-            black_box(n.check_read(*psn)).unwrap();
+        for phys in &sectors {
+            black_box(n.check_read(*phys)).unwrap();
         }
     });
 }
@@ -128,9 +128,9 @@ fn stage_and_copy_out_4k(bencher: Bencher) {
     let count = n.layout().sector_count();
     let host = SharedRegion::anonymous(4096).unwrap();
     bencher.counter(BytesCount::new(u64::from(count) * 8192)).bench_local(|| {
-        for psn in (0..count).map(PhysSector) {
-            n.stage(psn, &host, 0).unwrap();
-            n.copy_out(psn, &host, 0);
+        for phys in (0..count).map(PhysSector) {
+            n.stage(phys, &host, 0).unwrap();
+            n.copy_out(phys, &host, 0);
         }
     });
 }

@@ -45,43 +45,43 @@ pub enum MediaError {
         limit: u32,
     },
     /// A read at or beyond the write pointer.
-    #[error("{psn} is not written: its chunk's write pointer is {write_pointer}")]
+    #[error("{phys} is not written: its chunk's write pointer is {write_pointer}")]
     Unwritten {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
         /// Sectors programmed in its chunk.
         write_pointer: u32,
     },
     /// A read of a page whose paired page is not programmed yet.
     #[error(
-        "{psn} cannot be read before its chunk's write pointer is {needs} (paired page), and it is \
+        "{phys} cannot be read before its chunk's write pointer is {needs} (paired page), and it is \
          {write_pointer}"
     )]
     PairNotProgrammed {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
         /// Smallest write pointer, in sectors, at which the sector is readable.
         needs: u32,
         /// Sectors programmed in its chunk.
         write_pointer: u32,
     },
     /// A read of a page whose program was interrupted by a power cut.
-    #[error("{psn} is torn: power was cut while it was programmed")]
+    #[error("{phys} is torn: power was cut while it was programmed")]
     Torn {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
     },
     /// A read of a page whose program failed.
-    #[error("{psn} was not programmed: the operation failed")]
+    #[error("{phys} was not programmed: the operation failed")]
     FailedUnit {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
     },
     /// More bit errors than ECC corrects.
-    #[error("{psn} has {bits} bit errors, and {ecc_bits} can be corrected")]
+    #[error("{phys} has {bits} bit errors, and {ecc_bits} can be corrected")]
     Uncorrectable {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
         /// Number of bit errors.
         bits: u32,
         /// Bits that ECC corrects.
@@ -141,10 +141,10 @@ pub enum MediaError {
         write_pointer: u32,
     },
     /// Staging data for a sector that is programmed, or being programmed.
-    #[error("data for {psn}, which is programmed: its chunk's next free sector is {free}")]
+    #[error("data for {phys}, which is programmed: its chunk's next free sector is {free}")]
     Overwrite {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
         /// First sector in the chunk that is not programmed.
         free: u32,
     },
@@ -233,12 +233,12 @@ mod tests {
 
     #[test]
     fn what_a_drive_answers() {
-        let (psn, chunk) = (PhysSector(1), ChunkIndex(2));
+        let (phys, chunk) = (PhysSector(1), ChunkIndex(2));
         for (error, status) in [
             (MediaError::OutOfRange { what: "PU", value: 9, limit: 8 }, Status::LBA_OUT_OF_RANGE),
-            (MediaError::Unwritten { psn, write_pointer: 0 }, Status::UNWRITTEN),
-            (MediaError::PairNotProgrammed { psn, needs: 9, write_pointer: 4 }, Status::UNWRITTEN),
-            (MediaError::Torn { psn }, Status::UNRECOVERED_READ),
+            (MediaError::Unwritten { phys, write_pointer: 0 }, Status::UNWRITTEN),
+            (MediaError::PairNotProgrammed { phys, needs: 9, write_pointer: 4 }, Status::UNWRITTEN),
+            (MediaError::Torn { phys }, Status::UNRECOVERED_READ),
             (MediaError::DieFailed { pu: 1, doing: Operation::Read }, Status::UNRECOVERED_READ),
             (MediaError::DieFailed { pu: 1, doing: Operation::Erase }, Status::OFFLINE_CHUNK),
             (MediaError::ChunkBad { chunk, doing: Operation::Program }, Status::OFFLINE_CHUNK),

@@ -163,20 +163,20 @@ impl NandLayout {
     /// Returns the chunk of a sector, and the sector's index in it. A sector past the end of the
     /// medium gives a chunk past the end.
     #[inline]
-    pub fn split(&self, psn: PhysSector) -> (ChunkIndex, u32) {
-        let (chunk, sector) = self.per_chunk.split(psn.0);
+    pub fn split(&self, phys: PhysSector) -> (ChunkIndex, u32) {
+        let (chunk, sector) = self.per_chunk.split(phys.0);
         (ChunkIndex(chunk), sector)
     }
 
     /// Returns the chunk of a sector.
     #[inline]
-    pub fn chunk_of(&self, psn: PhysSector) -> ChunkIndex {
-        self.split(psn).0
+    pub fn chunk_of(&self, phys: PhysSector) -> ChunkIndex {
+        self.split(phys).0
     }
 
     /// Returns the sector with this index in a chunk.
     #[inline]
-    pub fn psn(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
+    pub fn phys(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
         PhysSector(chunk.0 * self.per_chunk.divisor + sector)
     }
 
@@ -189,7 +189,7 @@ impl NandLayout {
     /// Returns the first sector of a unit.
     #[inline]
     pub fn unit_start(&self, chunk: ChunkIndex, unit: u32) -> PhysSector {
-        self.psn(chunk, unit * self.per_unit.divisor)
+        self.phys(chunk, unit * self.per_unit.divisor)
     }
 
     /// Returns the flat index of a chunk's parallel unit: `channel × pus + pu`.
@@ -211,21 +211,21 @@ impl NandLayout {
     }
 
     /// Returns the address of a sector in the host's geometry.
-    pub fn address(&self, psn: PhysSector) -> Address {
-        let (id, sector) = self.split(psn);
+    pub fn address(&self, phys: PhysSector) -> Address {
+        let (id, sector) = self.split(phys);
         let (pu, chunk) = self.per_pu.split(id.0);
         Address { group: pu / self.pus, pu: pu % self.pus, chunk, sector }
     }
 
     /// Returns the sector at an address, which must be valid in the medium's geometry.
     #[inline]
-    pub fn psn_at(&self, a: Address) -> PhysSector {
-        self.psn(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
+    pub fn phys_at(&self, a: Address) -> PhysSector {
+        self.phys(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
     }
 
     /// Returns the address of a sector by components.
-    pub fn phys_address(&self, psn: PhysSector) -> PhysAddress {
-        let a = self.address(psn);
+    pub fn phys_address(&self, phys: PhysSector) -> PhysAddress {
+        let a = self.address(phys);
         let stripe = self.per_page * self.planes;
         PhysAddress {
             channel: a.group,
@@ -261,15 +261,15 @@ mod tests {
         let (layout, host) = (NandLayout::new(&config), config.host_geometry());
         assert_eq!(u64::from(layout.sector_count()), host.total_sectors());
         for n in 0..layout.sector_count() {
-            let psn = PhysSector(n);
-            let a = layout.address(psn);
+            let phys = PhysSector(n);
+            let a = layout.address(phys);
             assert_eq!(host.flat(a), u64::from(n));
-            assert_eq!(layout.psn_at(a), psn);
-            let (chunk, sector) = layout.split(psn);
-            assert_eq!((chunk, sector), (layout.chunk_of(psn), a.sector));
+            assert_eq!(layout.phys_at(a), phys);
+            let (chunk, sector) = layout.split(phys);
+            assert_eq!((chunk, sector), (layout.chunk_of(phys), a.sector));
             assert_eq!(layout.pu_of(chunk), a.group * host.pus + a.pu);
             assert_eq!(layout.channel_of(layout.pu_of(chunk)), a.group);
-            assert_eq!(layout.psn(layout.chunk(layout.pu_of(chunk), a.chunk), sector), psn);
+            assert_eq!(layout.phys(layout.chunk(layout.pu_of(chunk), a.chunk), sector), phys);
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
         }
         let chunk = layout.chunk(1, 2);
         for (i, (page, plane, sector)) in want.into_iter().enumerate() {
-            let p = layout.phys_address(layout.psn(chunk, i as u32));
+            let p = layout.phys_address(layout.phys(chunk, i as u32));
             assert_eq!((p.page, p.plane, p.sector), (page, plane, sector));
             assert_eq!(
                 (p.channel, p.pu, p.chunk),

@@ -191,7 +191,7 @@ impl Controller {
     pub(crate) fn log_media_events(&mut self) {
         let Personality::OpenChannel(drive) = &mut self.personality else { return };
         for notice in drive.array.media_events.drain_pending() {
-            let address = drive.ppa(notice.psn).0;
+            let address = drive.ppa(notice.phys).0;
             self.async_events.log_notification(ChunkNotification::new(
                 0,
                 address,

@@ -15,7 +15,7 @@ use crate::PersonalityKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediaEvent {
     /// The sector, or the first sector of the affected range.
-    pub(crate) psn: PhysSector,
+    pub(crate) phys: PhysSector,
     pub(crate) scope: ChunkNotificationScope,
     pub(crate) kind: ChunkNotificationKind,
 }
@@ -83,17 +83,17 @@ impl MediaEventLog {
     /// Records a read with more than three quarters of the correctable bit errors; `repeated` if
     /// the read took more than one attempt.
     #[cold]
-    pub(crate) fn on_high_ecc(&mut self, nand: &Nand, psn: PhysSector, repeated: bool) {
+    pub(crate) fn on_high_ecc(&mut self, nand: &Nand, phys: PhysSector, repeated: bool) {
         let what = if repeated {
             ChunkNotificationKind::ErrorRateHigh
         } else {
             ChunkNotificationKind::ErrorRateMedium
         };
-        let chunk = nand.layout().chunk_of(psn);
+        let chunk = nand.layout().chunk_of(phys);
         self.push_if_worse(
             chunk,
             severity(what),
-            MediaEvent { psn, scope: ChunkNotificationScope::Chunk, kind: what },
+            MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
         );
     }
 
@@ -102,21 +102,21 @@ impl MediaEventLog {
     pub(crate) fn on_read_failed(
         &mut self,
         nand: &Nand,
-        psn: PhysSector,
+        phys: PhysSector,
         e: &MediaError,
         exhausted: bool,
     ) {
-        let chunk = nand.layout().chunk_of(psn);
+        let chunk = nand.layout().chunk_of(phys);
         match e {
             MediaError::Uncorrectable { .. } if exhausted => {
                 let what = ChunkNotificationKind::Unrecoverable;
                 self.push_if_worse(
                     chunk,
                     severity(what),
-                    MediaEvent { psn, scope: ChunkNotificationScope::Sector, kind: what },
+                    MediaEvent { phys, scope: ChunkNotificationScope::Sector, kind: what },
                 );
             }
-            MediaError::Uncorrectable { .. } => self.on_high_ecc(nand, psn, true),
+            MediaError::Uncorrectable { .. } => self.on_high_ecc(nand, phys, true),
             _ => self.on_op_failed(nand, chunk, e),
         }
     }
@@ -125,16 +125,16 @@ impl MediaEventLog {
     #[cold]
     pub(crate) fn on_op_failed(&mut self, nand: &Nand, chunk: ChunkIndex, e: &MediaError) {
         let layout = nand.layout();
-        let psn = layout.psn(chunk, 0);
+        let phys = layout.phys(chunk, 0);
         match e {
             MediaError::DieFailed { pu, .. } => {
                 let what = ChunkNotificationKind::Unrecoverable;
                 if let Some(dead) = self.failed_dies.get_mut(*pu as usize)
                     && !std::mem::replace(dead, true)
                 {
-                    let psn = layout.psn(layout.chunk(*pu, 0), 0);
+                    let phys = layout.phys(layout.chunk(*pu, 0), 0);
                     self.pending.push(MediaEvent {
-                        psn,
+                        phys,
                         scope: ChunkNotificationScope::Pu,
                         kind: what,
                     });
@@ -145,7 +145,7 @@ impl MediaEventLog {
                 self.push_if_worse(
                     chunk,
                     SEVERITY_OFFLINE,
-                    MediaEvent { psn, scope: ChunkNotificationScope::Chunk, kind: what },
+                    MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
                 );
             }
             MediaError::ProgramFailed { .. } => {
@@ -153,7 +153,7 @@ impl MediaEventLog {
                 self.push_if_worse(
                     chunk,
                     severity(what),
-                    MediaEvent { psn, scope: ChunkNotificationScope::Chunk, kind: what },
+                    MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
                 );
             }
             // Errors of the host, and the effects of a power cut, are not media events.

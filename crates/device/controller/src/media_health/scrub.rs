@@ -90,7 +90,7 @@ impl MediaEventHandler {
     pub(crate) fn on_media_event(&mut self, notice: MediaEvent, ftl: &mut Ftl) {
         self.stats.media_events += 1;
         let shape = *ftl.geometry();
-        let chunk = shape.chunk_of(notice.psn.0);
+        let chunk = shape.chunk_of(notice.phys.0);
         let done = match (notice.scope, notice.kind) {
             (ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable) => {
                 let pu = shape.pu_of(chunk);

@@ -137,11 +137,11 @@ impl NandArray {
         let part = *self.ops.pu_op(id);
         let op = self.ops.op_mut(part.op);
         for i in part.first..part.first + part.count {
-            let psn = PhysSector(op.addresses.get()[usize::from(i)].phys);
-            match self.nand.check_read_within(psn, part.retries.into()) {
+            let phys = PhysSector(op.addresses.get()[usize::from(i)].phys);
+            match self.nand.check_read_within(phys, part.retries.into()) {
                 Ok(info) => {
                     if info.high_ecc {
-                        self.media_events.on_high_ecc(&self.nand, psn, info.retries > 0);
+                        self.media_events.on_high_ecc(&self.nand, phys, info.retries > 0);
                     }
                 }
                 Err(e) => {
@@ -150,7 +150,7 @@ impl NandArray {
                         op.status = e.status();
                     }
                     let exhausted = u32::from(part.retries) >= self.config.read_retries;
-                    self.media_events.on_read_failed(&self.nand, psn, &e, exhausted);
+                    self.media_events.on_read_failed(&self.nand, phys, &e, exhausted);
                 }
             }
         }

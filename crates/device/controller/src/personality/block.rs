@@ -387,18 +387,18 @@ fn execute_recovery_job(
             let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
             recovery.complete(job.id, RecoveryOpResult::Padded(status));
         }
-        RecoveryOpKind::ReadOob { psn } | RecoveryOpKind::ReadData { psn } => {
+        RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
             let (mut failed, mut oob) = (0, [[0; Oob::BYTES]; 64]);
             let wants_data = matches!(job.action, RecoveryOpKind::ReadData { .. });
             let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
             for i in 0..job.count {
-                let psn = PhysSector(psn + i);
-                if nand.check_read(psn).is_err() {
+                let phys = PhysSector(phys + i);
+                if nand.check_read(phys).is_err() {
                     failed |= 1 << i;
                 } else if wants_data {
-                    nand.read_bytes(psn, &mut data[i as usize * size..][..size]);
+                    nand.read_bytes(phys, &mut data[i as usize * size..][..size]);
                 } else {
-                    nand.oob(psn, &mut oob[i as usize]);
+                    nand.oob(phys, &mut oob[i as usize]);
                 }
             }
             let oob = &oob[..if wants_data { 0 } else { job.count as usize }];
@@ -418,11 +418,11 @@ fn program_padding(
     let unit = sector / shape.ws_opt;
     let first = nand.layout().unit_start(chunk, unit);
     let mut sectors = bytes.chunks(shape.sector_bytes as usize);
-    for psn in first.0..first.0 + shape.ws_opt {
+    for phys in first.0..first.0 + shape.ws_opt {
         let mut contents = sectors.next().unwrap_or_default().to_vec();
         contents.resize(shape.sector_bytes as usize, 0);
-        nand.stage_bytes(PhysSector(psn), &contents)?;
-        nand.set_oob(PhysSector(psn), &RecoveryOp::PADDING.encode())?;
+        nand.stage_bytes(PhysSector(phys), &contents)?;
+        nand.set_oob(PhysSector(phys), &RecoveryOp::PADDING.encode())?;
     }
     nand.begin_program(chunk, unit)?;
     nand.complete_program(chunk, unit)
@@ -450,7 +450,7 @@ impl DriveFlash<'_> {
             return;
         }
         let size = self.sector_bytes as usize;
-        for (i, &SectorAddress { phys: psn, position }) in
+        for (i, &SectorAddress { phys: phys, position }) in
             self.array.addresses(done.op).iter().enumerate()
         {
             if done.failed >> i & 1 != 0 {
@@ -461,14 +461,14 @@ impl DriveFlash<'_> {
             let mut whole = true;
             command.data_buffer.for_each_segment(memory, offset, size, |region, at, _, n| {
                 if n == size {
-                    self.array.nand.copy_out(PhysSector(psn), region, at);
+                    self.array.nand.copy_out(PhysSector(phys), region, at);
                 } else {
                     whole = false;
                 }
             });
             if !whole {
                 let mut bytes = vec![0; size];
-                self.array.nand.read_bytes(PhysSector(psn), &mut bytes);
+                self.array.nand.read_bytes(PhysSector(phys), &mut bytes);
                 command.data_buffer.write(memory, offset, &bytes);
             }
         }
@@ -499,11 +499,11 @@ impl FlashBackend for DriveFlash<'_> {
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().psn(ChunkIndex(chunk), sector).0;
+            let first = self.array.nand.layout().phys(ChunkIndex(chunk), sector).0;
             for (i, oob) in (0..).zip(unit.oobs()) {
-                let (psn, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
+                let (phys, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
                 let nand = &mut self.array.nand;
-                let staged = nand.stage(psn, buffer, from).and_then(|()| nand.set_oob(psn, &oob));
+                let staged = nand.stage(phys, buffer, from).and_then(|()| nand.set_oob(phys, &oob));
                 if let Err(e) = staged {
                     return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
                 }
@@ -597,9 +597,9 @@ impl FlashBackend for DriveFlash<'_> {
         buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
     }
 
-    fn sync_slot(&mut self, psn: u32, slot: u32) {
+    fn sync_slot(&mut self, phys: u32, slot: u32) {
         if let Some(buffer) = self.buffer {
-            self.array.nand.copy_out(PhysSector(psn), buffer, self.slot_offset(slot));
+            self.array.nand.copy_out(PhysSector(phys), buffer, self.slot_offset(slot));
         }
     }
 
@@ -612,8 +612,8 @@ impl FlashBackend for DriveFlash<'_> {
         }
     }
 
-    fn read_slot_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
-        self.array.nand.oob(PhysSector(psn), out);
+    fn read_slot_oob(&mut self, phys: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+        self.array.nand.oob(PhysSector(phys), out);
     }
 }
 
@@ -622,5 +622,5 @@ impl FlashBackend for DriveFlash<'_> {
 fn sector_addresses(
     addresses: &[(u32, u32)],
 ) -> impl ExactSizeIterator<Item = SectorAddress> + Clone {
-    addresses.iter().map(|&(psn, position)| SectorAddress { phys: psn, position })
+    addresses.iter().map(|&(phys, position)| SectorAddress { phys, position })
 }

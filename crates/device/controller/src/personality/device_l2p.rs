@@ -58,7 +58,7 @@ impl Entry {
     fn to_word(self) -> u64 {
         let word = match self {
             Entry::Unwritten => return 0,
-            Entry::Mapped(psn) => MAPPED | u64::from(psn.0),
+            Entry::Mapped(phys) => MAPPED | u64::from(phys.0),
             Entry::Trimmed { sequence } => TRIMMED | sequence & VALUE,
         };
         word | check(word) << CHECK_SHIFT
@@ -74,7 +74,7 @@ impl Entry {
             return None;
         }
         match bare & !VALUE {
-            MAPPED => u32::try_from(bare & VALUE).ok().map(|psn| Entry::Mapped(PhysSector(psn))),
+            MAPPED => u32::try_from(bare & VALUE).ok().map(|phys| Entry::Mapped(PhysSector(phys))),
             TRIMMED => Some(Entry::Trimmed { sequence: bare & VALUE }),
             _ => None,
         }
@@ -142,8 +142,8 @@ impl DeviceL2p {
     /// the update of the map.
     pub(crate) fn reconcile(&mut self, nand: &Nand) {
         for lba in 0..self.entries {
-            if let Entry::Mapped(psn) = self.get(lba)
-                && !is_copy_of(nand, psn, lba)
+            if let Entry::Mapped(phys) = self.get(lba)
+                && !is_copy_of(nand, phys, lba)
             {
                 self.set(lba, Entry::Unwritten);
             }
@@ -171,7 +171,7 @@ impl DeviceL2p {
     /// Returns the location of the latest version of a logical address.
     pub(crate) fn lookup(&self, lba: u32) -> Option<PhysSector> {
         match self.get(lba) {
-            Entry::Mapped(psn) if lba < self.entries => Some(psn),
+            Entry::Mapped(phys) if lba < self.entries => Some(phys),
             _ => None,
         }
     }
@@ -182,9 +182,10 @@ impl DeviceL2p {
         for lba in 0..self.entries {
             match self.get(lba) {
                 Entry::Unwritten => {}
-                Entry::Mapped(psn) => {
+                Entry::Mapped(phys) => {
                     mapped += 1;
-                    newest = newest.max(oob_mapping(nand, psn).map_or(0, |(_, sequence)| sequence));
+                    newest =
+                        newest.max(oob_mapping(nand, phys).map_or(0, |(_, sequence)| sequence));
                 }
                 Entry::Trimmed { sequence } => {
                     trimmed += 1;
@@ -197,8 +198,8 @@ impl DeviceL2p {
 
     /// Updates the map after a write unit was programmed: `count` sectors from `first`.
     pub(crate) fn on_program(&mut self, nand: &Nand, first: u32, count: u32) {
-        for psn in (first..first + count).map(PhysSector) {
-            let Some((lba, sequence)) = oob_mapping(nand, psn) else { continue };
+        for phys in (first..first + count).map(PhysSector) {
+            let Some((lba, sequence)) = oob_mapping(nand, phys) else { continue };
             if lba >= self.entries {
                 self.stats.out_of_range += 1;
                 continue;
@@ -212,7 +213,7 @@ impl DeviceL2p {
                 }
             };
             if newer {
-                self.set(lba, Entry::Mapped(psn));
+                self.set(lba, Entry::Mapped(phys));
                 self.stats.updates += 1;
             } else {
                 self.stats.stale += 1;
@@ -226,10 +227,10 @@ impl DeviceL2p {
         let written = nand.chunk_info(chunk).map_or(0, |i| i.write_pointer);
         let sectors = nand.layout().sectors_per_chunk();
         // A refused erase has changed nothing.
-        for psn in (written..sectors).map(|sector| nand.layout().psn(chunk, sector)) {
-            if let Some((lba, _)) = oob_mapping(nand, psn)
+        for phys in (written..sectors).map(|sector| nand.layout().phys(chunk, sector)) {
+            if let Some((lba, _)) = oob_mapping(nand, phys)
                 && lba < self.entries
-                && self.get(lba) == Entry::Mapped(psn)
+                && self.get(lba) == Entry::Mapped(phys)
             {
                 self.set(lba, Entry::Unwritten);
                 self.stats.resets += 1;
@@ -266,8 +267,8 @@ impl DeviceL2p {
                 let older = match self.get(lba) {
                     Entry::Unwritten => true,
                     Entry::Trimmed { sequence: trimmed } => trimmed < sequence,
-                    Entry::Mapped(psn) => {
-                        oob_mapping(nand, psn).is_none_or(|(_, of)| of <= sequence)
+                    Entry::Mapped(phys) => {
+                        oob_mapping(nand, phys).is_none_or(|(_, of)| of <= sequence)
                     }
                 };
                 if older {
@@ -290,20 +291,20 @@ impl DeviceL2p {
 
 /// Returns the logical address and sequence number in a sector's out-of-band bytes. No other
 /// function decodes them. `None` for padding and for invalid bytes.
-fn oob_mapping(nand: &Nand, psn: PhysSector) -> Option<(u32, u64)> {
+fn oob_mapping(nand: &Nand, phys: PhysSector) -> Option<(u32, u64)> {
     let mut raw = [0; Oob::BYTES];
-    nand.oob(psn, &mut raw);
+    nand.oob(phys, &mut raw);
     let oob = Oob::decode(&raw)?;
     Some((oob.lba?, oob.sequence))
 }
 
 /// Whether a sector was written with this logical address. Sectors of a chunk that has gone offline
 /// stay mapped: a failing read is better than an unmapped address.
-fn is_copy_of(nand: &Nand, psn: PhysSector, lba: u32) -> bool {
-    if psn.0 >= nand.layout().sector_count() {
+fn is_copy_of(nand: &Nand, phys: PhysSector, lba: u32) -> bool {
+    if phys.0 >= nand.layout().sector_count() {
         return false;
     }
-    let (chunk, sector) = nand.layout().split(psn);
+    let (chunk, sector) = nand.layout().split(phys);
     let written = nand.chunk_info(chunk).is_some_and(|i| match i.state {
         ChunkState::Free => false,
         ChunkState::Open | ChunkState::Closed => sector < i.write_pointer,
@@ -311,7 +312,7 @@ fn is_copy_of(nand: &Nand, psn: PhysSector, lba: u32) -> bool {
     });
     written
         && !nand.is_erase_interrupted(chunk)
-        && oob_mapping(nand, psn).is_some_and(|(of, _)| of == lba)
+        && oob_mapping(nand, phys).is_some_and(|(of, _)| of == lba)
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ impl OpenChannelDrive {
     }
 
     /// Returns the address of a sector in the host's format.
-    pub(crate) fn ppa(&self, psn: PhysSector) -> Ppa {
-        self.format.pack(self.array.nand.layout().address(psn))
+    pub(crate) fn ppa(&self, phys: PhysSector) -> Ppa {
+        self.format.pack(self.array.nand.layout().address(phys))
     }
 
     /// Returns the parallel unit of the n-th chunk, in address order.
@@ -73,7 +73,7 @@ impl OpenChannelDrive {
     pub(crate) fn descriptor(&self, chunk: u64) -> ChunkDescriptor {
         let mut d = ChunkDescriptor::default();
         let Some(info) = self.array.nand.chunk_info(ChunkIndex(chunk as u32)) else { return d };
-        let first = self.array.nand.layout().psn(ChunkIndex(chunk as u32), 0);
+        let first = self.array.nand.layout().phys(ChunkIndex(chunk as u32), 0);
         let address = self.array.nand.layout().address(first);
         let cycles = self.array.nand.config().errors.endurance;
         let rated = if cycles > 0 { cycles } else { self.array.nand.config().cell.rated_cycles() };
@@ -90,8 +90,8 @@ impl OpenChannelDrive {
 
     /// Returns the device L2P entry of a logical address, in the format of the log page.
     pub(crate) fn l2p_entry(&self, lba: u32) -> u64 {
-        let psn = self.device_l2p.as_ref().and_then(|map| map.lookup(lba));
-        psn.map_or(log_page::UNMAPPED, |psn| self.ppa(psn).0)
+        let phys = self.device_l2p.as_ref().and_then(|map| map.lookup(lba));
+        phys.map_or(log_page::UNMAPPED, |phys| self.ppa(phys).0)
     }
 
     /// Returns the counters of the device L2P, in the format of the log page.
@@ -172,12 +172,12 @@ impl OpenChannelDrive {
         target: bool,
     ) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
-        let mut psns = std::mem::take(if target {
+        let mut phys_sectors = std::mem::take(if target {
             &mut command.target_sectors
         } else {
             &mut command.source_sectors
         });
-        psns.clear();
+        phys_sectors.clear();
         let mut failed = 0;
         for i in 0..list.count() {
             let ppa = match list {
@@ -194,14 +194,14 @@ impl OpenChannelDrive {
                 }
             };
             match self.address(ppa) {
-                Some(address) => psns.push(self.array.nand.layout().psn_at(address).0),
+                Some(address) => phys_sectors.push(self.array.nand.layout().phys_at(address).0),
                 None => failed |= 1 << i,
             }
         }
         if target {
-            command.target_sectors = psns;
+            command.target_sectors = phys_sectors;
         } else {
-            command.source_sectors = psns;
+            command.source_sectors = phys_sectors;
         }
         if failed == 0 { Ok(()) } else { Err((Status::LBA_OUT_OF_RANGE, failed)) }
     }
@@ -221,10 +221,10 @@ impl OpenChannelDrive {
         if address.sector + nlb > self.geometry.sectors {
             return Err((Status::LBA_OUT_OF_RANGE, 0));
         }
-        let first = self.array.nand.layout().psn_at(address).0;
-        let psns = &mut commands.get_mut(id).source_sectors;
-        psns.clear();
-        psns.extend(first..first + nlb);
+        let first = self.array.nand.layout().phys_at(address).0;
+        let phys_sectors = &mut commands.get_mut(id).source_sectors;
+        phys_sectors.clear();
+        phys_sectors.extend(first..first + nlb);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl OpenChannelDrive {
         let command = commands.get_mut(id);
         command.ops_left = 1;
         let sectors = command.source_sectors.iter().enumerate();
-        let addresses = sectors.map(|(i, &psn)| SectorAddress { phys: psn, position: i as u32 });
+        let addresses = sectors.map(|(i, &phys)| SectorAddress { phys: phys, position: i as u32 });
         self.array.read(now, OpOwner::Command(id), command.io.hints(), addresses);
         Ok(())
     }
@@ -246,19 +246,19 @@ impl OpenChannelDrive {
         commands: &Commands,
     ) -> Result<(), (Status, u64)> {
         let command = commands.get(id);
-        let psns = if copy { &command.target_sectors } else { &command.source_sectors };
+        let phys_sectors = if copy { &command.target_sectors } else { &command.source_sectors };
         let unit = self.geometry.ws_min as usize;
-        if !psns.len().is_multiple_of(unit) {
+        if !phys_sectors.len().is_multiple_of(unit) {
             return Err((Status::INVALID_FIELD, 0));
         }
         let layout = *self.array.nand.layout();
         let undo = |accepted: &mut [u32], until: usize| {
-            for first in psns[..until].iter().step_by(unit) {
+            for first in phys_sectors[..until].iter().step_by(unit) {
                 let (chunk, sector) = layout.split(PhysSector(*first));
                 accepted[chunk.0 as usize] = accepted[chunk.0 as usize].min(sector);
             }
         };
-        for (i, run) in psns.chunks_exact(unit).enumerate() {
+        for (i, run) in phys_sectors.chunks_exact(unit).enumerate() {
             let (chunk, sector) = layout.split(PhysSector(run[0]));
             let bits = (u64::MAX >> (64 - unit)) << (i * unit);
             let state = self.array.nand.chunk_info(chunk).map(|c| c.state);
@@ -289,14 +289,14 @@ impl OpenChannelDrive {
         let unit = self.geometry.ws_min as usize;
         let command = commands.get_mut(id);
         let hints = command.io.hints();
-        let psns = std::mem::take(if copy {
+        let phys_sectors = std::mem::take(if copy {
             &mut command.target_sectors
         } else {
             &mut command.source_sectors
         });
-        command.ops_left = (psns.len() / unit) as u32;
+        command.ops_left = (phys_sectors.len() / unit) as u32;
         let layout = *self.array.nand.layout();
-        for (u, run) in psns.chunks_exact(unit).enumerate() {
+        for (u, run) in phys_sectors.chunks_exact(unit).enumerate() {
             let (chunk, sector) = layout.split(PhysSector(run[0]));
             let staged = (0..unit).try_for_each(|i| match (self.stores_data, copy) {
                 (false, _) => Ok(()),
@@ -315,9 +315,9 @@ impl OpenChannelDrive {
         }
         let command = commands.get_mut(id);
         if copy {
-            command.target_sectors = psns;
+            command.target_sectors = phys_sectors;
         } else {
-            command.source_sectors = psns;
+            command.source_sectors = phys_sectors;
         }
     }
 
@@ -327,7 +327,7 @@ impl OpenChannelDrive {
         commands: &Commands,
         id: u32,
         index: usize,
-        psn: u32,
+        phys: u32,
     ) -> Result<(), media::MediaError> {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
@@ -341,7 +341,7 @@ impl OpenChannelDrive {
             |region, at, _, n| {
                 if n == size {
                     whole = true;
-                    result = self.array.nand.stage(PhysSector(psn), region, at);
+                    result = self.array.nand.stage(PhysSector(phys), region, at);
                 }
             },
         );
@@ -350,7 +350,7 @@ impl OpenChannelDrive {
             self.scratch.clear();
             self.scratch.resize(size, 0);
             command.data_buffer.read(memory, (index * size) as u64, &mut self.scratch);
-            self.array.nand.stage_bytes(PhysSector(psn), &self.scratch)?;
+            self.array.nand.stage_bytes(PhysSector(phys), &self.scratch)?;
         }
         if oob > 0 {
             self.scratch.clear();
@@ -360,7 +360,7 @@ impl OpenChannelDrive {
                 // The range was checked when the command was fetched.
                 let _ = memory.read(at, &mut self.scratch);
             }
-            self.array.nand.set_oob(PhysSector(psn), &self.scratch)?;
+            self.array.nand.set_oob(PhysSector(phys), &self.scratch)?;
         }
         Ok(())
     }
@@ -382,8 +382,8 @@ impl OpenChannelDrive {
     fn reset(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
         let command = commands.get_mut(id);
         let layout = *self.array.nand.layout();
-        for (i, psn) in command.source_sectors.iter().enumerate() {
-            let chunk = layout.chunk_of(PhysSector(*psn));
+        for (i, phys) in command.source_sectors.iter().enumerate() {
+            let chunk = layout.chunk_of(PhysSector(*phys));
             let info = self.array.nand.chunk_info(chunk);
             if info.is_none_or(|c| c.state == ChunkState::Offline) {
                 return Err((Status::OFFLINE_CHUNK, 1 << i));
@@ -394,8 +394,8 @@ impl OpenChannelDrive {
             }
         }
         command.ops_left = command.source_sectors.len() as u32;
-        for (i, psn) in command.source_sectors.iter().enumerate() {
-            let chunk = layout.chunk_of(PhysSector(*psn));
+        for (i, phys) in command.source_sectors.iter().enumerate() {
+            let chunk = layout.chunk_of(PhysSector(*phys));
             self.array.erase(now, OpOwner::Command(id), command.io.hints(), chunk.0);
             self.array.set_last_unit(i as u32);
         }
@@ -425,7 +425,7 @@ impl OpenChannelDrive {
             if address.sector != 0 || range.nlb.get() != self.geometry.sectors {
                 return Err((Status::INVALID_FIELD, 0));
             }
-            command.source_sectors.push(self.array.nand.layout().psn_at(address).0);
+            command.source_sectors.push(self.array.nand.layout().phys_at(address).0);
         }
         self.reset(now, id, commands)
     }
@@ -473,15 +473,15 @@ impl OpenChannelDrive {
                     commands.get_mut(id).result |= bits;
                 } else if let Some(map) = &mut self.device_l2p {
                     let command = commands.get(id);
-                    let psns =
+                    let phys_sectors =
                         if copies { &command.target_sectors } else { &command.source_sectors };
-                    map.on_program(&self.array.nand, psns[(done.unit * unit) as usize], unit);
+                    map.on_program(&self.array.nand, phys_sectors[(done.unit * unit) as usize], unit);
                 }
             }
             NandOpKind::Erase => {
                 let chunk = {
-                    let psn = commands.get(id).source_sectors[done.unit as usize];
-                    self.array.nand.layout().chunk_of(PhysSector(psn))
+                    let phys = commands.get(id).source_sectors[done.unit as usize];
+                    self.array.nand.layout().chunk_of(PhysSector(phys))
                 };
                 if let Some(map) = &mut self.device_l2p {
                     map.on_reset(&self.array.nand, chunk);
@@ -518,7 +518,7 @@ impl OpenChannelDrive {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         let memory = command.port.memory();
-        for (i, psn) in command.source_sectors.iter().enumerate() {
+        for (i, phys) in command.source_sectors.iter().enumerate() {
             if done.failed >> i & 1 != 0 {
                 continue;
             }
@@ -531,21 +531,21 @@ impl OpenChannelDrive {
                     |region, at, _, n| {
                         if n == size {
                             whole = true;
-                            self.array.nand.copy_out(PhysSector(*psn), region, at);
+                            self.array.nand.copy_out(PhysSector(*phys), region, at);
                         }
                     },
                 );
                 if !whole {
                     self.scratch.clear();
                     self.scratch.resize(size, 0);
-                    self.array.nand.read_bytes(PhysSector(*psn), &mut self.scratch);
+                    self.array.nand.read_bytes(PhysSector(*phys), &mut self.scratch);
                     command.data_buffer.write(memory, (i * size) as u64, &self.scratch);
                 }
             }
             if command.metadata != 0 && oob > 0 {
                 self.scratch.clear();
                 self.scratch.resize(oob, 0);
-                self.array.nand.oob(PhysSector(*psn), &mut self.scratch);
+                self.array.nand.oob(PhysSector(*phys), &mut self.scratch);
                 let at = mem::Iova(command.metadata).offset((i * oob) as u64);
                 let _ = memory.write(at, &self.scratch);
             }

@@ -131,8 +131,8 @@ fn unreadable_sectors_fail_alone() {
     let nand = h.drive.nand_mut().unwrap();
     // The first chunks belong to the journal.
     let written = nand.chunks().filter(|(_, info)| info.write_pointer > 2).last().unwrap().0;
-    let psn = nand.layout().psn(written, 1);
-    nand.inject(InjectedFault::Uncorrectable { psn }).unwrap();
+    let phys = nand.layout().phys(written, 1);
+    nand.inject(InjectedFault::Uncorrectable { phys }).unwrap();
     let failed = (0..64).filter(|lba| h.read(*lba) == Status::UNRECOVERED_READ).count();
     assert_eq!(failed, 1);
     assert!(

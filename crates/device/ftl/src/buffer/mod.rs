@@ -179,16 +179,22 @@ impl WriteBuffer {
         DurableUnit { sequence, redispatched_from }
     }
 
-    /// A copy of the sector in a slot, older than that, is durable at `psn`, in a unit with this sequence
+    /// A copy of the sector in a slot, older than that, is durable at `phys`, in a unit with this sequence
     /// number that came after the trim `trim_dep`.
     #[inline]
-    pub(crate) fn older_copy_durable(&mut self, slot: u32, trim_dep: u64, psn: u32, sequence: u64) {
+    pub(crate) fn older_copy_durable(
+        &mut self,
+        slot: u32,
+        trim_dep: u64,
+        phys: u32,
+        sequence: u64,
+    ) {
         let newer = self.entry_mut(slot);
         if newer.trim_dep == trim_dep {
             newer.trim_dep = 0;
         }
         if newer.durable_copy_seq <= sequence {
-            (newer.durable_copy, newer.durable_copy_seq) = (psn, sequence);
+            (newer.durable_copy, newer.durable_copy_seq) = (phys, sequence);
         }
     }
 
@@ -204,13 +210,13 @@ impl WriteBuffer {
         self.requeue(id);
     }
 
-    /// Has a durable unit of a line, whose first sector is at `first_psn`, programmed again elsewhere. Until
+    /// Has a durable unit of a line, whose first sector is at `first_phys`, programmed again elsewhere. Until
     /// it is durable there, this copy is the newest.
-    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_psn: u32) {
+    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_phys: u32) {
         let sequence = self.next_seq();
         let ring = &mut self.rings[id.ring()];
-        for (psn, entry) in (first_psn..).zip(ring.entries_mut(id.index())) {
-            (entry.durable_copy, entry.durable_copy_seq) = (psn, sequence);
+        for (phys, entry) in (first_phys..).zip(ring.entries_mut(id.index())) {
+            (entry.durable_copy, entry.durable_copy_seq) = (phys, sequence);
         }
         let unit = self.unit_mut(id);
         (unit.state, unit.redispatch_from) = (UnitState::Filling, line);
@@ -356,13 +362,13 @@ impl WriteBuffer {
         match at {
             L2pEntry::Unmapped => (NONE, self.next_seq()),
             L2pEntry::Lost => (LOST, self.next_seq()),
-            L2pEntry::Flash(psn) => (psn, self.next_seq()),
+            L2pEntry::Flash(phys) => (phys, self.next_seq()),
             L2pEntry::Buffer(slot) => {
                 let ring = &self.rings[self.ring_of_slot(slot)];
                 let unit = ring.unit(ring.unit_of_slot(slot).to_u32());
                 if unit.state >= UnitState::Persisted {
-                    let psn = geometry.first_sector_of(unit.chunk) + unit.sector;
-                    return (psn + ring.offset_in_unit(slot), unit.sequence);
+                    let phys = geometry.first_sector_of(unit.chunk) + unit.sector;
+                    return (phys + ring.offset_in_unit(slot), unit.sequence);
                 }
                 let entry = ring.entry(slot);
                 (entry.durable_copy, entry.durable_copy_seq)

@@ -81,23 +81,23 @@ impl RecoveredState {
     fn fill_map(&self, ftl: &mut Ftl) {
         let logical = self.env.plan.logical;
         for (lba, word) in (0..).zip(&self.l2p_entries) {
-            if let Some(psn) = word.checked_sub(1) {
-                ftl.mapping.set(lba, L2pEntry::Flash(psn));
-                ftl.mapping.record_found(psn, lba, false);
+            if let Some(phys) = word.checked_sub(1) {
+                ftl.mapping.set(lba, L2pEntry::Flash(phys));
+                ftl.mapping.record_found(phys, lba, false);
             }
         }
         for &lba in &self.poison {
             match ftl.mapping.get(lba) {
-                L2pEntry::Flash(psn) => ftl.mapping.record_found(psn, lba, true),
+                L2pEntry::Flash(phys) => ftl.mapping.record_found(phys, lba, true),
                 L2pEntry::Unmapped => {
                     ftl.mapping.set(lba, L2pEntry::Lost);
                 }
                 L2pEntry::Buffer(_) | L2pEntry::Lost => {}
             }
         }
-        for &PageLocation { psn, page } in &self.pages {
-            ftl.mapping.set(logical + page, L2pEntry::Flash(psn));
-            ftl.mapping.record_found(psn, logical + page, false);
+        for &PageLocation { phys, page } in &self.pages {
+            ftl.mapping.set(logical + page, L2pEntry::Flash(phys));
+            ftl.mapping.record_found(phys, logical + page, false);
         }
         for &page in &self.lost_pages {
             ftl.mapping.set(logical + page, L2pEntry::Lost);
@@ -106,8 +106,8 @@ impl RecoveredState {
             return;
         }
         for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
-            ftl.mapping.set(lba, L2pEntry::Flash(copy.psn));
-            ftl.mapping.record_found(copy.psn, lba, copy.poison);
+            ftl.mapping.set(lba, L2pEntry::Flash(copy.phys));
+            ftl.mapping.record_found(copy.phys, lba, copy.poison);
             ftl.durability.mark_sector_dirty(&ftl.env, lba);
         }
     }
@@ -120,8 +120,8 @@ impl RecoveredState {
         let counts = self.env.plan.map_cache.frames > 0;
         let first = if counts { self.env.plan.logical } else { 0 };
         for lba in first..self.env.plan.logical + self.env.plan.map_pages {
-            if let L2pEntry::Flash(psn) = ftl.mapping.get(lba) {
-                valid[shape.chunk_of(psn).index()] += 1;
+            if let L2pEntry::Flash(phys) = ftl.mapping.get(lba) {
+                valid[shape.chunk_of(phys).index()] += 1;
             }
         }
         let mut known = vec![false; shape.total_chunks().index()];

@@ -26,7 +26,7 @@ enum VictimP2lSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VictimP2lStep {
     /// A write unit from this physical sector on is to be read, as read number `at`.
-    Read { at: usize, first_psn: u32 },
+    Read { at: usize, first_phys: u32 },
     /// Nothing is to be done before a read has ended.
     Wait,
     /// The line's footer is not valid: the out-of-band bytes are read instead.
@@ -43,7 +43,7 @@ pub(crate) enum VictimP2lStep {
 pub(crate) struct VictimReadDone {
     /// The bytes of the sectors are wanted, else their out-of-band bytes.
     pub(crate) is_footer: bool,
-    pub(crate) first_psn: u32,
+    pub(crate) first_phys: u32,
     unit_index: u32,
     member: u32,
 }
@@ -54,7 +54,7 @@ struct VictimUnitRead {
     /// Which of the last metadata; the first sector otherwise.
     unit_index: u32,
     member: u32,
-    first_psn: u32,
+    first_phys: u32,
 }
 
 /// The list of a victim that is being read; of one at a time.
@@ -106,7 +106,7 @@ impl VictimP2lRead {
             && let Some(read) = self.next_read(env, lines)
         {
             self.reads[at] = Some(read);
-            return VictimP2lStep::Read { at, first_psn: read.first_psn };
+            return VictimP2lStep::Read { at, first_phys: read.first_phys };
         }
         if self.outstanding() > 0 {
             return VictimP2lStep::Wait;
@@ -158,8 +158,8 @@ impl VictimP2lRead {
             // In a line that is being written, a unit that waits for its pair is in the write buffer.
             let c = lines.chunk(chunk);
             if sector + geometry.ws_opt <= c.readable_end(geometry) {
-                let first_psn = geometry.first_sector_of(chunk) + sector;
-                return Some(VictimUnitRead { unit_index: piece, member, first_psn });
+                let first_phys = geometry.first_sector_of(chunk) + sector;
+                return Some(VictimUnitRead { unit_index: piece, member, first_phys });
             }
             // A footer is whole, or there is none.
             self.failed |= self.source == VictimP2lSource::Footer;
@@ -224,9 +224,9 @@ impl Gc {
         let read =
             read.unwrap_or_else(|| panic!("no read {at} of a victim's metadata is in flight"));
         reading.failed |= failed;
-        let VictimUnitRead { unit_index, member, first_psn } = read;
+        let VictimUnitRead { unit_index, member, first_phys } = read;
         let is_footer = reading.source == VictimP2lSource::Footer;
-        VictimReadDone { is_footer, first_psn, unit_index, member }
+        VictimReadDone { is_footer, first_phys, unit_index, member }
     }
 
     /// The memory for the `i`-th sector of a unit of the victim's footer.
@@ -247,11 +247,11 @@ impl Gc {
         &mut self,
         env: &Env,
         read: VictimReadDone,
-        psn: u32,
+        phys: u32,
         oob: Option<Oob>,
     ) {
         if let (Some(lba), Some(reading)) = (oob.and_then(|oob| oob.lba), &mut self.p2l_read) {
-            reading.record_lba(read.member, psn % env.geometry.sectors_per_chunk, lba);
+            reading.record_lba(read.member, phys % env.geometry.sectors_per_chunk, lba);
         }
     }
 }

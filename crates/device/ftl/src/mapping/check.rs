@@ -17,13 +17,13 @@ pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
     for lba in mapping.resident_sectors(env) {
         let at = mapping.l2p.get(lba);
         mapped += u64::from(at != L2pEntry::Unmapped);
-        let L2pEntry::Flash(psn) = at else { continue };
-        let (word, bit) = (&mut sectors[psn.index() / 64], 1 << (psn % 64));
-        let subject = Subject::Sector(psn);
+        let L2pEntry::Flash(phys) = at else { continue };
+        let (word, bit) = (&mut sectors[phys.index() / 64], 1 << (phys % 64));
+        let subject = Subject::Sector(phys);
         require!(*word & bit == 0, Mapping, "a physical sector is mapped once", subject, 1, 2);
         *word |= bit;
         if mapping.p2l.is_in_memory() {
-            let found = mapping.p2l.get(psn);
+            let found = mapping.p2l.get(phys);
             require!(
                 found == Some(lba),
                 Mapping,

@@ -46,7 +46,7 @@ pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
     match at {
         L2pEntry::Unmapped => 0,
         L2pEntry::Buffer(slot) => BUFFER_BIT | slot,
-        L2pEntry::Flash(psn) => psn + 1,
+        L2pEntry::Flash(phys) => phys + 1,
         L2pEntry::Lost => LOST_ENTRY,
     }
 }
@@ -179,8 +179,8 @@ impl L2p {
 
     /// Whether a logical sector points at this physical one.
     #[inline]
-    pub(crate) fn is_mapped_to(&self, lba: u32, psn: u32) -> bool {
-        self.is_at(lba, L2pEntry::Flash(psn))
+    pub(crate) fn is_mapped_to(&self, lba: u32, phys: u32) -> bool {
+        self.is_at(lba, L2pEntry::Flash(phys))
     }
 
     /// Whether what a page says is in memory.

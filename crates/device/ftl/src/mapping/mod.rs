@@ -101,8 +101,8 @@ impl Mapping {
 
     /// Whether a logical sector is at this physical sector.
     #[inline]
-    pub(crate) fn is_mapped_to(&self, lba: u32, psn: u32) -> bool {
-        self.l2p.is_mapped_to(lba, psn)
+    pub(crate) fn is_mapped_to(&self, lba: u32, phys: u32) -> bool {
+        self.l2p.is_mapped_to(lba, phys)
     }
 
     /// Whether the entries of a translation page are in memory.
@@ -133,8 +133,8 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
         let old = self.l2p.set(lba, to);
-        if let L2pEntry::Flash(psn) = old {
-            self.p2l.invalidate(psn);
+        if let L2pEntry::Flash(phys) = old {
+            self.p2l.invalidate(phys);
         }
         old
     }
@@ -145,10 +145,10 @@ impl Mapping {
     /// # Errors
     /// The location of the sector if it is not in that slot any more.
     #[inline]
-    pub(crate) fn move_to_flash(&mut self, lba: u32, slot: u32, psn: u32) -> Result<(), L2pEntry> {
-        let moved = self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(psn));
+    pub(crate) fn move_to_flash(&mut self, lba: u32, slot: u32, phys: u32) -> Result<(), L2pEntry> {
+        let moved = self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(phys));
         if moved.is_err() {
-            self.p2l.invalidate(psn);
+            self.p2l.invalidate(phys);
         }
         self.l2p.unpin(lba);
         moved
@@ -174,19 +174,19 @@ impl Mapping {
 
     /// The logical sector that was written at a physical one, if the P2L is in memory.
     #[inline]
-    pub(crate) fn lba_at(&self, psn: u32) -> Option<u32> {
-        self.p2l.get(psn)
+    pub(crate) fn lba_at(&self, phys: u32) -> Option<u32> {
+        self.p2l.get(phys)
     }
 
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
-    pub(crate) fn is_poisoned(&self, psn: u32) -> bool {
-        self.p2l.is_poisoned(psn)
+    pub(crate) fn is_poisoned(&self, phys: u32) -> bool {
+        self.p2l.is_poisoned(phys)
     }
 
     /// Records a sector that a recovery found at a physical sector.
-    pub(crate) fn record_found(&mut self, psn: u32, lba: u32, poison: bool) {
-        self.p2l.set(psn, Some(lba), poison);
+    pub(crate) fn record_found(&mut self, phys: u32, lba: u32, poison: bool) {
+        self.p2l.set(phys, Some(lba), poison);
     }
 
     /// Records the sectors of a unit that is programmed at `first`.
@@ -201,12 +201,12 @@ impl Mapping {
 
     /// Records that `count` sectors from `first` on hold nothing: padding, or a unit that failed.
     pub(crate) fn record_nothing(&mut self, first: u32, count: u32) {
-        (first..first + count).for_each(|psn| self.p2l.set(psn, None, false));
+        (first..first + count).for_each(|phys| self.p2l.set(phys, None, false));
     }
 
     /// Records that a physical sector is not valid any more.
-    pub(crate) fn invalidate(&mut self, psn: u32) {
-        self.p2l.invalidate(psn);
+    pub(crate) fn invalidate(&mut self, phys: u32) {
+        self.p2l.invalidate(phys);
     }
 
     /// Translation pages that are being rebuilt.

@@ -70,21 +70,21 @@ impl P2l {
 
     /// The logical sector that was written at a physical one, if it is in memory.
     #[inline]
-    pub(crate) fn get(&self, psn: u32) -> Option<u32> {
-        (self.table.as_ref()?[psn.index()] & !POISON).checked_sub(1)
+    pub(crate) fn get(&self, phys: u32) -> Option<u32> {
+        (self.table.as_ref()?[phys.index()] & !POISON).checked_sub(1)
     }
 
     /// Notes which logical sector is written at a physical one.
     #[inline]
-    pub(crate) fn set(&mut self, psn: u32, lba: Option<u32>, poison: bool) {
+    pub(crate) fn set(&mut self, phys: u32, lba: Option<u32>, poison: bool) {
         self.any_poison |= poison;
         match &mut self.table {
-            Some(words) => words[psn.index()] = encode_p2l_entry(lba, poison),
+            Some(words) => words[phys.index()] = encode_p2l_entry(lba, poison),
             None if poison => {
-                self.poisoned.insert(psn);
+                self.poisoned.insert(phys);
             }
             None if self.any_poison => {
-                self.poisoned.remove(&psn);
+                self.poisoned.remove(&phys);
             }
             None => {}
         }
@@ -98,8 +98,8 @@ impl P2l {
         written: impl ExactSizeIterator<Item = WrittenSector>,
     ) {
         let Some(words) = &mut self.table else {
-            for (psn, WrittenSector { lba, poison }) in (first..).zip(written) {
-                self.set(psn, lba, poison);
+            for (phys, WrittenSector { lba, poison }) in (first..).zip(written) {
+                self.set(phys, lba, poison);
             }
             return;
         };
@@ -114,25 +114,25 @@ impl P2l {
 
     /// A physical sector is not valid any more; whether what it held was lost stays.
     #[inline]
-    pub(crate) fn invalidate(&mut self, psn: u32) {
+    pub(crate) fn invalidate(&mut self, phys: u32) {
         if self.only_valid {
-            self.clear_lba(psn);
+            self.clear_lba(phys);
         }
     }
 
-    fn clear_lba(&mut self, psn: u32) {
+    fn clear_lba(&mut self, phys: u32) {
         if let Some(words) = &mut self.table {
-            words[psn.index()] &= POISON;
+            words[phys.index()] &= POISON;
         }
     }
 
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
-    pub(crate) fn is_poisoned(&self, psn: u32) -> bool {
+    pub(crate) fn is_poisoned(&self, phys: u32) -> bool {
         self.any_poison
             && match &self.table {
-                Some(words) => words[psn.index()] & POISON != 0,
-                None => self.poisoned.contains(&psn),
+                Some(words) => words[phys.index()] & POISON != 0,
+                None => self.poisoned.contains(&phys),
             }
     }
 }
@@ -164,16 +164,16 @@ mod tests {
             let mut run = P2l::new(100, kind, false).unwrap();
             for (first, lost) in [(8, true), (8, false), (10, true)] {
                 let unit = unit.map(|(lba, poison)| (lba, poison && lost));
-                for (psn, (lba, poison)) in (first..).zip(unit) {
-                    one.set(psn, lba, poison);
+                for (phys, (lba, poison)) in (first..).zip(unit) {
+                    one.set(phys, lba, poison);
                 }
                 let unit = unit.map(|(lba, poison)| WrittenSector { lba, poison });
                 run.set_run(first, unit.into_iter());
-                for psn in 0..100 {
+                for phys in 0..100 {
                     assert_eq!(
-                        (one.get(psn), one.is_poisoned(psn)),
-                        (run.get(psn), run.is_poisoned(psn)),
-                        "{kind:?}: {psn}"
+                        (one.get(phys), one.is_poisoned(phys)),
+                        (run.get(phys), run.is_poisoned(phys)),
+                        "{kind:?}: {phys}"
                     );
                 }
                 assert_eq!(run.is_poisoned(first + 2), lost);

@@ -35,7 +35,7 @@ enum P2lSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineScanStep {
     /// A write unit from this physical sector on is to be read, as read number `at`.
-    Read { at: u32, first_psn: u32 },
+    Read { at: u32, first_phys: u32 },
     /// Nothing is to be read before a read has ended.
     Wait,
     /// The line has been read, or nothing is to be read of it.
@@ -50,7 +50,7 @@ pub(crate) enum LineScanStep {
 pub(crate) struct ScanRead {
     /// The bytes of the sectors are wanted, else their out-of-band bytes.
     pub(crate) is_footer: bool,
-    pub(crate) first_psn: u32,
+    pub(crate) first_phys: u32,
     /// The index of the unit in the footer.
     unit_index: u32,
 }
@@ -66,11 +66,11 @@ pub(super) struct ScanMaps<'a> {
 
 impl ScanMaps<'_> {
     /// Whether something in memory names a sector that cannot be read, or the recovery could not read it.
-    fn accounts_for(&self, env: &Env, psn: u32) -> bool {
+    fn accounts_for(&self, env: &Env, phys: u32) -> bool {
         let pages = env.plan.logical..env.plan.logical + env.plan.map_pages;
-        self.p2l.get(psn).is_some()
-            || self.unreadable.contains(&psn)
-            || pages.into_iter().any(|page| self.l2p.is_mapped_to(page, psn))
+        self.p2l.get(phys).is_some()
+            || self.unreadable.contains(&phys)
+            || pages.into_iter().any(|page| self.l2p.is_mapped_to(page, phys))
     }
 }
 
@@ -79,7 +79,7 @@ impl ScanMaps<'_> {
 struct UnitRead {
     /// Which of the last metadata.
     unit_index: u32,
-    first_psn: u32,
+    first_phys: u32,
     attempts: u32,
     in_flight: bool,
 }
@@ -170,7 +170,7 @@ impl P2lReader {
                 look.reads[at] =
                     Some(UnitRead { attempts: read.attempts + 1, in_flight: true, ..read });
                 self.current = Some(look);
-                return LineScanStep::Read { at: at.to_u32(), first_psn: read.first_psn };
+                return LineScanStep::Read { at: at.to_u32(), first_phys: read.first_phys };
             }
             let more = look.reads.iter().any(Option::is_some)
                 || self.has_more(env, lines, maps, &mut look);
@@ -282,19 +282,19 @@ impl P2lReader {
             // A unit that waits for its pair is in the write buffer, and its translation page in a frame.
             let c = lines.chunk(chunk);
             let written = sector + geometry.ws_opt <= c.readable_end(geometry);
-            let first_psn = geometry.first_sector_of(chunk) + sector;
+            let first_phys = geometry.first_sector_of(chunk) + sector;
             if written && !c.offline {
                 return Some(UnitRead {
                     unit_index: piece,
-                    first_psn,
+                    first_phys,
                     attempts: 0,
                     in_flight: false,
                 });
             }
             look.failed |= look.source == P2lSource::Footer;
             if written && look.unknown_below_seq < u64::MAX {
-                let mut unit = first_psn..first_psn + geometry.ws_opt;
-                if !unit.all(|psn| maps.accounts_for(env, psn)) {
+                let mut unit = first_phys..first_phys + geometry.ws_opt;
+                if !unit.all(|phys| maps.accounts_for(env, phys)) {
                     look.unknown_below_seq = u64::MAX;
                 }
             }
@@ -320,8 +320,8 @@ impl P2lReader {
         }
         let is_footer = look.source == P2lSource::Footer;
         look.failed |= is_footer && failed != 0;
-        let UnitRead { first_psn, unit_index, .. } = read;
-        Some(ScanRead { is_footer, first_psn, unit_index })
+        let UnitRead { first_phys, unit_index, .. } = read;
+        Some(ScanRead { is_footer, first_phys, unit_index })
     }
 
     /// The memory for the `i`-th sector of a unit of the footer.
@@ -345,16 +345,16 @@ impl P2lReader {
     ) {
         // All sectors of a unit have one sequence number.
         let mut number = None;
-        for (psn, oob) in (read.first_psn..).zip(oobs) {
+        for (phys, oob) in (read.first_phys..).zip(oobs) {
             if let Some(oob) = *oob {
                 number = number.or(oob.lba.map(|_| oob.sequence));
-                add(psn, oob);
+                add(phys, oob);
             }
         }
         let Some(look) = &mut self.current else { return };
         let number = number.unwrap_or(u64::MAX);
         for i in (0..oobs.len().to_u32()).filter(|i| failed >> i & 1 != 0) {
-            if look.unknown_below_seq < number && !maps.accounts_for(env, read.first_psn + i) {
+            if look.unknown_below_seq < number && !maps.accounts_for(env, read.first_phys + i) {
                 look.unknown_below_seq = number;
             }
         }

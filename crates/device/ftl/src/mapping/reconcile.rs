@@ -158,20 +158,20 @@ impl Reconcile {
     ) -> Merged {
         let copy: Option<CopyRef> = self.copies.get(lba);
         let newer = copy.is_some_and(|c| low.is_none_or(|low| c.sequence >= low));
-        let stale = |psn| self.observations.is_stale(geometry, lba, psn);
-        if !newer && low.is_some() && mapped.psn.is_some_and(stale) {
+        let stale = |phys| self.observations.is_stale(geometry, lba, phys);
+        if !newer && low.is_some() && mapped.phys.is_some_and(stale) {
             return Merged::Lost;
         }
-        let readable = |psn| !self.observations.is_unreadable(geometry, psn);
-        let known = !self.full_scan || low.is_some() && !mapped.psn.is_some_and(readable);
+        let readable = |phys| !self.observations.is_unreadable(geometry, phys);
+        let known = !self.full_scan || low.is_some() && !mapped.phys.is_some_and(readable);
         if !newer && known {
             return Merged::AsWritten;
         }
         let entry = match copy {
-            Some(copy) => PageEntry { psn: Some(copy.psn), poison: copy.poison },
-            None => PageEntry { psn: None, poison: false },
+            Some(copy) => PageEntry { phys: Some(copy.phys), poison: copy.poison },
+            None => PageEntry { phys: None, poison: false },
         };
-        Merged::Found { entry, contradicts: !newer && low.is_some() && mapped.psn != entry.psn }
+        Merged::Found { entry, contradicts: !newer && low.is_some() && mapped.phys != entry.phys }
     }
 
     /// Whether the page does not say what holds of a sector.
@@ -232,7 +232,7 @@ impl Reconcile {
 }
 
 /// A sector whose latest version is lost.
-const LOST_ENTRY: PageEntry = PageEntry { psn: None, poison: true };
+const LOST_ENTRY: PageEntry = PageEntry { phys: None, poison: true };
 
 /// The state of a sector, compared with what its page says.
 enum Merged {

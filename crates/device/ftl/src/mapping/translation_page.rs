@@ -24,7 +24,7 @@ const HEADER_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageEntry {
     /// Where it is, if anywhere.
-    pub(crate) psn: Option<u32>,
+    pub(crate) phys: Option<u32>,
     /// Its data was lost.
     pub(crate) poison: bool,
 }
@@ -65,10 +65,10 @@ impl<'a> TranslationPage<'a> {
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..16].copy_from_slice(&low.to_le_bytes());
-        for (i, PageEntry { psn, poison }) in mapped.enumerate() {
+        for (i, PageEntry { phys, poison }) in mapped.enumerate() {
             bytes[HEADER_BYTES + i / 8] |= u8::from(poison) << (i % 8);
             let at = HEADER_BYTES + count / 8 + 4 * i;
-            bytes[at..at + 4].copy_from_slice(&psn.map_or(0, |p| p + 1).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&phys.map_or(0, |p| p + 1).to_le_bytes());
         }
         let crc = crc32c::crc32c(bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -100,7 +100,7 @@ impl<'a> TranslationPage<'a> {
         let i = i.index();
         let word: [u8; 4] = self.entries[4 * i..4 * i + 4].try_into().unwrap_or_default();
         let poison = self.lost_bits[i / 8] >> (i % 8) & 1 != 0;
-        PageEntry { psn: u32::from_le_bytes(word).checked_sub(1), poison }
+        PageEntry { phys: u32::from_le_bytes(word).checked_sub(1), poison }
     }
 }
 

@@ -80,13 +80,13 @@ impl DeviceL2pImport {
     ) {
         while ops.len() < OPS_PER_BATCH_MAX {
             let Some(lba) = self.maybe_lost.pop() else { break };
-            let bad = |psn| {
-                let chunk = env.geometry.chunk_of(psn);
+            let bad = |phys| {
+                let chunk = env.geometry.chunk_of(phys);
                 observations.chunk_reports[chunk.index()] == ChunkReport::Bad
             };
-            if let Some(psn) = map.get(lba).filter(|psn| !bad(*psn)) {
-                let purpose = RecoveryOpPurpose::Oob { psn, count: 1 };
-                ops.push(RecoveryOp::read(purpose, psn, 1, false));
+            if let Some(phys) = map.get(lba).filter(|phys| !bad(*phys)) {
+                let purpose = RecoveryOpPurpose::Oob { phys, count: 1 };
+                ops.push(RecoveryOp::read(purpose, phys, 1, false));
             }
         }
     }
@@ -106,16 +106,16 @@ impl DeviceL2pImport {
         let geometry = &env.geometry;
         let mut offline = BTreeSet::new();
         let mut named = vec![0u64; (geometry.total_sectors().index()).div_ceil(64)];
-        for DeviceL2pEntry { lba, psn } in std::mem::take(&mut self.entries) {
-            let cannot = |what| Err(RecoveryError::InvalidDeviceL2p { lba, psn, what });
-            if u64::from(psn) >= geometry.total_sectors() {
+        for DeviceL2pEntry { lba, phys } in std::mem::take(&mut self.entries) {
+            let cannot = |what| Err(RecoveryError::InvalidDeviceL2p { lba, phys, what });
+            if u64::from(phys) >= geometry.total_sectors() {
                 return cannot("there is no such sector");
             }
             if lba >= env.plan.logical {
                 let sectors = env.plan.logical;
-                return Err(RecoveryError::OtherLayout { psn, lba, sectors });
+                return Err(RecoveryError::OtherLayout { phys, lba, sectors });
             }
-            let chunk = geometry.chunk_of(psn);
+            let chunk = geometry.chunk_of(phys);
             if lines.is_journal_chunk(chunk) {
                 return cannot("that is the journal's");
             }
@@ -124,17 +124,17 @@ impl DeviceL2pImport {
                 ChunkReport::NotOwned => return cannot("that is somebody else's"),
                 // Reads of it fail, which is better than to find nothing.
                 ChunkReport::Bad => {}
-                found if psn - geometry.first_sector_of(chunk) >= found.written_sectors() => {
+                found if phys - geometry.first_sector_of(chunk) >= found.written_sectors() => {
                     return cannot("that was never written");
                 }
                 _ => {}
             }
-            let (word, bit) = (&mut named[psn.index() / 64], 1 << (psn % 64));
+            let (word, bit) = (&mut named[phys.index() / 64], 1 << (phys % 64));
             if *word & bit != 0 {
                 return cannot("another logical sector is there, too");
             }
             *word |= bit;
-            map.set(lba, psn);
+            map.set(lba, phys);
             if report == ChunkReport::Bad {
                 offline.insert(chunk);
             }
@@ -150,13 +150,13 @@ impl DeviceL2pImport {
     pub(super) fn import_oob(
         &mut self,
         env: &Env,
-        psn: u32,
+        phys: u32,
         oob: Oob,
         map: &mut RecoveredMap,
     ) -> Result<(), RecoveryError> {
         self.max_seq = self.max_seq.max(oob.sequence);
         if let Some(lba) = oob.lba.filter(|lba| oob.poison && *lba < env.plan.logical)
-            && map.get(lba) == Some(psn)
+            && map.get(lba) == Some(phys)
         {
             map.add_poison(lba);
         }

@@ -17,25 +17,25 @@ pub enum RecoveryError {
     #[error("{0}: open it with the geometry and configuration that it was written with")]
     ConfigMismatch(ConfigMismatch),
     /// The drive's own map cannot be: what it names was never written, or twice.
-    #[error("the drive's map has logical sector {lba} at flat sector {psn}: {what}")]
+    #[error("the drive's map has logical sector {lba} at flat sector {phys}: {what}")]
     InvalidDeviceL2p {
         /// The logical sector.
         lba: u32,
         /// Where it is said to be, flat.
-        psn: u32,
+        phys: u32,
         /// Description of the contradiction.
         what: &'static str,
     },
     /// The drive's own map knows of nothing, but there is data.
     #[error(
-        "the drive's map is empty, but flat sector {psn} holds logical sector {lba}: the map was lost, \
+        "the drive's map is empty, but flat sector {phys} holds logical sector {lba}: the map was lost, \
          or this was written without one; restore it, or reset the chunks if what is there is not needed"
     )]
     DeviceL2pLost {
         /// A logical sector.
         lba: u32,
         /// Where it is, flat.
-        psn: u32,
+        phys: u32,
     },
     /// Jobs have not been reported.
     #[error("the recovery was ended before all of it was done")]
@@ -53,12 +53,12 @@ pub enum RecoveryError {
     },
     /// A sector of a layer of another size.
     #[error(
-        "flat sector {psn} holds logical sector {lba}, but this configuration makes only {sectors}: \
+        "flat sector {phys} holds logical sector {lba}, but this configuration makes only {sectors}: \
          open the drive with the over_provisioning, active_pus and streams that it was written with"
     )]
     OtherLayout {
         /// The sector, flat.
-        psn: u32,
+        phys: u32,
         /// Logical sector that the entry names.
         lba: u32,
         /// Logical sectors there are, map pages included.

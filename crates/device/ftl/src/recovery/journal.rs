@@ -60,16 +60,16 @@ impl JournalFlash for JournalOps<'_> {
 
 impl JournalMedia for JournalOps<'_> {
     fn read(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
-        let psn = self.geometry.first_sector_of(chunk) + sector;
+        let phys = self.geometry.first_sector_of(chunk) + sector;
         let known: Option<Vec<&[u8]>> =
-            (psn..psn + sectors).map(|psn| self.contents.get(&psn).map(|b| &**b)).collect();
+            (phys..phys + sectors).map(|phys| self.contents.get(&phys).map(|b| &**b)).collect();
         match known {
             Some(known) => self.reads.push((op, known.concat())),
             None => {
-                let first = psn;
+                let first = phys;
                 self.ops.push(RecoveryOp::read(
                     RecoveryOpPurpose::Journal { op, first },
-                    psn,
+                    phys,
                     sectors,
                     true,
                 ));

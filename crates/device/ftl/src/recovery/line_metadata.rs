@@ -87,9 +87,9 @@ impl LineMetaScan {
             self.next += 1;
             let chunk = line.chunks[0];
             if observations.is_full(&env.geometry, chunk) {
-                let psn = env.geometry.first_sector_of(chunk);
+                let phys = env.geometry.first_sector_of(chunk);
                 let purpose = RecoveryOpPurpose::LineHeader { chunk };
-                ops.push(RecoveryOp::read(purpose, psn, count, true));
+                ops.push(RecoveryOp::read(purpose, phys, count, true));
             }
         }
     }
@@ -220,9 +220,9 @@ impl LineMetaScan {
             let chunks = lines.get(c.line).map_or(&[][..], |line| &line.chunks);
             let named = c.named_units(env).into_iter().flatten().zip(chunks);
             for (member, (sector, &chunk)) in (0..).zip(named) {
-                let psn = env.geometry.first_sector_of(chunk) + sector;
-                let purpose = RecoveryOpPurpose::Check { candidate, member, psn };
-                ops.push(RecoveryOp::read(purpose, psn, 1, false));
+                let phys = env.geometry.first_sector_of(chunk) + sector;
+                let purpose = RecoveryOpPurpose::Check { candidate, member, phys };
+                ops.push(RecoveryOp::read(purpose, phys, 1, false));
                 c.remaining += 1;
             }
         }
@@ -237,11 +237,11 @@ impl LineMetaScan {
         env: &Env,
         index: u32,
         member: u32,
-        psn: u32,
+        phys: u32,
         oob: Option<Oob>,
     ) -> Option<FoundFooter> {
         let c = candidate(&mut self.candidates, index);
-        let sector = psn % env.geometry.sectors_per_chunk;
+        let sector = phys % env.geometry.sectors_per_chunk;
         let says = c.footer.as_ref().and_then(|l| l.p2l.oob(member, sector));
         c.valid &= oob.is_some() && says == oob;
         if !c.end_read() {

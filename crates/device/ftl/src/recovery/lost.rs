@@ -25,17 +25,17 @@ pub(crate) struct ObservedLbas {
 
 impl ObservedLbas {
     /// A sector was found to hold this.
-    pub(super) fn record(&mut self, shape: &FlashGeometry, psn: u32, lba: Option<u32>) {
-        let chunk = shape.chunk_of(psn);
+    pub(super) fn record(&mut self, shape: &FlashGeometry, phys: u32, lba: Option<u32>) {
+        let chunk = shape.chunk_of(phys);
         let blank = || vec![0; shape.sectors_per_chunk.index()].into();
         let words = self.chunks.entry(chunk).or_insert_with(blank);
-        words[(psn - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l + 1);
+        words[(phys - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l + 1);
     }
 
     /// Whether a sector was read and found to hold something else.
-    fn has_other_lba(&self, shape: &FlashGeometry, psn: u32, lba: u32) -> bool {
-        let chunk = shape.chunk_of(psn);
-        let word = |w: &[u32]| w[(psn - shape.first_sector_of(chunk)).index()];
+    fn has_other_lba(&self, shape: &FlashGeometry, phys: u32, lba: u32) -> bool {
+        let chunk = shape.chunk_of(phys);
+        let word = |w: &[u32]| w[(phys - shape.first_sector_of(chunk)).index()];
         self.chunks.get(&chunk).is_some_and(|w| word(w) != 0 && word(w) != lba + 1)
     }
 }
@@ -100,23 +100,23 @@ impl ScanObservations {
     }
 
     /// Whether a logical sector is certainly not any more where a map page says.
-    pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, psn: u32) -> bool {
-        let chunk = shape.chunk_of(psn);
-        let at = psn - shape.first_sector_of(chunk);
+    pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, phys: u32) -> bool {
+        let chunk = shape.chunk_of(phys);
+        let at = phys - shape.first_sector_of(chunk);
         let Some(found) = self.chunk_reports.get(chunk.index()) else { return true };
         match *found {
             // It may well be there.
             ChunkReport::Bad | ChunkReport::NotOwned => false,
             found => {
-                at >= found.written_sectors() || self.observed_lbas.has_other_lba(shape, psn, lba)
+                at >= found.written_sectors() || self.observed_lbas.has_other_lba(shape, phys, lba)
             }
         }
     }
 
     /// Whether what is in a sector cannot be found out.
-    pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, psn: u32) -> bool {
-        let chunk = shape.chunk_of(psn).index();
-        self.unreadable.contains(&psn) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)
+    pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, phys: u32) -> bool {
+        let chunk = shape.chunk_of(phys).index();
+        self.unreadable.contains(&phys) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)
     }
 }
 

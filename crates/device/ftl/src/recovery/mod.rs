@@ -445,11 +445,11 @@ impl Recovery {
                 self.journal_reader().read_done(geometry, read, &mut stats);
                 self.stats = stats;
             }
-            RecoveryOpPurpose::Oob { psn, count } => {
+            RecoveryOpPurpose::Oob { phys, count } => {
                 self.stats.oob_sectors += u64::from(count);
-                for (i, (psn, oob)) in (psn..psn + count).zip(oob).enumerate() {
+                for (i, (phys, oob)) in (phys..phys + count).zip(oob).enumerate() {
                     let is_readable = failed >> i & 1 == 0;
-                    self.import_sector(psn, is_readable.then(|| Oob::decode(oob)));
+                    self.import_sector(phys, is_readable.then(|| Oob::decode(oob)));
                 }
             }
             RecoveryOpPurpose::LineHeader { chunk } => {
@@ -463,11 +463,11 @@ impl Recovery {
                 let found = self.line_metas.import_footer_unit(env, lines, unit, checked);
                 self.import_footer(found);
             }
-            RecoveryOpPurpose::Check { candidate, member, psn } => {
+            RecoveryOpPurpose::Check { candidate, member, phys } => {
                 self.stats.oob_sectors += 1;
                 let oob = oob.first().filter(|_| failed == 0).and_then(|o| Oob::decode(o));
                 let env = &self.env;
-                let found = self.line_metas.check_footer(env, candidate, member, psn, oob);
+                let found = self.line_metas.check_footer(env, candidate, member, phys, oob);
                 self.import_footer(found);
             }
             RecoveryOpPurpose::Page { page } => {

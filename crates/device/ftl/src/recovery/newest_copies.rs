@@ -8,7 +8,7 @@ use crate::Oob;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRef {
     pub(crate) sequence: u64,
-    pub(crate) psn: u32,
+    pub(crate) phys: u32,
     pub(crate) poison: bool,
 }
 
@@ -21,12 +21,12 @@ pub(crate) struct NewestCopies {
 
 impl NewestCopies {
     /// A copy was found.
-    pub(super) fn add(&mut self, lba: u32, psn: u32, oob: Oob) {
+    pub(super) fn add(&mut self, lba: u32, phys: u32, oob: Oob) {
         self.max_seq = self.max_seq.max(oob.sequence);
-        let copy = CopyRef { sequence: oob.sequence, psn, poison: oob.poison };
+        let copy = CopyRef { sequence: oob.sequence, phys, poison: oob.poison };
         let newest = self.newest.entry(lba).or_insert(copy);
         // Within a unit the later one is newer.
-        if (copy.sequence, copy.psn) > (newest.sequence, newest.psn) {
+        if (copy.sequence, copy.phys) > (newest.sequence, newest.phys) {
             *newest = copy;
         }
     }
@@ -68,10 +68,10 @@ mod tests {
         copies.add(7, 50, oob(3));
         copies.add(7, 10, oob(5));
         copies.add(7, 90, oob(4));
-        assert_eq!(copies.get(7).map(|c| c.psn), Some(10));
+        assert_eq!(copies.get(7).map(|c| c.phys), Some(10));
         copies.add(7, 12, oob(5));
         copies.add(7, 11, oob(5));
-        assert_eq!((copies.get(7).map(|c| c.psn), copies.next_seq()), (Some(12), 6));
+        assert_eq!((copies.get(7).map(|c| c.phys), copies.next_seq()), (Some(12), 6));
         copies.remove(7);
         assert_eq!((copies.get(7), copies.iter().count()), (None, 0));
     }

@@ -24,7 +24,7 @@ pub(crate) enum RecoveryOpPurpose {
     /// Out-of-band bytes of sectors.
     Oob {
         /// The first, flat.
-        psn: u32,
+        phys: u32,
         /// How many.
         count: u32,
     },
@@ -47,7 +47,7 @@ pub(crate) enum RecoveryOpPurpose {
         /// Index of the chunk in the line.
         member: u32,
         /// The sector, flat.
-        psn: u32,
+        phys: u32,
     },
     /// A page of the map.
     Page {
@@ -83,12 +83,12 @@ pub enum RecoveryOpKind {
     /// Read their out-of-band bytes.
     ReadOob {
         /// The first, flat.
-        psn: u32,
+        phys: u32,
     },
     /// Read their contents.
     ReadData {
         /// The first, flat.
-        psn: u32,
+        phys: u32,
     },
 }
 
@@ -106,9 +106,14 @@ impl RecoveryOp {
         RecoveryOp { id: 0, purpose, action: RecoveryOpKind::Pad { chunk, sector, bytes }, count }
     }
 
-    pub(crate) fn read(purpose: RecoveryOpPurpose, psn: u32, count: u32, data: bool) -> RecoveryOp {
+    pub(crate) fn read(
+        purpose: RecoveryOpPurpose,
+        phys: u32,
+        count: u32,
+        data: bool,
+    ) -> RecoveryOp {
         let action =
-            if data { RecoveryOpKind::ReadData { psn } } else { RecoveryOpKind::ReadOob { psn } };
+            if data { RecoveryOpKind::ReadData { phys } } else { RecoveryOpKind::ReadOob { phys } };
         RecoveryOp { id: 0, purpose, action, count }
     }
 }

@@ -11,7 +11,7 @@ use crate::space::lines::LOST;
 /// A translation page and the physical sector of its newest copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageLocation {
-    pub(crate) psn: u32,
+    pub(crate) phys: u32,
     pub(crate) page: u32,
 }
 
@@ -41,14 +41,14 @@ impl PageLoader {
         let named = snapshot.map_or(&[][..], |s| &s.pages);
         let logical = env.plan.logical;
         for page in 0..env.plan.map_pages {
-            let newest = copies.get(logical + page).map(|c| c.psn);
+            let newest = copies.get(logical + page).map(|c| c.phys);
             let base = named.get(page.index()).and_then(|word| word.checked_sub(1));
             // A copy is erased when a newer one is on the media: if that is not found, it is lost.
             let stale =
-                |psn| psn == LOST || observations.is_stale(&env.geometry, logical + page, psn);
+                |phys| phys == LOST || observations.is_stale(&env.geometry, logical + page, phys);
             match newest.or(base) {
-                Some(psn) if newest.is_none() && stale(psn) => self.lost.push(page),
-                Some(psn) => self.queue.push(PageLocation { psn, page }),
+                Some(phys) if newest.is_none() && stale(phys) => self.lost.push(page),
+                Some(phys) => self.queue.push(PageLocation { phys, page }),
                 None => {}
             }
         }

@@ -495,8 +495,8 @@ impl LineTable {
     /// ring, or to a trim.
     #[inline]
     #[must_use]
-    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
-        let id = self.line_of(self.geometry.chunk_of(psn));
+    pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
+        let id = self.line_of(self.geometry.chunk_of(phys));
         // Sectors of a bad chunk may be in no line.
         let line = self.lines.get_mut(id.index())?;
         line.gate.wait_for(after);

@@ -237,8 +237,8 @@ impl Space {
     /// A sector lost its logical sector: to a copy that ends at position `after` of the host ring, or to a
     /// trim. Returns what garbage collection must know.
     #[inline]
-    pub(crate) fn invalidate(&mut self, psn: u32, after: Option<u64>) -> Option<CandidateChange> {
-        self.lines.invalidate(psn, after)
+    pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
+        self.lines.invalidate(phys, after)
     }
 
     /// A sector of a line has been moved elsewhere. Returns what garbage collection must know.

@@ -211,8 +211,8 @@ fn metadata_that_is_damaged_or_unreadable_makes_nothing_worse() {
     for (config, damage) in [(MEMORY, true), (MEDIA, true), (MEDIA, false)] {
         let mut rig = Rig::new(config, 9);
         rig.churn(2);
-        for psn in rig.flash.metadata() {
-            if damage { rig.flash.damage(psn) } else { rig.flash.lose(psn) }
+        for phys in rig.flash.metadata() {
+            if damage { rig.flash.damage(phys) } else { rig.flash.lose(phys) }
         }
         let stats = rig.cut();
         assert_eq!((stats.lines_by_metadata, stats.lines_by_oob), (0, stats.lines_read));
@@ -244,12 +244,12 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     assert!(s.lines_without_metadata * 2 < s.lines_reclaimed, "{s:?}");
     least.check();
     // Without a cut: garbage collection meets it.
-    for psn in rig.flash.metadata() {
-        rig.flash.damage(psn);
+    for phys in rig.flash.metadata() {
+        rig.flash.damage(phys);
     }
     let lost = 5;
-    for psn in rig.flash.copies_of(lost) {
-        rig.flash.lose(psn);
+    for phys in rig.flash.copies_of(lost) {
+        rig.flash.lose(phys);
     }
     let sectors = rig.values.len() as u64;
     for _ in 0..3 * sectors {
@@ -292,12 +292,12 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
         rig.flash.settle(&mut rig.ftl);
         assert_eq!(rig.ftl.stats().map_mismatches, 0);
         // Nothing is left but the map, page by page.
-        for psn in rig.flash.metadata() {
-            rig.flash.damage(psn);
+        for phys in rig.flash.metadata() {
+            rig.flash.damage(phys);
         }
         let lost = 5 + 112 * seed as u32;
-        for psn in rig.flash.copies_of(lost) {
-            rig.flash.lose(psn);
+        for phys in rig.flash.copies_of(lost) {
+            rig.flash.lose(phys);
         }
         let before = *rig.ftl.stats();
         let sectors = rig.values.len() as u64;
@@ -330,8 +330,8 @@ fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
     for config in [MEMORY, MEDIA] {
         let mut rig = Rig::new(config, 11);
         rig.churn(1);
-        for psn in rig.flash.copies_of(5) {
-            rig.flash.lose(psn);
+        for phys in rig.flash.copies_of(5) {
+            rig.flash.lose(phys);
         }
         let sectors = rig.values.len() as u64;
         while rig.ftl.stats().uncorrectable_sectors == 0 {

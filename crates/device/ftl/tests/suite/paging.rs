@@ -285,12 +285,12 @@ fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64
     let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p)));
     let chunks = (0..shape.total_chunks()).filter(|chunk| !dead.contains(chunk));
     let (mut named, mut lows, mut numbers) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-    for (psn, number, lba) in chunks.flat_map(|chunk| flash.written_in(chunk)) {
+    for (phys, number, lba) in chunks.flat_map(|chunk| flash.written_in(chunk)) {
         let Some(lba) = lba.map(u64::from) else { continue };
-        if place(lba) == Some(psn) {
+        if place(lba) == Some(phys) {
             numbers.insert(lba, number);
         }
-        let Some(bytes) = flash.bytes_at(psn).filter(|_| lba >= sectors) else { continue };
+        let Some(bytes) = flash.bytes_at(phys).filter(|_| lba >= sectors) else { continue };
         // As in `map_page`.
         let low = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
         let newest: &mut u64 = lows.entry(lba).or_default();
@@ -299,10 +299,10 @@ fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64
         named.extend(words.iter().filter_map(|w| u32::from_le_bytes(*w).checked_sub(1)));
     }
     // Where the newest pages are the journal says.
-    let is_page = |psn, lba| lba >= sectors && place(lba) == Some(psn);
+    let is_page = |phys, lba| lba >= sectors && place(lba) == Some(phys);
     let there = dead.clone().flat_map(|chunk| flash.written_in(chunk));
-    let unnamed = there.filter(|&(psn, _, lba)| {
-        lba.is_some_and(|lba| !named.contains(&psn) && !is_page(psn, lba.into()))
+    let unnamed = there.filter(|&(phys, _, lba)| {
+        lba.is_some_and(|lba| !named.contains(&phys) && !is_page(phys, lba.into()))
     });
     let newest = unnamed.map(|(_, number, _)| number).max().unwrap_or(0);
     let lost = (0..sectors).filter(|lba| gone(sectors + lba / PAGE) && !gone(*lba));

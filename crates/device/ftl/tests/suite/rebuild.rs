@@ -151,7 +151,7 @@ impl Case {
         let all = self.sectors.len() as u64;
         let places: Vec<_> =
             self.lost.iter().filter_map(|p| self.flash.newest((all + p) as u32)).collect();
-        let hidden = self.flash.unreadable.iter().any(|psn| !places.contains(psn));
+        let hidden = self.flash.unreadable.iter().any(|phys| !places.contains(phys));
         self.hidden |= hidden || self.killed > 0 || self.flash.has_torn();
     }
 
@@ -318,7 +318,7 @@ impl Case {
             let all = self.sectors.len() as u64;
             let pages = self.lost.iter().filter_map(|p| self.flash.newest((all + p) as u32));
             let places: BTreeSet<u32> = pages.collect();
-            self.flash.unreadable.retain(|psn| places.contains(psn));
+            self.flash.unreadable.retain(|phys| places.contains(phys));
         }
         self.mark_at_risk();
         // The loss of a sector is forgotten with its page, if the page has not been read since

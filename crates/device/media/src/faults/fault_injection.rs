@@ -30,7 +30,7 @@ pub enum InjectedFault {
     /// Reads of this sector fail until its chunk is erased.
     Uncorrectable {
         /// The sector.
-        psn: PhysSector,
+        phys: PhysSector,
     },
     /// The chunk becomes bad immediately.
     ChunkBad {

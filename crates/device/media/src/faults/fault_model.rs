@@ -225,7 +225,7 @@ impl BitErrorModel {
     }
 
     /// Returns the bit errors of a sector, at `factor` times the rate of freshly written data.
-    pub(crate) fn sample_sector(&mut self, psn: PhysSector, wear: u32, factor: f64) -> u32 {
+    pub(crate) fn sample_sector(&mut self, phys: PhysSector, wear: u32, factor: f64) -> u32 {
         let slot = wear as usize % RATE_CACHE_ENTRIES;
         if self.rate_cache[slot].0 != wear {
             self.rate_cache[slot] = (wear, self.mean(wear));
@@ -234,7 +234,7 @@ impl BitErrorModel {
         if mean > POISSON_MEAN_MAX {
             return mean as u32;
         }
-        let errors = Rng::new(self.rng.bits(psn.0, wear)).poisson(mean);
+        let errors = Rng::new(self.rng.bits(phys.0, wear)).poisson(mean);
         errors.min(self.bits.into()) as u32
     }
 }
@@ -249,8 +249,8 @@ mod tests {
         config.errors.rber = rber;
         let mut e = BitErrorModel::new(&config, 9).unwrap();
         let (mut sum, mut squares) = (0.0, 0.0);
-        for psn in 0..n {
-            let bits = f64::from(e.sample_sector(PhysSector(psn), wear, 1.0));
+        for phys in 0..n {
+            let bits = f64::from(e.sample_sector(PhysSector(phys), wear, 1.0));
             sum += bits;
             squares += bits * bits;
         }

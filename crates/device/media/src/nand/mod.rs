@@ -243,9 +243,9 @@ impl Nand {
     }
 
     #[cold]
-    fn sector_out_of_range(&self, psn: PhysSector) -> MediaError {
+    fn sector_out_of_range(&self, phys: PhysSector) -> MediaError {
         let limit = self.layout.sector_count();
-        MediaError::OutOfRange { what: "sector", value: psn.0, limit }
+        MediaError::OutOfRange { what: "sector", value: phys.0, limit }
     }
 
     /// Checks that a chunk is not bad, failed or in need of an erase.
@@ -282,8 +282,8 @@ impl Nand {
     /// erase, [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`],
     /// [`MediaError::DieFailed`].
     #[inline]
-    pub fn check_read(&mut self, psn: PhysSector) -> Result<ReadInfo, MediaError> {
-        self.check_read_within(psn, self.config.errors.read_retries)
+    pub fn check_read(&mut self, phys: PhysSector) -> Result<ReadInfo, MediaError> {
+        self.check_read_within(phys, self.config.errors.read_retries)
     }
 
     /// Checks a sector like [`check_read`](Nand::check_read), with a given maximum of read retries.
@@ -293,18 +293,18 @@ impl Nand {
     #[inline]
     pub fn check_read_within(
         &mut self,
-        psn: PhysSector,
+        phys: PhysSector,
         retries: u32,
     ) -> Result<ReadInfo, MediaError> {
-        let (chunk, sector) = self.layout.split(psn);
+        let (chunk, sector) = self.layout.split(phys);
         let Some(record) = self.records.get(chunk.0 as usize).copied() else {
-            return Err(self.sector_out_of_range(psn));
+            return Err(self.sector_out_of_range(phys));
         };
         let readable = self.paired_pages.readable_sectors(record.write_pointer());
         // A program in progress does not block reads of earlier sectors.
         let simple = record.without(PROGRAMMING).has_no_flags() && sector < readable;
         if !simple {
-            self.check_readable(psn, chunk, sector, record)?;
+            self.check_readable(phys, chunk, sector, record)?;
         }
         self.stats.reads += 1;
         let factor = self.age(chunk);
@@ -312,7 +312,7 @@ impl Nand {
             None => Ok(ReadInfo::default()),
             Some(errors) => {
                 let (raw, ecc_bits) =
-                    (errors.sample_sector(psn, record.wear(), factor), errors.ecc_bits());
+                    (errors.sample_sector(phys, record.wear(), factor), errors.ecc_bits());
                 let (retries, bits) = match raw > ecc_bits {
                     false => (0, raw),
                     true => {
@@ -324,7 +324,7 @@ impl Nand {
                 if bits > ecc_bits {
                     self.stats.reads -= 1;
                     self.stats.uncorrectable_reads += 1;
-                    return Err(MediaError::Uncorrectable { psn, bits, ecc_bits });
+                    return Err(MediaError::Uncorrectable { phys, bits, ecc_bits });
                 }
                 self.stats.corrected_bits += u64::from(bits);
                 self.stats.retried_reads += u64::from(retries > 0);
@@ -338,7 +338,7 @@ impl Nand {
     #[cold]
     fn check_readable(
         &mut self,
-        psn: PhysSector,
+        phys: PhysSector,
         chunk: ChunkIndex,
         sector: u32,
         record: ChunkRecord,
@@ -353,27 +353,27 @@ impl Nand {
         if sector >= write_pointer {
             if record.has_any(CLOSED) && sector < write_pointer + unit {
                 self.stats.uncorrectable_reads += 1;
-                return Err(MediaError::FailedUnit { psn });
+                return Err(MediaError::FailedUnit { phys });
             }
             self.stats.unwritten_reads += 1;
-            return Err(MediaError::Unwritten { psn, write_pointer });
+            return Err(MediaError::Unwritten { phys, write_pointer });
         }
         if record.has_any(HAS_DEFECTS) {
             let torn = chunk.0 * self.layout.units_per_chunk() + self.layout.unit_of(sector);
             if self.torn.contains(&torn) {
                 self.stats.torn_reads += 1;
-                return Err(MediaError::Torn { psn });
+                return Err(MediaError::Torn { phys });
             }
         }
         if sector >= self.paired_pages.readable_sectors(write_pointer) && !record.has_any(CLOSED) {
             self.stats.unpaired_reads += 1;
             let needs = self.paired_pages.write_pointer_needed(sector, unit);
-            return Err(MediaError::PairNotProgrammed { psn, needs, write_pointer });
+            return Err(MediaError::PairNotProgrammed { phys, needs, write_pointer });
         }
-        if record.has_any(HAS_DEFECTS) && self.uncorrectable.contains(&psn) {
+        if record.has_any(HAS_DEFECTS) && self.uncorrectable.contains(&phys) {
             self.stats.uncorrectable_reads += 1;
             let ecc_bits = self.config.errors.ecc_bits;
-            return Err(MediaError::Uncorrectable { psn, bits: ecc_bits + 1, ecc_bits });
+            return Err(MediaError::Uncorrectable { phys, bits: ecc_bits + 1, ecc_bits });
         }
         Ok(())
     }
@@ -385,17 +385,17 @@ impl Nand {
     /// # Panics
     /// If the sector or the range does not exist.
     #[inline]
-    pub fn copy_out(&self, psn: PhysSector, to: &SharedRegion, offset: usize) {
-        self.store.copy_out(psn, to, offset);
+    pub fn copy_out(&self, phys: PhysSector, to: &SharedRegion, offset: usize) {
+        self.store.copy_out(phys, to, offset);
     }
 
     /// Copies up to `sector_bytes` bytes from the start of a sector that `check_read` accepted.
     ///
     /// # Panics
     /// If the sector does not exist.
-    pub fn read_bytes(&self, psn: PhysSector, into: &mut [u8]) {
+    pub fn read_bytes(&self, phys: PhysSector, into: &mut [u8]) {
         let whole = into.len().min(self.layout.sector_bytes() as usize);
-        self.store.read(psn, &mut into[..whole]);
+        self.store.read(phys, &mut into[..whole]);
     }
 
     /// Copies the out-of-band bytes of a sector that [`check_read`](Nand::check_read) accepted.
@@ -404,7 +404,7 @@ impl Nand {
     /// # Panics
     /// If the sector does not exist.
     #[inline]
-    pub fn oob(&self, psn: PhysSector, into: &mut [u8]) {
-        self.store.read_oob(psn, into);
+    pub fn oob(&self, phys: PhysSector, into: &mut [u8]) {
+        self.store.read_oob(phys, into);
     }
 }

@@ -73,11 +73,11 @@ impl Nand {
                 self.injected_faults.fail_erase(chunk);
             }
             InjectedFault::NextErase => self.injected_faults.fail_next_erase(),
-            InjectedFault::Uncorrectable { psn } => {
-                let chunk = self.layout.chunk_of(psn);
-                self.record(chunk).map_err(|_| self.sector_out_of_range(psn))?;
+            InjectedFault::Uncorrectable { phys } => {
+                let chunk = self.layout.chunk_of(phys);
+                self.record(chunk).map_err(|_| self.sector_out_of_range(phys))?;
                 let record = self.prepare_defect_mark(chunk);
-                self.uncorrectable.insert(psn);
+                self.uncorrectable.insert(phys);
                 self.set_record(chunk, record);
             }
             InjectedFault::ChunkBad { chunk } => {

@@ -16,19 +16,19 @@ impl Nand {
     /// the first attempt succeeds, or if retries cannot help (unwritten sector or bad chunk).
     /// Returns the maximum if the data is uncorrectable. Changes no counters.
     #[inline]
-    pub fn retries_needed(&mut self, psn: PhysSector) -> u32 {
-        if self.config.errors.read_retries == 0 { 0 } else { self.find_retries(psn) }
+    pub fn retries_needed(&mut self, phys: PhysSector) -> u32 {
+        if self.config.errors.read_retries == 0 { 0 } else { self.find_retries(phys) }
     }
 
-    fn find_retries(&mut self, psn: PhysSector) -> u32 {
+    fn find_retries(&mut self, phys: PhysSector) -> u32 {
         let most = self.config.errors.read_retries;
-        let (chunk, sector) = self.layout.split(psn);
+        let (chunk, sector) = self.layout.split(phys);
         let Some(record) = self.records.get(chunk.0 as usize).copied() else { return 0 };
         let simple = record.without(PROGRAMMING).has_no_flags()
             && sector < self.paired_pages.readable_sectors(record.write_pointer());
         if !simple {
             let counts = self.stats;
-            let looked = self.check_readable(psn, chunk, sector, record);
+            let looked = self.check_readable(phys, chunk, sector, record);
             self.stats = counts;
             match looked {
                 Ok(()) => {}
@@ -44,7 +44,7 @@ impl Nand {
         match &mut self.bit_error_model {
             None => 0,
             Some(errors) => {
-                let bits = errors.sample_sector(psn, record.wear(), factor);
+                let bits = errors.sample_sector(phys, record.wear(), factor);
                 retries_to_correct(
                     bits,
                     errors.ecc_bits(),

@@ -22,13 +22,13 @@ impl Nand {
     #[inline]
     pub fn stage(
         &mut self,
-        psn: PhysSector,
+        phys: PhysSector,
         from: &SharedRegion,
         offset: usize,
     ) -> Result<(), MediaError> {
         if self.store.stores_data() {
-            self.check_stage(psn)?;
-            self.store.copy_in(psn, from, offset);
+            self.check_stage(phys)?;
+            self.store.copy_in(phys, from, offset);
         }
         Ok(())
     }
@@ -37,15 +37,15 @@ impl Nand {
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for another number of bytes.
-    pub fn stage_bytes(&mut self, psn: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
+    pub fn stage_bytes(&mut self, phys: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
         let limit = self.layout.sector_bytes();
         if bytes.len() != limit as usize {
             let value = bytes.len() as u32;
             return Err(MediaError::OutOfRange { what: "bytes of a sector", value, limit });
         }
         if self.store.stores_data() {
-            self.check_stage(psn)?;
-            self.store.write(psn, bytes);
+            self.check_stage(phys)?;
+            self.store.write(phys, bytes);
         }
         Ok(())
     }
@@ -55,26 +55,26 @@ impl Nand {
     ///
     /// # Errors
     /// As [`stage`](Nand::stage); [`MediaError::OutOfRange`] for too many bytes.
-    pub fn set_oob(&mut self, psn: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
+    pub fn set_oob(&mut self, phys: PhysSector, bytes: &[u8]) -> Result<(), MediaError> {
         let limit = self.layout.oob_bytes();
         if bytes.len() > limit as usize {
             let value = bytes.len() as u32;
             return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
         }
         if self.store.stores_data() {
-            self.check_stage(psn)?;
-            self.store.write_oob(psn, bytes);
+            self.check_stage(phys)?;
+            self.store.write_oob(phys, bytes);
         }
         Ok(())
     }
 
     /// Checks that data may be staged in a sector.
     #[inline]
-    fn check_stage(&mut self, psn: PhysSector) -> Result<(), MediaError> {
-        let (chunk, sector) = self.layout.split(psn);
+    fn check_stage(&mut self, phys: PhysSector) -> Result<(), MediaError> {
+        let (chunk, sector) = self.layout.split(phys);
         let record = match self.records.get(chunk.0 as usize) {
             Some(record) => *record,
-            None => return Err(self.sector_out_of_range(psn)),
+            None => return Err(self.sector_out_of_range(phys)),
         };
         // An erase in progress has already removed the data.
         let free = if record.has_any(ERASING) {
@@ -87,7 +87,7 @@ impl Nand {
         if sector < free || record.has_any(BAD | DIE_FAILED | CLOSED | INTERRUPTED) {
             self.stats.refused_programs += 1;
             self.check_usable(chunk, record, Operation::Program)?;
-            return Err(MediaError::Overwrite { psn, free });
+            return Err(MediaError::Overwrite { phys, free });
         }
         self.reserve_chunk(chunk)
     }
@@ -236,10 +236,11 @@ impl Nand {
         while let Some(&unit) = self.torn.range(first..first + units).next() {
             self.torn.remove(&unit);
         }
-        let first = self.layout.psn(chunk, 0);
-        while let Some(&psn) = self.uncorrectable.range(first..PhysSector(first.0 + sectors)).next()
+        let first = self.layout.phys(chunk, 0);
+        while let Some(&phys) =
+            self.uncorrectable.range(first..PhysSector(first.0 + sectors)).next()
         {
-            self.uncorrectable.remove(&psn);
+            self.uncorrectable.remove(&phys);
         }
     }
 

@@ -72,8 +72,8 @@ impl Clone for Store {
 
 impl Area {
     #[inline]
-    fn offset(&self, psn: PhysSector) -> usize {
-        self.base + psn.0 as usize * self.bytes_per_sector
+    fn offset(&self, phys: PhysSector) -> usize {
+        self.base + phys.0 as usize * self.bytes_per_sector
     }
 }
 
@@ -268,31 +268,37 @@ impl Store {
 
     /// Whether a sector may be accessed: in an image, a hole may not, because the disk may be full.
     #[inline]
-    fn is_accessible(&self, psn: PhysSector) -> bool {
-        let chunk = self.layout.chunk_of(psn).0 as usize;
+    fn is_accessible(&self, phys: PhysSector) -> bool {
+        let chunk = self.layout.chunk_of(phys).0 as usize;
         self.image.as_ref().is_none_or(|i| i.allocations[chunk] != ChunkAllocation::Unknown)
     }
 
     #[inline]
-    pub(crate) fn copy_in(&self, psn: PhysSector, from: &SharedRegion, offset: usize) {
+    pub(crate) fn copy_in(&self, phys: PhysSector, from: &SharedRegion, offset: usize) {
         if let Some(data) = &self.data {
-            SharedRegion::copy(from, offset, &data.region, data.offset(psn), data.bytes_per_sector);
+            SharedRegion::copy(
+                from,
+                offset,
+                &data.region,
+                data.offset(phys),
+                data.bytes_per_sector,
+            );
         }
     }
 
     #[inline]
-    pub(crate) fn copy_out(&self, psn: PhysSector, to: &SharedRegion, offset: usize) {
+    pub(crate) fn copy_out(&self, phys: PhysSector, to: &SharedRegion, offset: usize) {
         let len = self.layout.sector_bytes() as usize;
         match &self.data {
-            Some(data) if self.is_accessible(psn) => {
-                SharedRegion::copy(&data.region, data.offset(psn), to, offset, len);
+            Some(data) if self.is_accessible(phys) => {
+                SharedRegion::copy(&data.region, data.offset(phys), to, offset, len);
             }
             Some(_) => to.fill(offset, len, 0),
             None => {
                 let mut pattern = [0; 4096];
                 for at in (0..len).step_by(pattern.len()) {
                     let piece = &mut pattern[..len.min(4096)];
-                    crate::fill_pattern_from(psn.0.into(), at, piece);
+                    crate::fill_pattern_from(phys.0.into(), at, piece);
                     to.write(offset + at, piece);
                 }
             }
@@ -300,35 +306,35 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn write(&self, psn: PhysSector, bytes: &[u8]) {
+    pub(crate) fn write(&self, phys: PhysSector, bytes: &[u8]) {
         if let Some(data) = &self.data {
-            data.region.write(data.offset(psn), bytes);
+            data.region.write(data.offset(phys), bytes);
         }
     }
 
-    pub(crate) fn read(&self, psn: PhysSector, into: &mut [u8]) {
+    pub(crate) fn read(&self, phys: PhysSector, into: &mut [u8]) {
         match &self.data {
-            Some(data) if self.is_accessible(psn) => data.region.read(data.offset(psn), into),
+            Some(data) if self.is_accessible(phys) => data.region.read(data.offset(phys), into),
             Some(_) => into.fill(0),
-            None => fill_pattern(psn.0.into(), into),
+            None => fill_pattern(phys.0.into(), into),
         }
     }
 
     #[inline]
-    pub(crate) fn write_oob(&self, psn: PhysSector, bytes: &[u8]) {
+    pub(crate) fn write_oob(&self, phys: PhysSector, bytes: &[u8]) {
         if let Some(oob) = &self.oob {
-            let at = oob.offset(psn);
+            let at = oob.offset(phys);
             oob.region.write(at, bytes);
             oob.region.fill(at + bytes.len(), oob.bytes_per_sector - bytes.len(), 0);
         }
     }
 
     #[inline]
-    pub(crate) fn read_oob(&self, psn: PhysSector, into: &mut [u8]) {
+    pub(crate) fn read_oob(&self, phys: PhysSector, into: &mut [u8]) {
         let kept = match &self.oob {
-            Some(oob) if self.is_accessible(psn) => {
+            Some(oob) if self.is_accessible(phys) => {
                 let kept = into.len().min(oob.bytes_per_sector);
-                oob.region.read(oob.offset(psn), &mut into[..kept]);
+                oob.region.read(oob.offset(phys), &mut into[..kept]);
                 kept
             }
             _ => 0,

@@ -48,11 +48,11 @@ fn a_bad_chunk_refuses_everything() {
     cfg.errors.factory_bad = 1.0;
     let mut n = Nand::create(cfg).unwrap();
     let bad = |doing| MediaError::ChunkBad { chunk: C, doing };
-    let psn = n.layout().psn(C, 0);
+    let phys = n.layout().phys(C, 0);
     assert_eq!(n.begin_program(C, 0), Err(bad(Operation::Program)));
-    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(bad(Operation::Program)));
+    assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(bad(Operation::Program)));
     assert_eq!(n.begin_erase(C), Err(bad(Operation::Erase)));
-    assert_eq!(n.check_read(psn), Err(bad(Operation::Read)));
+    assert_eq!(n.check_read(phys), Err(bad(Operation::Read)));
     assert_eq!(n.stats().offline_operations, 4);
 }
 
@@ -110,20 +110,20 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     let info = n.chunk_info(C).unwrap();
     assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
     for sector in 0..48 {
-        let psn = n.layout().psn(C, sector);
+        let phys = n.layout().phys(C, sector);
         match sector {
-            0..4 => verify(&mut n, psn, 3).expect("though its pair was never programmed"),
-            4..8 => assert_eq!(n.check_read(psn), Err(MediaError::FailedUnit { psn })),
+            0..4 => verify(&mut n, phys, 3).expect("though its pair was never programmed"),
+            4..8 => assert_eq!(n.check_read(phys), Err(MediaError::FailedUnit { phys })),
             _ => {
-                let error = MediaError::Unwritten { psn, write_pointer: 4 };
-                assert_eq!(n.check_read(psn), Err(error));
+                let error = MediaError::Unwritten { phys, write_pointer: 4 };
+                assert_eq!(n.check_read(phys), Err(error));
             }
         }
     }
     let closed = MediaError::ClosedEarly { chunk: C, write_pointer: 4 };
-    let psn = n.layout().psn(C, 4);
+    let phys = n.layout().phys(C, 4);
     assert_eq!(n.begin_program(C, 1), Err(closed));
-    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(closed));
+    assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(closed));
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 4);
 }
@@ -151,21 +151,21 @@ fn forced_failures_come_about_as_often_as_forced() {
 #[test]
 fn an_uncorrectable_sector_fails_alone_until_erased() {
     let mut n = nand();
-    let psn = n.layout().psn(C, 9);
-    n.inject(InjectedFault::Uncorrectable { psn }).unwrap();
+    let phys = n.layout().phys(C, 9);
+    n.inject(InjectedFault::Uncorrectable { phys }).unwrap();
     program_all(&mut n, C, 1);
     for sector in 0..48 {
-        let here = n.layout().psn(C, sector);
+        let here = n.layout().phys(C, sector);
         let read = verify(&mut n, here, 1);
-        assert_eq!(read.is_err(), here == psn);
-        if here == psn {
-            assert_eq!(read, Err(MediaError::Uncorrectable { psn, bits: 41, ecc_bits: 40 }));
+        assert_eq!(read.is_err(), here == phys);
+        if here == phys {
+            assert_eq!(read, Err(MediaError::Uncorrectable { phys, bits: 41, ecc_bits: 40 }));
         }
     }
     assert_eq!((n.stats().uncorrectable_reads, n.stats().reads), (1, 47));
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 2);
-    verify(&mut n, psn, 2).unwrap();
+    verify(&mut n, phys, 2).unwrap();
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_chunk_that_goes_bad_takes_its_data_along() {
         n.inject(InjectedFault::ChunkBad { chunk }).unwrap();
         assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
     }
-    let psn = n.layout().psn(C, 0);
-    assert!(matches!(n.check_read(psn), Err(MediaError::ChunkBad { .. })));
+    let phys = n.layout().phys(C, 0);
+    assert!(matches!(n.check_read(phys), Err(MediaError::ChunkBad { .. })));
     assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::ChunkBad { .. })));
     assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::NotBegun { .. })));
     assert!(matches!(n.complete_erase(ChunkIndex(9)), Err(MediaError::ChunkBad { .. })));
@@ -200,13 +200,13 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
     assert_eq!(n.complete_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
     assert_eq!(n.begin_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
     for chunk in (0..24).map(ChunkIndex) {
-        let psn = n.layout().psn(chunk, 5);
+        let phys = n.layout().phys(chunk, 5);
         if n.layout().pu_of(chunk) == 1 {
-            assert_eq!(n.check_read(psn), Err(dead(Operation::Read)));
+            assert_eq!(n.check_read(phys), Err(dead(Operation::Read)));
             assert_eq!(n.begin_erase(chunk), Err(dead(Operation::Erase)));
             assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
         } else {
-            verify(&mut n, psn, 1).unwrap();
+            verify(&mut n, phys, 1).unwrap();
             erase(&mut n, chunk).unwrap();
         }
     }
@@ -220,7 +220,7 @@ fn faults_of_things_that_do_not_exist_are_refused() {
         InjectedFault::Program { chunk: ChunkIndex(24), unit: 0 },
         InjectedFault::Program { chunk: C, unit: 12 },
         InjectedFault::Erase { chunk: ChunkIndex(24) },
-        InjectedFault::Uncorrectable { psn: PhysSector(24 * 48) },
+        InjectedFault::Uncorrectable { phys: PhysSector(24 * 48) },
         InjectedFault::ChunkBad { chunk: ChunkIndex(u32::MAX) },
         InjectedFault::DieFailure { pu: 4 },
     ] {
@@ -247,7 +247,7 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
                 n.complete_program(chunk, unit).unwrap();
             }
             for sector in 0..48 {
-                match n.check_read(n.layout().psn(chunk, sector)) {
+                match n.check_read(n.layout().phys(chunk, sector)) {
                     Ok(info) => {
                         assert!(info.corrected_bits <= 30);
                         assert_eq!(info.high_ecc, info.corrected_bits > 22);
@@ -297,29 +297,29 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
             }
         }
         for sector in 0..48 {
-            let psn = n.layout().psn(chunk, sector);
+            let phys = n.layout().phys(chunk, sector);
             let before = n.stats();
-            let needs = n.retries_needed(psn);
+            let needs = n.retries_needed(phys);
             assert_eq!(n.stats(), before, "asking counts nothing");
             seen[needs as usize] += 1;
-            let info = n.check_read(psn).unwrap();
+            let info = n.check_read(phys).unwrap();
             assert_eq!(info.retries, needs);
             assert!(info.corrected_bits <= 40 && (info.raw_bits > 40) == (needs > 0));
-            assert_eq!(n.check_read_within(psn, needs), Ok(info));
+            assert_eq!(n.check_read_within(phys, needs), Ok(info));
             if needs > 0 {
-                let short = n.check_read_within(psn, needs - 1).unwrap_err();
+                let short = n.check_read_within(phys, needs - 1).unwrap_err();
                 assert!(matches!(short, MediaError::Uncorrectable { .. }), "{short}");
             }
             // Without retries, the same cells fail at once.
-            assert_eq!(none.retries_needed(psn), 0);
-            assert_eq!(none.check_read(psn).is_ok(), needs == 0);
+            assert_eq!(none.retries_needed(phys), 0);
+            assert_eq!(none.check_read(phys).is_ok(), needs == 0);
         }
     }
     assert!(seen[0] > 0 && seen[1] > 500 && seen[2] > 0, "{seen:?}");
     assert_eq!(n.stats().retried_reads, 2 * (seen[1] + seen[2] + seen[3]));
     // Uncorrectable data takes all retries; an unwritten sector takes none.
-    let lost = n.layout().psn(C, 0);
-    n.inject(InjectedFault::Uncorrectable { psn: lost }).unwrap();
+    let lost = n.layout().phys(C, 0);
+    n.inject(InjectedFault::Uncorrectable { phys: lost }).unwrap();
     assert_eq!(n.retries_needed(lost), 3);
     assert!(n.check_read(lost).is_err());
     erase(&mut n, C).unwrap();

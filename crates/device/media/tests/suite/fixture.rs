@@ -44,11 +44,11 @@ pub(crate) fn stage(
     let first = nand.layout().unit_start(chunk, unit);
     let mut bytes = vec![0; nand.layout().sector_bytes() as usize];
     for i in 0..nand.layout().write_unit() {
-        let psn = PhysSector(first.0 + i);
-        fill_pattern(stamp << 32 | u64::from(psn.0), &mut bytes);
-        nand.stage_bytes(psn, &bytes)?;
+        let phys = PhysSector(first.0 + i);
+        fill_pattern(stamp << 32 | u64::from(phys.0), &mut bytes);
+        nand.stage_bytes(phys, &bytes)?;
         let oob = nand.layout().oob_bytes().min(8) as usize;
-        nand.set_oob(psn, &stamp.to_le_bytes()[..oob])?;
+        nand.set_oob(phys, &stamp.to_le_bytes()[..oob])?;
     }
     Ok(())
 }
@@ -77,13 +77,13 @@ pub(crate) fn erase(nand: &mut Nand, chunk: ChunkIndex) -> Result<(), MediaError
 }
 
 /// Reads a sector and checks that it holds the data of generation `stamp`.
-pub(crate) fn verify(nand: &mut Nand, psn: PhysSector, stamp: u64) -> Result<(), MediaError> {
-    nand.check_read(psn)?;
+pub(crate) fn verify(nand: &mut Nand, phys: PhysSector, stamp: u64) -> Result<(), MediaError> {
+    nand.check_read(phys)?;
     let mut bytes = vec![0; nand.layout().sector_bytes() as usize];
-    nand.read_bytes(psn, &mut bytes);
-    media::check_pattern(stamp << 32 | u64::from(psn.0), &bytes).unwrap();
+    nand.read_bytes(phys, &mut bytes);
+    media::check_pattern(stamp << 32 | u64::from(phys.0), &bytes).unwrap();
     let mut oob = [0xff; 8];
-    nand.oob(psn, &mut oob);
+    nand.oob(phys, &mut oob);
     assert_eq!(u64::from_le_bytes(oob), stamp);
     Ok(())
 }

@@ -59,20 +59,20 @@ fn everything_survives_a_restart() {
     assert_eq!(n.chunks().collect::<Vec<_>>(), before);
     assert_eq!(n.config().seed, 5);
     for sector in 0..48 {
-        let psn = n.layout().psn(full, sector);
-        verify(&mut n, psn, 1).unwrap();
-        let psn = n.layout().psn(open, sector);
-        assert_eq!(verify(&mut n, psn, 2).is_ok(), sector < 8);
-        let psn = n.layout().psn(closed, sector);
-        assert_eq!(verify(&mut n, psn, 3).is_ok(), sector < 4);
+        let phys = n.layout().phys(full, sector);
+        verify(&mut n, phys, 1).unwrap();
+        let phys = n.layout().phys(open, sector);
+        assert_eq!(verify(&mut n, phys, 2).is_ok(), sector < 8);
+        let phys = n.layout().phys(closed, sector);
+        assert_eq!(verify(&mut n, phys, 3).is_ok(), sector < 4);
     }
     for unit in 5..12 {
         program(&mut n, open, unit, 2).unwrap();
     }
     drop(n);
     let mut n = Nand::open_or_create(cfg).unwrap();
-    let psn = n.layout().psn(open, 47);
-    verify(&mut n, psn, 2).unwrap();
+    let phys = n.layout().phys(open, 47);
+    verify(&mut n, phys, 2).unwrap();
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     drop(n);
     for _ in 0..2 {
         let mut n = Nand::open(image_config(&path)).unwrap();
-        let psn = n.layout().psn(C, 5);
-        assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+        let phys = n.layout().phys(C, 5);
+        assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
         assert_eq!(n.chunk_info(C).unwrap().write_pointer, 8);
-        let psn = n.layout().psn(ChunkIndex(0), 5);
-        assert!(matches!(n.check_read(psn), Err(MediaError::EraseInterrupted { .. })));
+        let phys = n.layout().phys(ChunkIndex(0), 5);
+        assert!(matches!(n.check_read(phys), Err(MediaError::EraseInterrupted { .. })));
         // At the second open, the image already contains the resolved state.
     }
     let mut n = Nand::open(image_config(&path)).unwrap();
@@ -105,10 +105,10 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     // A mark from before the erase is ignored, both when the power cut is resolved and later.
     for _ in 0..2 {
         let mut n = Nand::open(image_config(&path)).unwrap();
-        let psn = n.layout().psn(C, 5);
-        verify(&mut n, psn, 2).unwrap();
-        let psn = n.layout().psn(C, 24);
-        assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+        let phys = n.layout().phys(C, 5);
+        verify(&mut n, phys, 2).unwrap();
+        let phys = n.layout().phys(C, 24);
+        assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
     }
 }
 
@@ -128,8 +128,8 @@ fn an_image_is_sparse_and_shrinks_again() {
     erase(&mut n, C).unwrap();
     n.release_free().unwrap();
     assert!((chunk..chunk + 200_000).contains(&bytes()), "{}", bytes());
-    let psn = n.layout().psn(ChunkIndex(3), 99);
-    verify(&mut n, psn, 1).unwrap();
+    let phys = n.layout().phys(ChunkIndex(3), 99);
+    verify(&mut n, phys, 1).unwrap();
     program_all(&mut n, C, 2);
 }
 
@@ -280,8 +280,8 @@ fn a_damaged_image_is_refused_unharmed() {
     }
     fs::write(&path, &whole).unwrap();
     let mut n = Nand::open(cfg).unwrap();
-    let psn = n.layout().psn(C, 9);
-    verify(&mut n, psn, 1).unwrap();
+    let phys = n.layout().phys(C, 9);
+    verify(&mut n, phys, 1).unwrap();
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
     assert_eq!(n.begin_program(C, 0), full);
     assert_eq!(n.stats().host_disk_failures, 2);
     program_all(&mut n, C, 1);
-    let psn = n.layout().psn(ChunkIndex(0), 7);
-    verify(&mut n, psn, 1).unwrap();
+    let phys = n.layout().phys(ChunkIndex(0), 7);
+    verify(&mut n, phys, 1).unwrap();
 }
 
 /// A small in-memory file system, unmounted when it is dropped.
@@ -402,8 +402,8 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     let mut n = Nand::open(cfg.clone()).unwrap();
     for (chunk, stamp) in [(other, 3), (programmed[1], 1)] {
         for sector in 0..n.layout().sectors_per_chunk() {
-            let psn = n.layout().psn(chunk, sector);
-            verify(&mut n, psn, stamp).unwrap();
+            let phys = n.layout().phys(chunk, sector);
+            verify(&mut n, phys, stamp).unwrap();
         }
     }
     drop(n);
@@ -440,8 +440,8 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
         Err(OpenError::InUse { .. } | OpenError::Io { .. })
     ));
     for sector in 0..48 {
-        let psn = n.layout().psn(C, sector);
-        verify(&mut n, psn, 1).unwrap();
+        let phys = n.layout().phys(C, sector);
+        verify(&mut n, phys, 1).unwrap();
     }
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 7);
@@ -449,8 +449,8 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     erase(&mut n, old).unwrap();
     n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(11) }).unwrap();
     for sector in 0..48 {
-        let psn = n.layout().psn(C, sector);
-        verify(&mut n, psn, 7).unwrap();
+        let phys = n.layout().phys(C, sector);
+        verify(&mut n, phys, 7).unwrap();
     }
     n.sync().unwrap();
     n.power_cut();
@@ -474,8 +474,8 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     assert!(n.chunks().all(|(_, i)| i.wear == 0 && i.write_pointer == 0));
     program_all(&mut n, C, 3);
     for sector in 0..48 {
-        let psn = n.layout().psn(C, sector);
-        verify(&mut n, psn, 3).unwrap();
+        let phys = n.layout().phys(C, sector);
+        verify(&mut n, phys, 3).unwrap();
     }
     drop(n);
     assert!(!none.exists());

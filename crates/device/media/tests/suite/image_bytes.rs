@@ -51,8 +51,8 @@ pub(crate) fn survives(choices: &mut Choices) -> bool {
     std::fs::write(image.path(), bytes).unwrap();
     let Ok(nand) = Nand::open(on(&image)) else { return false };
     let mut sector = vec![0; nand.layout().sector_bytes() as usize];
-    for psn in 0..nand.layout().sector_count() {
-        nand.read_bytes(PhysSector(psn), &mut sector);
+    for phys in 0..nand.layout().sector_count() {
+        nand.read_bytes(PhysSector(phys), &mut sector);
     }
     true
 }

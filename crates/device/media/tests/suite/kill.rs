@@ -104,8 +104,8 @@ fn a_kill_is_a_power_cut() {
             }
             let mut torn_here = 0;
             for sector in 0..units * per_unit {
-                let psn = n.layout().psn(chunk, sector);
-                match verify(&mut n, psn, stamp(info.wear)) {
+                let phys = n.layout().phys(chunk, sector);
+                match verify(&mut n, phys, stamp(info.wear)) {
                     Ok(()) => assert!(sector < info.write_pointer),
                     Err(MediaError::Torn { .. }) => torn_here += 1,
                     Err(MediaError::Unwritten { .. }) => assert!(sector >= info.write_pointer),

@@ -175,10 +175,10 @@ fn check(n: &mut Nand, cfg: &NandConfig, model: &[Chunk]) {
         let info = n.chunk_info(id).unwrap();
         assert_eq!((info.state, info.wear, info.write_pointer), m.info(cfg), "{id} {m:?}");
         for sector in 0..cfg.geometry.sectors_per_chunk() {
-            let psn = n.layout().psn(id, sector);
+            let phys = n.layout().phys(id, sector);
             match m.expected_read(cfg, sector) {
-                Ok(stamp) => verify(n, psn, stamp).unwrap(),
-                Err(why) => assert_eq!(n.check_read(psn).map_err(name), Err(why), "{psn}"),
+                Ok(stamp) => verify(n, phys, stamp).unwrap(),
+                Err(why) => assert_eq!(n.check_read(phys).map_err(name), Err(why), "{phys}"),
             }
         }
     }
@@ -279,8 +279,8 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
             }
             Step::Spoil { chunk, sector } => {
                 let sector = sector % cfg.geometry.sectors_per_chunk();
-                let psn = n.layout().psn(ChunkIndex(chunk), sector);
-                n.inject(InjectedFault::Uncorrectable { psn }).unwrap();
+                let phys = n.layout().phys(ChunkIndex(chunk), sector);
+                n.inject(InjectedFault::Uncorrectable { phys }).unwrap();
                 model[chunk as usize].spoiled.push(sector);
             }
             Step::GoBad { chunk } => {

@@ -88,9 +88,9 @@ fn one_operation_is_under_way_in_a_chunk() {
     n.begin_erase(C).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Erase));
     assert_eq!(n.begin_program(C, 0), busy(Operation::Program, Operation::Erase));
-    let psn = n.layout().psn(C, 0);
+    let phys = n.layout().phys(C, 0);
     let during = MediaError::Busy { chunk: C, doing: Operation::Read, with: Operation::Erase };
-    assert_eq!(n.check_read(psn), Err(during));
+    assert_eq!(n.check_read(phys), Err(during));
 }
 
 #[test]
@@ -117,21 +117,21 @@ fn numbers_past_the_end_are_refused() {
 fn data_is_placed_only_where_nothing_is() {
     let mut n = nand();
     program(&mut n, C, 0, 1).unwrap();
-    let at = |n: &Nand, sector| n.layout().psn(C, sector);
-    let psn = at(&n, 3);
-    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(MediaError::Overwrite { psn, free: 4 }));
-    assert_eq!(n.set_oob(psn, &[0; 16]), Err(MediaError::Overwrite { psn, free: 4 }));
+    let at = |n: &Nand, sector| n.layout().phys(C, sector);
+    let phys = at(&n, 3);
+    assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(MediaError::Overwrite { phys, free: 4 }));
+    assert_eq!(n.set_oob(phys, &[0; 16]), Err(MediaError::Overwrite { phys, free: 4 }));
     stage(&mut n, C, 1, 1).unwrap();
     n.begin_program(C, 1).unwrap();
-    let psn = at(&n, 4);
-    assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(MediaError::Overwrite { psn, free: 8 }));
+    let phys = at(&n, 4);
+    assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(MediaError::Overwrite { phys, free: 8 }));
     stage(&mut n, C, 2, 1).expect("the next unit's data may come while the array is busy");
     n.complete_program(C, 1).unwrap();
     for unit in 2..12 {
         program(&mut n, C, unit, 1).unwrap();
     }
-    let psn = at(&n, 47);
-    assert!(n.stage_bytes(psn, &[0; 512]).is_err());
+    let phys = at(&n, 47);
+    assert!(n.stage_bytes(phys, &[0; 512]).is_err());
     n.begin_erase(C).unwrap();
     stage(&mut n, C, 0, 2).expect("what is being erased is gone");
     n.complete_erase(C).unwrap();
@@ -157,14 +157,14 @@ fn what_was_programmed_is_read_through_regions_and_slices() {
         n.begin_program(C, 0).unwrap();
         n.complete_program(C, 0).unwrap();
         for i in 0..4u32 {
-            let psn = PhysSector(first.0 + i);
-            n.check_read(psn).unwrap();
-            n.copy_out(psn, &to, 4096);
+            let phys = PhysSector(first.0 + i);
+            n.check_read(phys).unwrap();
+            n.copy_out(phys, &to, 4096);
             let (mut a, mut b, mut oob) = ([0; 512], [0; 512], [7; 20]);
             to.read(4096, &mut a);
-            n.read_bytes(psn, &mut b);
+            n.read_bytes(phys, &mut b);
             assert_eq!((a, b), ([i as u8 + 1; 512], [i as u8 + 1; 512]));
-            n.oob(psn, &mut oob);
+            n.oob(phys, &mut oob);
             let (kept, rest) = oob.split_at(oob_bytes as usize);
             assert!(kept.iter().all(|b| *b == i as u8 + 9) && rest.iter().all(|b| *b == 0));
         }
@@ -194,23 +194,23 @@ fn a_medium_without_data_keeps_the_rules_and_reads_patterns() {
         let mut n = Nand::create(cfg).unwrap();
         let to = SharedRegion::anonymous(1 << 17).unwrap();
         assert!(n.begin_program(C, 1).is_err());
-        let psn = n.layout().psn(C, 1);
-        n.stage(psn, &to, 0).unwrap();
-        n.set_oob(psn, &[1; 16]).unwrap();
+        let phys = n.layout().phys(C, 1);
+        n.stage(phys, &to, 0).unwrap();
+        n.set_oob(phys, &[1; 16]).unwrap();
         for unit in 0..4 {
             n.begin_program(C, unit).unwrap();
             assert!(n.begin_program(C, unit).is_err());
             n.complete_program(C, unit).unwrap();
         }
-        n.check_read(psn).unwrap();
-        n.copy_out(psn, &to, 8);
+        n.check_read(phys).unwrap();
+        n.copy_out(phys, &to, 8);
         let mut bytes = vec![0; sector_bytes as usize];
         to.read(8, &mut bytes);
-        check_pattern(psn.0.into(), &bytes).unwrap();
-        n.read_bytes(psn, &mut bytes);
-        check_pattern(psn.0.into(), &bytes).unwrap();
+        check_pattern(phys.0.into(), &bytes).unwrap();
+        n.read_bytes(phys, &mut bytes);
+        check_pattern(phys.0.into(), &bytes).unwrap();
         let mut oob = [1; 16];
-        n.oob(psn, &mut oob);
+        n.oob(phys, &mut oob);
         assert_eq!(oob, [0; 16]);
         n.release_free().unwrap();
         n.sync().unwrap();
@@ -237,25 +237,25 @@ fn a_sector_is_readable_once_its_pair_is_programmed() {
                 program(&mut n, C, programmed - 1, 5).unwrap();
                 let pointer = programmed * unit_sectors;
                 for sector in 0..48 {
-                    let psn = n.layout().psn(C, sector);
+                    let phys = n.layout().phys(C, sector);
                     let page_has_pair = sector / stripe + distance < pointer / stripe;
                     if sector >= pointer {
-                        let error = MediaError::Unwritten { psn, write_pointer: pointer };
-                        assert_eq!(n.check_read(psn), Err(error));
+                        let error = MediaError::Unwritten { phys, write_pointer: pointer };
+                        assert_eq!(n.check_read(phys), Err(error));
                     } else if page_has_pair || programmed == units {
-                        verify(&mut n, psn, 5).unwrap();
+                        verify(&mut n, phys, 5).unwrap();
                     } else {
-                        let Err(MediaError::PairNotProgrammed { needs, .. }) = n.check_read(psn)
+                        let Err(MediaError::PairNotProgrammed { needs, .. }) = n.check_read(phys)
                         else {
-                            panic!("{psn} is readable at {pointer}");
+                            panic!("{phys} is readable at {pointer}");
                         };
                         assert!(needs > pointer && needs.is_multiple_of(unit_sectors));
                     }
                 }
             }
             erase(&mut n, C).unwrap();
-            let psn = n.layout().psn(C, 0);
-            assert_eq!(n.check_read(psn), Err(MediaError::Unwritten { psn, write_pointer: 0 }));
+            let phys = n.layout().phys(C, 0);
+            assert_eq!(n.check_read(phys), Err(MediaError::Unwritten { phys, write_pointer: 0 }));
         }
     }
 }
@@ -266,12 +266,12 @@ fn earlier_data_stays_readable_while_a_program_is_under_way() {
     for unit in 0..4 {
         program(&mut n, C, unit, 5).unwrap();
     }
-    let first = n.layout().psn(C, 0);
+    let first = n.layout().phys(C, 0);
     verify(&mut n, first, 5).unwrap();
     n.begin_program(C, 4).unwrap();
     verify(&mut n, first, 5).unwrap();
-    let psn = n.layout().psn(C, 4);
-    assert!(matches!(n.check_read(psn), Err(MediaError::PairNotProgrammed { needs: 20, .. })));
+    let phys = n.layout().phys(C, 4);
+    assert!(matches!(n.check_read(phys), Err(MediaError::PairNotProgrammed { needs: 20, .. })));
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn memory_of_free_chunks_is_given_back_and_nothing_else() {
     n.release_free().unwrap();
     for chunk in [0, 2, 5] {
         for sector in 0..n.layout().sectors_per_chunk() {
-            let psn = n.layout().psn(ChunkIndex(chunk), sector);
-            verify(&mut n, psn, u64::from(chunk)).unwrap();
+            let phys = n.layout().phys(ChunkIndex(chunk), sector);
+            verify(&mut n, phys, u64::from(chunk)).unwrap();
         }
     }
     program_all(&mut n, ChunkIndex(23), 9);

@@ -18,8 +18,8 @@ fn a_cut_between_operations_changes_nothing() {
     assert_eq!(n.power_cut(), PowerLossReport::default());
     assert_eq!(n.chunks().collect::<Vec<_>>(), before);
     for sector in 0..8 {
-        let psn = n.layout().psn(C, sector);
-        verify(&mut n, psn, 1).unwrap();
+        let phys = n.layout().phys(C, sector);
+        verify(&mut n, phys, 1).unwrap();
     }
     program(&mut n, C, 5, 1).expect("staged again after the cut");
     assert_eq!(n.stats().power_cuts, 1);
@@ -46,19 +46,19 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
             program(&mut n, C, later, 2).expect("the chunk takes the rest");
         }
         for sector in 0..48 {
-            let psn = n.layout().psn(C, sector);
+            let phys = n.layout().phys(C, sector);
             if sector / 4 == unit {
-                assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+                assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
             } else {
-                verify(&mut n, psn, if sector / 4 < unit { 1 } else { 2 }).unwrap();
+                verify(&mut n, phys, if sector / 4 < unit { 1 } else { 2 }).unwrap();
             }
         }
         let s = n.stats();
         assert_eq!((s.torn_units, s.torn_reads, s.reads), (2, 4, 44));
         erase(&mut n, C).unwrap();
         program_all(&mut n, C, 3);
-        let psn = n.layout().psn(C, unit * 4);
-        verify(&mut n, psn, 3).expect("an erase heals it");
+        let phys = n.layout().phys(C, unit * 4);
+        verify(&mut n, phys, 3).expect("an erase heals it");
     }
 }
 
@@ -71,16 +71,16 @@ fn a_chunk_can_be_torn_again_and_again() {
         n.power_cut();
     }
     for sector in 0..48 {
-        let psn = n.layout().psn(C, sector);
-        assert_eq!(n.check_read(psn), Err(MediaError::Torn { psn }));
+        let phys = n.layout().phys(C, sector);
+        assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
     }
     // The marks of neighboring chunks are independent.
     program_all(&mut n, ChunkIndex(6), 1);
     program_all(&mut n, ChunkIndex(8), 1);
     for chunk in [6, 8] {
         for sector in 0..48 {
-            let psn = n.layout().psn(ChunkIndex(chunk), sector);
-            verify(&mut n, psn, 1).unwrap();
+            let phys = n.layout().phys(ChunkIndex(chunk), sector);
+            verify(&mut n, phys, 1).unwrap();
         }
     }
 }
@@ -98,19 +98,19 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
         assert_eq!((info.state, info.write_pointer, info.wear), (ChunkState::Closed, 48, 1));
         let interrupted = |doing| MediaError::EraseInterrupted { chunk: C, doing };
         for sector in 0..48 {
-            let psn = n.layout().psn(C, sector);
-            assert_eq!(n.check_read(psn), Err(interrupted(Operation::Read)));
+            let phys = n.layout().phys(C, sector);
+            assert_eq!(n.check_read(phys), Err(interrupted(Operation::Read)));
         }
-        let psn = n.layout().psn(C, 0);
+        let phys = n.layout().phys(C, 0);
         assert_eq!(n.begin_program(C, 0), Err(interrupted(Operation::Program)));
-        assert_eq!(n.stage_bytes(psn, &[0; 512]), Err(interrupted(Operation::Program)));
+        assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(interrupted(Operation::Program)));
         n.begin_erase(C).unwrap();
         n.power_cut();
-        assert!(n.check_read(psn).is_err(), "recovery can itself be cut");
+        assert!(n.check_read(phys).is_err(), "recovery can itself be cut");
         erase(&mut n, C).unwrap();
         assert_eq!(n.chunk_info(C).unwrap().wear, 3);
         program_all(&mut n, C, 2);
-        verify(&mut n, psn, 2).unwrap();
+        verify(&mut n, phys, 2).unwrap();
     }
 }
 
@@ -121,9 +121,9 @@ fn what_is_broken_stays_broken() {
     program(&mut n, failed, 0, 1).unwrap();
     n.inject(InjectedFault::NextProgram).unwrap();
     program(&mut n, failed, 1, 1).unwrap_err();
-    let sector = n.layout().psn(ChunkIndex(2), 3);
+    let sector = n.layout().phys(ChunkIndex(2), 3);
     program_all(&mut n, ChunkIndex(2), 1);
-    n.inject(InjectedFault::Uncorrectable { psn: sector }).unwrap();
+    n.inject(InjectedFault::Uncorrectable { phys: sector }).unwrap();
     n.begin_program(ChunkIndex(3), 0).unwrap();
     n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(3) }).unwrap();
     n.begin_erase(ChunkIndex(18)).unwrap();
@@ -148,7 +148,7 @@ fn a_one_shot_program_is_torn_as_a_whole() {
     n.begin_program(C, 1).unwrap();
     n.power_cut();
     for sector in 0..24 {
-        let psn = n.layout().psn(C, sector);
-        assert_eq!(verify(&mut n, psn, 1).is_ok(), sector < 12);
+        let phys = n.layout().phys(C, sector);
+        assert_eq!(verify(&mut n, phys, 1).is_ok(), sector < 12);
     }
 }

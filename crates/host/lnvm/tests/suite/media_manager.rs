@@ -436,7 +436,7 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
         chunk
     });
     let sector = chunks[2] * 128 + 77;
-    harness.inject(InjectedFault::Uncorrectable { psn: PhysSector(sector) });
+    harness.inject(InjectedFault::Uncorrectable { phys: PhysSector(sector) });
     assert_eq!(s.recommendations(app).count(), 0);
     let begun = harness.now.get();
     for _ in 0..100_000 {

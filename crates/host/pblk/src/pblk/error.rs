@@ -123,8 +123,8 @@ impl PblkError {
             RecoveryError::Foreign { sectors, first } => {
                 PblkError::ForeignData { sectors, first: addresses.components(first) }
             }
-            RecoveryError::OtherLayout { psn, lba, sectors } => {
-                PblkError::LayoutMismatch { first: addresses.components(psn), lba, sectors }
+            RecoveryError::OtherLayout { phys, lba, sectors } => {
+                PblkError::LayoutMismatch { first: addresses.components(phys), lba, sectors }
             }
             e => PblkError::Recovery(e),
         }

@@ -232,8 +232,8 @@ impl ErrorsHarness {
             return Ok(());
         }
         self.locations[lba] = at;
-        if let (L2pEntry::Flash(psn), Some(nand)) = (at, stack.drive.nand_mut()) {
-            match nand.check_read(PhysSector(psn)) {
+        if let (L2pEntry::Flash(phys), Some(nand)) = (at, stack.drive.nand_mut()) {
+            match nand.check_read(PhysSector(phys)) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
                     self.uncorrectable[lba] = true;
@@ -388,9 +388,9 @@ mod tests {
         let on_flash: Vec<usize> =
             (0..all as usize).filter(|l| matches!(rig.locations[*l], L2pEntry::Flash(_))).collect();
         for lba in [on_flash[5], on_flash[8]] {
-            let L2pEntry::Flash(psn) = rig.locations[lba] else { unreachable!() };
+            let L2pEntry::Flash(phys) = rig.locations[lba] else { unreachable!() };
             let nand = rig.harness.stack.drive.nand_mut().unwrap();
-            nand.inject(InjectedFault::Uncorrectable { psn: PhysSector(psn) }).unwrap();
+            nand.inject(InjectedFault::Uncorrectable { phys: PhysSector(phys) }).unwrap();
         }
         // The check finds the first sector again; the second is not reported to it.
         rig.locations[on_flash[5]] = L2pEntry::Unmapped;

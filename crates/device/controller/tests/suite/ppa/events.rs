@@ -138,7 +138,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     assert!(read(&mut r, bad).status.is_success());
     assert_eq!(r.events(), [], "known");
     // An uncorrectable sector is reported as a sector.
-    inject(&mut r.open, InjectedFault::Uncorrectable { psn: PhysSector(quiet) });
+    inject(&mut r.open, InjectedFault::Uncorrectable { phys: PhysSector(quiet) });
     assert!(!read(&mut r, quiet).status.is_success());
     let lost = at(3, quiet, ChunkNotificationScope::Sector, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [MediaEvent { sectors: 1, ..lost }]);

@@ -262,8 +262,8 @@ fn reads_are_repeated_and_with_limited_retry_fail_fast() {
     for sector in 0..32 {
         let d = &mut r.open;
         let ppa = d.ppa(0, 0, 0, sector);
-        let psn = media::PhysSector(sector);
-        let needs = d.drive.nand_mut().unwrap().retries_needed(psn);
+        let phys = media::PhysSector(sector);
+        let needs = d.drive.nand_mut().unwrap().retries_needed(phys);
         seen[needs as usize] += 1;
         let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);
         let time = READ * (1 + u64::from(needs)) + SECTOR;
@@ -296,7 +296,7 @@ fn lost_data_takes_all_repetitions_and_drives_without_take_none() {
         let mut r = Rig::new(drive(nand));
         r.open.fill(0, 0, 0, 1);
         let d = &mut r.open;
-        let lost = InjectedFault::Uncorrectable { psn: media::PhysSector(0) };
+        let lost = InjectedFault::Uncorrectable { phys: media::PhysSector(0) };
         d.drive.nand_mut().unwrap().inject(lost).unwrap();
         let ppa = d.ppa(0, 0, 0, 0);
         let read = d.with_data(Sqe::vector_read(1, d.list(&[ppa])), 1);

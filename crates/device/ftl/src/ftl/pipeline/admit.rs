@@ -62,9 +62,9 @@ impl Ftl {
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
         let slot = self.buffer.ring(HOST).next_slot();
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
-        if let L2pEntry::Flash(psn) = old {
+        if let L2pEntry::Flash(phys) = old {
             let until = self.buffer.ring(HOST).head_pos() + 1;
-            if let Some(change) = self.space.invalidate(psn, Some(until)) {
+            if let Some(change) = self.space.invalidate(phys, Some(until)) {
                 self.gc.on_candidate(change);
             }
         }
@@ -88,8 +88,8 @@ impl Ftl {
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
         for p in self.requests.writes_mut().next_to_prefetch() {
-            if let Some(psn) = self.mapping.prefetch(p.next_lba().into()) {
-                seen ^= self.space.line_of(self.env.geometry.chunk_of(psn)).get();
+            if let Some(phys) = self.mapping.prefetch(p.next_lba().into()) {
+                seen ^= self.space.line_of(self.env.geometry.chunk_of(phys)).get();
             }
         }
         std::hint::black_box(seen);
@@ -215,8 +215,8 @@ impl Ftl {
             let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip.to_u32();
-            if let L2pEntry::Flash(psn) = self.mapping.set(at, L2pEntry::Unmapped)
-                && let Some(change) = self.space.invalidate(psn, None)
+            if let L2pEntry::Flash(phys) = self.mapping.set(at, L2pEntry::Unmapped)
+                && let Some(change) = self.space.invalidate(phys, None)
             {
                 self.gc.on_candidate(change);
             }

@@ -99,9 +99,9 @@ impl Ftl {
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != LineId::NONE) {
             self.drop_superseded(id);
         }
-        let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
+        let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
         let entries = self.buffer.ring(ring).entries(unit).iter();
-        self.mapping.record_written(first_psn, entries.map(BufferEntry::written));
+        self.mapping.record_written(first_phys, entries.map(BufferEntry::written));
         let BegunProgram { sequence, is_new } = self.buffer.begin_program(id, chunk, sector);
         if is_new && ring == GC {
             self.durability.record_relocated(self.env.geometry.ws_opt);
@@ -142,8 +142,8 @@ impl Ftl {
     /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
     pub(crate) fn pad_unit(&mut self, now: Nanos, at: Placement, flash: &mut impl FlashBackend) {
         let Placement { chunk, sector, .. } = at;
-        let first_psn = self.env.geometry.first_sector_of(chunk) + sector;
-        self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
+        let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
+        self.mapping.record_nothing(first_phys, self.env.geometry.ws_opt);
         self.space.pad_started(&self.env, at);
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
@@ -355,7 +355,7 @@ impl Ftl {
     fn publish_durable(&mut self, id: UnitId, sequence: u64) {
         let geometry = self.env.geometry;
         let u = self.buffer.unit(id);
-        let first_psn = geometry.first_sector_of(u.chunk) + u.sector;
+        let first_phys = geometry.first_sector_of(u.chunk) + u.sector;
         let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());
         // Host sectors, whose pages are to say so.
         let has_pages = !self.durability.has_device_l2p();
@@ -370,7 +370,7 @@ impl Ftl {
             if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
                 && let L2pEntry::Buffer(slot) = self.mapping.get(lba)
             {
-                self.buffer.older_copy_durable(slot, trim, first_psn + i, sequence);
+                self.buffer.older_copy_durable(slot, trim, first_phys + i, sequence);
             }
         }
     }
@@ -399,13 +399,13 @@ impl Ftl {
 
     fn release_unit(&mut self, id: UnitId, chunk: u32) {
         let ring = self.buffer.ring(id.ring());
-        let first_psn = self.env.geometry.first_sector_of(chunk) + ring.unit(id.index()).sector;
+        let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id.index()).sector;
         let first_slot = ring.slot_of_unit(id.index());
         let head = self.buffer.ring(HOST).head_pos();
         let line = self.space.line_of(chunk);
         for (i, entry) in (0..).zip(ring.entries(id.index())) {
             let Some(lba) = entry.lba() else { continue };
-            match self.mapping.move_to_flash(lba, first_slot + i, first_psn + i) {
+            match self.mapping.move_to_flash(lba, first_slot + i, first_phys + i) {
                 Ok(()) => self.space.count_valid(line),
                 Err(L2pEntry::Unmapped) => self.space.wait_before_erase(line, None),
                 // Overwritten in the buffer: until the new copy is durable this one counts.

@@ -32,12 +32,12 @@ impl Ftl {
         self.stats.host_reads += u64::from(sectors);
         if sectors == 1
             && !self.mapping.is_cached()
-            && let L2pEntry::Flash(psn) = self.mapping.get(lba.to_u32())
-            && !self.mapping.is_poisoned(psn)
+            && let L2pEntry::Flash(phys) = self.mapping.get(lba.to_u32())
+            && !self.mapping.is_poisoned(phys)
         {
             let index = self.begin_read(tag, lba.to_u32(), 1);
             let op = OpToken::new(OpKind::HostRead, index);
-            return flash.read(now, op, &[(psn, 0)], ReadDest::Host(tag));
+            return flash.read(now, op, &[(phys, 0)], ReadDest::Host(tag));
         }
         self.read_many(now, tag, lba, sectors, flash);
     }
@@ -114,12 +114,12 @@ impl Ftl {
                         }
                         flash.copy_to_host(tag, i, slot);
                     }
-                    L2pEntry::Flash(psn) => {
-                        if self.mapping.is_poisoned(psn) {
+                    L2pEntry::Flash(phys) => {
+                        if self.mapping.is_poisoned(phys) {
                             read.status = Status::UNRECOVERED_READ;
                             continue;
                         }
-                        addresses.push((psn, i));
+                        addresses.push((phys, i));
                         if addresses.len() == 64 {
                             flash.read(now, op, &addresses, ReadDest::Host(tag));
                             read.outstanding += 1;

@@ -11,8 +11,8 @@ impl Ftl {
         let unit = *self.buffer.unit(id);
         // Nothing names its location any more. (A redispatched unit is where it was: its line says so, and
         // is kept.)
-        let first_psn = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
-        self.mapping.record_nothing(first_psn, self.env.geometry.ws_opt);
+        let first_phys = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
+        self.mapping.record_nothing(first_phys, self.env.geometry.ws_opt);
         self.space.erase_unit(unit.chunk, unit.sector);
         self.buffer.program_failed(id);
     }
@@ -29,11 +29,11 @@ impl Ftl {
             if unit.state != UnitState::Persisted {
                 continue;
             }
-            let first_psn = self.env.geometry.first_sector_of(chunk) + unit.sector;
-            self.buffer.redispatch_durable(id, line, first_psn);
+            let first_phys = self.env.geometry.first_sector_of(chunk) + unit.sector;
+            self.buffer.redispatch_durable(id, line, first_phys);
             // The sectors are valid where they are going.
-            let sectors = first_psn..first_psn + self.env.geometry.ws_opt;
-            sectors.for_each(|psn| self.mapping.invalidate(psn));
+            let sectors = first_phys..first_phys + self.env.geometry.ws_opt;
+            sectors.for_each(|phys| self.mapping.invalidate(phys));
             self.space.hold_open(line);
             self.stats.redispatched_sectors += u64::from(self.env.geometry.ws_opt);
         }

@@ -82,7 +82,7 @@ struct PageFetch {
     page: u32,
     /// Where it goes; [`NONE`] if it is only looked at.
     frame: u32,
-    psn: u32,
+    phys: u32,
     attempts: u32,
     /// Reads that wait for it, the first and the last.
     first_waiter: u32,
@@ -121,7 +121,7 @@ pub(crate) struct CompletedFetch {
     pub(crate) page: u32,
     pub(crate) failed: bool,
     /// The physical sector that was read.
-    pub(crate) psn: u32,
+    pub(crate) phys: u32,
     /// How often the page has been read.
     pub(crate) attempts: u32,
     /// The slot with its bytes.
@@ -131,7 +131,7 @@ pub(crate) struct CompletedFetch {
 /// A flash read of a translation page: the physical sector and the slot that it goes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRead {
-    pub(crate) psn: u32,
+    pub(crate) phys: u32,
     pub(crate) slot: u32,
 }
 
@@ -168,7 +168,7 @@ impl PageFetches {
             state: State::Idle,
             page: NONE,
             frame: NONE,
-            psn: NONE,
+            phys: NONE,
             attempts: 0,
             first_waiter: NONE,
             last_waiter: NONE,
@@ -369,7 +369,7 @@ impl Mapping {
         match self.l2p.get(env.plan.logical + page) {
             L2pEntry::Unmapped => PageSource::Unwritten,
             L2pEntry::Buffer(slot) if !buffer.entry(slot).poison => PageSource::Buffered(slot),
-            L2pEntry::Flash(psn) if !self.p2l.is_poisoned(psn) => PageSource::OnFlash(psn),
+            L2pEntry::Flash(phys) if !self.p2l.is_poisoned(phys) => PageSource::OnFlash(phys),
             L2pEntry::Buffer(_) | L2pEntry::Flash(_) | L2pEntry::Lost => {
                 if self.page_rebuild.is_rebuilt(page) {
                     PageSource::Rebuilt
@@ -388,12 +388,12 @@ impl Mapping {
     }
 
     /// Records that the page of a fetch is read from a physical sector, and returns the read.
-    pub(crate) fn begin_page_read(&mut self, fetch: u32, psn: u32) -> PageRead {
+    pub(crate) fn begin_page_read(&mut self, fetch: u32, phys: u32) -> PageRead {
         let slot = self.fetches.first_slot + fetch;
         let fetch = &mut self.fetches.fetches[fetch.index()];
-        (fetch.state, fetch.psn, fetch.attempts) = (State::Reading, psn, fetch.attempts + 1);
+        (fetch.state, fetch.phys, fetch.attempts) = (State::Reading, phys, fetch.attempts + 1);
         self.fetches.reading += 1;
-        PageRead { psn, slot }
+        PageRead { phys, slot }
     }
 
     /// Has the page of a fetch rebuilt, which cannot be read.
@@ -422,7 +422,7 @@ impl Mapping {
         fetch.state = State::Complete { failed };
         self.fetches.reading -= 1;
         self.fetches.completed += 1;
-        PageRead { psn: fetch.psn, slot: self.fetches.first_slot + index }
+        PageRead { phys: fetch.phys, slot: self.fetches.first_slot + index }
     }
 
     /// Takes a read of a page that has ended: to be followed by
@@ -434,7 +434,7 @@ impl Mapping {
         Some(CompletedFetch {
             page: fetch.page,
             failed,
-            psn: fetch.psn,
+            phys: fetch.phys,
             attempts: fetch.attempts,
             slot: self.fetches.first_slot + index,
         })
@@ -603,13 +603,13 @@ impl Mapping {
         };
         let says = |i: u32| match contents {
             PageContents::Rebuilt(copies) => {
-                copies.get(i.index()).map_or(PageEntry { psn: None, poison: false }, |c| {
-                    PageEntry { psn: Some(c.psn).filter(|p| *p != NONE), poison: c.poison }
+                copies.get(i.index()).map_or(PageEntry { phys: None, poison: false }, |c| {
+                    PageEntry { phys: Some(c.phys).filter(|p| *p != NONE), poison: c.poison }
                 })
             }
             PageContents::Page(page) => page.get(i),
-            PageContents::Unwritten => PageEntry { psn: None, poison: false },
-            PageContents::Lost => PageEntry { psn: None, poison: true },
+            PageContents::Unwritten => PageEntry { phys: None, poison: false },
+            PageContents::Lost => PageEntry { phys: None, poison: true },
         };
         let mut counts = uncounted;
         if view && uncounted {
@@ -634,19 +634,19 @@ impl Mapping {
                 mapped = self.reconcile.merged(&geometry, first + i, mapped, low);
             }
             let to = match mapped {
-                PageEntry { psn: Some(psn), poison } => {
+                PageEntry { phys: Some(phys), poison } => {
                     if counts {
-                        self.p2l.set(psn, Some(first + i), poison);
-                        installed.valid.push(psn);
+                        self.p2l.set(phys, Some(first + i), poison);
+                        installed.valid.push(phys);
                     }
                     // A lost sector is recorded at its physical sector when that is counted.
                     let known = !poison || counts || !uncounted;
-                    if known { L2pEntry::Flash(psn) } else { L2pEntry::Lost }
+                    if known { L2pEntry::Flash(phys) } else { L2pEntry::Lost }
                 }
-                PageEntry { psn: None, poison: true } => L2pEntry::Lost,
-                PageEntry { psn: None, poison: false } => L2pEntry::Unmapped,
+                PageEntry { phys: None, poison: true } => L2pEntry::Lost,
+                PageEntry { phys: None, poison: false } => L2pEntry::Unmapped,
             };
-            nowhere |= mapped == PageEntry { psn: None, poison: true };
+            nowhere |= mapped == PageEntry { phys: None, poison: true };
             if (counts || again && !view) && to != L2pEntry::Unmapped {
                 self.l2p.count_mapped();
             }

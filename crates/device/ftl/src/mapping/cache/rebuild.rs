@@ -74,7 +74,7 @@ use crate::{FlashGeometry, L2pEntry, Oob};
 const REBUILD_PAGES_MAX: usize = 64;
 
 /// A sector without a copy so far.
-const NO_COPY: CopyRef = CopyRef { sequence: 0, psn: NONE, poison: false };
+const NO_COPY: CopyRef = CopyRef { sequence: 0, phys: NONE, poison: false };
 
 /// A page that is being rebuilt.
 #[derive(Clone)]
@@ -100,9 +100,9 @@ impl RebuildJob {
         self.done = true;
         let blind = if self.exact { 0 } else { self.unknown_below_seq.max(blind).max(lost) };
         for copy in &mut self.copies {
-            let nowhere = copy.psn == NONE && copy.sequence == 0;
+            let nowhere = copy.phys == NONE && copy.sequence == 0;
             if !self.exact && copy.sequence <= blind && blind > 0 || nowhere && lost > 0 {
-                (copy.psn, copy.poison) = (NONE, true);
+                (copy.phys, copy.poison) = (NONE, true);
             }
         }
     }
@@ -322,8 +322,8 @@ impl Mapping {
             }
             let lost = match self.l2p.get(env.plan.logical + page) {
                 L2pEntry::Lost => true,
-                L2pEntry::Flash(psn) => {
-                    self.p2l.is_poisoned(psn) || lines.chunk(env.geometry.chunk_of(psn)).offline
+                L2pEntry::Flash(phys) => {
+                    self.p2l.is_poisoned(phys) || lines.chunk(env.geometry.chunk_of(phys)).offline
                 }
                 L2pEntry::Buffer(slot) => buffer.entry(slot).poison,
                 L2pEntry::Unmapped => false,
@@ -364,15 +364,15 @@ impl Mapping {
                 LineId::NONE => 0,
                 _ => c.write_pointer,
             };
-            let first_psn = env.geometry.first_sector_of(chunk);
-            for psn in first_psn..first_psn + written {
-                let Some(lba) = self.p2l.get(psn) else { continue };
+            let first_phys = env.geometry.first_sector_of(chunk);
+            for phys in first_phys..first_phys + written {
+                let Some(lba) = self.p2l.get(phys) else { continue };
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
                 let at = (lba - frames.page_range(page).0).index();
                 debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
-                let poison = self.p2l.is_poisoned(psn);
-                rebuild.copies[at] = CopyRef { sequence: 1, psn, poison };
+                let poison = self.p2l.is_poisoned(phys);
+                rebuild.copies[at] = CopyRef { sequence: 1, phys, poison };
             }
         }
         for (page, rebuild) in known {
@@ -398,7 +398,7 @@ impl Mapping {
     ) -> LineScanStep {
         let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
         let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
-        let mut add = |psn, oob| add_copy(jobs, &self.l2p, &env.geometry, psn, oob);
+        let mut add = |phys, oob| add_copy(jobs, &self.l2p, &env.geometry, phys, oob);
         let step = reader.step(env, lines, maps, hurries, idle, &mut add);
         if let LineScanStep::Unreadable { opening, newest } = step {
             self.page_rebuild.record_unreadable(opening, newest);
@@ -445,7 +445,7 @@ impl Mapping {
     ) {
         let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
         let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
-        let mut add = |psn, oob| add_copy(jobs, &self.l2p, &env.geometry, psn, oob);
+        let mut add = |phys, oob| add_copy(jobs, &self.l2p, &env.geometry, phys, oob);
         reader.import_oobs(env, maps, read, failed, oobs, &mut add);
     }
 
@@ -461,11 +461,11 @@ impl Mapping {
     fn drop_line_copies_now(&mut self, env: &Env, lines: &LineTable, line: LineId) {
         let s = &mut self.page_rebuild;
         s.reader.invalidate_line(line);
-        let there = |psn: u32| psn != NONE && lines.line_of(env.geometry.chunk_of(psn)) == line;
-        for copy in s.jobs.values_mut().flat_map(|r| &mut *r.copies).filter(|c| there(c.psn)) {
-            copy.psn = NONE;
+        let there = |phys: u32| phys != NONE && lines.line_of(env.geometry.chunk_of(phys)) == line;
+        for copy in s.jobs.values_mut().flat_map(|r| &mut *r.copies).filter(|c| there(c.phys)) {
+            copy.phys = NONE;
         }
-        s.unreadable.retain(|psn| !there(*psn));
+        s.unreadable.retain(|phys| !there(*phys));
     }
 
     /// Records the sectors of a counted page that was rebuilt. Returns how many of them are in each line,
@@ -479,9 +479,9 @@ impl Mapping {
     ) -> BTreeMap<LineId, u32> {
         let exact = self.p2l.is_in_memory();
         let mut counts: BTreeMap<LineId, u32> = BTreeMap::new();
-        for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.psn != NONE) {
-            self.p2l.set(copy.psn, Some(lba), copy.poison);
-            let line = lines.line_of(env.geometry.chunk_of(copy.psn));
+        for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.phys != NONE) {
+            self.p2l.set(copy.phys, Some(lba), copy.poison);
+            let line = lines.line_of(env.geometry.chunk_of(copy.phys));
             if !exact {
                 *counts.entry(line).or_default() += 1;
             }
@@ -492,15 +492,15 @@ impl Mapping {
 
 /// Takes out the copies in lines that are about to be erased, or in none.
 pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [CopyRef]) {
-    for copy in copies.iter_mut().filter(|c| c.psn != NONE) {
-        let chunk = env.geometry.chunk_of(copy.psn);
+    for copy in copies.iter_mut().filter(|c| c.phys != NONE) {
+        let chunk = env.geometry.chunk_of(copy.phys);
         let gone = match lines.get(lines.line_of(chunk)) {
             Some(line) => matches!(line.state, LineState::Free | LineState::Draining),
             // Sectors of a bad chunk may be in no line: reads of them fail.
             None => !lines.chunk(chunk).bad,
         };
         if gone {
-            copy.psn = NONE;
+            copy.phys = NONE;
         }
     }
 }
@@ -510,7 +510,7 @@ fn add_copy(
     jobs: &mut BTreeMap<u32, RebuildJob>,
     map: &L2p,
     geometry: &FlashGeometry,
-    psn: u32,
+    phys: u32,
     oob: Oob,
 ) {
     let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
@@ -519,8 +519,8 @@ fn add_copy(
     let at = lba - frames.page_range(geometry.map_page_of(lba)).0;
     let Some(newest) = rebuild.copies.get_mut(at.index()) else { return };
     // Within a unit the later one is newer.
-    let first = newest.psn == NONE && newest.sequence == 0;
-    if first || (oob.sequence, psn) > (newest.sequence, newest.psn) {
-        *newest = CopyRef { sequence: oob.sequence, psn, poison: oob.poison };
+    let first = newest.phys == NONE && newest.sequence == 0;
+    if first || (oob.sequence, phys) > (newest.sequence, newest.phys) {
+        *newest = CopyRef { sequence: oob.sequence, phys, poison: oob.poison };
     }
 }

@@ -241,11 +241,11 @@ impl TestFlash {
 
     /// Returns the location of the latest version of a logical sector.
     pub fn newest(&self, lba: u32) -> Option<u32> {
-        let copies = (0..).zip(&self.cells).filter_map(|(psn, cell)| match cell {
-            Some(Cell::Written(oob, _)) if oob.lba == Some(lba) => Some((oob.sequence, psn)),
+        let copies = (0..).zip(&self.cells).filter_map(|(phys, cell)| match cell {
+            Some(Cell::Written(oob, _)) if oob.lba == Some(lba) => Some((oob.sequence, phys)),
             _ => None,
         });
-        copies.max().map(|(_, psn)| psn)
+        copies.max().map(|(_, phys)| phys)
     }
 
     /// Returns the written sectors of a chunk: location, sequence number of the unit, logical
@@ -253,16 +253,16 @@ impl TestFlash {
     pub fn written_in(&self, chunk: u32) -> Vec<(u32, u64, Option<u32>)> {
         let first = chunk * self.geometry.sectors_per_chunk;
         let cells = &self.cells[first as usize..(first + self.geometry.sectors_per_chunk) as usize];
-        let what = |(psn, cell): (u32, &Option<Cell>)| match cell {
-            Some(Cell::Written(oob, _)) => Some((psn, oob.sequence, oob.lba)),
+        let what = |(phys, cell): (u32, &Option<Cell>)| match cell {
+            Some(Cell::Written(oob, _)) => Some((phys, oob.sequence, oob.lba)),
             _ => None,
         };
         (first..).zip(cells).filter_map(what).collect()
     }
 
     /// Returns the contents of a sector, if it is more than a value.
-    pub fn bytes_at(&self, psn: u32) -> Option<&[u8]> {
-        match self.cells.get(psn as usize)? {
+    pub fn bytes_at(&self, phys: u32) -> Option<&[u8]> {
+        match self.cells.get(phys as usize)? {
             Some(Cell::Written(_, Content::Bytes(bytes))) => Some(bytes),
             _ => None,
         }
@@ -278,8 +278,9 @@ impl TestFlash {
         self.queues.iter().map(Vec::len).sum::<usize>() + ends
     }
 
-    fn readable(&self, psn: u32) -> bool {
-        let (chunk, sector) = (self.geometry.chunk_of(psn), psn % self.geometry.sectors_per_chunk);
+    fn readable(&self, phys: u32) -> bool {
+        let (chunk, sector) =
+            (self.geometry.chunk_of(phys), phys % self.geometry.sectors_per_chunk);
         let written = self.written[chunk as usize];
         sector < written
             && (self.failing[chunk as usize]
@@ -293,14 +294,14 @@ impl TestFlash {
     /// The sectors that hold metadata of lines.
     pub fn metadata(&self) -> Vec<u32> {
         let is = |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.metadata);
-        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
+        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(phys, _)| phys).collect()
     }
 
     /// Returns every location that a logical sector was written to.
     pub fn copies_of(&self, lba: u32) -> Vec<u32> {
         let is =
             |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.lba == Some(lba));
-        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(psn, _)| psn).collect()
+        (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(phys, _)| phys).collect()
     }
 
     /// Whether a power cut has left something that cannot be read.
@@ -309,15 +310,15 @@ impl TestFlash {
     }
 
     /// Makes a sector unreadable.
-    pub fn lose(&mut self, psn: u32) {
-        if let Some(cell) = &mut self.cells[psn as usize] {
+    pub fn lose(&mut self, phys: u32) {
+        if let Some(cell) = &mut self.cells[phys as usize] {
             *cell = Cell::Torn;
         }
     }
 
     /// Changes a byte of a sector's contents.
-    pub fn damage(&mut self, psn: u32) {
-        if let Some(Cell::Written(_, Content::Bytes(bytes))) = &mut self.cells[psn as usize] {
+    pub fn damage(&mut self, phys: u32) {
+        if let Some(Cell::Written(_, Content::Bytes(bytes))) = &mut self.cells[phys as usize] {
             bytes[9] ^= 0x40;
         }
     }
@@ -409,7 +410,7 @@ impl TestFlash {
                 if self.heals {
                     let cells = &self.cells;
                     let lbas: Vec<_> = sectors.iter().filter_map(|(oob, _)| oob.lba).collect();
-                    self.unreadable.retain(|psn| match &cells[*psn as usize] {
+                    self.unreadable.retain(|phys| match &cells[*phys as usize] {
                         Some(Cell::Written(oob, _)) => oob.lba.is_none_or(|l| !lbas.contains(&l)),
                         _ => true,
                     });
@@ -424,20 +425,23 @@ impl TestFlash {
                 end(Status::SUCCESS)
             }
             Op::Read { read, addresses, target } => {
-                for (i, psn, place) in addresses {
-                    if self.dead[self.geometry.chunk_of(psn) as usize] {
+                for (i, phys, place) in addresses {
+                    if self.dead[self.geometry.chunk_of(phys) as usize] {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
-                    assert!(self.readable(psn), "sector {psn} is read before its pair is written");
-                    if self.rng.chance(self.read_fail) || self.unreadable.contains(&psn) {
+                    assert!(
+                        self.readable(phys),
+                        "sector {phys} is read before its pair is written"
+                    );
+                    if self.rng.chance(self.read_fail) || self.unreadable.contains(&phys) {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
                     if !self.stores_data {
                         continue;
                     }
-                    match (&self.cells[psn as usize], target) {
+                    match (&self.cells[phys as usize], target) {
                         // Who reads out-of-band bytes of all sectors meets what a cut has left, and what
                         // is lost may have been there.
                         (Some(Cell::Torn), _) => self.reads[read].2 |= 1 << i,
@@ -466,9 +470,9 @@ impl TestFlash {
                 self.erases += 1;
                 (self.written[chunk as usize], self.reported[chunk as usize]) = (0, 0);
                 self.failures[chunk as usize] = false;
-                let first_psn = self.geometry.first_sector_of(chunk);
-                let again = first_psn..first_psn + self.geometry.sectors_per_chunk;
-                self.unreadable.retain(|psn| !again.contains(psn));
+                let first_phys = self.geometry.first_sector_of(chunk);
+                let again = first_phys..first_phys + self.geometry.sectors_per_chunk;
+                self.unreadable.retain(|phys| !again.contains(phys));
                 if self.stores_data {
                     let first = (chunk * self.geometry.sectors_per_chunk) as usize;
                     self.cells[first..first + self.geometry.sectors_per_chunk as usize].fill(None);
@@ -510,9 +514,9 @@ impl FlashBackend for TestFlash {
         self.calls.read(addresses);
         let read = self.reads.len();
         let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
-        for (i, &(psn, place)) in addresses.iter().enumerate() {
-            let pu = self.geometry.pu_of(self.geometry.chunk_of(psn)) as usize;
-            parts[pu].push((i, psn, place));
+        for (i, &(phys, place)) in addresses.iter().enumerate() {
+            let pu = self.geometry.pu_of(self.geometry.chunk_of(phys)) as usize;
+            parts[pu].push((i, phys, place));
         }
         self.reads.push((op, parts.iter().filter(|p| !p.is_empty()).count(), 0));
         for (pu, addresses) in parts.into_iter().enumerate().filter(|(_, p)| !p.is_empty()) {
@@ -556,7 +560,7 @@ impl FlashBackend for TestFlash {
             if bytes.is_empty() { Content::Value(0) } else { Content::Bytes(bytes.to_vec()) };
     }
 
-    fn sync_slot(&mut self, _psn: u32, _slot: u32) {}
+    fn sync_slot(&mut self, _phys: u32, _slot: u32) {}
 
     fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
         let bytes = match &self.slots[slot as usize] {
@@ -568,8 +572,8 @@ impl FlashBackend for TestFlash {
         out[..n].copy_from_slice(&bytes[..n]);
     }
 
-    fn read_slot_oob(&mut self, psn: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
-        if let Some(Cell::Written(oob, _)) = &self.cells[psn as usize] {
+    fn read_slot_oob(&mut self, phys: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
+        if let Some(Cell::Written(oob, _)) = &self.cells[phys as usize] {
             *out = oob.encode();
         }
     }

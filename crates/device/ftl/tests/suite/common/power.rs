@@ -170,19 +170,19 @@ impl TestFlash {
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
-                    let psn = (chunk * shape.sectors_per_chunk + i) as usize;
+                    let phys = (chunk * shape.sectors_per_chunk + i) as usize;
                     let content = Content::Bytes(sector_bytes.to_vec());
-                    self.cells[psn] = Some(Cell::Written(RecoveryOp::PADDING, content));
+                    self.cells[phys] = Some(Cell::Written(RecoveryOp::PADDING, content));
                 }
                 self.written[*chunk as usize] += job.count;
                 RecoveryOpEnd::Padded { id: job.id, status: Status::SUCCESS }
             }
-            RecoveryOpKind::ReadOob { psn } | RecoveryOpKind::ReadData { psn } => {
+            RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
                 let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
                 for i in 0..job.count {
                     let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);
-                    match &self.cells[(psn + i) as usize] {
-                        Some(Cell::Written(o, content)) if self.readable(psn + i) && !lost => {
+                    match &self.cells[(phys + i) as usize] {
+                        Some(Cell::Written(o, content)) if self.readable(phys + i) && !lost => {
                             oob.push(o.encode());
                             match content {
                                 Content::Bytes(bytes) => data.extend(bytes),

@@ -146,7 +146,7 @@ fn lose_every(step: u64) -> (u64, u64) {
         b.drive
             .nand_mut()
             .unwrap()
-            .inject(InjectedFault::Uncorrectable { psn: PhysSector(psn) })
+            .inject(InjectedFault::Uncorrectable { phys: PhysSector(psn) })
             .unwrap();
         lost.push(lba);
     }

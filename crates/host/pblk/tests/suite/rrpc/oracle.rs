@@ -291,7 +291,7 @@ impl Case {
         match what {
             0..5 => nand.inject(InjectedFault::NextProgram).unwrap(),
             5..7 => nand.inject(InjectedFault::NextErase).unwrap(),
-            7..9 if lossy => nand.inject(InjectedFault::Uncorrectable { psn }).unwrap(),
+            7..9 if lossy => nand.inject(InjectedFault::Uncorrectable { phys: psn }).unwrap(),
             9 if lossy => nand.inject(InjectedFault::ChunkBad { chunk }).unwrap(),
             _ => {}
         }

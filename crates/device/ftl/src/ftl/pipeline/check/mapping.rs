@@ -67,8 +67,8 @@ impl Ftl {
                     format_args!("{state:?}")
                 );
             }
-            L2pEntry::Flash(psn) => {
-                let chunk = self.env.geometry.chunk_of(psn);
+            L2pEntry::Flash(phys) => {
+                let chunk = self.env.geometry.chunk_of(phys);
                 let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
                 if line == LineId::NONE {
                     require!(
@@ -93,12 +93,12 @@ impl Ftl {
                 );
                 let readable = c.readable_end(&self.env.geometry);
                 require!(
-                    c.offline || psn % self.env.geometry.sectors_per_chunk < readable,
+                    c.offline || phys % self.env.geometry.sectors_per_chunk < readable,
                     Mapping,
                     "a mapped sector is readable",
                     subject,
                     format_args!("below {readable}"),
-                    psn % self.env.geometry.sectors_per_chunk
+                    phys % self.env.geometry.sectors_per_chunk
                 );
             }
         }

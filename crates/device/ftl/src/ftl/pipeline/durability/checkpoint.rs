@@ -140,7 +140,7 @@ impl Ftl {
             .0
         {
             crate::space::lines::NONE => 0,
-            psn => psn + 1,
+            phys => phys + 1,
         };
         // Some of a line's chunks may have been erased, and be in another one by now.
         let table = self.space.table();

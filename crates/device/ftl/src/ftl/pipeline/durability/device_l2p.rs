@@ -89,7 +89,7 @@ impl Ftl {
         let mapping = &self.mapping;
         // Data on flash that is whole, and a trim that the drive knows of, are no longer in doubt.
         let is_lost = |lba, is_trim_pending| match mapping.get(lba) {
-            L2pEntry::Flash(psn) => mapping.is_poisoned(psn),
+            L2pEntry::Flash(phys) => mapping.is_poisoned(phys),
             L2pEntry::Unmapped => is_trim_pending,
             L2pEntry::Buffer(_) | L2pEntry::Lost => true,
         };

@@ -103,9 +103,9 @@ impl Ftl {
         let last = (first + count).min(self.env.plan.logical);
         let mapped = (first..last).map(|lba| {
             match self.buffer.durable_copy_of(&self.env.geometry, self.mapping.get(lba)).0 {
-                NONE => PageEntry { psn: None, poison: false },
-                LOST => PageEntry { psn: None, poison: true },
-                psn => PageEntry { psn: Some(psn), poison: self.mapping.is_poisoned(psn) },
+                NONE => PageEntry { phys: None, poison: false },
+                LOST => PageEntry { phys: None, poison: true },
+                phys => PageEntry { phys: Some(phys), poison: self.mapping.is_poisoned(phys) },
             }
         });
         TranslationPage::encode(&self.env.geometry, page, low, mapped, out);

@@ -45,11 +45,11 @@ impl Ftl {
     fn mark_pages_on_chunk_dirty(&mut self, chunk: u32) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for psn in first..first + self.space.chunk(chunk).write_pointer {
+        for phys in first..first + self.space.chunk(chunk).write_pointer {
             let page =
-                self.mapping.lba_at(psn).and_then(|lba| lba.checked_sub(self.env.plan.logical));
+                self.mapping.lba_at(phys).and_then(|lba| lba.checked_sub(self.env.plan.logical));
             if let Some(page) = page
-                && self.mapping.is_mapped_to(self.env.plan.logical + page, psn)
+                && self.mapping.is_mapped_to(self.env.plan.logical + page, phys)
             {
                 self.mark_resident_page_dirty(page);
                 any = true;
@@ -67,8 +67,8 @@ impl Ftl {
             if self.mapping.is_page_resident(page) {
                 continue;
             }
-            if let L2pEntry::Flash(psn) = self.mapping.get(self.env.plan.logical + page)
-                && (first..first + self.env.geometry.sectors_per_chunk).contains(&psn)
+            if let L2pEntry::Flash(phys) = self.mapping.get(self.env.plan.logical + page)
+                && (first..first + self.env.geometry.sectors_per_chunk).contains(&phys)
             {
                 self.mapping.mark_page_at_risk(page);
                 any = true;
@@ -81,11 +81,11 @@ impl Ftl {
     fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
         let mut any = false;
         for page in 0..self.env.plan.map_pages {
-            let (psn, _) = self.buffer.durable_copy_of(
+            let (phys, _) = self.buffer.durable_copy_of(
                 &self.env.geometry,
                 self.mapping.get(self.env.plan.logical + page),
             );
-            if psn < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(psn)) == pu {
+            if phys < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(phys)) == pu {
                 self.mark_resident_page_dirty(page);
                 any = true;
             }
@@ -114,8 +114,8 @@ impl Ftl {
             let page = self.env.geometry.map_page_of(lba);
             if !self.mapping.is_page_resident(page) {
                 unknown |= self.mapping.reconcile().is_pending(page);
-            } else if let L2pEntry::Flash(psn) = self.mapping.get(lba) {
-                self.record_uncorrectable(self.env.geometry.chunk_of(psn));
+            } else if let L2pEntry::Flash(phys) = self.mapping.get(lba) {
+                self.record_uncorrectable(self.env.geometry.chunk_of(phys));
             }
         }
         if unknown && self.durability.checkpoint().would_lose(u64::MAX) {

@@ -161,20 +161,20 @@ impl Ftl {
         }
         let mut found: [(u32, u32); 64] = [(0, 0); 64];
         let mut count = 0;
-        for psn in self.sectors_of_unit(line_id, unit, member) {
-            if let Some(lba) = self.p2l_lookup(line_id, psn) {
-                found[count] = (psn, lba);
+        for phys in self.sectors_of_unit(line_id, unit, member) {
+            if let Some(lba) = self.p2l_lookup(line_id, phys) {
+                found[count] = (phys, lba);
                 count += 1;
             }
         }
         let mut addresses = self.gc.take_addresses();
         let mut first_slot = NONE;
-        for &(psn, lba) in &found[..count] {
-            if !self.mapping.is_mapped_to(lba, psn) {
+        for &(phys, lba) in &found[..count] {
+            if !self.mapping.is_mapped_to(lba, phys) {
                 continue;
             }
             let (under, under_sequence) =
-                self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(psn));
+                self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(phys));
             let entry = BufferEntry {
                 lba_plus_1: lba + 1,
                 poison: false,
@@ -187,7 +187,7 @@ impl Ftl {
             if first_slot == NONE {
                 first_slot = slot;
             }
-            addresses.push((psn, slot));
+            addresses.push((phys, slot));
         }
         if !addresses.is_empty() {
             let count = addresses.len().to_u32();
@@ -218,16 +218,17 @@ impl Ftl {
 
     /// The logical sector that was written at a physical one of a victim.
     #[inline]
-    pub(crate) fn p2l_lookup(&self, line: LineId, psn: u32) -> Option<u32> {
+    pub(crate) fn p2l_lookup(&self, line: LineId, phys: u32) -> Option<u32> {
         if self.mapping.has_p2l() {
-            return self.mapping.lba_at(psn);
+            return self.mapping.lba_at(phys);
         }
         let list = self.space.line(line).p2l.as_deref().or(self.gc.victim_p2l())?;
-        let chunk = self.env.geometry.chunk_of(psn);
+        let chunk = self.env.geometry.chunk_of(phys);
         let place = self.space.chunk(chunk).member_index;
         // Whatever the media says: there is no sector beyond these.
         let sectors = self.env.plan.logical + self.env.plan.map_pages;
-        list.lba(place, psn - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < sectors)
+        list.lba(place, phys - self.env.geometry.first_sector_of(chunk))
+            .filter(|lba| *lba < sectors)
     }
 
     /// Touches what the scan of the next members will look up, so that those cache misses overlap
@@ -236,11 +237,11 @@ impl Ftl {
         let members = self.space.line(line).chunks.iter().skip(member.index());
         let mut touched = 0u32;
         for &chunk in members.take(PREFETCH_MEMBERS.index()) {
-            let first_psn =
+            let first_phys =
                 self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
-            for psn in first_psn..first_psn + self.env.geometry.ws_opt {
-                if let Some(lba) = self.p2l_lookup(line, psn) {
-                    touched ^= u32::from(self.mapping.is_mapped_to(lba, psn));
+            for phys in first_phys..first_phys + self.env.geometry.ws_opt {
+                if let Some(lba) = self.p2l_lookup(line, phys) {
+                    touched ^= u32::from(self.mapping.is_mapped_to(lba, phys));
                 }
             }
         }

@@ -38,8 +38,8 @@ impl Ftl {
         let Some(mut reading) = self.gc.take_p2l_read() else { return };
         let by_footer = loop {
             match reading.step(&self.env, self.space.table()) {
-                VictimP2lStep::Read { at, first_psn } => {
-                    self.read_victim_unit(now, at, first_psn, flash);
+                VictimP2lStep::Read { at, first_phys } => {
+                    self.read_victim_unit(now, at, first_phys, flash);
                 }
                 VictimP2lStep::Wait => return self.gc.return_p2l_read(reading),
                 VictimP2lStep::NoFooter => self.space.drop_footer(reading.line()),
@@ -61,13 +61,13 @@ impl Ftl {
         &mut self,
         now: Nanos,
         at: usize,
-        first_psn: u32,
+        first_phys: u32,
         flash: &mut impl FlashBackend,
     ) {
         let (first_slot, unit) = (self.metadata_read_slot(at), self.env.geometry.ws_opt.index());
         let mut addresses = [(0, 0); 64];
         for (i, address) in (0..).zip(&mut addresses[..unit]) {
-            *address = (first_psn + i, first_slot + i);
+            *address = (first_phys + i, first_slot + i);
         }
         let op = OpToken::new(OpKind::Meta, at.to_u32());
         flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
@@ -85,14 +85,14 @@ impl Ftl {
         let any_failed = (0..unit).any(|i| failed >> i & 1 != 0);
         let read = self.gc.victim_read_done(at, any_failed);
         for i in (0..unit).filter(|i| failed >> i & 1 == 0) {
-            let (psn, slot) = (read.first_psn + i, first_slot + i);
+            let (phys, slot) = (read.first_phys + i, first_slot + i);
             if read.is_footer {
-                flash.sync_slot(psn, slot);
+                flash.sync_slot(phys, slot);
                 flash.read_slot(slot, self.gc.victim_footer_bytes(&self.env, read, i));
             } else {
                 let mut bytes = [0; Oob::BYTES];
-                flash.read_slot_oob(psn, slot, &mut bytes);
-                self.gc.import_victim_oob(&self.env, read, psn, Oob::decode(&bytes));
+                flash.read_slot_oob(phys, slot, &mut bytes);
+                self.gc.import_victim_oob(&self.env, read, phys, Oob::decode(&bytes));
             }
         }
     }
@@ -127,11 +127,11 @@ impl Ftl {
     fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
         let lines = self.space.table();
         for lba in sectors {
-            let L2pEntry::Flash(psn) = self.mapping.get(lba) else { continue };
-            let chunk = self.env.geometry.chunk_of(psn);
+            let L2pEntry::Flash(phys) = self.mapping.get(lba) else { continue };
+            let chunk = self.env.geometry.chunk_of(phys);
             if lines.line_of(chunk) == reading.line() {
                 let member = lines.chunk(chunk).member_index;
-                reading.record_lba(member, psn % self.env.geometry.sectors_per_chunk, lba);
+                reading.record_lba(member, phys % self.env.geometry.sectors_per_chunk, lba);
             }
         }
     }

@@ -127,8 +127,8 @@ impl Ftl {
         let idle = self.host_reads_in_flight() == 0;
         loop {
             match self.mapping.step_line_scan(&self.env, self.space.table(), hurries, idle) {
-                LineScanStep::Read { at, first_psn } => {
-                    self.read_for_scan(now, at, first_psn, flash);
+                LineScanStep::Read { at, first_phys } => {
+                    self.read_for_scan(now, at, first_phys, flash);
                 }
                 LineScanStep::Wait => return false,
                 LineScanStep::Done | LineScanStep::Unreadable { .. } => return true,
@@ -140,13 +140,13 @@ impl Ftl {
         &mut self,
         now: Nanos,
         at: u32,
-        first_psn: u32,
+        first_phys: u32,
         flash: &mut impl FlashBackend,
     ) {
         let (unit, first_slot) = (self.env.geometry.ws_opt, self.mapping.scan_slot(&self.env, at));
         let mut addresses = [(0, 0); 64];
         for (i, address) in (0..).zip(&mut addresses[..unit.index()]) {
-            *address = (first_psn + i, first_slot + i);
+            *address = (first_phys + i, first_slot + i);
         }
         self.stats.rebuild_reads += u64::from(unit);
         let op = OpToken::new(OpKind::MapRead, self.mapping.scan_op(at));
@@ -160,13 +160,13 @@ impl Ftl {
         let unit = self.env.geometry.ws_opt;
         let mut oobs = [None; 64];
         for i in (0..unit).filter(|i| failed >> i & 1 == 0) {
-            let (psn, slot) = (read.first_psn + i, first_slot + i);
+            let (phys, slot) = (read.first_phys + i, first_slot + i);
             if read.is_footer {
-                flash.sync_slot(psn, slot);
+                flash.sync_slot(phys, slot);
                 flash.read_slot(slot, self.mapping.scan_footer_bytes(&self.env, read, i));
             } else {
                 let mut bytes = [0; Oob::BYTES];
-                flash.read_slot_oob(psn, slot, &mut bytes);
+                flash.read_slot_oob(phys, slot, &mut bytes);
                 oobs[i.index()] = Oob::decode(&bytes);
             }
         }

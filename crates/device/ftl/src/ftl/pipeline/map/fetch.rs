@@ -59,7 +59,7 @@ impl Ftl {
         if let (true, Some(fetch)) = (needs_fetch, idle) {
             self.mapping.begin_fetch(fetch, page, frame);
             match source {
-                PageSource::OnFlash(psn) => self.read_page(now, fetch, psn, flash),
+                PageSource::OnFlash(phys) => self.read_page(now, fetch, phys, flash),
                 _ => self.wait_for_rebuild(fetch, flash),
             }
             return FetchOutcome::InFlight(fetch);
@@ -87,8 +87,8 @@ impl Ftl {
 
     /// Tells the other parts what a page that was put into a frame, or shown, brings with it.
     fn page_installed(&mut self, page: u32, installed: &PageInstalled) {
-        for &psn in &installed.valid {
-            let line = self.space.line_of(self.env.geometry.chunk_of(psn));
+        for &phys in &installed.valid {
+            let line = self.space.line_of(self.env.geometry.chunk_of(phys));
             self.space.count_valid(line);
         }
         self.stats.map_sectors_lost += installed.lost_sectors;
@@ -113,11 +113,11 @@ impl Ftl {
         self.mapping.wait_for_rebuild(env, lines, buffer, fetch, flash.stores_data());
     }
 
-    fn read_page(&mut self, now: Nanos, fetch: u32, psn: u32, flash: &mut impl FlashBackend) {
-        let read = self.mapping.begin_page_read(fetch, psn);
+    fn read_page(&mut self, now: Nanos, fetch: u32, phys: u32, flash: &mut impl FlashBackend) {
+        let read = self.mapping.begin_page_read(fetch, phys);
         self.stats.map_page_reads += 1;
         let op = OpToken::new(OpKind::MapRead, fetch);
-        flash.read(now, op, &[(read.psn, read.slot)], ReadDest::Buffer);
+        flash.read(now, op, &[(read.phys, read.slot)], ReadDest::Buffer);
     }
 
     /// A read of a translation page has ended. [`kick`](Ftl::kick) afterwards.
@@ -127,7 +127,7 @@ impl Ftl {
         }
         let read = self.mapping.page_read_done(index, failed != 0);
         if failed == 0 {
-            flash.sync_slot(read.psn, read.slot);
+            flash.sync_slot(read.phys, read.slot);
         }
     }
 
@@ -138,17 +138,17 @@ impl Ftl {
         }
         for index in 0..FETCH_MAX {
             let Some(fetch) = self.mapping.take_completed(index) else { continue };
-            let CompletedFetch { page, failed, psn: read_at, attempts, slot } = fetch;
+            let CompletedFetch { page, failed, phys: read_at, attempts, slot } = fetch;
             let read = if failed { PageSource::Lost } else { PageSource::Buffered(slot) };
             if !self.complete_fetch(index, page, read, false, flash) {
                 let rebuilt = self.mapping.page_rebuild().is_rebuilt(page);
                 self.stats.map_read_errors += u64::from(!rebuilt);
                 // The page may be somewhere else by now.
                 let source = match self.mapping.source_of(&self.env, &self.buffer, page) {
-                    PageSource::OnFlash(psn)
-                        if !rebuilt && (attempts < READ_ATTEMPTS || psn != read_at) =>
+                    PageSource::OnFlash(phys)
+                        if !rebuilt && (attempts < READ_ATTEMPTS || phys != read_at) =>
                     {
-                        self.read_page(now, index, psn, flash);
+                        self.read_page(now, index, phys, flash);
                         continue;
                     }
                     PageSource::OnFlash(_) if rebuilt => PageSource::Rebuilt,

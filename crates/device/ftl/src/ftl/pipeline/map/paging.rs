@@ -107,7 +107,7 @@ impl Ftl {
     ) -> bool {
         // Looked up each time: a line that was being written may be another one by now.
         let sectors = self.sectors_of_unit(line, unit.unit, unit.member);
-        let pages: Vec<u32> = sectors.filter_map(|psn| self.page_of_p2l(line, psn)).collect();
+        let pages: Vec<u32> = sectors.filter_map(|phys| self.page_of_p2l(line, phys)).collect();
         let first_time = self.mapping.want_gc_pages(pages.into_iter());
         let (mut ready, mut from) = (true, 0);
         while let Some((index, page)) = self.mapping.unpinned_gc_page(from) {
@@ -124,8 +124,8 @@ impl Ftl {
                 let Some((unit, member)) = self.gc.peek_unit(self.space.table(), ahead) else {
                     break;
                 };
-                for psn in self.sectors_of_unit(line, unit, member) {
-                    if let Some(page) = self.page_of_p2l(line, psn) {
+                for phys in self.sectors_of_unit(line, unit, member) {
+                    if let Some(page) = self.page_of_p2l(line, phys) {
                         self.prefetch_page(now, page, flash);
                     }
                 }
@@ -135,8 +135,8 @@ impl Ftl {
     }
 
     /// The page of the host sector that was written at a physical one of a victim.
-    fn page_of_p2l(&self, line: LineId, psn: u32) -> Option<u32> {
-        self.mapping.page_of(self.p2l_lookup(line, psn)?)
+    fn page_of_p2l(&self, line: LineId, phys: u32) -> Option<u32> {
+        self.mapping.page_of(self.p2l_lookup(line, phys)?)
     }
 
     /// Fetches a page that will be needed, if a good part of the frames can be had.
