@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_requests_are_under_way_learns_from_the_second_end_on() {
+    fn a_poller_that_starts_with_requests_in_flight_uses_the_second_completion_on() {
         let mut pace = AdaptivePeriod::default();
         assert_eq!(pace.next_poll(100), Nanos::ZERO, "nothing is known");
         let hour = 3_600_000_000_000;

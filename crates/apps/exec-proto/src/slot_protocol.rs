@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_and_nobody_else() {
+    fn only_the_sleeper_is_woken() {
         let (bell, asleep) = (AtomicU32::new(u32::MAX), AtomicU32::new(0));
         let before = read_doorbell(&bell);
         assert!(!ring_doorbell(&bell, &asleep));
@@ -311,7 +311,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_two_threads_with_a_slot_each_are_answered_and_nobody_sleeps_for_good() {
+    fn loom_two_threads_with_a_slot_each_are_answered_and_wake_up() {
         check(2, || {
             let shared = Shared::new(2);
             let threads = [1, 2].map(|what| {

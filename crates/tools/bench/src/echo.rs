@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_room_are_held() {
+    fn replies_without_a_free_slot_are_deferred() {
         let wire = QueuePairMemory::new(4).unwrap();
         let ((mut sq, mut cq), mut echo) = (wire.rings().unwrap(), wire.echo_controller().unwrap());
         for _ in 0..3 {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_that_nobody_expects_is_a_failure_of_its_own() {
+    fn an_unexpected_miss_is_a_failure_of_its_own() {
         let none = ExpectedMisses::default();
         none.judge(&[row("a", 1.0)]).unwrap();
         let error = none.judge(&[row("a", 1.0), row("b", 1.5), row("c", 2.0)]).unwrap_err();

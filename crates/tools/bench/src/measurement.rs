@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_object_has_the_promised_keys_and_no_others() {
+    fn the_object_has_the_documented_keys_and_no_others() {
         let bare = Measurement::new("ring", "a \"quoted\" case", "ns_per_command", 1.0, "ns");
         assert_eq!(keys(&bare), ["bench", "case", "metric", "value", "unit"]);
         let compared = bare.with_reference("b", 0.5);

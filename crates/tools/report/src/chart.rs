@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_a_file_that_needs_nothing_else() {
+    fn a_chart_is_a_self_contained_file() {
         let bars = Bars {
             groups: vec!["a & b".into(), "c".into()],
             series: vec![("paper".into(), vec![47.0, 280.0]), ("here".into(), vec![47.1, 279.8])],

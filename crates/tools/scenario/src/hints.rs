@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_data_sheet_has_one_meaning() {
+    fn a_word_of_a_datasheet_has_one_meaning() {
         let words: Vec<&str> = ALIASES.iter().flat_map(|a| a.words).copied().collect();
         let mut once = words.clone();
         once.sort_unstable();

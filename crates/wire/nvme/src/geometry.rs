@@ -176,7 +176,7 @@ impl Geometry {
     /// [`InvalidPpa`] for an address in a hole of the format.
     pub fn address(&self, format: &PpaFormat, ppa: Ppa) -> Result<Address, InvalidPpa> {
         let a = format.unpack(ppa);
-        if format.has_no_stray_bits(ppa) && self.contains(a) {
+        if format.has_no_reserved_bits(ppa) && self.contains(a) {
             Ok(a)
         } else {
             Err(InvalidPpa { ppa, address: a })

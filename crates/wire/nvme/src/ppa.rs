@@ -102,7 +102,7 @@ impl PpaFormat {
 
     /// Whether no bit above the fields is set.
     #[inline]
-    pub fn has_no_stray_bits(&self, ppa: Ppa) -> bool {
+    pub fn has_no_reserved_bits(&self, ppa: Ppa) -> bool {
         let bits = u32::from(self.group_bits)
             + u32::from(self.pu_bits)
             + u32::from(self.chunk_bits)

@@ -11,7 +11,8 @@ use crate::namespace::path_calls::path_call;
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::{Errno, fail, libc_fns, status, unsupported};
 
-const REFUSAL_REASON: &str = "the C library does not see volumes: list directories with readdir";
+const NOT_SUPPORTED_REASON: &str =
+    "the C library does not see volumes: list directories with readdir";
 
 /// Returns whether a path leads to the volume; errors are left to the C library.
 unsafe fn is_on_volume(path: *const c_char) -> bool {
@@ -19,7 +20,7 @@ unsafe fn is_on_volume(path: *const c_char) -> bool {
 }
 
 unsafe fn refuse(call: &str, path: *const c_char) -> c_int {
-    fail(unsupported(call, CStr::from_ptr(path).to_bytes(), REFUSAL_REASON))
+    fail(unsupported(call, CStr::from_ptr(path).to_bytes(), NOT_SUPPORTED_REASON))
 }
 
 /// Maximum attempts to find an unused name.

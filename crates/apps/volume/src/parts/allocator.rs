@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_grow_beside_each_other_stay_in_one_piece() {
+    fn files_that_grow_side_by_side_stay_contiguous() {
         let mut space = BlockAllocator::new(0, 10_000, &[]);
         let mut ends = [None; 4];
         for _ in 0..PLACEMENT_STRIDE {

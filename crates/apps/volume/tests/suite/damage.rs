@@ -249,7 +249,7 @@ fn a_journal_that_cannot_be_written_stops_changes_and_nothing_else() {
 }
 
 #[test]
-fn blocks_are_discarded_once_nobody_can_need_them() {
+fn blocks_are_discarded_once_they_are_unreferenced() {
     let mut fs = open(formatted(512, 256));
     let file = fs.create(ROOT, "f").unwrap();
     fs.write(file, 0, &pattern(1, 80_000)).unwrap();

@@ -191,7 +191,7 @@ fn sizes_holes_and_facts() {
 }
 
 #[test]
-fn appends_are_in_one_piece_each_and_cost_one_write_when_synced() {
+fn appends_are_contiguous_and_cost_one_write_when_synced() {
     let mut ram = Ram::new(512, 2048);
     // Large enough that no checkpoint occurs.
     let options = volume::FormatOptions { journal_blocks: Some(256), ..Default::default() };

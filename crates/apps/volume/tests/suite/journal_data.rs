@@ -207,7 +207,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
 }
 
 #[test]
-fn data_that_makes_no_sense_or_has_no_room_is_refused() {
+fn invalid_data_or_data_without_space_is_refused() {
     let mut fs = open(formatted(512, BLOCKS as u64));
     let file = fs.create(ROOT, "f").unwrap();
     let size = fs.volume().statfs().free * BLOCK as u64;

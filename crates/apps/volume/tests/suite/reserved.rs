@@ -179,7 +179,7 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
 }
 
 #[test]
-fn what_is_reserved_is_nobody_else_s() {
+fn reserved_blocks_are_not_given_to_others() {
     let mut fs = open(formatted(512, 400));
     let free = fs.volume().statfs().free;
     let file = fs.create(ROOT, "f").unwrap();

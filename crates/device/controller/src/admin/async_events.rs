@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_a_ring_and_counts_what_nobody_read() {
+    fn the_log_is_a_ring_and_counts_lost_entries() {
         let mut e = AsyncEventQueue::default();
         for _ in 0..NOTIFICATION_LOG_ENTRIES {
             log_one(&mut e);

@@ -114,7 +114,7 @@ fn an_open_channel_drive_tells_its_geometry() {
 }
 
 #[test]
-fn chunk_information_comes_in_any_pieces() {
+fn chunk_information_is_read_in_any_ranges() {
     let a = open_channel();
     let page = (log_page::CHUNK_INFORMATION, 1);
     let all = log(&a, page, 0, u64::MAX).unwrap();

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_within_a_registration_are_counted() {
+    fn segments_within_a_registration_are_counted() {
         let (space, region, at) = memory(4);
         let other = SharedRegion::anonymous(4 * PAGE_BYTES).unwrap();
         let far = space.register(&other).unwrap();

@@ -123,7 +123,7 @@ fn vectors_carry_data_and_metadata_of_1_to_64_sectors() {
 }
 
 #[test]
-fn pages_and_lists_in_pieces_carry_data_too() {
+fn pages_and_segmented_lists_carry_data_too() {
     let mut d = new();
     let ppas = run(&d, 0, 0..16);
     let (data, _) = put(&d, 16, 3);

@@ -27,7 +27,7 @@ fn shape() -> FlashGeometry {
 }
 
 #[test]
-fn a_refreshed_line_is_moved_while_nobody_waits_and_its_chunks_are_used_again() {
+fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
     let mut b = Bench::new(shape(), FtlConfig::default(), true, 1);
     let all = b.ftl.sectors();
     for lba in 0..all / 2 {
@@ -122,7 +122,7 @@ fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere
 }
 
 #[test]
-fn a_chunk_that_goes_or_fails_while_its_line_is_finished_holds_up_nobody() {
+fn a_chunk_that_goes_offline_or_fails_while_its_line_is_finished_blocks_no_request() {
     for seed in 0..40 {
         let mut b = Bench::new(shape(), FtlConfig::default(), true, seed);
         let some = 64 + seed;

@@ -102,7 +102,7 @@ fn lines_end_with_padding_that_is_reported_in_any_order() {
 
 /// A chunk with programs under way fails, or goes. What is reported of it then is mixed: successes of before behind
 /// failures of what came later.
-fn fails_with_programs_under_way(seed: u64, goes: bool) -> u64 {
+fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
     let (mut b, mut rng) = (bench(2, LineMetadata::On, seed), Rng::new(seed ^ 0xfa11));
     let mut values = vec![0; b.ftl.sectors() as usize / 4];
     write_on(&mut b, &mut rng, &mut values, 100 + seed % 100);
@@ -143,7 +143,7 @@ fn fails_with_programs_under_way(seed: u64, goes: bool) -> u64 {
 #[test]
 fn a_chunk_that_fails_or_goes_takes_nothing_along_that_the_media_has_not_taken() {
     for goes in [false, true] {
-        let mixed: u64 = (0..200).map(|seed| fails_with_programs_under_way(seed, goes)).sum();
+        let mixed: u64 = (0..200).map(|seed| fails_with_programs_in_flight(seed, goes)).sum();
         assert!(mixed > 20, "{mixed} successes reported behind a failure");
     }
 }

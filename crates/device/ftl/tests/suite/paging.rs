@@ -171,7 +171,7 @@ fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
 }
 
 #[test]
-fn a_read_that_waits_for_its_page_holds_up_nobody_and_sees_what_ended_before_it() {
+fn a_read_that_waits_for_its_page_blocks_no_other_and_sees_completed_writes() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
     let map_cache_sectors = map_cache_min(&small(), &config);
     let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);

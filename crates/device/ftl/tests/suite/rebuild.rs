@@ -134,7 +134,7 @@ impl Case {
         if self.finds_all() {
             return;
         }
-        self.look_for_hidden();
+        self.find_hidden_units();
         let pages = std::mem::take(&mut self.lost);
         for s in pages.iter().flat_map(|p| p * PAGE..(p + 1) * PAGE) {
             let Some(s) = self.sectors.get_mut(s as usize) else { continue };
@@ -147,7 +147,7 @@ impl Case {
     }
 
     /// Records whether there are unreadable units that nothing describes.
-    fn look_for_hidden(&mut self) {
+    fn find_hidden_units(&mut self) {
         let all = self.sectors.len() as u64;
         let places: Vec<_> =
             self.lost.iter().filter_map(|p| self.flash.newest((all + p) as u32)).collect();

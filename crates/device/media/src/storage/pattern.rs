@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn any_piece_of_a_pattern_is_the_same_bytes() {
+    fn any_range_of_a_pattern_has_equal_bytes() {
         let mut whole = [0; 100];
         fill_pattern(5, &mut whole);
         for from in 0..100 {

@@ -78,7 +78,7 @@ fn an_end_needs_its_beginning() {
 }
 
 #[test]
-fn one_operation_is_under_way_in_a_chunk() {
+fn one_operation_is_in_flight_in_a_chunk() {
     let mut n = nand();
     let busy = |doing, with| Err(MediaError::Busy { chunk: C, doing, with });
     n.begin_program(C, 0).unwrap();
@@ -261,7 +261,7 @@ fn a_sector_is_readable_once_its_pair_is_programmed() {
 }
 
 #[test]
-fn earlier_data_stays_readable_while_a_program_is_under_way() {
+fn earlier_data_stays_readable_during_a_program() {
     let mut n = nand();
     for unit in 0..4 {
         program(&mut n, C, unit, 5).unwrap();

@@ -80,7 +80,7 @@ mod tests {
 
     /// The last object released reports how the device was closed, and no other.
     #[test]
-    fn a_drive_that_is_not_closed_in_order_is_said_to_whoever_closes_it() {
+    fn an_unclean_close_of_a_drive_is_reported_to_the_caller() {
         // SAFETY: pointers are to live objects, and each is returned once.
         unsafe {
             said(sluice_close(failing()));

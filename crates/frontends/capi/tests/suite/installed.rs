@@ -247,7 +247,7 @@ const PBLK: (&str, &str) =
 /// A drive of a scenario, by the name of its file, in a C program: what is written is there when it is
 /// opened again, by that process or by the next.
 #[test]
-fn a_scenario_keeps_what_was_written_whoever_manages_its_flash() {
+fn a_scenario_keeps_its_data_with_either_ftl() {
     let kept = "kept: 64 of 64 records are there\n";
     let records = example("records");
     for (keys, rest) in [("", ""), PBLK] {

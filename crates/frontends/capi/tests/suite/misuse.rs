@@ -12,7 +12,7 @@ use sluice_c::*;
 use support::{Stand, last_error};
 
 #[test]
-fn null_is_refused_where_it_is_not_allowed_and_nothing_to_give_back() {
+fn null_is_refused_where_it_is_not_allowed_and_destroys_nothing() {
     let stand = Stand::new();
     let Stand { device, queue, handle, buffer } = stand;
     let mut taken: *mut sluice_device = null_mut();

@@ -26,7 +26,7 @@ fn writes(stand: &Stand, pieces: &[iovec]) -> u64 {
 }
 
 #[test]
-fn pieces_that_the_device_reaches_are_one_request() {
+fn segments_that_the_device_reaches_are_one_request() {
     let stand = Stand::new();
     // SAFETY: the buffer is there, and has 8192 bytes.
     let data = unsafe { sluice_buffer_data(stand.buffer) }.cast::<u8>();

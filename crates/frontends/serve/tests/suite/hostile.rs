@@ -280,7 +280,7 @@ fn long_requests_of_many_clients_take_turns_without_deadlock() {
 }
 
 #[test]
-fn random_sessions_never_hurt_the_server() {
+fn random_sessions_never_stop_the_server() {
     let served = Served::small();
     let mut random = Random(7);
     for _ in 0..150 {

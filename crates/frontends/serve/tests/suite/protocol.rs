@@ -121,7 +121,7 @@ fn what_is_written_is_read_in_every_form_and_size() {
 }
 
 #[test]
-fn many_requests_are_under_way_and_each_reply_names_its_own() {
+fn many_requests_are_in_flight_and_each_reply_names_its_own() {
     let served = Served::small();
     served.cue(|c| (c.latency, c.scatter) = (Nanos::from_micros(300), true));
     let mut c = NbdClient::transmission(&served.path);
@@ -279,7 +279,7 @@ fn a_read_only_export_refuses_changes() {
 }
 
 #[test]
-fn a_stopped_server_answers_what_is_under_way_and_flushes() {
+fn a_stopped_server_completes_requests_in_flight_and_flushes() {
     let served = Served::small();
     let cues = served.cues.clone();
     served.cue(|c| c.latency = Nanos::from_millis(100));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_past_the_aging_expire() {
+    fn requests_do_not_wait_past_the_aging_expire() {
         let mut s = scheduler();
         s.insert(Nanos(0), staged(2, 0, 0));
         let mut served_at = None;

@@ -102,7 +102,7 @@ fn data_comes_back_under_every_strategy_and_while_it_changes() {
 }
 
 #[test]
-fn a_command_that_fails_takes_nobody_with_it() {
+fn a_command_that_fails_does_not_affect_others() {
     with_controller(|mut blocking, mut queues| {
         let mut unlucky = queues.pop().unwrap().enter();
         let stop = Arc::new(AtomicBool::new(false));

@@ -124,7 +124,7 @@ fn drivers_and_configurations_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_answered_and_others_go_on() {
+fn invalid_requests_fail_and_others_complete() {
     let mut device = chaos(1);
     let mut queues = open(&mut device, &config(SHARED, 1));
     let queue = &mut queues[0];
@@ -275,7 +275,7 @@ fn a_removed_device_fails_everything_at_once_and_for_good() {
 }
 
 #[test]
-fn who_submits_and_leaves_disturbs_nobody() {
+fn a_submitter_that_exits_does_not_disturb_others() {
     for layout in
         [QueueModel::SingleQueue, SHARED, QueueModel::MultiQueue { staging: StagingScope::Device }]
     {

@@ -185,7 +185,7 @@ fn one_doorbell_for_many_and_every_request_completes_once() {
 }
 
 #[test]
-fn refused_requests_push_back_when_nobody_reaps() {
+fn refused_requests_push_back_without_reaping() {
     let mut b = Bench::new(4);
     let wrong = Request::read(SECTORS, 1, Payload::BitBucket, 7);
     for _ in 0..3 {

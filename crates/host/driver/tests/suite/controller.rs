@@ -99,7 +99,7 @@ fn logs_and_features() {
 }
 
 #[test]
-fn silence_and_refusal_are_errors_that_say_what_was_asked() {
+fn timeouts_and_rejections_are_errors_that_name_the_command() {
     for opcode in [admin::IDENTIFY, admin::SET_FEATURES] {
         let silent = Faults { ignore_admin: Some(opcode), ..Faults::default() };
         let (_, attached) = connect(|d| d.faults = silent);
@@ -219,7 +219,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
 }
 
 #[test]
-fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
+fn after_a_timeout_admin_commands_stop_but_queues_still_work() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let mut pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
@@ -245,7 +245,7 @@ fn after_a_timeout_the_drive_is_left_alone_but_queues_go_on() {
 /// A drive that stalls for a while: late answers arrive, and operation continues. Queues whose
 /// creation or deletion timed out are found and reclaimed.
 #[test]
-fn late_answers_end_the_silence_and_queues_in_doubt_are_reclaimed() {
+fn late_replies_end_the_timeout_and_queues_of_unknown_state_are_reclaimed() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let silence = &mut || ();

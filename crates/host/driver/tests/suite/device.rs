@@ -411,7 +411,7 @@ fn poll_until_ready(model: &mut Model, all: &mut [NvmeQueue], from: Nanos, limit
 }
 
 #[test]
-fn a_controller_that_does_not_let_go_of_a_queue_is_reset() {
+fn a_controller_that_does_not_delete_a_queue_is_reset() {
     for ignored in [admin::DELETE_SQ, admin::DELETE_CQ, admin::CREATE_CQ] {
         let mut model = Model::new(capabilities());
         let (controller, mut all) = queues(&mut model, 3);
@@ -500,7 +500,7 @@ fn a_controller_that_is_pulled_out_is_removed_at_once() {
 }
 
 #[test]
-fn who_waits_finds_that_the_controller_is_gone() {
+fn a_waiter_finds_that_the_controller_was_removed() {
     let mut model = Model::new(capabilities());
     let (_controller, mut all) = queues(&mut model, 2);
     let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
@@ -557,7 +557,7 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
 
 /// Removal on a bus without notifications: the registers remain, and may belong to others.
 #[test]
-fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() {
+fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     let mut model = Model::new(capabilities());
     let (controller, mut all) = queues(&mut model, 2);
     let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
@@ -607,7 +607,7 @@ fn a_controller_that_is_lost_ends_everything_and_nobody_touches_its_registers() 
 
 /// Removal while a caller waits for a completion: all registers read as ones.
 #[test]
-fn who_waits_for_an_answer_hears_that_the_controller_is_gone() {
+fn a_caller_that_waits_for_a_reply_learns_that_the_controller_was_removed() {
     let mut model = Model::new(capabilities());
     let (controller, all) = queues(&mut model, 1);
     let mut pumps = 0;

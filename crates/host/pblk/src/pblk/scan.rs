@@ -175,7 +175,9 @@ impl<'a> RecoveryRunner<'a> {
             let shape = self.addresses.shape();
             let psn = match &lane.job.action {
                 RecoveryOpKind::Pad { chunk, sector, .. } => shape.first_sector_of(*chunk) + sector,
-                RecoveryOpKind::ReadOob { phys: psn } | RecoveryOpKind::ReadData { phys: psn } => *psn,
+                RecoveryOpKind::ReadOob { phys: psn } | RecoveryOpKind::ReadData { phys: psn } => {
+                    *psn
+                }
             };
             let ppas = (0..count as usize).map(|i| self.addresses.sector(psn + first + i as u32));
             let user = (at as u64) << 8 | u64::from(first);

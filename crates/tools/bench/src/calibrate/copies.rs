@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn larger_pieces_cost_more() {
+    fn larger_copies_cost_more() {
         let costs = CopyCosts { cached: Nanos(65), cold: Nanos(540) };
         assert_eq!(costs.cold_bytes(4096), Nanos(540));
         assert_eq!(costs.cold_bytes(65_536), Nanos(8_640));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_companion_ends_when_it_is_dropped() {
+    fn a_child_process_ends_when_it_is_dropped() {
         let companion = ChildProcess::start(command_dying_with_parent("sleep").arg("600")).unwrap();
         let process = companion.process();
         let there = || std::path::Path::new(&format!("/proc/{process}")).exists();

@@ -183,7 +183,7 @@ mod tests {
     use crate::multicore::{CostOrigin, Distance};
 
     #[test]
-    fn a_sheet_takes_what_was_measured_and_keeps_distances_in_order() {
+    fn a_cost_model_takes_measured_values_and_keeps_distances_in_order() {
         let measured = MeasuredCosts::measure(RunLength::Quick, &AllowedCpus::allowed()).unwrap();
         let sheet = measured.cost_model();
         for cost in [sheet.compute.raw, sheet.compute.owned, sheet.compute.locked] {

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_system_without_room_is_full() {
+    fn only_a_file_system_without_space_is_full() {
         let image = Path::new("a/drive.img");
         assert_eq!(message_if_full(image, FREE_BYTES_MIN), None);
         let said = message_if_full(image, 4096).unwrap();

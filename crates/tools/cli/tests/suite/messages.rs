@@ -117,7 +117,7 @@ fn words_that_are_nearly_right_have_the_right_one_beside_them() {
 }
 
 #[test]
-fn volumes_say_how_to_go_on() {
+fn messages_about_volumes_name_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("v.img");
     std::fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
@@ -168,7 +168,7 @@ fn benches_refuse_what_cannot_be_before_they_begin() {
 }
 
 #[test]
-fn a_full_disk_keeps_nobody_from_the_results() {
+fn a_full_disk_does_not_suppress_the_results() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("d.toml"), DRIVE).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));

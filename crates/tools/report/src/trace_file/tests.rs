@@ -238,7 +238,7 @@ mod block {
     }
 
     #[test]
-    fn a_split_request_ends_with_its_last_piece() {
+    fn a_split_request_completes_with_its_last_fragment() {
         let read = |at, action, lba, n| event(at, action, Op::Read, lba, n);
         // Both fragments are issued. The first is requeued and issued again; the second completes
         // first.

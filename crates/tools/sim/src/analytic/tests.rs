@@ -131,7 +131,7 @@ fn few_active_units_bound_writes_but_not_reads() {
 }
 
 #[test]
-fn the_sheet_says_everything() {
+fn the_summary_has_every_section() {
     let sheet = summary::summary(&plan("name = \"left\"\n"));
     for part in [
         "drive \"left\", preset mqsim-default-small",
@@ -161,7 +161,7 @@ fn the_sheet_says_everything() {
 }
 
 #[test]
-fn every_section_of_a_drive_is_on_the_sheet() {
+fn every_section_of_a_drive_is_in_the_summary() {
     let errors = "errors = { factory_bad_ratio = 0.01, program_failure_rate = 0.002, erase_failure_rate = 0.003, rber = 1e-6, \
         rber_growth = 50, ecc_bits = 72, endurance = 3000, read_retries = 5, retry_error_fraction = 0.4, \
         retention_doubling_time = \"100s\", read_disturb_doubling = 5000 }\n";

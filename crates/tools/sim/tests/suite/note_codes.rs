@@ -39,7 +39,7 @@ fn a_plain_run_has_nothing_to_note() {
 }
 
 #[test]
-fn reads_of_what_was_never_written_are_counted_whoever_manages_the_flash() {
+fn reads_of_unwritten_sectors_are_counted_with_either_ftl() {
     let open = "personality = \"open-channel\"\n";
     let map = "device_l2p = true\n";
     for target in [

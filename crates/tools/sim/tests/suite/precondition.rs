@@ -31,7 +31,7 @@ fn amplification(outcome: &SimOutcome) -> f64 {
 }
 
 #[test]
-fn rounds_go_on_until_both_measures_are_steady() {
+fn rounds_repeat_until_both_measures_are_steady() {
     let text = format!(
         "{DRIVE}[precondition]\nfill = \"sequential\"\nuntil = {{ round = \"0.25x\" }}\n{JOB}"
     );

@@ -51,7 +51,7 @@ fn sectors_are_read_as_they_were_written_one_after_the_other() {
 }
 
 #[test]
-fn buffers_in_pieces_are_one_request() {
+fn buffers_in_segments_are_one_request() {
     everywhere(|device| {
         let mut handle = handle(device);
         let sector = handle.limits().sector_bytes as usize;

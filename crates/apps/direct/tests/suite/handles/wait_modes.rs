@@ -239,7 +239,7 @@ fn a_wait_mode_is_chosen_with_nothing_outstanding() {
 }
 
 #[test]
-fn nobody_sleeps_whom_nobody_wakes() {
+fn threads_sleep_only_if_the_device_wakes_them() {
     let device = drive(PersonalityKind::Null);
     assert!(device.has_interrupts() && device.bound_driver().is_none());
     let config = QueueConfig { interrupts: false, ..QueueConfig::default() };

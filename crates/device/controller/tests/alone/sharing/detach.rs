@@ -19,7 +19,7 @@ pub fn fds_and_mappings() -> (usize, usize) {
 }
 
 #[test]
-fn commands_under_way_end_without_their_host() {
+fn commands_in_flight_complete_without_their_host() {
     for config in [block(), pcm(), null(Nanos::from_micros(10))] {
         let mut d = Controller::new(config).unwrap();
         let part = |first| AccessPolicy::for_scope(AccessScope::Sectors { first, count: 256 });

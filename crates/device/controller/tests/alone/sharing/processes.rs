@@ -333,7 +333,7 @@ fn two_processes_share_a_drive() {
 }
 
 #[test]
-fn hostile_processes_disturb_nobody() {
+fn hostile_processes_do_not_disturb_others() {
     let _turn = serialize_tests();
     let server = Server::start(block());
     let (mut commands, mut refused) = (0, 0);

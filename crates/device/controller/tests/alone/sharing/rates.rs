@@ -40,7 +40,7 @@ fn reader(drive: &mut Controller, access: AccessPolicy, sectors: u32) -> Reader 
 }
 
 #[test]
-fn rates_are_kept_within_two_percent_and_nobody_else_waits() {
+fn rates_are_kept_within_two_percent_and_other_hosts_do_not_wait() {
     let free = AccessPolicy::for_scope(AccessScope::All);
     let alone = {
         let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
@@ -96,7 +96,7 @@ fn nothing_that_is_held_back_is_lost() {
 }
 
 #[test]
-fn who_does_not_reap_is_not_served_and_holds_nobody_up() {
+fn a_host_that_does_not_reap_is_not_served_and_blocks_no_other() {
     let mut d = Controller::new(null(Nanos(500))).unwrap();
     let access = AccessPolicy { queue_depth: 16, ..AccessPolicy::for_scope(AccessScope::All) };
     let lazy = Host::attach(&mut d, Some(access), 16, 4);

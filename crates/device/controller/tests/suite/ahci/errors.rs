@@ -108,7 +108,7 @@ fn addresses_past_the_end_and_trims_of_them() {
 }
 
 #[test]
-fn an_unplugged_drive_is_removed_and_the_others_go_on() {
+fn an_unplugged_drive_is_removed_and_the_others_still_work() {
     let mut rig = rig(3);
     for i in 0..32 {
         for queue in 0..3 {
@@ -172,7 +172,7 @@ fn a_reset_forgets_and_comes_back() {
 }
 
 #[test]
-fn a_reset_while_a_flush_is_under_way() {
+fn a_reset_while_a_flush_is_in_flight() {
     let mut rig = rig(1);
     rig.submit(0, &Request::flush(0)).unwrap();
     rig.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();

@@ -29,7 +29,7 @@ fn read(rig: &mut Rig, queue: usize) {
 }
 
 #[test]
-fn the_line_is_raised_once_until_somebody_acknowledges() {
+fn the_line_is_raised_once_until_it_is_acknowledged() {
     let (mut rig, parker) = rig();
     parker.prepare();
     let interrupt = rig.host.interrupt();

@@ -188,7 +188,7 @@ fn trimmed_addresses_do_not_come_back() {
 }
 
 #[test]
-fn the_page_is_read_in_pieces_and_not_past_its_end() {
+fn the_page_is_read_in_parts_and_not_past_its_end() {
     let mut r = Rig::new(memory());
     for unit in 0..12 {
         let first = u64::from(unit * UNIT);

@@ -122,7 +122,7 @@ fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
 }
 
 #[test]
-fn what_waits_in_memory_is_bounded_by_the_room_on_the_media() {
+fn pending_records_are_bounded_by_the_capacity_of_the_media() {
     let shape = shape(2, 20, 10, 2, 0);
     let config = config(1_000, 10_000);
     let chunks = spread(chunks_needed(&shape, &config).unwrap(), 2, 20);

@@ -20,7 +20,7 @@ fn rude(rounds: u64) {
 }
 
 #[test]
-fn clients_that_say_anything_disturb_nobody() {
+fn clients_that_send_anything_do_not_disturb_others() {
     rude(100);
     for bytes in [&b""[..], &[0; 100], &[0xff; 400]] {
         rude::fuzz(bytes);

@@ -64,7 +64,7 @@ fn threads_that_do_not_cooperate_find_nothing_of_others() {
 }
 
 #[test]
-fn whoever_frees_a_tag_issues_what_waits_for_it() {
+fn the_thread_that_frees_a_tag_issues_the_waiting_request() {
     for (strategy, kind) in [
         (Strategy::LAZY, ContextKind::HardIrq),
         (Strategy::SCSI, ContextKind::QueueRun),

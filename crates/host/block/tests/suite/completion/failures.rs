@@ -9,7 +9,7 @@ use super::harness::{Harness, strategies, wait_for};
 use super::mock_controller::SECTOR;
 
 #[test]
-fn a_thread_may_go_while_its_request_is_under_way() {
+fn a_thread_may_exit_while_its_request_is_in_flight() {
     for (name, strategy) in strategies() {
         let mut rig = Harness::new(1, 1, 3, strategy);
         rig.board().allow(0);
@@ -34,7 +34,7 @@ fn a_thread_may_go_while_its_request_is_under_way() {
 }
 
 #[test]
-fn a_thread_that_panics_takes_nobody_with_it() {
+fn a_thread_that_panics_does_not_affect_others() {
     let mut rig = Harness::new(1, 2, 2, Strategy::SCSI);
     rig.board().allow(0);
     let mut stays = rig.queues.pop().unwrap().enter();
@@ -131,7 +131,7 @@ fn an_interrupt_that_is_lost_costs_a_timeout_at_most() {
 }
 
 #[test]
-fn a_removed_device_wakes_everybody_and_the_others_go_on() {
+fn a_removed_device_wakes_its_waiters_and_other_devices_still_work() {
     for (name, strategy) in strategies() {
         let mut rig = Harness::new(2, 2, 9, strategy);
         rig.board().allow(0);

@@ -61,7 +61,7 @@ fn requests_that_cannot_be_are_answered_at_once() {
 }
 
 #[test]
-fn a_device_that_is_gone_ends_requests_at_once() {
+fn a_removed_device_completes_requests_at_once() {
     for (name, strategy) in strategies() {
         let mut rig = Harness::new(2, 1, 2, strategy);
         rig.board().remove(0);

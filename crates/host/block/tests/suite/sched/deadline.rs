@@ -25,7 +25,7 @@ fn reads_pass_a_flood_of_writes() {
 }
 
 #[test]
-fn nobody_is_passed_over_beyond_their_time() {
+fn no_request_is_passed_over_beyond_its_deadline() {
     // An endless ascending stream never returns to requests behind its position; only their expiry
     // gets them dispatched.
     for (op, expire) in [(Op::Read, MS * 500), (Op::Write, SEC * 5)] {

@@ -125,7 +125,7 @@ fn large_requests_cost_what_they_move() {
 }
 
 #[test]
-fn who_was_idle_is_owed_nothing() {
+fn idle_flows_gain_no_credit() {
     let mut users = [0, 1].map(|who| User::new(who, Op::Read, Pace::Closed(256)));
     users[1].from = MS * 900;
     let outcomes = run(build("fair", DEPTH), &users);
@@ -193,7 +193,7 @@ fn what_is_at_the_device_is_counted_and_given_back() {
 }
 
 #[test]
-fn over_its_share_a_flow_waits_for_others_or_leaves_them_room() {
+fn over_its_share_a_flow_waits_for_others_or_leaves_them_tags() {
     let config = FairConfig { work_conserving: false, ..Default::default() };
     let mut strict = Fair::new(config, DEPTH).unwrap();
     let mut lending = Fair::new(FairConfig::default(), DEPTH).unwrap();

@@ -316,7 +316,7 @@ fn a_request_at_the_last_sector_is_no_trouble() {
 }
 
 #[test]
-fn completions_nobody_asked_for_do_no_harm() {
+fn spurious_completions_are_harmless() {
     for scheduling in schedulings() {
         let mut scheduler = scheduling.build(DEPTH).unwrap();
         for tag in 0..100 {

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_so_is_gone() {
+    fn only_a_removal_error_means_removed() {
         let error = |errno| Err(io::Error::from_raw_os_error(errno));
         for read in [Ok(0), error(libc::ENODEV), error(libc::EINVAL)] {
             assert!(is_device_removed(read));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_gone_removes_its_queue_when_everything_has_ended() {
+    fn a_removed_device_removes_its_queue_when_everything_has_completed() {
         let dir = tempfile::tempdir().unwrap();
         let mut queue = queue(&dir.path().join("disk"), false);
         let read = Request::read(0, 1, Payload::BitBucket, 0);

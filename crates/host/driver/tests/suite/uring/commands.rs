@@ -227,7 +227,7 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
 }
 
 #[test]
-fn a_loop_device_that_is_let_go_of_is_waited_for() {
+fn the_release_of_a_loop_device_is_waited_for() {
     let disk = Disk::new(1 << 20);
     let Some(device) = Loop::new(&disk, &[]) else { return };
     let held = Fixture::open(&device.path, UringConfig::default());

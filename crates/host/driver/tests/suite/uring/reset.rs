@@ -177,7 +177,7 @@ fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
 }
 
 #[test]
-fn a_queue_goes_away_with_commands_under_way() {
+fn a_queue_is_closed_with_commands_in_flight() {
     let disk = Disk::new(BYTES);
     for (round, config) in (0..).zip(configurations().into_iter().cycle().take(24)) {
         let mut bed = Fixture::open(&disk.path, config);

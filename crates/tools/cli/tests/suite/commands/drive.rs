@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn drive_show_prints_a_sheet_for_every_drive() {
+fn drive_show_prints_a_summary_for_every_drive() {
     let dir = tempfile::tempdir().unwrap();
     let path = scenario(
         &dir,

@@ -32,7 +32,7 @@ fn run_map_ends(stage: &Fixture, how: &str) -> (String, String) {
 }
 
 #[test]
-fn changes_by_mappings_without_room_are_said() {
+fn changes_by_mappings_without_space_are_reported() {
     let stage = Fixture::new(16 << 20);
     let (said, errors) = run_map_ends(&stage, "full");
     let wanted = "ftruncate(fd, SIZE) = 0 \nfsync(fd) = 0 \nfsync(fd) = -1 No space left on device\n\

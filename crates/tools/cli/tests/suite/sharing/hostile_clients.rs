@@ -283,7 +283,7 @@ fn fuzz(rounds: u64) {
 }
 
 #[test]
-fn garbage_disturbs_nobody() {
+fn garbage_does_not_disturb_others() {
     fuzz(5_000);
 }
 

@@ -50,7 +50,7 @@ fn compare(what: &str, drives: [&str; 3]) -> u64 {
 }
 
 #[test]
-fn whoever_manages_the_flash_results_are_those_of_each_alone() {
+fn results_are_those_of_each_drive_alone_with_either_ftl() {
     let open = |target: &str| format!("{NAND}personality = \"open-channel\"\n{target}\n");
     let pblk = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3";
     for (what, drive, copies) in [
