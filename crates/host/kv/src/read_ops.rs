@@ -387,8 +387,8 @@ impl ReadOp {
         addresses: &Addresses,
     ) -> bool {
         let shape: &FlashGeometry = addresses.shape();
-        let psn = shape.first_sector_of(self.chunk) + self.next;
-        let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(psn + i as u32));
+        let phys = shape.first_sector_of(self.chunk) + self.next;
+        let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(phys + i as u32));
         let at = match self.owner {
             ReadOwner::LargeValueChunk { to: user, .. } => user.offset(to.offset as u64),
             _ => to.buffers.offset((self.offset + to.offset) as u64),

@@ -149,8 +149,8 @@ impl LargeValues {
             if let Some(j) = &mut self.writes[job as usize] {
                 while j.next < self.sectors && j.outstanding < COMMANDS_MAX && !j.failed {
                     let count = most.min(self.sectors - j.next);
-                    let psn = shape.first_sector_of(j.chunk) + j.next;
-                    let ppas = (0..count as usize).map(|i| addresses.sector(psn + i as u32));
+                    let phys = shape.first_sector_of(j.chunk) + j.next;
+                    let ppas = (0..count as usize).map(|i| addresses.sector(phys + i as u32));
                     let offset = u64::from(j.next) * u64::from(shape.sector_bytes);
                     let data = DataSegments::Contiguous(j.from.offset(offset));
                     let stride = usize::from(MAX_VECTOR_ADDRESSES) * self.oob_bytes;

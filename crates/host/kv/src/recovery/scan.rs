@@ -215,8 +215,8 @@ impl<'a> ScanRunner<'a> {
     fn send(&mut self, lane: u16, r: &mut RunningJob) -> bool {
         let ScanJob { task, chunk, first, count } = r.job;
         let n = (count - r.sectors_sent).min(self.queue.max_sectors());
-        let psn = self.addresses.shape().first_sector_of(chunk) + first + r.sectors_sent;
-        let ppas = (0..n as usize).map(|i| self.addresses.sector(psn + i as u32));
+        let phys = self.addresses.shape().first_sector_of(chunk) + first + r.sectors_sent;
+        let ppas = (0..n as usize).map(|i| self.addresses.sector(phys + i as u32));
         let place = u64::from(lane) * u64::from(MAX_VECTOR_ADDRESSES) + u64::from(r.sectors_sent);
         let size = u64::from(self.addresses.shape().sector_bytes);
         let data = DataSegments::Contiguous(self.data_at.offset(place * size));
@@ -251,8 +251,8 @@ impl<'a> ScanRunner<'a> {
             ScanTask::Pad | ScanTask::Seal(_) => "Vector Chunk Write",
             ScanTask::ReadTags | ScanTask::Read => "Vector Chunk Read",
         };
-        let psn = self.addresses.shape().first_sector_of(job.chunk) + job.first;
-        let address = self.addresses.components(psn);
+        let phys = self.addresses.shape().first_sector_of(job.chunk) + job.first;
+        let address = self.addresses.components(phys);
         Err(KvOpenError::Command { command, address, status: done.status })
     }
 }

@@ -46,9 +46,9 @@ impl Addresses {
 
     /// Returns the PPA of a sector.
     #[inline]
-    pub fn sector(&self, psn: u32) -> Ppa {
-        let chunk = self.shape.chunk_of(psn);
-        Ppa(self.chunk(chunk).0 | u64::from(psn - self.shape.first_sector_of(chunk)))
+    pub fn sector(&self, phys: u32) -> Ppa {
+        let chunk = self.shape.chunk_of(phys);
+        Ppa(self.chunk(chunk).0 | u64::from(phys - self.shape.first_sector_of(chunk)))
     }
 
     /// Returns the PPA of a chunk's first sector.
@@ -60,8 +60,8 @@ impl Addresses {
     }
 
     /// Returns the components of a sector's address, for messages.
-    pub fn components(&self, psn: u32) -> Address {
-        self.geometry.from_flat(psn.into()).unwrap_or_default()
+    pub fn components(&self, phys: u32) -> Address {
+        self.geometry.from_flat(phys.into()).unwrap_or_default()
     }
 }
 

@@ -241,8 +241,8 @@ fn unreadable_sectors_fail_alone() {
     block.append(&mut io, &all_data(1..73)).unwrap();
     let layout = *bench.nand().layout();
     for sector in [3, 9, 10, 40] {
-        let psn = layout.phys_at(block.address(sector).unwrap());
-        bench.nand().inject(InjectedFault::Uncorrectable { phys: psn }).unwrap();
+        let phys = layout.phys_at(block.address(sector).unwrap());
+        bench.nand().inject(InjectedFault::Uncorrectable { phys }).unwrap();
     }
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);

@@ -384,8 +384,8 @@ impl Case {
                     return;
                 }
                 let sector = self.rng.below(len);
-                let psn = nand.layout().phys_at(block.address(sector).unwrap());
-                nand.inject(InjectedFault::Uncorrectable { phys: psn }).unwrap();
+                let phys = nand.layout().phys_at(block.address(sector).unwrap());
+                nand.inject(InjectedFault::Uncorrectable { phys }).unwrap();
                 self.lost.insert(sector);
             }
             _ => {

@@ -86,8 +86,8 @@ fn each_address_of_a_long_vector_has_its_own_status() {
     let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
     let bad: Vec<u32> = vec![0, 63, 64, 700, 701, 702, 9_999];
     for i in &bad {
-        let psn: PhysSector = layout.phys_at(space.address(ppas[*i as usize]).unwrap());
-        bench.nand().inject(InjectedFault::Uncorrectable { phys: psn }).unwrap();
+        let phys: PhysSector = layout.phys_at(space.address(ppas[*i as usize]).unwrap());
+        bench.nand().inject(InjectedFault::Uncorrectable { phys }).unwrap();
     }
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);

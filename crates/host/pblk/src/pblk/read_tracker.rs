@@ -38,8 +38,8 @@ impl PuReadTracker {
         });
         let read = &mut self.reads[id as usize];
         read.count = 0;
-        for psn in sectors {
-            let pu = self.shape.pu_of(self.shape.chunk_of(psn));
+        for phys in sectors {
+            let pu = self.shape.pu_of(self.shape.chunk_of(phys));
             let count = usize::from(read.count);
             if count > 0 && read.pus[count - 1] == pu {
                 continue;

@@ -173,13 +173,11 @@ impl<'a> RecoveryRunner<'a> {
                 DataSegments::Contiguous(self.data_at.offset(place * self.sector_bytes as u64));
             let oob = self.oob_at.offset(place * self.oob_bytes as u64);
             let shape = self.addresses.shape();
-            let psn = match &lane.job.action {
+            let phys = match &lane.job.action {
                 RecoveryOpKind::Pad { chunk, sector, .. } => shape.first_sector_of(*chunk) + sector,
-                RecoveryOpKind::ReadOob { phys: psn } | RecoveryOpKind::ReadData { phys: psn } => {
-                    *psn
-                }
+                RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => *phys,
             };
-            let ppas = (0..count as usize).map(|i| self.addresses.sector(psn + first + i as u32));
+            let ppas = (0..count as usize).map(|i| self.addresses.sector(phys + first + i as u32));
             let user = (at as u64) << 8 | u64::from(first);
             match &lane.job.action {
                 RecoveryOpKind::Pad { .. } => {
@@ -205,15 +203,15 @@ impl<'a> RecoveryRunner<'a> {
         let (at, first) = ((done.user_data >> 8) as usize, done.user_data & 0xff);
         let Some(lane) = &mut self.slots[at] else { return Ok(()) };
         if !done.status.is_success() && !done.status.is_media_error() {
-            let (command, psn) = match &lane.job.action {
+            let (command, phys) = match &lane.job.action {
                 RecoveryOpKind::Pad { chunk, sector, .. } => {
                     ("Vector Chunk Write", self.addresses.shape().first_sector_of(*chunk) + sector)
                 }
-                RecoveryOpKind::ReadOob { phys: psn } | RecoveryOpKind::ReadData { phys: psn } => {
-                    ("Vector Chunk Read", *psn)
+                RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
+                    ("Vector Chunk Read", *phys)
                 }
             };
-            let address = self.addresses.components(psn);
+            let address = self.addresses.components(phys);
             return Err(PblkError::Command { command, address, status: done.status });
         }
         lane.failed |= done.failed << first;

@@ -307,8 +307,8 @@ impl VectorBackend {
         target: ReadDest,
     ) -> bool {
         match (addresses, target) {
-            (&[(psn, sector)], ReadDest::Host(request)) => {
-                self.send_one(flight, psn, request, sector)
+            (&[(phys, sector)], ReadDest::Host(request)) => {
+                self.send_one(flight, phys, request, sector)
             }
             _ => self.send_many(flight, addresses, target),
         }
@@ -316,7 +316,7 @@ impl VectorBackend {
 
     /// Submits a read of one sector to the memory of a request.
     #[inline]
-    fn send_one(&mut self, flight: CommandTag, psn: u32, request: u64, sector: u32) -> bool {
+    fn send_one(&mut self, flight: CommandTag, phys: u32, request: u64, sector: u32) -> bool {
         let data = match self.requests.payload(request) {
             (Payload::Contiguous(base), spread) => {
                 let bytes =
@@ -326,7 +326,7 @@ impl VectorBackend {
             // Scattered payloads are rejected at submission.
             _ => DataSegments::BitBucket,
         };
-        let ppa = std::iter::once(self.addresses.sector(psn));
+        let ppa = std::iter::once(self.addresses.sector(phys));
         self.queue.read(ppa, data, None, flight.to_bits()).is_ok()
     }
 
@@ -356,7 +356,7 @@ impl VectorBackend {
             }
             (ReadDest::Buffer, None) => {}
         }
-        let ppas = addresses.iter().map(|(psn, _)| self.addresses.sector(*psn));
+        let ppas = addresses.iter().map(|(phys, _)| self.addresses.sector(*phys));
         self.queue.read(ppas, data, oob, flight.to_bits()).is_ok()
     }
 
@@ -464,8 +464,8 @@ impl VectorBackend {
     pub(super) fn locate(&self, at: nvme::Address) -> Option<(u32, u32)> {
         let g = self.addresses.geometry();
         let within = at.group < g.groups && at.pu < g.pus && at.chunk < g.chunks;
-        let psn = (within && at.sector < g.sectors).then(|| u32::try_from(g.flat(at)).ok())??;
-        let chunk = self.addresses.shape().chunk_of(psn);
+        let phys = (within && at.sector < g.sectors).then(|| u32::try_from(g.flat(at)).ok())??;
+        let chunk = self.addresses.shape().chunk_of(phys);
         Some((chunk, at.sector))
     }
 
@@ -581,10 +581,10 @@ impl FlashBackend for VectorBackend {
     }
 
     /// Does nothing: the read wrote the data to the slot.
-    fn sync_slot(&mut self, _psn: u32, _slot: u32) {}
+    fn sync_slot(&mut self, _phys: u32, _slot: u32) {}
 
     /// Reads them from the slot, where the read command put them.
-    fn read_slot_oob(&mut self, _psn: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {
+    fn read_slot_oob(&mut self, _phys: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {
         if let Some(slots) = &self.memory {
             slots.load_oob(slot, out);
         }

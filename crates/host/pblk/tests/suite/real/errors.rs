@@ -51,7 +51,7 @@ fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
     let mut damaged = 0;
     for (chunk, end) in written.into_iter().skip(2) {
         for sector in (0..end).step_by(100) {
-            nand.inject(InjectedFault::Uncorrectable { phys: layout.psn(chunk, sector) }).unwrap();
+            nand.inject(InjectedFault::Uncorrectable { phys: layout.phys(chunk, sector) }).unwrap();
             damaged += 1;
         }
     }

@@ -63,9 +63,9 @@ impl MediaOracle {
             return;
         }
         *place = at;
-        if let L2pEntry::Flash(psn) = at {
+        if let L2pEntry::Flash(phys) = at {
             let nand = b.drive().nand_mut().unwrap();
-            match nand.check_read(PhysSector(psn)) {
+            match nand.check_read(PhysSector(phys)) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
                     self.uncorrectable[lba as usize] = true;
@@ -195,9 +195,9 @@ impl MediaOracle {
         let buffered: Vec<u64> = (0..b.sectors()).filter(buffered).collect();
         b.power_cycle().unwrap();
         for lba in buffered {
-            if let Some(L2pEntry::Flash(psn)) = b.pblk.ftl().location(lba) {
+            if let Some(L2pEntry::Flash(phys)) = b.pblk.ftl().location(lba) {
                 let nand = b.drive().nand_mut().unwrap();
-                self.uncorrectable[lba as usize] |= nand.check_read(PhysSector(psn)).is_err();
+                self.uncorrectable[lba as usize] |= nand.check_read(PhysSector(phys)).is_err();
             }
         }
         self.location.fill(L2pEntry::Unmapped);

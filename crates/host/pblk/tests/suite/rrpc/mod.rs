@@ -142,11 +142,11 @@ fn lose_every(step: u64) -> (u64, u64) {
     // The locations, from the device L2P.
     let mut lost = Vec::new();
     for lba in (3..sectors).step_by(step as usize) {
-        let psn = b.mapped_sector(lba);
+        let phys = b.mapped_sector(lba);
         b.drive
             .nand_mut()
             .unwrap()
-            .inject(InjectedFault::Uncorrectable { phys: PhysSector(psn) })
+            .inject(InjectedFault::Uncorrectable { phys: PhysSector(phys) })
             .unwrap();
         lost.push(lba);
     }

@@ -284,14 +284,14 @@ impl Case {
         let chunk = ChunkIndex(self.rng.below(self.chunks.into()) as u32);
         let what = self.rng.below(10);
         let sectors = self.bench.drive.nand_mut().unwrap().layout().sector_count();
-        let psn = PhysSector(self.rng.below(sectors.into()) as u32);
+        let phys = PhysSector(self.rng.below(sectors.into()) as u32);
         let lossy = self.lossy;
         let nand = self.bench.drive.nand_mut().unwrap();
         self.counts.failures += 1;
         match what {
             0..5 => nand.inject(InjectedFault::NextProgram).unwrap(),
             5..7 => nand.inject(InjectedFault::NextErase).unwrap(),
-            7..9 if lossy => nand.inject(InjectedFault::Uncorrectable { phys: psn }).unwrap(),
+            7..9 if lossy => nand.inject(InjectedFault::Uncorrectable { phys }).unwrap(),
             9 if lossy => nand.inject(InjectedFault::ChunkBad { chunk }).unwrap(),
             _ => {}
         }

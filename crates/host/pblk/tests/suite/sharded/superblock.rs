@@ -39,13 +39,13 @@ impl Harness {
             MockOpenChannelDrive::new(geometry(2, 2, CHUNKS, SECTORS, 2, 4), true, seed);
         let memory = SharedRegion::anonymous(4096).unwrap();
         let cores = drive.open_sharded(config(), 16).unwrap().into_shards();
-        let mut bed = Harness { drive, cores, memory, at: Iova(0), now: Nanos(1) };
-        bed.at = bed.cores[0].memory().register(&bed.memory).unwrap();
-        bed.memory.fill(0, SECTOR, 7);
-        bed.run(Request::write(3, 1, Payload::Contiguous(bed.at), 0));
-        bed.run(Request::flush(1));
-        bed.run_until_idle();
-        bed
+        let mut harness = Harness { drive, cores, memory, at: Iova(0), now: Nanos(1) };
+        harness.at = harness.cores[0].memory().register(&harness.memory).unwrap();
+        harness.memory.fill(0, SECTOR, 7);
+        harness.run(Request::write(3, 1, Payload::Contiguous(harness.at), 0));
+        harness.run(Request::flush(1));
+        harness.run_until_idle();
+        harness
     }
 
     fn step(&mut self) -> bool {
@@ -127,66 +127,66 @@ impl Harness {
 
 #[test]
 fn an_event_of_one_location_rewrites_the_superblock_on_the_others() {
-    let mut bed = Harness::new(1);
-    let mut generation = bed.superblock_health().generation;
-    assert_eq!((generation, bed.superblock_health().copies), (1, 2));
+    let mut harness = Harness::new(1);
+    let mut generation = harness.superblock_health().generation;
+    assert_eq!((generation, harness.superblock_health().copies), (1, 2));
     for i in 0..40 {
         // Any core may receive the event.
-        bed.report_error(i % 2, i % 4);
-        bed.run_until_idle();
-        let label = bed.superblock_health();
+        harness.report_error(i % 2, i % 4);
+        harness.run_until_idle();
+        let label = harness.superblock_health();
         assert_eq!(
             (label.generation, label.copies, label.rewrites_blocked),
             (generation + 1, 2, 0)
         );
         generation += 1;
         if i % 10 == 9 {
-            bed.power_cycle(false);
-            assert_eq!(bed.superblock_health().generation, generation);
+            harness.power_cycle(false);
+            assert_eq!(harness.superblock_health().generation, generation);
         }
     }
     // 80 copies on four erased locations, evenly distributed.
-    let erases = LOCATIONS.map(|chunk| bed.drive.erases_of(chunk));
+    let erases = LOCATIONS.map(|chunk| harness.drive.erases_of(chunk));
     assert!(erases.iter().all(|n| (19..=20).contains(n)), "{erases:?}");
     // A further event within a short time is deferred.
-    bed.report_error(0, 1);
-    bed.run_until_idle();
-    bed.now = Nanos(bed.now.0 - 99_000_000_000);
-    bed.report_error(0, 2);
-    bed.now = Nanos(bed.now.0 - 90_000_000_000);
-    bed.run_until_idle();
-    assert_eq!(bed.superblock_health().generation, generation + 1);
-    assert!(bed.cores[0].deadline() > bed.now && bed.cores[0].deadline() < Nanos::MAX);
+    harness.report_error(0, 1);
+    harness.run_until_idle();
+    harness.now = Nanos(harness.now.0 - 99_000_000_000);
+    harness.report_error(0, 2);
+    harness.now = Nanos(harness.now.0 - 90_000_000_000);
+    harness.run_until_idle();
+    assert_eq!(harness.superblock_health().generation, generation + 1);
+    assert!(harness.cores[0].deadline() > harness.now && harness.cores[0].deadline() < Nanos::MAX);
 }
 
 #[test]
 fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it() {
-    let mut bed = Harness::new(2);
-    bed.start_scrub();
-    bed.scrub_pass();
+    let mut harness = Harness::new(2);
+    harness.start_scrub();
+    harness.scrub_pass();
     assert_eq!(
         (
-            bed.superblock_health().scrub_passes,
-            bed.superblock_health().reads,
-            bed.superblock_health().rewrites
+            harness.superblock_health().scrub_passes,
+            harness.superblock_health().reads,
+            harness.superblock_health().rewrites
         ),
         (1, 4, 0)
     );
-    bed.lose(0);
-    bed.scrub_pass();
-    let label = bed.superblock_health();
+    harness.lose(0);
+    harness.scrub_pass();
+    let label = harness.superblock_health();
     assert_eq!((label.generation, label.copies, label.copies_lost), (2, 2, 1), "{label:?}");
     for _ in 0..160 {
-        bed.scrub_pass();
+        harness.scrub_pass();
     }
-    let label = bed.superblock_health();
+    let label = harness.superblock_health();
     assert_eq!((label.generation, label.copies, label.rewrites), (12, 2, 11), "{label:?}");
     // All copies at once: the superblock is rewritten from memory.
-    (0..4).for_each(|place| bed.lose(place));
-    bed.scrub_pass();
-    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (13, 2));
-    bed.power_cycle(false);
-    assert_eq!(bed.superblock_health().generation, 13);
+    (0..4).for_each(|place| harness.lose(place));
+    harness.scrub_pass();
+    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (13, 2));
+    harness.power_cycle(false);
+    assert_eq!(harness.superblock_health().generation, 13);
 }
 
 #[test]
@@ -197,26 +197,26 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
         for seed in 0..4 {
             let mut after = 0;
             loop {
-                let mut bed = Harness::new(seed);
-                (0..before).for_each(|_| bed.rewrite());
-                let generation = bed.superblock_health().generation;
-                bed.report_error(0, 0);
+                let mut harness = Harness::new(seed);
+                (0..before).for_each(|_| harness.rewrite());
+                let generation = harness.superblock_health().generation;
+                harness.report_error(0, 0);
                 let mut steps = 0;
                 // In the smallest steps: submissions by the host, fetches and completions by the
                 // drive.
                 while steps < after {
                     let moved = match steps % 3 {
-                        0 => bed.cores[0].poll(bed.now),
-                        1 => bed.drive.fetch(),
-                        _ => bed.drive.step(),
+                        0 => harness.cores[0].poll(harness.now),
+                        1 => harness.drive.fetch(),
+                        _ => harness.drive.step(),
                     };
                     steps += 1;
-                    if !moved && steps > 3 && !bed.step() {
+                    if !moved && steps > 3 && !harness.step() {
                         break;
                     }
                 }
-                bed.power_cycle(seed == 3);
-                let label = bed.superblock_health();
+                harness.power_cycle(seed == 3);
+                let label = harness.superblock_health();
                 assert_eq!(label.copies, 2, "{before}, {seed}, {after}: {label:?}");
                 let range = generation..=generation + 1;
                 assert!(range.contains(&label.generation), "{before}, {seed}, {after}: {label:?}");
@@ -237,40 +237,40 @@ fn power_is_cut_at_every_step_of_a_rewrite() {
 #[test]
 fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
     for seed in 0..20 {
-        let mut bed = Harness::new(seed);
+        let mut harness = Harness::new(seed);
         // Of the superblock's chunks, only those with a copy are still usable.
-        bed.drive.faults.erase_fail = 1.0;
+        harness.drive.faults.erase_fail = 1.0;
         let mut copies = Vec::new();
         for _ in 0..8 {
-            bed.rewrite();
-            copies.push(bed.superblock_health().copies);
-            assert!(bed.superblock_health().copies >= 1, "{copies:?}");
+            harness.rewrite();
+            copies.push(harness.superblock_health().copies);
+            assert!(harness.superblock_health().copies >= 1, "{copies:?}");
         }
         // The two free locations took a generation. The two before them were given up for the next
         // one, as was one of the two remaining copies.
-        let label = bed.superblock_health();
+        let label = harness.superblock_health();
         assert!(label.rewrites_blocked > 0 && label.failures >= 2, "{label:?}");
         let erases = label.erases;
         for _ in 0..8 {
-            bed.rewrite();
+            harness.rewrite();
         }
-        assert_eq!(bed.superblock_health().erases, erases, "nothing is risked");
-        bed.drive.faults.erase_fail = 0.0;
-        bed.power_cycle(false);
+        assert_eq!(harness.superblock_health().erases, erases, "nothing is risked");
+        harness.drive.faults.erase_fail = 0.0;
+        harness.power_cycle(false);
     }
     // Occasional program failures.
     for seed in 0..20 {
-        let mut bed = Harness::new(seed);
-        bed.drive.faults.program_fail = 0.2;
+        let mut harness = Harness::new(seed);
+        harness.drive.faults.program_fail = 0.2;
         for i in 0..60 {
-            bed.rewrite();
-            assert!(bed.superblock_health().copies >= 1, "{:?}", bed.superblock_health());
+            harness.rewrite();
+            assert!(harness.superblock_health().copies >= 1, "{:?}", harness.superblock_health());
             if i % 20 == 19 {
-                bed.drive.faults.program_fail = 0.0;
-                bed.power_cycle(false);
+                harness.drive.faults.program_fail = 0.0;
+                harness.power_cycle(false);
                 // Sectors programmed before a failure are readable as well.
-                assert!(bed.superblock_health().copies >= 2, "{:?}", bed.superblock_health());
-                bed.drive.faults.program_fail = 0.2;
+                assert!(harness.superblock_health().copies >= 2, "{:?}", harness.superblock_health());
+                harness.drive.faults.program_fail = 0.2;
             }
         }
     }
@@ -278,46 +278,46 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
 
 /// Rewrites a superblock in format version 1.
 fn first_version(drive: &mut MockOpenChannelDrive, chunk: u32) {
-    let psn = u64::from(chunk * SECTORS);
-    let mut bytes = drive.peek(psn, 32).to_vec();
+    let phys = u64::from(chunk * SECTORS);
+    let mut bytes = drive.peek(phys, 32).to_vec();
     assert_eq!((&bytes[..8], bytes[8]), (&b"SLUICSHD"[..], 2));
     bytes[8] = 1;
     let crc = crc32c::crc32c(&bytes[..16]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     bytes[20..].fill(0);
-    drive.poke(psn, &bytes);
+    drive.poke(phys, &bytes);
 }
 
 #[test]
 fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
-    let mut bed = Harness::new(5);
-    LOCATIONS[..2].iter().for_each(|chunk| first_version(&mut bed.drive, *chunk));
-    bed.power_cycle(false);
-    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (0, 2));
-    bed.rewrite();
-    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
-    bed.power_cycle(false);
-    assert_eq!((bed.superblock_health().generation, bed.superblock_health().copies), (1, 2));
+    let mut harness = Harness::new(5);
+    LOCATIONS[..2].iter().for_each(|chunk| first_version(&mut harness.drive, *chunk));
+    harness.power_cycle(false);
+    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (0, 2));
+    harness.rewrite();
+    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (1, 2));
+    harness.power_cycle(false);
+    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (1, 2));
     // The newest generation wins, whatever an older one contains; two copies of a generation must
     // agree.
     let old = u64::from(LOCATIONS[0] * SECTORS);
-    let mut bytes = bed.drive.peek(old, 32).to_vec();
+    let mut bytes = harness.drive.peek(old, 32).to_vec();
     bytes[10] = 4;
     let crc = crc32c::crc32c(&bytes[..16]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-    bed.drive.poke(old, &bytes);
-    bed.power_cycle(false);
+    harness.drive.poke(old, &bytes);
+    harness.power_cycle(false);
     let new = u64::from(LOCATIONS[2] * SECTORS);
-    let mut bytes = bed.drive.peek(new, 32).to_vec();
+    let mut bytes = harness.drive.peek(new, 32).to_vec();
     bytes[10] = 4;
     let crc = crc32c::crc32c(&bytes[..16]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..28]);
     bytes[28..].copy_from_slice(&crc.to_le_bytes());
-    bed.drive.poke(new, &bytes);
-    bed.drive.cut_power();
-    let programs = (bed.drive.stats.programs, bed.drive.stats.erases);
-    let error = bed.drive.open_sharded(config(), 16).unwrap_err();
+    harness.drive.poke(new, &bytes);
+    harness.drive.cut_power();
+    let programs = (harness.drive.stats.programs, harness.drive.stats.erases);
+    let error = harness.drive.open_sharded(config(), 16).unwrap_err();
     assert!(
         matches!(
             error,
@@ -325,5 +325,5 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
         ),
         "{error}"
     );
-    assert_eq!((bed.drive.stats.programs, bed.drive.stats.erases), programs, "nothing was written");
+    assert_eq!((harness.drive.stats.programs, harness.drive.stats.erases), programs, "nothing was written");
 }

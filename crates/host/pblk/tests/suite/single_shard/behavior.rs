@@ -213,7 +213,7 @@ fn an_unreadable_sector_fails_alone() {
     }
     b.ok(Request::flush(1));
     b.run_until_idle();
-    let lost: Vec<u64> = (0..4 * 16 * 32).filter(|psn| psn % 2 == 1).collect();
+    let lost: Vec<u64> = (0..4 * 16 * 32).filter(|phys| phys % 2 == 1).collect();
     b.drive.faults.unreadable.extend(lost);
     let status: Vec<Status> =
         (0..64).map(|lba| b.run(Request::read(lba, 1, b.payload(0), 1)).status).collect();
