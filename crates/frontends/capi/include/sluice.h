@@ -28,31 +28,6 @@
 #include <sys/uio.h>
 
 /**
- * The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
- */
-#define SLUICE_VECTOR_CAN_COPY 1
-
-/**
- * Nothing is written in the chunk.
- */
-#define SLUICE_CHUNK_FREE 1
-
-/**
- * It is full, or takes no more writes until it is erased.
- */
-#define SLUICE_CHUNK_CLOSED 2
-
-/**
- * It is written in part; `write_pointer` says where writing goes on.
- */
-#define SLUICE_CHUNK_OPEN 4
-
-/**
- * It is not to be used.
- */
-#define SLUICE_CHUNK_OFFLINE 8
-
-/**
  * Open for reading only: everything that would change the device fails with `-EROFS`.
  */
 #define SLUICE_OPEN_READ_ONLY 1
@@ -113,6 +88,31 @@
 #define SLUICE_HAS_WRITE_ZEROES 8
 
 /**
+ * The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
+ */
+#define SLUICE_VECTOR_CAN_COPY 1
+
+/**
+ * Nothing is written in the chunk.
+ */
+#define SLUICE_CHUNK_FREE 1
+
+/**
+ * It is full, or takes no more writes until it is erased.
+ */
+#define SLUICE_CHUNK_CLOSED 2
+
+/**
+ * It is written in part; `write_pointer` says where writing goes on.
+ */
+#define SLUICE_CHUNK_OPEN 4
+
+/**
+ * It is not to be used.
+ */
+#define SLUICE_CHUNK_OFFLINE 8
+
+/**
  * Look for completions all the time: the least latency, and a core.
  */
 #define SLUICE_WAIT_POLL 0
@@ -164,6 +164,16 @@
 #define SLUICE_CACHE_NO_READ_AHEAD 4
 
 /**
+ * Several handles may be bound to the queue, each from a thread of its own.
+ */
+#define SLUICE_QUEUE_SHARED 1
+
+/**
+ * The device raises no interrupts: completions are polled. Drives only.
+ */
+#define SLUICE_QUEUE_NO_INTERRUPTS 2
+
+/**
  * It sleeps until enough may have come, by how fast requests ended lately.
  */
 #define SLUICE_PERIOD_DYNAMIC 0
@@ -177,16 +187,6 @@
  * It does not sleep while something is on its way.
  */
 #define SLUICE_PERIOD_BUSY 2
-
-/**
- * Several handles may be bound to the queue, each from a thread of its own.
- */
-#define SLUICE_QUEUE_SHARED 1
-
-/**
- * The device wakes nobody: completions are looked for. Drives only.
- */
-#define SLUICE_QUEUE_NO_INTERRUPTS 2
 
 /**
  * Sectors to memory.
@@ -249,7 +249,7 @@
 #define SLUICE_VECTOR_COPY 4
 
 /**
- * What was read needed much error correction, and should be written elsewhere soon.
+ * The data needed much error correction, and should be rewritten elsewhere soon.
  */
 #define SLUICE_VECTOR_HIGH_ECC 1
 
@@ -304,6 +304,97 @@ typedef struct sluice_queue sluice_queue;
  * A queue for vector commands, for one thread at a time.
  */
 typedef struct sluice_vector_queue sluice_vector_queue;
+
+/**
+ * How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
+ * that should be as usual.
+ */
+typedef struct sluice_open_options {
+    /**
+     * `sizeof(struct sluice_open_options)`.
+     */
+    size_t size;
+    /**
+     * `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
+     */
+    uint32_t flags;
+    /**
+     * Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
+     * 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
+     * there so many must be possible, or opening fails.
+     */
+    uint32_t queue_depth;
+    /**
+     * Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
+     * least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
+     */
+    uint32_t sector_bytes;
+    /**
+     * Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
+     * controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
+     * one queue each, and its image is opened with the same number ever after.
+     */
+    uint32_t queues;
+    /**
+     * Milliseconds that the server of a drive may take for an answer, and its drive for making or
+     * destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
+     * Reads and writes have no such limit. Of a real controller that this process drives (`vfio:`,
+     * `uio:`): milliseconds that a command may take before it is aborted; 0 for 30000. 0 for everything
+     * else.
+     */
+    uint32_t timeout_ms;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} sluice_open_options;
+
+/**
+ * Properties of a device. Set `size` to `sizeof(struct sluice_device_info)` before the call.
+ */
+typedef struct sluice_device_info {
+    /**
+     * `sizeof(struct sluice_device_info)`.
+     */
+    size_t size;
+    /**
+     * `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
+     * `SLUICE_KIND_SERVED`.
+     */
+    uint32_t kind;
+    /**
+     * `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
+     */
+    uint32_t features;
+    /**
+     * Sectors of the device.
+     */
+    uint64_t sectors;
+    /**
+     * Bytes of a sector: requests are of whole sectors.
+     */
+    uint32_t sector_bytes;
+    /**
+     * Sectors of one request at most.
+     */
+    uint32_t max_sectors;
+    /**
+     * Sectors that the device takes in one go.
+     */
+    uint32_t optimal_sectors;
+    /**
+     * Requests outstanding per queue at most.
+     */
+    uint32_t queue_depth;
+    /**
+     * Bytes that are registered for buffers.
+     */
+    uint64_t buffer_bytes;
+    /**
+     * Bytes of them that are free.
+     */
+    uint64_t buffer_bytes_free;
+} sluice_device_info;
 
 /**
  * The shape of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before asking.
@@ -392,7 +483,7 @@ typedef struct sluice_vector_geometry {
 } sluice_vector_geometry;
 
 /**
- * What a drive says of a chunk.
+ * Report of a drive about a chunk.
  */
 typedef struct sluice_chunk {
     /**
@@ -416,97 +507,6 @@ typedef struct sluice_chunk {
      */
     uint32_t wear;
 } sluice_chunk;
-
-/**
- * How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
- * that should be as usual.
- */
-typedef struct sluice_open_options {
-    /**
-     * `sizeof(struct sluice_open_options)`.
-     */
-    size_t size;
-    /**
-     * `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
-     */
-    uint32_t flags;
-    /**
-     * Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
-     * 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
-     * there so many must be possible, or opening fails.
-     */
-    uint32_t queue_depth;
-    /**
-     * Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
-     * least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
-     */
-    uint32_t sector_bytes;
-    /**
-     * Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
-     * controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
-     * one queue each, and its image is opened with the same number ever after.
-     */
-    uint32_t queues;
-    /**
-     * Milliseconds that the server of a drive may take for an answer, and its drive for making or
-     * destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
-     * Reads and writes have no such limit. Of a real controller that this process drives (`vfio:`,
-     * `uio:`): milliseconds that a command may take before it is aborted; 0 for 30000. 0 for everything
-     * else.
-     */
-    uint32_t timeout_ms;
-    /**
-     * 0.
-     */
-    uint32_t reserved;
-} sluice_open_options;
-
-/**
- * What a device is. Set `size` to `sizeof(struct sluice_device_info)` before asking.
- */
-typedef struct sluice_device_info {
-    /**
-     * `sizeof(struct sluice_device_info)`.
-     */
-    size_t size;
-    /**
-     * `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
-     * `SLUICE_KIND_SERVED`.
-     */
-    uint32_t kind;
-    /**
-     * `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
-     */
-    uint32_t features;
-    /**
-     * Sectors of the device.
-     */
-    uint64_t sectors;
-    /**
-     * Bytes of a sector: requests are of whole sectors.
-     */
-    uint32_t sector_bytes;
-    /**
-     * Sectors of one request at most.
-     */
-    uint32_t max_sectors;
-    /**
-     * Sectors that the device takes in one go.
-     */
-    uint32_t optimal_sectors;
-    /**
-     * Requests outstanding per queue at most.
-     */
-    uint32_t queue_depth;
-    /**
-     * Bytes that are registered for buffers.
-     */
-    uint64_t buffer_bytes;
-    /**
-     * Bytes of them that nobody has.
-     */
-    uint64_t buffer_bytes_free;
-} sluice_device_info;
 
 /**
  * Says which of a handle's `queues` a request goes to; an answer of `queues` or more counts from the
@@ -591,61 +591,125 @@ typedef struct sluice_handle_options {
 } sluice_handle_options;
 
 /**
- * How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
- * should be as usual.
+ * Counters of a handle since it was created. Set `size` to `sizeof(struct sluice_handle_stats)`
+ * before the call.
  */
-typedef struct sluice_poller_options {
+typedef struct sluice_handle_stats {
     /**
-     * `sizeof(struct sluice_poller_options)`.
+     * `sizeof(struct sluice_handle_stats)`.
      */
     size_t size;
     /**
-     * `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY`.
+     * Reads that were taken.
      */
-    uint32_t period;
+    uint64_t reads;
     /**
-     * 0.
+     * Writes that were taken.
      */
-    uint32_t reserved;
+    uint64_t writes;
     /**
-     * How long it sleeps between two looks, with `SLUICE_PERIOD_FIXED`, or at most, with
-     * `SLUICE_PERIOD_DYNAMIC`, where 0 is a millisecond; a second at most.
+     * Flushes, discards and zeroes that were taken.
      */
-    uint64_t period_ns;
+    uint64_t others;
     /**
-     * How late this machine wakes sleepers, with `SLUICE_PERIOD_DYNAMIC`; 0 for 60,000.
+     * Bytes that those reads asked for.
      */
-    uint64_t late_ns;
-} sluice_poller_options;
+    uint64_t read_bytes;
+    /**
+     * Bytes that those writes brought.
+     */
+    uint64_t written_bytes;
+    /**
+     * Requests that ended with an error.
+     */
+    uint64_t errors;
+    /**
+     * Requests that were not taken because the queue was full.
+     */
+    uint64_t busy;
+    /**
+     * Requests that are taken and not reaped.
+     */
+    uint64_t outstanding;
+    /**
+     * Times that it slept while it waited.
+     */
+    uint64_t sleeps;
+    /**
+     * How long in all.
+     */
+    uint64_t slept_ns;
+    /**
+     * Units of 4096 bytes, or of a sector where that is larger, that were asked for and in the cache.
+     * This and all that follows is 0 without a cache.
+     */
+    uint64_t cache_hits;
+    /**
+     * Units that were asked for and not there.
+     */
+    uint64_t cache_misses;
+    /**
+     * Units read from the device.
+     */
+    uint64_t cache_fills;
+    /**
+     * Units among them that were read ahead.
+     */
+    uint64_t cache_read_ahead;
+    /**
+     * Units written to the device.
+     */
+    uint64_t cache_written;
+    /**
+     * Commands that wrote them.
+     */
+    uint64_t cache_write_commands;
+    /**
+     * Units given up for others.
+     */
+    uint64_t cache_evictions;
+    /**
+     * Writes to the device that failed; what they wrote is still in the cache.
+     */
+    uint64_t cache_write_errors;
+    /**
+     * Times that a request waited for a place.
+     */
+    uint64_t cache_stalls;
+    /**
+     * Units that the device does not have.
+     */
+    uint64_t cache_dirty;
+    /**
+     * Commands of its queues whose data was copied, because lists of pages could not name it. This and all
+     * that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
+     */
+    uint64_t queue_bounces;
+    /**
+     * Bytes that were copied.
+     */
+    uint64_t queue_bounced_bytes;
+    /**
+     * Times that such a command waited for memory to copy through.
+     */
+    uint64_t queue_bounce_stalls;
+    /**
+     * Commands that were refused because there was none.
+     */
+    uint64_t queue_bounce_refused;
+    /**
+     * Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
+     * registers.
+     */
+    uint64_t queue_doorbells;
+    /**
+     * Doorbell writes that were saved.
+     */
+    uint64_t queue_doorbells_saved;
+} sluice_handle_stats;
 
 /**
- * What a poller has done. Set `size` to `sizeof(struct sluice_poller_stats)` before asking.
- */
-typedef struct sluice_poller_stats {
-    /**
-     * `sizeof(struct sluice_poller_stats)`.
-     */
-    size_t size;
-    /**
-     * Looks, each at all its queues.
-     */
-    uint64_t looks;
-    /**
-     * Completions that it found.
-     */
-    uint64_t completions;
-    /**
-     * Times that it slept with something on its way.
-     */
-    uint64_t naps;
-    /**
-     * How long its thread has had a core.
-     */
-    uint64_t cpu_ns;
-} sluice_poller_stats;
-
-/**
- * What handles of a group get of their queue's scheduler.
+ * Shares of a queue's scheduler that a group's handles get.
  */
 typedef struct sluice_group {
     /**
@@ -715,7 +779,7 @@ typedef struct sluice_queue_options {
      */
     uint32_t scheduler_depth;
     /**
-     * What groups get; may be `NULL` if there are none.
+     * Shares of the groups; may be `NULL` if there are none.
      */
     const struct sluice_group *groups;
     /**
@@ -723,6 +787,60 @@ typedef struct sluice_queue_options {
      */
     size_t group_count;
 } sluice_queue_options;
+
+/**
+ * How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
+ * should be as usual.
+ */
+typedef struct sluice_poller_options {
+    /**
+     * `sizeof(struct sluice_poller_options)`.
+     */
+    size_t size;
+    /**
+     * `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY`.
+     */
+    uint32_t period;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+    /**
+     * How long it sleeps between two looks, with `SLUICE_PERIOD_FIXED`, or at most, with
+     * `SLUICE_PERIOD_DYNAMIC`, where 0 is a millisecond; a second at most.
+     */
+    uint64_t period_ns;
+    /**
+     * How late this machine wakes sleepers, with `SLUICE_PERIOD_DYNAMIC`; 0 for 60,000.
+     */
+    uint64_t late_ns;
+} sluice_poller_options;
+
+/**
+ * Counters of a poller. Set `size` to `sizeof(struct sluice_poller_stats)` before the call.
+ */
+typedef struct sluice_poller_stats {
+    /**
+     * `sizeof(struct sluice_poller_stats)`.
+     */
+    size_t size;
+    /**
+     * Looks, each at all its queues.
+     */
+    uint64_t looks;
+    /**
+     * Completions that it found.
+     */
+    uint64_t completions;
+    /**
+     * Times that it slept with something on its way.
+     */
+    uint64_t naps;
+    /**
+     * How long its thread has had a core.
+     */
+    uint64_t cpu_ns;
+} sluice_poller_stats;
 
 /**
  * A request. Zero what does not apply to its operation.
@@ -758,7 +876,7 @@ typedef struct sluice_request {
      */
     uint64_t buffer_offset;
     /**
-     * Comes back with the completion; below 2^63.
+     * Returned with the completion; below 2^63.
      */
     uint64_t user_data;
 } sluice_request;
@@ -786,124 +904,6 @@ typedef struct sluice_completion {
      */
     uint16_t reserved;
 } sluice_completion;
-
-/**
- * What a handle has done since it was created. Set `size` to `sizeof(struct sluice_handle_stats)` before
- * asking.
- */
-typedef struct sluice_handle_stats {
-    /**
-     * `sizeof(struct sluice_handle_stats)`.
-     */
-    size_t size;
-    /**
-     * Reads that were taken.
-     */
-    uint64_t reads;
-    /**
-     * Writes that were taken.
-     */
-    uint64_t writes;
-    /**
-     * Flushes, discards and zeroes that were taken.
-     */
-    uint64_t others;
-    /**
-     * Bytes that those reads asked for.
-     */
-    uint64_t read_bytes;
-    /**
-     * Bytes that those writes brought.
-     */
-    uint64_t written_bytes;
-    /**
-     * Requests that ended with an error.
-     */
-    uint64_t errors;
-    /**
-     * Requests that were not taken because the queue was full.
-     */
-    uint64_t busy;
-    /**
-     * Requests that are taken and not reaped.
-     */
-    uint64_t outstanding;
-    /**
-     * Times that it slept while it waited.
-     */
-    uint64_t sleeps;
-    /**
-     * How long in all.
-     */
-    uint64_t slept_ns;
-    /**
-     * Units of 4096 bytes, or of a sector where that is larger, that were asked for and in the cache.
-     * This and all that follows is 0 without a cache.
-     */
-    uint64_t cache_hits;
-    /**
-     * Units that were asked for and not there.
-     */
-    uint64_t cache_misses;
-    /**
-     * Units read from the device.
-     */
-    uint64_t cache_fills;
-    /**
-     * Of them read ahead of anybody asking.
-     */
-    uint64_t cache_read_ahead;
-    /**
-     * Units written to the device.
-     */
-    uint64_t cache_written;
-    /**
-     * Commands that wrote them.
-     */
-    uint64_t cache_write_commands;
-    /**
-     * Units given up for others.
-     */
-    uint64_t cache_evictions;
-    /**
-     * Writes to the device that failed; what they wrote is still in the cache.
-     */
-    uint64_t cache_write_errors;
-    /**
-     * Times that a request waited for a place.
-     */
-    uint64_t cache_stalls;
-    /**
-     * Units that the device does not have.
-     */
-    uint64_t cache_dirty;
-    /**
-     * Commands of its queues whose data was copied, because lists of pages could not name it. This and all
-     * that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
-     */
-    uint64_t queue_bounces;
-    /**
-     * Bytes that were copied.
-     */
-    uint64_t queue_bounced_bytes;
-    /**
-     * Times that such a command waited for memory to copy through.
-     */
-    uint64_t queue_bounce_stalls;
-    /**
-     * Commands that were refused because there was none.
-     */
-    uint64_t queue_bounce_refused;
-    /**
-     * Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
-     * registers.
-     */
-    uint64_t queue_doorbells;
-    /**
-     * Of such registers, how many needed not be written.
-     */
-    uint64_t queue_doorbells_saved;
-} sluice_handle_stats;
 
 /**
  * How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
@@ -937,7 +937,7 @@ typedef struct sluice_vector_request {
      */
     uint32_t count;
     /**
-     * The addresses, of which a copy reads. They are not looked at any more when the call returns.
+     * Addresses to read or write; for a copy, its sources. Not used after the call returns.
      */
     const uint64_t *addresses;
     /**
@@ -963,7 +963,7 @@ typedef struct sluice_vector_request {
      */
     uint64_t oob_offset;
     /**
-     * Comes back with the completion; below 2^63.
+     * Returned with the completion; below 2^63.
      */
     uint64_t user_data;
     /**
@@ -1009,6 +1009,114 @@ typedef struct sluice_vector_completion {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Opens a device, for a header of a certain version. Programs call `sluice_open()`, which passes
+ * it.
+ *
+ * `what` is one of:
+ *
+ * * `null`, `null:SIZE`: acknowledges everything and stores no data. 1 TiB by default; a size is
+ *   in whole sectors of 512 bytes: `null:64G`.
+ * * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario; `NAME` selects one of several.
+ *   It runs in this process, on a thread of its own, in real time. It is recovered and
+ *   preconditioned before the call returns. With `[target]` the call opens the target.
+ * * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a
+ *   partition of a drive that another process serves (`sluice serve --socket`).
+ * * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci
+ *   (`sluice device bind`); its first namespace, or the one with that number.
+ * * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: a real NVMe controller without an
+ *   IOMMU, bound to uio_pci_generic. Unsafe: the controller reaches all memory of the machine. It
+ *   raises no interrupts.
+ * * anything else: the path of a file or block device of the host; `./null` is a file.
+ *
+ * @param version `SLUICE_VERSION`.
+ * @param what Name of the device to open.
+ * @param options Options, or `NULL` for the defaults.
+ * @param device Receives the device, or `NULL` if the call fails.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-ELIBBAD`: header and library have incompatible versions.
+ * * `-EINVAL`: an invalid argument or option; a file that is empty or not whole sectors; a
+ *   scenario that is invalid (`sluice_last_error()` has the line), or has several drives and none
+ *   was named.
+ * * `-E2BIG`: an option of a later version.
+ * * `-ENOENT`, `-EACCES`, ...: the system's error for the path; `-ENOTBLK` for a directory, a pipe
+ *   or the like; `-EBUSY` for a block device in use.
+ * * `-EACCES`, `-EUSERS`, `-EBUSY`: the server refuses the user, more queues or connections, or
+ *   has granted the partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is no server, or it
+ *   stops.
+ * * `-ETIMEDOUT`: the server does not reply, because it is stopped or overloaded.
+ * * `-EIO`: a scenario's drive cannot be opened, for example because its image is damaged or
+ *   belongs to another drive.
+ * * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
+ * * `-ENOSYS`, `-EPERM`: io_uring is not available.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_open_version(uint32_t version,
+                        const char *what,
+                        const struct sluice_open_options *options,
+                        struct sluice_device **device);
+
+/**
+ * Closes a device.
+ *
+ * Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
+ * is `sluice_queue_destroy()` that waits, and returns what is said here.
+ *
+ * Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
+ * left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
+ * media, and its image is synced.
+ *
+ * @param device The device, not to be used any more; `NULL` is nothing to close.
+ *
+ * # Returns
+ *
+ * 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
+ * after a power cut. The device is gone in any case.
+ *
+ * # Threads
+ *
+ * Any, once no other call uses this pointer.
+ */
+int sluice_close(struct sluice_device *device);
+
+/**
+ * Says what a device is called: a drive's serial number, a path, `null`.
+ *
+ * @param device The device.
+ *
+ * # Returns
+ *
+ * The name, valid until the device is closed; an empty one for `NULL`.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+const char *sluice_device_name(const struct sluice_device *device);
+
+/**
+ * Says what a device is and can do.
+ *
+ * @param device The device.
+ * @param info Filled in as far as `info->size` reaches.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, also for a `size` that no version had.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_device_get_info(const struct sluice_device *device, struct sluice_device_info *info);
 
 /**
  * Takes registered memory: whole pages, at a page's beginning. What is in it is whatever was in it last.
@@ -1162,109 +1270,6 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
                              struct sluice_chunk *chunks);
 
 /**
- * Opens a device, for a header of a certain version; programs call `sluice_open()`, which fills that in.
- *
- * `what` is one of:
- *
- * * `null`, `null:SIZE`: acknowledges everything and has no data; 1 TiB, or as large as said, in whole
- *   sectors of 512 bytes: `null:64G`.
- * * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, of several the one of that name. It
- *   lives in this process, on a thread of its own, in real time, recovered and preconditioned before the
- *   call returns. With `[target]` the target is what is opened.
- * * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a part of a
- *   drive that another process serves (`sluice serve --socket`).
- * * `vfio:0000:01:00.0`, `vfio:0000:01:00.0#2`: a real NVMe controller that is bound to vfio-pci (`sluice
- *   device bind`); its first namespace, or the one of that number.
- * * `uio:0000:01:00.0?unsafe=1`, `uio:0000:01:00.0?unsafe=1#2`: the same without an IOMMU, bound to
- *   uio_pci_generic. Unsafe: the controller reaches all memory of the machine. Nobody is woken.
- * * anything else: the path of a file or block device of the host; `./null` is a file.
- *
- * @param version `SLUICE_VERSION`.
- * @param what What to open.
- * @param options How, or `NULL` for the defaults.
- * @param device Where the device goes; `NULL` goes there if the call fails.
- *
- * # Returns
- *
- * 0, or
- *
- * * `-ELIBBAD`: header and library have versions that do not fit.
- * * `-EINVAL`: an argument or option; an empty file, or one that is not whole sectors; a scenario that
- *   is wrong, with the line in words, or has several drives and none was named.
- * * `-E2BIG`: an option of a later version.
- * * `-ENOENT`, `-EACCES`, ...: what the system says about the path; `-ENOTBLK` for a directory, a pipe or
- *   the like; `-EBUSY` for a block device in use.
- * * `-EACCES`, `-EUSERS`, `-EBUSY`: a server refuses the user, more queues or connections, or has given the
- *   partition to others; `-ECONNREFUSED`, `-ECONNRESET`: there is none, or it goes.
- * * `-ETIMEDOUT`: a server that is there does not answer, since it is stopped or has too much to do.
- * * `-EIO`: a scenario's drive cannot be had, such as of an image that is damaged or of another drive.
- * * `-EOPNOTSUPP`: a controller without IOMMU, or a kernel without VFIO.
- * * `-ENOSYS`, `-EPERM`: no io_uring here.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_open_version(uint32_t version,
-                        const char *what,
-                        const struct sluice_open_options *options,
-                        struct sluice_device **device);
-
-/**
- * Closes a device.
- *
- * Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
- * is `sluice_queue_destroy()` that waits, and returns what is said here.
- *
- * Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
- * left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
- * media, and its image is synced.
- *
- * @param device The device, not to be used any more; `NULL` is nothing to close.
- *
- * # Returns
- *
- * 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
- * after a power cut. The device is gone in any case.
- *
- * # Threads
- *
- * Any, once no other call uses this pointer.
- */
-int sluice_close(struct sluice_device *device);
-
-/**
- * Says what a device is called: a drive's serial number, a path, `null`.
- *
- * @param device The device.
- *
- * # Returns
- *
- * The name, valid until the device is closed; an empty one for `NULL`.
- *
- * # Threads
- *
- * Any.
- */
-const char *sluice_device_name(const struct sluice_device *device);
-
-/**
- * Says what a device is and can do.
- *
- * @param device The device.
- * @param info Filled in as far as `info->size` reaches.
- *
- * # Returns
- *
- * 0, or `-EINVAL`, also for a `size` that no version had.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_device_get_info(const struct sluice_device *device, struct sluice_device_info *info);
-
-/**
  * Says in words why the last call of this thread failed that did.
  *
  * Calls that succeed leave the text alone.
@@ -1279,6 +1284,83 @@ int sluice_device_get_info(const struct sluice_device *device, struct sluice_dev
  * Any; each has a text of its own.
  */
 const char *sluice_last_error(void);
+
+/**
+ * Makes a handle over one queue.
+ *
+ * @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
+ * @param options How it waits, and its policies, or `NULL` for the defaults.
+ * @param handle Where the handle goes; `NULL` goes there if the call fails.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EINVAL`: an argument or option.
+ * * `-E2BIG`: an option of a later version.
+ * * `-EBUSY`: the queue is another handle's.
+ * * `-ENOMEM`, `-EMFILE`: no memory for the cache, no file descriptor.
+ *
+ * # Threads
+ *
+ * Any. The handle is for one thread at a time, whichever: a call that comes while another one is inside
+ * fails with `-EBUSY`.
+ */
+int sluice_handle_create(const struct sluice_queue *queue,
+                         const struct sluice_handle_options *options,
+                         struct sluice_handle **handle);
+
+/**
+ * Makes a handle over several queues of one device, such as one for reads and one for writes.
+ *
+ * Requests on different queues are not ordered. A flush goes to one of them, and makes durable what has
+ * completed on any.
+ *
+ * @param queues The queues, all different.
+ * @param count How many, 1 to 65535; 2 or more for `SLUICE_SELECT_BY_DIRECTION` and
+ * `SLUICE_SELECT_BY_SIZE`.
+ * @param options Which request goes to which queue, and its policies, or `NULL` for the defaults.
+ * @param handle Where the handle goes; `NULL` goes there if the call fails.
+ *
+ * # Returns
+ *
+ * As `sluice_handle_create()`, and `-EXDEV` for queues of several devices.
+ *
+ * # Threads
+ *
+ * As `sluice_handle_create()`.
+ */
+int sluice_handle_create_mq(struct sluice_queue *const *queues,
+                            size_t count,
+                            const struct sluice_handle_options *options,
+                            struct sluice_handle **handle);
+
+/**
+ * Destroys a handle.
+ *
+ * What is outstanding is waited for, a minute at most, and its ends are thrown away. What is in a cache
+ * that writes back is written and flushed. The queues can be bound to other handles afterwards, or
+ * destroyed.
+ *
+ * @param handle The handle, not to be used any more, unless the call fails with `-EBUSY`. `NULL` is
+ * nothing to destroy.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EBUSY`: another call is inside of the handle, which is as it was.
+ * * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
+ *   closed the device, and not in order: see `sluice_close()`.
+ * * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
+ *   device.
+ * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_handle_destroy(struct sluice_handle *handle);
 
 /**
  * Chooses how a handle waits; nothing may be outstanding.
@@ -1357,7 +1439,8 @@ int sluice_handle_arm(struct sluice_handle *handle,
                       uint64_t *timeout_ns);
 
 /**
- * After sleeping on a handle's descriptor: makes it unreadable, and wakes nobody until it is armed again.
+ * Makes a handle's descriptor unreadable after a sleep. The descriptor stays so until it is armed
+ * again.
  *
  * @param handle The handle.
  *
@@ -1372,81 +1455,245 @@ int sluice_handle_arm(struct sluice_handle *handle,
 int sluice_handle_disarm(struct sluice_handle *handle);
 
 /**
- * Makes a handle over one queue.
+ * Says what a handle has done.
  *
- * @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
- * @param options How it waits, and its policies, or `NULL` for the defaults.
- * @param handle Where the handle goes; `NULL` goes there if the call fails.
- *
- * # Returns
- *
- * 0, or
- *
- * * `-EINVAL`: an argument or option.
- * * `-E2BIG`: an option of a later version.
- * * `-EBUSY`: the queue is another handle's.
- * * `-ENOMEM`, `-EMFILE`: no memory for the cache, no file descriptor.
- *
- * # Threads
- *
- * Any. The handle is for one thread at a time, whichever: a call that comes while another one is inside
- * fails with `-EBUSY`.
- */
-int sluice_handle_create(const struct sluice_queue *queue,
-                         const struct sluice_handle_options *options,
-                         struct sluice_handle **handle);
-
-/**
- * Makes a handle over several queues of one device, such as one for reads and one for writes.
- *
- * Requests on different queues are not ordered. A flush goes to one of them, and makes durable what has
- * completed on any.
- *
- * @param queues The queues, all different.
- * @param count How many, 1 to 65535; 2 or more for `SLUICE_SELECT_BY_DIRECTION` and
- * `SLUICE_SELECT_BY_SIZE`.
- * @param options Which request goes to which queue, and its policies, or `NULL` for the defaults.
- * @param handle Where the handle goes; `NULL` goes there if the call fails.
+ * @param handle The handle.
+ * @param stats Filled in as far as `stats->size` reaches.
  *
  * # Returns
  *
- * As `sluice_handle_create()`, and `-EXDEV` for queues of several devices.
- *
- * # Threads
- *
- * As `sluice_handle_create()`.
- */
-int sluice_handle_create_mq(struct sluice_queue *const *queues,
-                            size_t count,
-                            const struct sluice_handle_options *options,
-                            struct sluice_handle **handle);
-
-/**
- * Destroys a handle.
- *
- * What is outstanding is waited for, a minute at most, and its ends are thrown away. What is in a cache
- * that writes back is written and flushed. The queues can be bound to other handles afterwards, or
- * destroyed.
- *
- * @param handle The handle, not to be used any more, unless the call fails with `-EBUSY`. `NULL` is
- * nothing to destroy.
- *
- * # Returns
- *
- * 0, or
- *
- * * `-EBUSY`: another call is inside of the handle, which is as it was.
- * * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
- *   closed the device, and not in order: see `sluice_close()`.
- * * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
- *   device.
- * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+ * 0, or `-EINVAL`, also for a `size` that no version had, or `-EBUSY` while another call is inside of the
+ * handle.
  *
  * # Threads
  *
  * The handle's.
  */
-int sluice_handle_destroy(struct sluice_handle *handle);
+int sluice_handle_get_stats(const struct sluice_handle *handle,
+                            struct sluice_handle_stats *stats);
+
+/**
+ * Makes a queue.
+ *
+ * Alone it is owned by the one handle that is bound to it, and no lock is on its path. With
+ * `SLUICE_QUEUE_SHARED` several handles use it, each from a thread of its own.
+ *
+ * @param device The device.
+ * @param options How, or `NULL` for the defaults.
+ * @param queue Where the queue goes; `NULL` goes there if the call fails.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EINVAL`: an argument or option, such as an unknown scheduler.
+ * * `-E2BIG`: an option of a later version.
+ * * `-ENOSPC`: the device has no queue left.
+ * * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
+ *   `sluice_vector_queue_create()`.
+ * * `-ETIMEDOUT`: a server does not answer.
+ * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_queue_create(const struct sluice_device *device,
+                        const struct sluice_queue_options *options,
+                        struct sluice_queue **queue);
+
+/**
+ * Destroys a queue.
+ *
+ * @param queue The queue; unless the call fails, not to be used any more. `NULL` is nothing to destroy.
+ *
+ * # Returns
+ *
+ * 0, or
+ *
+ * * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
+ * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+ *
+ * # Threads
+ *
+ * Any, once no other call uses this pointer.
+ */
+int sluice_queue_destroy(struct sluice_queue *queue);
+
+/**
+ * Starts a thread that looks for completions of queues on behalf of the handles bound to them.
+ *
+ * @param device The device whose queues it will watch.
+ * @param options How, or `NULL` for the defaults.
+ * @param poller Where the poller goes; `NULL` goes there if the call fails.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, `-E2BIG`, or what the system says: `-EAGAIN` without a thread, `-EMFILE` without a
+ * descriptor.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_poller_create(const struct sluice_device *device,
+                         const struct sluice_poller_options *options,
+                         struct sluice_poller **poller);
+
+/**
+ * Stops the thread.
+ *
+ * @param poller The poller; unless the call fails, not to be used any more. `NULL` is nothing to stop.
+ *
+ * # Returns
+ *
+ * 0, or `-EBUSY` while a handle is bound to a queue that it watches: the poller goes on, and watches those
+ * that are left.
+ *
+ * # Threads
+ *
+ * Any, once no other call uses this pointer.
+ */
+int sluice_poller_destroy(struct sluice_poller *poller);
+
+/**
+ * Watches a queue from now on. Handles bound to it wait for `SLUICE_WAIT_EVENT`, and the thread wakes them.
+ *
+ * @param poller The poller.
+ * @param queue A queue created with `SLUICE_QUEUE_SHARED`.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL` for a queue that is not shared, or `-EBUSY` for one that a poller watches.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_poller_watch(struct sluice_poller *poller,
+                        const struct sluice_queue *queue);
+
+/**
+ * Watches a queue no more.
+ *
+ * @param poller The poller.
+ * @param queue A queue that it watches, and no handle is bound to.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL` for `NULL`, or `-EBUSY` for a queue that it does not watch, or with handles.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_poller_forget(struct sluice_poller *poller, const struct sluice_queue *queue);
+
+/**
+ * Says how long requests take, for who knows better than what has been seen.
+ *
+ * @param poller The poller, with `SLUICE_PERIOD_DYNAMIC`; others do not care.
+ * @param time_ns How long; 0 takes it back.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL` for `NULL`.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_poller_hint(struct sluice_poller *poller, uint64_t time_ns);
+
+/**
+ * Says what a poller has done.
+ *
+ * @param poller The poller.
+ * @param stats Filled in as far as `stats->size` reaches.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL`, also for a `size` that no version had.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+int sluice_poller_get_stats(const struct sluice_poller *poller, struct sluice_poller_stats *stats);
+
+/**
+ * Submits requests: they are with the device when the call returns.
+ *
+ * It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
+ * rest again after reaping. Requests may end in any order, and those that overlap may be carried out in
+ * any; who needs an order waits in between.
+ *
+ * @param handle The handle.
+ * @param requests The requests; not looked at after the call.
+ * @param count How many.
+ *
+ * # Returns
+ *
+ * How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+ *
+ * * `-EAGAIN`: the queue is full.
+ * * `-EINVAL`: the first request says something that cannot be. What only the device can judge, such as an
+ *   address past its end, is in the completion.
+ * * `-EXDEV`: its buffer is of another device.
+ * * `-EBUSY`: another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+ */
+int sluice_submit(struct sluice_handle *handle,
+                  const struct sluice_request *requests,
+                  size_t count);
+
+/**
+ * Takes completions, without waiting.
+ *
+ * @param handle The handle.
+ * @param completions Where they go.
+ * @param room How many there is room for.
+ *
+ * # Returns
+ *
+ * How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
+ * the handle.
+ *
+ * # Threads
+ *
+ * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+ */
+int sluice_reap(struct sluice_handle *handle,
+                struct sluice_completion *completions,
+                size_t room);
+
+/**
+ * Waits for completions, as the handle was told to wait.
+ *
+ * @param handle The handle.
+ * @param completions Where they go.
+ * @param room How many there is room for, at least 1.
+ * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
+ * in any case. With 0 it is `sluice_reap()`.
+ * @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+ *
+ * # Returns
+ *
+ * How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
+ * `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int sluice_wait(struct sluice_handle *handle,
+                struct sluice_completion *completions,
+                size_t room,
+                size_t min,
+                uint64_t timeout_ns);
 
 /**
  * Reads sectors into a buffer.
@@ -1555,245 +1802,98 @@ int sluice_write_zeroes(struct sluice_handle *handle,
                         uint32_t flags);
 
 /**
- * Starts a thread that looks for completions of queues on behalf of the handles bound to them.
+ * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
  *
- * @param device The device whose queues it will watch.
- * @param options How, or `NULL` for the defaults.
- * @param poller Where the poller goes; `NULL` goes there if the call fails.
- *
- * # Returns
- *
- * 0, or `-EINVAL`, `-E2BIG`, or what the system says: `-EAGAIN` without a thread, `-EMFILE` without a
- * descriptor.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_poller_create(const struct sluice_device *device,
-                         const struct sluice_poller_options *options,
-                         struct sluice_poller **poller);
-
-/**
- * Stops the thread.
- *
- * @param poller The poller; unless the call fails, not to be used any more. `NULL` is nothing to stop.
- *
- * # Returns
- *
- * 0, or `-EBUSY` while a handle is bound to a queue that it watches: the poller goes on, and watches those
- * that are left.
- *
- * # Threads
- *
- * Any, once no other call uses this pointer.
- */
-int sluice_poller_destroy(struct sluice_poller *poller);
-
-/**
- * Watches a queue from now on. Handles bound to it wait for `SLUICE_WAIT_EVENT`, and the thread wakes them.
- *
- * @param poller The poller.
- * @param queue A queue created with `SLUICE_QUEUE_SHARED`.
- *
- * # Returns
- *
- * 0, or `-EINVAL` for a queue that is not shared, or `-EBUSY` for one that a poller watches.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_poller_watch(struct sluice_poller *poller,
-                        const struct sluice_queue *queue);
-
-/**
- * Watches a queue no more.
- *
- * @param poller The poller.
- * @param queue A queue that it watches, and no handle is bound to.
- *
- * # Returns
- *
- * 0, or `-EINVAL` for `NULL`, or `-EBUSY` for a queue that it does not watch, or with handles.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_poller_forget(struct sluice_poller *poller, const struct sluice_queue *queue);
-
-/**
- * Says how long requests take, for who knows better than what has been seen.
- *
- * @param poller The poller, with `SLUICE_PERIOD_DYNAMIC`; others do not care.
- * @param time_ns How long; 0 takes it back.
- *
- * # Returns
- *
- * 0, or `-EINVAL` for `NULL`.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_poller_hint(struct sluice_poller *poller, uint64_t time_ns);
-
-/**
- * Says what a poller has done.
- *
- * @param poller The poller.
- * @param stats Filled in as far as `stats->size` reaches.
- *
- * # Returns
- *
- * 0, or `-EINVAL`, also for a `size` that no version had.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_poller_get_stats(const struct sluice_poller *poller, struct sluice_poller_stats *stats);
-
-/**
- * Makes a queue.
- *
- * Alone it is owned by the one handle that is bound to it, and no lock is on its path. With
- * `SLUICE_QUEUE_SHARED` several handles use it, each from a thread of its own.
- *
- * @param device The device.
- * @param options How, or `NULL` for the defaults.
- * @param queue Where the queue goes; `NULL` goes there if the call fails.
- *
- * # Returns
- *
- * 0, or
- *
- * * `-EINVAL`: an argument or option, such as an unknown scheduler.
- * * `-E2BIG`: an option of a later version.
- * * `-ENOSPC`: the device has no queue left.
- * * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
- *   `sluice_vector_queue_create()`.
- * * `-ETIMEDOUT`: a server does not answer.
- * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
- *
- * # Threads
- *
- * Any.
- */
-int sluice_queue_create(const struct sluice_device *device,
-                        const struct sluice_queue_options *options,
-                        struct sluice_queue **queue);
-
-/**
- * Destroys a queue.
- *
- * @param queue The queue; unless the call fails, not to be used any more. `NULL` is nothing to destroy.
- *
- * # Returns
- *
- * 0, or
- *
- * * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
- * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
- *
- * # Threads
- *
- * Any, once no other call uses this pointer.
- */
-int sluice_queue_destroy(struct sluice_queue *queue);
-
-/**
- * Submits requests: they are with the device when the call returns.
- *
- * It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
- * rest again after reaping. Requests may end in any order, and those that overlap may be carried out in
- * any; who needs an order waits in between.
+ * Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
+ * directly, which takes a lock to find out; other memory is copied to.
  *
  * @param handle The handle.
- * @param requests The requests; not looked at after the call.
- * @param count How many.
+ * @param memory Where to.
+ * @param bytes How many, a multiple of the device's sector size.
+ * @param offset Where they are on the device, in bytes, a multiple of its sector size.
  *
  * # Returns
  *
- * How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
- *
- * * `-EAGAIN`: the queue is full.
- * * `-EINVAL`: the first request says something that cannot be. What only the device can judge, such as an
- *   address past its end, is in the completion.
- * * `-EXDEV`: its buffer is of another device.
- * * `-EBUSY`: another call is inside of the handle.
- *
- * # Threads
- *
- * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
- */
-int sluice_submit(struct sluice_handle *handle,
-                  const struct sluice_request *requests,
-                  size_t count);
-
-/**
- * Takes completions, without waiting.
- *
- * @param handle The handle.
- * @param completions Where they go.
- * @param room How many there is room for.
- *
- * # Returns
- *
- * How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
- * the handle.
- *
- * # Threads
- *
- * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
- */
-int sluice_reap(struct sluice_handle *handle,
-                struct sluice_completion *completions,
-                size_t room);
-
-/**
- * Waits for completions, as the handle was told to wait.
- *
- * @param handle The handle.
- * @param completions Where they go.
- * @param room How many there is room for, at least 1.
- * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
- * in any case. With 0 it is `sluice_reap()`.
- * @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
- *
- * # Returns
- *
- * How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
- * `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+ * `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
+ * `-ERANGE`.
  *
  * # Threads
  *
  * The handle's.
  */
-int sluice_wait(struct sluice_handle *handle,
-                struct sluice_completion *completions,
-                size_t room,
-                size_t min,
-                uint64_t timeout_ns);
+int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, uint64_t offset);
 
 /**
- * Says what a handle has done.
+ * Writes bytes from memory, as `pwrite(2)` does.
  *
  * @param handle The handle.
- * @param stats Filled in as far as `stats->size` reaches.
+ * @param memory Where from; see `sluice_pread()`.
+ * @param bytes How many, a multiple of the device's sector size.
+ * @param offset Where to on the device, in bytes, a multiple of its sector size.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, also for a `size` that no version had, or `-EBUSY` while another call is inside of the
- * handle.
+ * `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
+ * `-ERANGE`.
  *
  * # Threads
  *
  * The handle's.
  */
-int sluice_handle_get_stats(const struct sluice_handle *handle,
-                            struct sluice_handle_stats *stats);
+int64_t sluice_pwrite(struct sluice_handle *handle,
+                      const void *memory,
+                      size_t bytes,
+                      uint64_t offset);
+
+/**
+ * Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
+ *
+ * Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
+ * sectors, are read into directly, as many in one request as the device takes; drives, files and the null
+ * device take 256, targets one. Others are copied to. Which is which is found out with a lock.
+ *
+ * @param handle The handle.
+ * @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
+ * @param count How many pieces, 0 to 1024.
+ * @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
+ * pieces.
+ *
+ * # Returns
+ *
+ * The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
+ * it is `-ERANGE`. After a failure some of the pieces may be read.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_preadv(struct sluice_handle *handle,
+                      const struct iovec *pieces,
+                      int count,
+                      uint64_t offset);
+
+/**
+ * Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
+ *
+ * @param handle The handle.
+ * @param pieces Where from; see `sluice_preadv()`.
+ * @param count How many pieces, 0 to 1024.
+ * @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
+ * pieces.
+ *
+ * # Returns
+ *
+ * The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
+ * end it is `-ERANGE`. After a failure some of the pieces may be written.
+ *
+ * # Threads
+ *
+ * The handle's.
+ */
+int64_t sluice_pwritev(struct sluice_handle *handle,
+                       const struct iovec *pieces,
+                       int count,
+                       uint64_t offset);
 
 /**
  * Makes a queue for vector commands.
@@ -1959,17 +2059,17 @@ int sluice_vector_copy(struct sluice_vector_queue *queue,
                        uint64_t *failed);
 
 /**
- * Carries any vector command out, also with out-of-band bytes, and waits for it.
+ * Executes any vector command, also with out-of-band bytes, and waits for it.
  *
  * @param queue The queue.
- * @param request The command; its `user_data` comes back.
- * @param completion Where its end goes. Not written when the command was not sent.
+ * @param request The command; its `user_data` is returned.
+ * @param completion Receives the result. Not written if the command was not sent.
  *
  * # Returns
  *
- * 0 when the command has ended, in whatever way: `completion->error` says so. Or `-EINVAL` or `-EXDEV` for
- * a command that cannot be, `-EOPNOTSUPP` for a copy where the drive makes none, `-EBUSY` while another call
- * is inside of the queue.
+ * 0 when the command has completed, successfully or not: see `completion->error`. Or `-EINVAL` or
+ * `-EXDEV` for an invalid command, `-EOPNOTSUPP` for a copy if the drive supports none, `-EBUSY`
+ * while another call is inside of the queue.
  *
  * # Threads
  *
@@ -2051,100 +2151,6 @@ int sluice_vector_wait(struct sluice_vector_queue *queue,
                        size_t room,
                        size_t min,
                        uint64_t timeout_ns);
-
-/**
- * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
- *
- * Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
- * directly, which takes a lock to find out; other memory is copied to.
- *
- * @param handle The handle.
- * @param memory Where to.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where they are on the device, in bytes, a multiple of its sector size.
- *
- * # Returns
- *
- * `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
- * `-ERANGE`.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, uint64_t offset);
-
-/**
- * Writes bytes from memory, as `pwrite(2)` does.
- *
- * @param handle The handle.
- * @param memory Where from; see `sluice_pread()`.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where to on the device, in bytes, a multiple of its sector size.
- *
- * # Returns
- *
- * `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
- * `-ERANGE`.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_pwrite(struct sluice_handle *handle,
-                      const void *memory,
-                      size_t bytes,
-                      uint64_t offset);
-
-/**
- * Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
- *
- * Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
- * sectors, are read into directly, as many in one request as the device takes; drives, files and the null
- * device take 256, targets one. Others are copied to. Which is which is found out with a lock.
- *
- * @param handle The handle.
- * @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
- * @param count How many pieces, 0 to 1024.
- * @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
- * pieces.
- *
- * # Returns
- *
- * The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
- * it is `-ERANGE`. After a failure some of the pieces may be read.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_preadv(struct sluice_handle *handle,
-                      const struct iovec *pieces,
-                      int count,
-                      uint64_t offset);
-
-/**
- * Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
- *
- * @param handle The handle.
- * @param pieces Where from; see `sluice_preadv()`.
- * @param count How many pieces, 0 to 1024.
- * @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
- * pieces.
- *
- * # Returns
- *
- * The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
- * end it is `-ERANGE`. After a failure some of the pieces may be written.
- *
- * # Threads
- *
- * The handle's.
- */
-int64_t sluice_pwritev(struct sluice_handle *handle,
-                       const struct iovec *pieces,
-                       int count,
-                       uint64_t offset);
 
 /**
  * Says which version the library has.

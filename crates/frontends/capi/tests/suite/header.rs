@@ -50,13 +50,20 @@ fn header() -> String {
 
 /// Calls that the sources export, by looking for what makes a symbol.
 fn exported() -> Vec<String> {
-    let mut names = Vec::new();
-    for file in std::fs::read_dir(here().join("src")).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        for (at, _) in text.match_indices("#[unsafe(no_mangle)]") {
-            let rest = &text[at..];
-            let name = rest.split("extern \"C\" fn ").nth(1).unwrap();
-            names.push(name.split('(').next().unwrap().to_owned());
+    let (mut names, mut folders) = (Vec::new(), vec![here().join("src")]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            for (at, _) in text.match_indices("#[unsafe(no_mangle)]") {
+                let rest = &text[at..];
+                let name = rest.split("extern \"C\" fn ").nth(1).unwrap();
+                names.push(name.split('(').next().unwrap().to_owned());
+            }
         }
     }
     names.sort();
