@@ -10,7 +10,7 @@ mod common;
 mod garbage;
 #[path = "../../crates/device/controller/tests/alone/sharing/hostile.rs"]
 mod hostile;
-#[path = "../../crates/device/controller/tests/alone/sharing/rig.rs"]
-mod rig;
+#[path = "../../crates/device/controller/tests/alone/sharing/harness.rs"]
+mod harness;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hostile::fuzz(bytes));

@@ -2,8 +2,8 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/frontends/serve/tests/suite/share/rig.rs"]
-mod rig;
+#[path = "../../crates/frontends/serve/tests/suite/share/harness.rs"]
+mod harness;
 #[path = "../../crates/frontends/serve/tests/suite/share/rude.rs"]
 mod rude;
 

@@ -31,9 +31,9 @@ pub use error::SimError;
 pub use outcome::{DriveOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
-pub use output::notes::{Note, NoteCode};
 pub use output::parameters::parameters;
 pub use output::report_variant::to_variant;
+pub use output::result_notes::{Note, NoteCode};
 pub use precondition_cache::PreconditionCache;
 pub use recording::explanations::Explanation;
 pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
@@ -319,7 +319,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let outcome = SimOutcome::new(scenario, drives, elapsed, costs, ignored);
     let mut outcome = SimOutcome { partial, untraced_events: untraced, ..outcome };
-    outcome.notes = output::notes::notes(scenario, &outcome, &from_images);
+    outcome.notes = output::result_notes::notes(scenario, &outcome, &from_images);
     Ok(outcome)
 }
 

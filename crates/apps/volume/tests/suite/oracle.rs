@@ -7,13 +7,13 @@
 
 // guarantee: D-11
 
-mod bed;
 mod case;
+mod harness;
 mod mix;
 mod model;
 
-use bed::{DriveBed, RamBed};
 use case::Case;
+use harness::{DriveBed, RamBed};
 use mix::{Mix, Seen};
 
 fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwindSafe) -> Seen {

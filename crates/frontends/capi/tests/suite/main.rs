@@ -9,10 +9,10 @@ mod installed;
 mod misuse;
 mod oracle;
 mod pages;
-mod pieces;
+mod segments;
 #[allow(dead_code, reason = "tests of another crate use the rest")]
-#[path = "../../../../apps/direct/tests/suite/handles/rig.rs"]
-mod rig;
+#[path = "../../../../apps/direct/tests/suite/handles/harness.rs"]
+mod harness;
 mod serving;
 mod vectors;
 mod waits;

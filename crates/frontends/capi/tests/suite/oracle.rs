@@ -134,7 +134,7 @@ impl Run {
         }
         if self.on == On::Drive {
             self.device =
-                Box::into_raw(sluice_device::from_device(rig::drive(PersonalityKind::Block)));
+                Box::into_raw(sluice_device::from_device(harness::drive(PersonalityKind::Block)));
         } else {
             let path = self.path.as_ptr();
             ok!(sluice_open_version(SLUICE_VERSION, path, &options, &mut self.device));

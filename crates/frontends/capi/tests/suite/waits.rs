@@ -14,9 +14,9 @@ use time::Nanos;
 #[test]
 fn a_descriptor_becomes_readable_when_something_has_come() {
     let latency = Nanos::from_millis(3);
-    let mut config = rig::config(PersonalityKind::Null);
+    let mut config = harness::config(PersonalityKind::Null);
     config.null.latency = latency;
-    let device = Box::into_raw(sluice_device::from_device(rig::over(config)));
+    let device = Box::into_raw(sluice_device::from_device(harness::over(config)));
     let (mut queue, mut handle, mut buffer) = (null_mut(), null_mut(), null_mut());
     ok!(sluice_queue_create(device, null(), &mut queue));
     ok!(sluice_handle_create(queue, null(), &mut handle));

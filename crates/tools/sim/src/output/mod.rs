@@ -2,6 +2,6 @@
 
 pub(crate) mod json;
 pub(crate) mod json_schema;
-pub(crate) mod notes;
 pub(crate) mod parameters;
 pub(crate) mod report_variant;
+pub(crate) mod result_notes;

@@ -20,7 +20,7 @@ use event::Waker;
 use rng::Rng;
 use time::{Component, Nanos};
 
-use super::rig::{file, null_limits};
+use super::harness::{file, null_limits};
 
 /// State shared by the sleepers of one stack: the random generator, and the number of requests
 /// below.

@@ -13,7 +13,7 @@ use direct::{
 };
 use time::{Component, Nanos};
 
-use super::rig::{config, drive, everywhere, null_limits, over};
+use super::harness::{config, drive, everywhere, null_limits, over};
 
 fn queue(device: &IoDevice) -> direct::Queue {
     device.create_queue(QueueConfig::default()).unwrap()

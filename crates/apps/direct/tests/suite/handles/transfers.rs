@@ -8,7 +8,7 @@ use direct::{
 use nvme::Status;
 use rng::Rng;
 
-use super::rig::{drive, everywhere, file, null_limits};
+use super::harness::{drive, everywhere, file, null_limits};
 
 fn handle(device: &IoDevice) -> Handle<direct::Queue> {
     Handle::new(device, device.create_queue(QueueConfig::default()).unwrap()).unwrap()

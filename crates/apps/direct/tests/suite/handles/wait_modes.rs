@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use time::Nanos;
 
-use super::rig::{config, drive, everywhere, file, null_limits, over_with};
+use super::harness::{config, drive, everywhere, file, null_limits, over_with};
 
 /// Returns the CPU time of this thread.
 fn cpu() -> Duration {
@@ -104,9 +104,9 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
 
 #[test]
 fn a_wait_with_a_limit_ends_by_then_and_not_before() {
-    let mut config = super::rig::config(PersonalityKind::Null);
+    let mut config = super::harness::config(PersonalityKind::Null);
     config.null.latency = Nanos::from_millis(300);
-    let device = super::rig::over(config);
+    let device = super::harness::over(config);
     for wait in all_modes() {
         let queue = device.create_queue(QueueConfig::default()).unwrap();
         let mut handle = Handle::new(&device, queue).unwrap();
@@ -126,9 +126,9 @@ fn a_wait_with_a_limit_ends_by_then_and_not_before() {
 #[test]
 fn who_waits_for_an_event_takes_no_core() {
     // Every command takes 4 ms.
-    let mut config = super::rig::config(PersonalityKind::Null);
+    let mut config = super::harness::config(PersonalityKind::Null);
     config.null.latency = Nanos::from_millis(4);
-    let device = super::rig::over(config);
+    let device = super::harness::over(config);
     let busy = |wait| {
         let queue = device.create_queue(QueueConfig::default()).unwrap();
         let mut handle = Handle::new(&device, queue).unwrap();

@@ -12,7 +12,7 @@ use volume::{
     OpResult, Options, Owner, Request, Time, Volume, format, fsck,
 };
 
-use super::bed::{Bed, DeviceComponent, MountComponent};
+use super::harness::{Bed, DeviceComponent, MountComponent};
 use super::mix::{Mix, Seen};
 use super::model::{Model, Names, Versions};
 

@@ -10,7 +10,7 @@ use nvme::{
 use time::Nanos;
 use transport::Port;
 
-use super::rig::{Host, Raw, SECTOR, block, null, open_channel, pcm};
+use super::harness::{Host, Raw, SECTOR, block, null, open_channel, pcm};
 
 fn out() -> Status {
     Status::LBA_OUT_OF_RANGE.do_not_retry()

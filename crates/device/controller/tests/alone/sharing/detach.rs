@@ -10,7 +10,7 @@ use rng::Rng;
 use time::{Component, Nanos};
 use transport::{Port, PortLimits};
 
-use super::rig::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
+use super::harness::{Host, Raw, SECTOR, block, drain, null, open_channel, pcm};
 
 /// Returns the numbers of descriptors and mappings of this process.
 pub fn fds_and_mappings() -> (usize, usize) {

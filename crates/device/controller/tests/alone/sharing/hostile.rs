@@ -18,7 +18,7 @@ use time::{Component, Nanos};
 use transport::Port;
 
 use super::garbage::Garbage;
-use super::rig::{Host, SECTOR, block, null, open_channel, pcm};
+use super::harness::{Host, SECTOR, block, null, open_channel, pcm};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

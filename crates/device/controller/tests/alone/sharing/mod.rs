@@ -5,7 +5,7 @@
 mod access;
 mod detach;
 mod garbage;
+mod harness;
 mod hostile;
 mod processes;
 mod rates;
-mod rig;

@@ -23,7 +23,7 @@ use transport::{Port, PortLimits};
 
 use super::detach::fds_and_mappings;
 use super::garbage::Garbage;
-use super::rig::{SECTOR, block, null};
+use super::harness::{SECTOR, block, null};
 
 /// Serializes the tests, because they count descriptors and measure time.
 static SERIAL_LOCK: Mutex<()> = Mutex::new(());

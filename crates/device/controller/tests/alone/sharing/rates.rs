@@ -8,7 +8,7 @@ use controller::{AccessPolicy, AccessScope, Controller};
 use nvme::{Sqe, Status};
 use time::{Component, Nanos, VirtualRunner};
 
-use super::rig::{Host, SECTOR, block, drain, null};
+use super::harness::{Host, SECTOR, block, drain, null};
 
 /// Keeps a queue full of reads of a fixed size, and reaps.
 struct Reader {
@@ -129,7 +129,7 @@ fn a_host_that_does_not_reap_is_not_served_and_blocks_no_other() {
 fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
     let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
     let access = AccessPolicy::for_scope(AccessScope::All);
-    let mut flood = super::rig::Raw::attach(&mut d, access);
+    let mut flood = super::harness::Raw::attach(&mut d, access);
     let mut other = reader(&mut d, access, 1);
     let (mut sent, mut now) = (0u64, Nanos::ZERO);
     // 100,000 per second, for a second.

@@ -6,7 +6,7 @@ use controller::{SataData, SataDriveConfig};
 use driver::{BindError, HardwareQueue, LowLevelDriver, Op, Payload, Request, Segment, Tag};
 use nvme::Status;
 
-use super::rig::{Rig, config, stamp};
+use super::harness::{Rig, config, stamp};
 
 const SECTORS: u64 = 1 << 14;
 const MAX: u64 = 64;

@@ -7,7 +7,7 @@ use driver::{
 use nvme::Status;
 use time::Nanos;
 
-use super::rig::{Rig, config, stamp};
+use super::harness::{Rig, config, stamp};
 
 const SECTORS: u64 = 1 << 14;
 

@@ -6,7 +6,7 @@ use event::Parker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use time::Nanos;
 
-use super::rig::{Rig, config};
+use super::harness::{Rig, config};
 
 fn rig() -> (Rig, Parker) {
     let rig = Rig::new(&config(2, 1 << 14, SataData::Memory));

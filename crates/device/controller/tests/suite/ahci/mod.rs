@@ -4,8 +4,8 @@
 
 mod data;
 mod errors;
+mod harness;
 mod interrupts;
 mod rates;
 mod registers;
-mod rig;
 mod threads;

@@ -4,7 +4,7 @@ use controller::{AhciConfig, SataData, SataDriveConfig};
 use driver::{Payload, Request};
 use time::Nanos;
 
-use super::rig::{Rig, config};
+use super::harness::{Rig, config};
 
 const SECTORS: u64 = 500_118_192;
 

@@ -9,7 +9,7 @@ use time::{Component, Nanos};
 use transport::PciFunction;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::rig::config;
+use super::harness::config;
 
 /// A controller with one started port, and raw access to the registers and memory of its host.
 struct RawHost {

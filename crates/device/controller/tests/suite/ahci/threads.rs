@@ -15,7 +15,7 @@ use nvme::Status;
 use testkit::PollBudget;
 use transport::PciFunction;
 
-use super::rig::{config, stamp};
+use super::harness::{config, stamp};
 
 struct Running {
     clock: RealClock,

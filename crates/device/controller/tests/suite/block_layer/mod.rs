@@ -5,13 +5,13 @@
 
 use crate::common;
 mod load;
-mod rig;
+mod harness;
 mod threads;
 
 use block::sched::Scheduling;
 use block::{BlockDevice, BlockLayerConfig, QueueModel, Request, STATUS_REMOVED, StagingScope};
 use nvme::Status;
-use rig::{Rig, config, multi, timeouts};
+use harness::{Rig, config, multi, timeouts};
 use time::{Component, Nanos};
 
 /// Queue models, and hardware queues for four cores.
@@ -31,7 +31,7 @@ fn data_is_right_whatever_the_layout() {
             let scheduler = scheduler.parse().unwrap();
             let scheduler = Scheduling { scheduler, limits: None };
             let config = BlockLayerConfig { merge, scheduler, ..config(layout, 4) };
-            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            let mut rig = Rig::new(harness::nand(), queues, 17, &config);
             rig.submit(700, 200_000);
             rig.drain();
             let what = format!("{layout:?}, {queues} queues, merge {merge}");
@@ -56,7 +56,7 @@ fn a_drive_without_media_answers_every_request_once() {
     for (layout, queues) in LAYOUTS {
         for merge in [false, true] {
             let config = BlockLayerConfig { merge, ..config(layout, 4) };
-            let mut rig = Rig::new(rig::null(), queues, 5, &config);
+            let mut rig = Rig::new(harness::null(), queues, 5, &config);
             rig.submit(600, 20_000);
             rig.drain();
             assert!(rig.completed() > 2_500, "{}", rig.completed());
@@ -68,7 +68,7 @@ fn a_drive_without_media_answers_every_request_once() {
 #[test]
 fn virtual_time_repeats_itself() {
     let run = || {
-        let mut rig = Rig::new(rig::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
+        let mut rig = Rig::new(harness::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
         rig.submit(200, 60_000);
         rig.drain();
         (rig.now, rig.completed(), rig.layer.stat(rig.now).to_string())
@@ -84,7 +84,7 @@ fn queues_are_reset_in_mid_flight_and_nothing_is_lost() {
         for (seed, retries) in [(300, 200), (450, 200), (120, 3)] {
             let mut config = config(layout, 4);
             config.timeouts = timeouts(seed, 50, retries);
-            let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+            let mut rig = Rig::new(harness::nand(), queues, 17, &config);
             rig.submit(150, 60_000);
             rig.drain();
             let what = format!("{layout:?}, {queues} queues, {seed} us: {:?}", rig.layer);
@@ -114,7 +114,7 @@ fn a_drive_that_hangs_and_comes_back_loses_nothing() {
     for (layout, queues) in LAYOUTS {
         let mut config = config(layout, 4);
         config.timeouts = timeouts(20_000, 5_000, 5);
-        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        let mut rig = Rig::new(harness::nand(), queues, 17, &config);
         rig.submit(50, 60_000);
         rig.drain();
         // Shorter than the timeout of a reset.
@@ -136,7 +136,7 @@ fn a_drive_that_hangs_for_good_is_removed() {
     for (layout, queues) in LAYOUTS {
         let mut config = config(layout, 4);
         config.timeouts = timeouts(20_000, 5_000, 5);
-        let mut rig = Rig::new(rig::nand(), queues, 17, &config);
+        let mut rig = Rig::new(harness::nand(), queues, 17, &config);
         rig.submit(50, 60_000);
         rig.drain();
         assert_eq!(rig.failed(), []);

@@ -33,7 +33,7 @@ fn start(drive: DriveConfig, queues: u16, config: &BlockLayerConfig) -> Running 
     let pump = &mut std::thread::yield_now;
     let controller = ControllerHandle::connect(port, pump, u64::MAX).unwrap();
     let emulated = NvmeDevice::open(controller, queues, 33, true, pump).unwrap();
-    let (layer, ends) = BlockLayer::open(&mut rig::Narrow(emulated), config).unwrap();
+    let (layer, ends) = BlockLayer::open(&mut harness::Narrow(emulated), config).unwrap();
     let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 11)).collect();
     Running { clock, loads, layer, stopper, thread }
 }
@@ -128,7 +128,7 @@ fn run(
 }
 
 fn layouts(cores: u16) -> Vec<(QueueModel, u16)> {
-    let (core, device) = (rig::multi(StagingScope::Core), rig::multi(StagingScope::Device));
+    let (core, device) = (harness::multi(StagingScope::Core), harness::multi(StagingScope::Device));
     vec![(QueueModel::SingleQueue, 1), (core, 1), (core, cores), (core, cores / 2), (device, 2)]
 }
 
@@ -136,8 +136,8 @@ fn layouts(cores: u16) -> Vec<(QueueModel, u16)> {
 fn sleepers_are_woken() {
     for cores in [2, 8] {
         for (layout, queues) in layouts(cores) {
-            run(rig::nand(), queues, rig::config(layout, cores), Wait::Sleep, 400, false);
-            run(rig::null(), queues, rig::config(layout, cores), Wait::Sleep, 1_500, false);
+            run(harness::nand(), queues, harness::config(layout, cores), Wait::Sleep, 400, false);
+            run(harness::null(), queues, harness::config(layout, cores), Wait::Sleep, 1_500, false);
         }
     }
 }
@@ -146,8 +146,8 @@ fn sleepers_are_woken() {
 fn pollers_need_nobody() {
     for cores in [2, 8] {
         for (layout, queues) in layouts(cores) {
-            run(rig::nand(), queues, rig::config(layout, cores), Wait::Poll, 300, false);
-            run(rig::null(), queues, rig::config(layout, cores), Wait::Poll, 1_000, false);
+            run(harness::nand(), queues, harness::config(layout, cores), Wait::Poll, 300, false);
+            run(harness::null(), queues, harness::config(layout, cores), Wait::Poll, 1_000, false);
         }
     }
 }
@@ -157,8 +157,8 @@ fn a_submitter_that_leaves_takes_nothing_with_it() {
     for cores in [2, 8] {
         for (layout, queues) in layouts(cores) {
             for wait in [Wait::Sleep, Wait::Poll] {
-                run(rig::nand(), queues, rig::config(layout, cores), wait, 300, true);
-                run(rig::null(), queues, rig::config(layout, cores), wait, 1_000, true);
+                run(harness::nand(), queues, harness::config(layout, cores), wait, 300, true);
+                run(harness::null(), queues, harness::config(layout, cores), wait, 1_000, true);
             }
         }
     }

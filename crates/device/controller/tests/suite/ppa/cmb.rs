@@ -13,7 +13,7 @@ use time::{Component, Nanos};
 use transport::{CqConsumer, SqProducer};
 
 use super::events::RawHost;
-use super::rig::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};
+use super::harness::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{DATA, LIST, OpenChannelHost};
 
 const BYTES: u64 = 64 << 10;

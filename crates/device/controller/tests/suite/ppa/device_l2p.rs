@@ -15,7 +15,7 @@ use nvme::{
 use rng::Rng;
 use time::Component;
 
-use super::rig::{Rig, drive, on_image, planes, seeds};
+use super::harness::{Rig, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{META, OTHER_LIST, OpenChannelHost};
 
 /// 2 × 8 chunks of 12 units of 2 sectors of 512 bytes.
@@ -223,7 +223,7 @@ fn the_page_is_read_in_parts_and_not_past_its_end() {
     let past = read(c, ALL * 8 + 4, &mut half, &mut pump);
     assert_eq!(past, Err(Some(Status::INVALID_FIELD)));
     // A drive without a device L2P.
-    let mut plain = Rig::new(super::rig::drive(shape()));
+    let mut plain = Rig::new(super::harness::drive(shape()));
     let OpenChannelHost { drive, .. } = &mut plain.open;
     let mut pump = || {
         drive.poll(time::Nanos::ZERO);

@@ -11,7 +11,7 @@ use nvme::{
 use time::Component;
 use transport::{CqConsumer, Port, SqProducer};
 
-use super::rig::{Rig, drive, planes};
+use super::harness::{Rig, drive, planes};
 use crate::common::open_channel_host::OpenChannelHost;
 
 fn two_pus() -> controller::DriveConfig {

@@ -8,7 +8,7 @@ use nvme::{PlaneMode, Ppa, Sqe, Status, VectorHints, VendorExtensions};
 use rng::Rng;
 use time::Nanos;
 
-use super::rig::{ERASE, PROGRAM, READ, Rig, SECTOR, drive, planes, seeds};
+use super::harness::{ERASE, PROGRAM, READ, Rig, SECTOR, drive, planes, seeds};
 use crate::common::open_channel_host::{DATA, OTHER_LIST, OpenChannelHost};
 
 const NO_HINT: VectorHints = VectorHints::NONE;

@@ -7,5 +7,5 @@
 mod cmb;
 mod device_l2p;
 mod events;
+mod harness;
 mod hints;
-mod rig;

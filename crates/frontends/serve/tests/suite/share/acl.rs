@@ -10,7 +10,7 @@ use direct::remote::{AclRule, Admin, Code, Grant, ListEntry, Principal, RemoteDe
 use sluice_serve::share::{AclError, AclFile, ShareError};
 use testkit::choices::{Choices, seed};
 
-use super::rig::{Server, name, table};
+use super::harness::{Server, name, table};
 
 fn rule(subject: Principal, partition: &str, queues: u16) -> AclRule {
     AclRule {

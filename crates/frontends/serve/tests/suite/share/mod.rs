@@ -5,14 +5,14 @@
 #![allow(unreachable_pub, reason = "modules of one test, shared with the fuzz targets")]
 
 mod acl;
-mod rig;
+mod harness;
 mod rude;
 mod stats;
 
 use testkit::choices::{Choices, seed};
 
 fn rude(rounds: u64) {
-    let server = rig::Server::start(rig::table());
+    let server = harness::Server::start(harness::table());
     for seed in seed()..seed() + rounds {
         eprintln!("SLUICE_SEED={seed}");
         rude::talk(&server, Choices::seeded(seed));

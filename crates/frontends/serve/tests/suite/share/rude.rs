@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use testkit::choices::Choices;
 use transport::PortDescriptor;
 
-use super::rig::{Server, name, table};
+use super::harness::{Server, name, table};
 
 /// Maximum number of messages of a case.
 const MESSAGES: usize = 60;

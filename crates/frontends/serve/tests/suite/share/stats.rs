@@ -4,7 +4,7 @@ use direct::remote::socket::{self, ReceivedPacket};
 use direct::remote::{Admin, Code, Message, Packet};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::rig::{Server, name, table};
+use super::harness::{Server, name, table};
 
 #[test]
 fn every_connection_has_intervals_of_its_own() {
