@@ -158,11 +158,11 @@ fn over_a_drive(
             port
         }
     };
-    let pump = &mut || {
+    let progress = &mut || {
         drive.poll(Nanos(1));
     };
-    let mut controller = ControllerHandle::connect(port.clone(), pump, 1000)?;
-    let pair = controller.create_queue_pair(256, None, pump)?;
+    let mut controller = ControllerHandle::connect(port.clone(), progress, 1000)?;
+    let pair = controller.create_queue_pair(256, None, progress)?;
     let queue = NvmeQueue::new(controller.info(), pair, port.clone())?;
     let limits = queue.limits();
     let mut raw = Raw::new(queue, limits);

@@ -14,7 +14,7 @@ impl IoDevice {
     pub fn health(&self) -> Result<HealthLog, DirectError> {
         match self.inner().backend() {
             Backend::Drive(way) => {
-                self.inner().wait_for_admin(|pump| Ok(lock(&way.controller).health(pump)?))
+                self.inner().wait_for_admin(|progress| Ok(lock(&way.controller).health(progress)?))
             }
             Backend::Passthrough(namespace) => Ok(namespace.health()?),
             _ => Err(DirectError::NoHealth { device: self.name().to_owned() }),
@@ -27,9 +27,9 @@ impl IoDevice {
     /// [`DirectError::NoDrive`] if the device is not a drive; otherwise the status of the command.
     pub fn get_feature(&self, fid: u8, select: FeatureSelect) -> Result<u32, DirectError> {
         match self.inner().backend() {
-            Backend::Drive(way) => self
-                .inner()
-                .wait_for_admin(|pump| Ok(lock(&way.controller).get_feature(fid, select, pump)?)),
+            Backend::Drive(way) => self.inner().wait_for_admin(|progress| {
+                Ok(lock(&way.controller).get_feature(fid, select, progress)?)
+            }),
             Backend::Passthrough(namespace) => Ok(namespace.get_feature(fid, select)?),
             _ => Err(self.no_drive_error()),
         }
@@ -43,7 +43,8 @@ impl IoDevice {
     /// of the command.
     pub fn set_feature(&self, fid: u8, value: u32) -> Result<u32, DirectError> {
         let Backend::Drive(way) = self.inner().backend() else { return Err(self.no_drive_error()) };
-        self.inner().wait_for_admin(|pump| Ok(lock(&way.controller).set_feature(fid, value, pump)?))
+        self.inner()
+            .wait_for_admin(|progress| Ok(lock(&way.controller).set_feature(fid, value, progress)?))
     }
 
     /// Submits an asynchronous event request, by which the drive reports its next event. Does

@@ -199,7 +199,7 @@ impl IoDevice {
         name: (String, DeviceKind),
         controller: ControllerHandle,
         behind: (Option<RemoteDevice>, Option<KeepAlive>),
-        pump: fn(),
+        progress: fn(),
     ) -> IoDevice {
         let info = controller.info().clone();
         let memory = controller.port().memory().clone();
@@ -219,7 +219,7 @@ impl IoDevice {
             Some(_) => Features::default(),
             None => info.features,
         };
-        let way = Backend::Drive(NvmeBackend::new(controller, pump));
+        let way = Backend::Drive(NvmeBackend::new(controller, progress));
         IoDevice::new(name, (limits, features), memory, way, behind)
     }
 
@@ -418,8 +418,8 @@ impl IoDevice {
                 allowed: "one queue or more",
             });
         }
-        let queues =
-            (0..count).map(|_| opened.wait_for_admin(|pump| way.create_queue(config, pump)));
+        let queues = (0..count)
+            .map(|_| opened.wait_for_admin(|progress| way.create_queue(config, progress)));
         QueueFactory::new(opened.clone(), queues.collect::<Result<_, _>>()?)
     }
 
@@ -434,9 +434,9 @@ impl IoDevice {
         if way.info.open_channel.is_none() {
             return Err(refused());
         }
-        let pair = self
-            .inner
-            .wait_for_admin(|pump| way.create_queue_pair(config, pump).map_err(Into::into))?;
+        let pair = self.inner.wait_for_admin(|progress| {
+            way.create_queue_pair(config, progress).map_err(Into::into)
+        })?;
         let port = lock(&way.controller).port().clone();
         self.inner.wait_for_admin(|_| Ok(VectorQueue::new(pair, port, &way.info)?))
     }
@@ -473,7 +473,8 @@ impl IoDevice {
         let Backend::Drive(way) = &self.inner.backend else {
             return Err(DirectError::NoVector { device: self.inner.name.clone() });
         };
-        self.inner.wait_for_admin(|pump| Ok(lock(&way.controller).chunks(first, count, pump)?))
+        self.inner
+            .wait_for_admin(|progress| Ok(lock(&way.controller).chunks(first, count, progress)?))
     }
 
     /// Deletes a queue of [`vector_queue`](IoDevice::vector_queue). Outstanding commands are

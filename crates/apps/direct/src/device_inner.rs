@@ -44,7 +44,7 @@ pub(crate) struct NvmeBackend {
     /// Held while a queue is created: the interrupt vector is the queue id.
     queue_creation: Mutex<()>,
     /// Runs while an admin command is outstanding.
-    pump: fn(),
+    progress: fn(),
     interrupts: bool,
     lives: ControllerGeneration,
     /// Time of the next presence check of a real controller, in nanoseconds of the device's clock.
@@ -125,8 +125,8 @@ impl TargetBackend {
 }
 
 impl NvmeBackend {
-    /// Creates the backend for `controller`; `pump` runs while an admin command is outstanding.
-    pub(crate) fn new(controller: ControllerHandle, pump: fn()) -> NvmeBackend {
+    /// Creates the backend for `controller`; `progress` runs while an admin command is outstanding.
+    pub(crate) fn new(controller: ControllerHandle, progress: fn()) -> NvmeBackend {
         let (info, lives) = (controller.info().clone(), controller.generation());
         let interrupts = controller.port().has_interrupts();
         let controller = Arc::new(Mutex::new(controller));
@@ -135,7 +135,7 @@ impl NvmeBackend {
             controller,
             info,
             queue_creation,
-            pump,
+            progress,
             interrupts,
             lives,
             next_presence_check,
@@ -149,12 +149,12 @@ impl NvmeBackend {
     pub(crate) fn create_queue_pair(
         &self,
         config: QueueConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<QueuePair, DriverError> {
         let _making = lock(&self.queue_creation);
-        lock(&self.controller).reclaim(pump)?;
+        lock(&self.controller).reclaim(progress)?;
         let vector = self.interrupt_vector(config);
-        lock(&self.controller).create_queue_pair(config.depth, vector, pump)
+        lock(&self.controller).create_queue_pair(config.depth, vector, progress)
     }
 
     /// Returns whether a real controller was removed. Checks at most twice a second.
@@ -179,12 +179,12 @@ impl NvmeBackend {
     pub(crate) fn create_queue(
         &self,
         config: QueueConfig,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<NvmeQueue, DirectError> {
         let _making = lock(&self.queue_creation);
-        lock(&self.controller).reclaim(pump)?;
+        lock(&self.controller).reclaim(progress)?;
         let vector = self.interrupt_vector(config);
-        Ok(NvmeQueue::open(&self.controller, config.depth, vector, pump)?)
+        Ok(NvmeQueue::open(&self.controller, config.depth, vector, progress)?)
     }
 }
 
@@ -234,15 +234,17 @@ impl DeviceInner {
         what: impl FnOnce(&mut dyn FnMut()) -> Result<T, DirectError>,
     ) -> Result<T, DirectError> {
         match &self.remote {
-            None => what(&mut self.pump()),
-            Some(served) => what(&mut served.admin_pump()).map_err(|error| served.explain(error)),
+            None => what(&mut self.progress()),
+            Some(served) => {
+                what(&mut served.admin_progress()).map_err(|error| served.explain(error))
+            }
         }
     }
 
     /// Returns the function that runs while an admin command is outstanding.
-    pub(crate) fn pump(&self) -> fn() {
+    pub(crate) fn progress(&self) -> fn() {
         match &self.backend {
-            Backend::Drive(way) => way.pump,
+            Backend::Drive(way) => way.progress,
             _ => yield_to_drive,
         }
     }
@@ -252,7 +254,7 @@ impl DeviceInner {
         way: &NvmeBackend,
         config: QueueConfig,
     ) -> Result<HardwareQueueKind, DirectError> {
-        let queue = self.wait_for_admin(|pump| way.create_queue(config, pump))?;
+        let queue = self.wait_for_admin(|progress| way.create_queue(config, progress))?;
         Ok(match &self.remote {
             Some(served) => {
                 let life = served.session.liveness().clone();
@@ -276,7 +278,7 @@ impl DeviceInner {
     /// Returns a queue to a drive in another process.
     pub(crate) fn close_remote(&self, queue: &mut RemoteQueue) {
         if let Some(served) = &self.remote {
-            queue.close(&mut served.admin_pump());
+            queue.close(&mut served.admin_progress());
         }
     }
 
@@ -296,8 +298,8 @@ impl DeviceInner {
     /// rings stay allocated.
     pub(crate) fn delete_queue_pair(&self, pair: QueuePair) {
         if let Backend::Drive(way) = &self.backend {
-            let _ = self.wait_for_admin(|pump| {
-                Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, pump)?)
+            let _ = self.wait_for_admin(|progress| {
+                Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, progress)?)
             });
         }
     }

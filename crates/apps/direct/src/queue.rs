@@ -249,10 +249,10 @@ impl Drop for Queue {
         match std::mem::replace(&mut self.hardware, HardwareQueueKind::Closed) {
             // A drive that does not answer keeps the queue id and its memory.
             HardwareQueueKind::Drive(raw) => {
-                let _ = raw.into_queue().0.close(&mut |_| {}, &mut self.device.pump());
+                let _ = raw.into_queue().0.close(&mut |_| {}, &mut self.device.progress());
             }
             HardwareQueueKind::Controller(watched) => {
-                let _ = watched.into_queue().close(&mut |_| {}, &mut self.device.pump());
+                let _ = watched.into_queue().close(&mut |_| {}, &mut self.device.progress());
             }
             HardwareQueueKind::Target(borrowed) => self.device.return_target_queue(borrowed),
             HardwareQueueKind::Remote(mut queue) => self.device.close_remote(&mut queue),

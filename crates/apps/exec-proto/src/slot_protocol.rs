@@ -370,7 +370,7 @@ mod loom_tests {
         }
 
         /// Scans every process once for posted writes.
-        fn look(&self, found: &mut Vec<(u32, usize)>) {
+        fn scan(&self, found: &mut Vec<(u32, usize)>) {
             for process in 0..2 {
                 if take_bits(&self.left[process]) != 0 {
                     found.push((self.ticket[process].load(Ordering::Relaxed), process));
@@ -380,11 +380,11 @@ mod loom_tests {
 
         /// Returns the processes whose writes execute now, in order; later ones are kept.
         fn take_left(&self, found: &mut Vec<(u32, usize)>) -> Vec<usize> {
-            self.look(found);
+            self.scan(found);
             let Some(last) = found.iter().map(|(ticket, _)| *ticket).max() else {
                 return Vec::new();
             };
-            self.look(found);
+            self.scan(found);
             found.sort_unstable();
             let ready = found.partition_point(|(ticket, _)| *ticket <= last);
             found.drain(..ready).map(|(_, process)| process).collect()

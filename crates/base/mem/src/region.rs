@@ -235,14 +235,14 @@ impl SharedRegion {
     }
 
     pub(crate) fn map_duplicate(&self) -> io::Result<SharedRegion> {
-        const PIECE: usize = 4096;
+        const SEGMENT_BYTES: usize = 4096;
         let copy = SharedRegion::map_anonymous(self.len)?;
-        let mut piece = [0u8; PIECE];
-        for at in (0..self.len).step_by(PIECE) {
-            let piece = &mut piece[..PIECE.min(self.len - at)];
-            self.read(at, piece);
-            if piece.iter().any(|byte| *byte != 0) {
-                copy.write(at, piece);
+        let mut segment = [0u8; SEGMENT_BYTES];
+        for at in (0..self.len).step_by(SEGMENT_BYTES) {
+            let segment = &mut segment[..SEGMENT_BYTES.min(self.len - at)];
+            self.read(at, segment);
+            if segment.iter().any(|byte| *byte != 0) {
+                copy.write(at, segment);
             }
         }
         Ok(copy)

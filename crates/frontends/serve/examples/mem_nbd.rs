@@ -12,9 +12,9 @@ use time::{Component, Nanos};
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 mod memory;
 
-struct Nobody;
+struct NullComponent;
 
-impl Component for Nobody {
+impl Component for NullComponent {
     fn poll(&mut self, _: Nanos) -> bool {
         false
     }
@@ -32,6 +32,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = NbdServer::new(device, &[endpoint], NbdConfig::default())?;
     println!("serving {mib} MiB on {}", server.endpoints()[0]);
     let stop = AtomicBool::new(false);
-    server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, &stop)?;
+    server.run(RealClock::start(), IdlePolicy::default(), &mut NullComponent, &stop)?;
     Ok(())
 }

@@ -35,7 +35,7 @@ fn event(at: u64) -> TraceEvent {
 /// Into a tracer with free space, in the order of a run. The buffer's memory has been written
 /// before, as in a run that is longer than the buffer.
 #[divan::bench]
-fn note(bencher: Bencher<'_, '_>) {
+fn record(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(EVENTS as usize);
     (0..EVENTS).for_each(|at| tracer.record(event(at)));
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
@@ -49,7 +49,7 @@ fn note(bencher: Bencher<'_, '_>) {
 
 /// Into a full tracer.
 #[divan::bench]
-fn note_full(bencher: Bencher<'_, '_>) {
+fn record_full(bencher: Bencher<'_, '_>) {
     let mut tracer = Tracer::new(1);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         for at in 0..EVENTS {

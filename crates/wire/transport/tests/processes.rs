@@ -168,8 +168,8 @@ fn parts_that_do_not_fit_are_refused() {
         port.take_descriptor().unwrap().into_message()
     };
     #[derive(Debug)]
-    struct Nowhere;
-    impl mem::RegistrationExporter for Nowhere {
+    struct NoExport;
+    impl mem::RegistrationExporter for NoExport {
         fn export_region(&self, _: usize, _: &mem::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
@@ -181,7 +181,7 @@ fn parts_that_do_not_fit_are_refused() {
         }
         Port::join(
             sluice_transport::PortDescriptor::from_message(header, fds).unwrap(),
-            Box::new(Nowhere),
+            Box::new(NoExport),
         )
         .map(drop)
     };
@@ -198,14 +198,14 @@ fn parts_that_do_not_fit_are_refused() {
 #[test]
 fn the_drives_side_shows_and_the_hosts_side_sees() {
     #[derive(Debug)]
-    struct Nowhere;
-    impl mem::RegistrationExporter for Nowhere {
+    struct NoExport;
+    impl mem::RegistrationExporter for NoExport {
         fn export_region(&self, _: usize, _: &mem::SharedRegion) -> std::io::Result<()> {
             Ok(())
         }
     }
     let drive = Port::shared(PortLimits::default()).unwrap();
-    let host = Port::join(drive.take_descriptor().unwrap(), Box::new(Nowhere)).unwrap();
+    let host = Port::join(drive.take_descriptor().unwrap(), Box::new(NoExport)).unwrap();
     assert!(drive.has_drive() && drive.is_shared() && host.is_shared() && !host.has_drive());
     assert_eq!((drive.vectors(), host.vectors()), (16, 16));
     drive.set_register(0x14, 7);

@@ -72,8 +72,8 @@ impl RemoteDevice {
     }
 
     /// Returns the function that runs while an admin command is outstanding.
-    pub(crate) fn admin_pump(&self) -> impl FnMut() + '_ {
-        admin_pump(self.session.liveness(), self.config.timeout)
+    pub(crate) fn admin_progress(&self) -> impl FnMut() + '_ {
+        admin_progress(self.session.liveness(), self.config.timeout)
     }
 }
 
@@ -106,7 +106,7 @@ fn poll_limit(timeout: Nanos) -> u64 {
 
 /// Returns the function that runs while admin commands are outstanding. After the timeout or a
 /// disconnect it does not pause, so that the remaining polls end at once.
-fn admin_pump(life: &ServerLiveness, timeout: Nanos) -> impl FnMut() + '_ {
+fn admin_progress(life: &ServerLiveness, timeout: Nanos) -> impl FnMut() + '_ {
     let clock = RealClock::start();
     let until = Nanos(clock.now().0.saturating_add(timeout.0));
     let mut looks = 0;
@@ -167,9 +167,9 @@ impl IoDevice {
         };
         let (session, port) =
             ClientSession::open(RpcClient::connect(&path, timeout)?, open, timeout)?;
-        let mut pump = admin_pump(session.liveness(), timeout);
-        let controller = ControllerHandle::connect(port, &mut pump, poll_limit(timeout));
-        drop(pump);
+        let mut progress = admin_progress(session.liveness(), timeout);
+        let controller = ControllerHandle::connect(port, &mut progress, poll_limit(timeout));
+        drop(progress);
         let controller = controller.map_err(|error| explain(&session, timeout, error.into()))?;
         let SessionGrant { device, partition, .. } = session.grant;
         let name = format!("{device}/{partition}");

@@ -124,14 +124,14 @@ impl RemoteQueue {
     }
 
     /// Deletes the queue if the server is present.
-    pub(crate) fn close(&mut self, pump: &mut dyn FnMut()) {
+    pub(crate) fn close(&mut self, progress: &mut dyn FnMut()) {
         self.liveness.set_waker(self.waiter_id, None);
         if self.liveness.is_disconnected() {
             return;
         }
         if let Some(raw) = self.raw.take() {
             // A drive that does not answer keeps the queue id and its memory.
-            let _ = raw.into_queue().0.close(&mut |_| {}, pump);
+            let _ = raw.into_queue().0.close(&mut |_| {}, progress);
         }
     }
 }

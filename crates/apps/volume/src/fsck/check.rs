@@ -38,7 +38,7 @@ fn check_journaled_data(
             Some(node) => {
                 new += u64::from(matches!(node.extents.find(block), BlockMapping::Hole { .. }));
             }
-            None => findings.push(FsckProblem::StrayData { ino, block }),
+            None => findings.push(FsckProblem::OrphanedData { ino, block }),
         }
     }
     let used: u64 = tree.iter().map(|(_, n)| n.extents.blocks()).sum();

@@ -132,7 +132,7 @@ fn repair<D: BlockDevice>(
     for _ in 0..4 {
         let findings = check(&loaded.tree, &loaded.journaled, &layout);
         for finding in findings.iter().filter(|f| f.is_damage()) {
-            if let FsckProblem::StrayData { ino, block } = finding {
+            if let FsckProblem::OrphanedData { ino, block } = finding {
                 loaded.journaled.remove(*ino, *block, block + 1);
             }
             repair_problem(&mut loaded.tree, finding);

@@ -103,7 +103,7 @@ pub enum FsckProblem {
     },
     /// The journal has data for a file that does not exist, is a directory, or ends before the
     /// data.
-    StrayData {
+    OrphanedData {
         /// The inode.
         ino: Ino,
         /// Block of the file.
@@ -174,7 +174,7 @@ impl fmt::Display for FsckProblem {
             Overlap { first, second, block } => {
                 write!(f, "{first} and {second} both have block {block}")
             }
-            StrayData { ino, block } => {
+            OrphanedData { ino, block } => {
                 write!(f, "the journal has data of block {block} of {ino}, which is not there")
             }
             NotEnoughSpace { blocks } => {

@@ -11,7 +11,7 @@ use volume::{
 };
 
 /// A volume with one file, and memory for its data.
-struct Bed {
+struct Harness {
     volume: Volume<MemoryDevice>,
     ino: Ino,
     iova: Iova,
@@ -21,12 +21,12 @@ struct Bed {
 
 const BLOCK: u32 = 4096;
 
-impl Bed {
-    fn new() -> Bed {
-        Bed::with_journal(64)
+impl Harness {
+    fn new() -> Harness {
+        Harness::with_journal(64)
     }
 
-    fn with_journal(blocks: u32) -> Bed {
+    fn with_journal(blocks: u32) -> Harness {
         let mut tick = |_: &mut MemoryDevice| Nanos(1);
         let mut device = MemoryDevice::new(8192);
         let shape = FormatOptions { journal_blocks: Some(blocks), ..FormatOptions::default() };
@@ -37,7 +37,7 @@ impl Bed {
         session.run(Op::SyncAll).unwrap();
         let volume = session.into_volume();
         let (_, iova) = volume.memory().allocate_registered(32 * BLOCK as usize).unwrap();
-        Bed { volume, ino, iova, now: Nanos(2), next: 0 }
+        Harness { volume, ino, iova, now: Nanos(2), next: 0 }
     }
 
     fn run(&mut self, op: Op) {
@@ -63,7 +63,7 @@ impl Bed {
     }
 
     /// Returns allocations per round, and durable device requests per round.
-    fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Bed, u64)) -> (f64, f64) {
+    fn each(&mut self, rounds: u64, mut round: impl FnMut(&mut Harness, u64)) -> (f64, f64) {
         (0..rounds).for_each(|i| round(self, i));
         let durable = self.volume.device().durable;
         let made =
@@ -75,14 +75,14 @@ impl Bed {
 
 #[test]
 fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_once() {
-    let mut bed = Bed::new();
-    let (ino, data) = (bed.ino, bed.data(32 * BLOCK));
-    bed.run(Op::Write { ino, offset: 0, data });
-    bed.run(Op::SyncAll);
-    let (allocations, durable) = bed.each(400, |bed, i| {
-        let (offset, data) = (i * 1000 % 120_000, bed.data(3000));
-        bed.run(Op::Write { ino, offset, data });
-        bed.sync();
+    let mut harness = Harness::new();
+    let (ino, data) = (harness.ino, harness.data(32 * BLOCK));
+    harness.run(Op::Write { ino, offset: 0, data });
+    harness.run(Op::SyncAll);
+    let (allocations, durable) = harness.each(400, |harness, i| {
+        let (offset, data) = (i * 1000 % 120_000, harness.data(3000));
+        harness.run(Op::Write { ino, offset, data });
+        harness.sync();
     });
     assert_eq!(allocations, 0.0);
     assert_eq!(durable, 1.0, "the data");
@@ -90,17 +90,17 @@ fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_onc
 
 #[test]
 fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
-    let mut bed = Bed::new();
-    let ino = bed.ino;
+    let mut harness = Harness::new();
+    let ino = harness.ino;
     for i in 0..8u64 {
-        let data = bed.data(32 * BLOCK);
-        bed.run(Op::Write { ino, offset: i * u64::from(32 * BLOCK), data });
+        let data = harness.data(32 * BLOCK);
+        harness.run(Op::Write { ino, offset: i * u64::from(32 * BLOCK), data });
     }
-    bed.run(Op::SyncAll);
+    harness.run(Op::SyncAll);
     for (step, end) in [(BLOCK, 1 << 20), (5000, 1_000_000)] {
-        let (allocations, _) = bed.each(1000, |bed, i| {
-            let (offset, data) = (i * u64::from(step) % end, bed.data(BLOCK));
-            bed.run(Op::Read { ino, offset, data });
+        let (allocations, _) = harness.each(1000, |harness, i| {
+            let (offset, data) = (i * u64::from(step) % end, harness.data(BLOCK));
+            harness.run(Op::Read { ino, offset, data });
         });
         // Blocks that enter and leave the cache have entries in a tree, whose nodes are allocated
         // and freed.
@@ -110,12 +110,12 @@ fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
 
 #[test]
 fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
-    let mut bed = Bed::new();
-    let ino = bed.ino;
-    let (allocations, durable) = bed.each(800, |bed, _| {
-        let data = bed.data(500);
-        bed.run(Op::Append { ino, data });
-        bed.sync();
+    let mut harness = Harness::new();
+    let ino = harness.ino;
+    let (allocations, durable) = harness.each(800, |harness, _| {
+        let data = harness.data(500);
+        harness.run(Op::Append { ino, data });
+        harness.sync();
     });
     // One append in eight starts a block, with a new page. Occasionally blocks are written in place
     // and flushed before their records.
@@ -125,17 +125,17 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
 
 #[test]
 fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once() {
-    let mut bed = Bed::new();
-    let ino = bed.ino;
-    let before = bed.volume.stats();
+    let mut harness = Harness::new();
+    let ino = harness.ino;
+    let before = harness.volume.stats();
     let (records, len) = (8000, 100);
     for _ in 0..records {
-        let data = bed.data(len);
-        bed.run(Op::Append { ino, data });
-        bed.sync();
+        let data = harness.data(len);
+        harness.run(Op::Append { ino, data });
+        harness.sync();
     }
-    bed.run(Op::Close);
-    let stats = bed.volume.stats();
+    harness.run(Op::Close);
+    let stats = harness.volume.stats();
     let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
     let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
     // The last block is written at each checkpoint, and again after it has grown.
@@ -154,28 +154,28 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
 #[test]
 fn a_file_made_written_and_synced_waits_for_the_device_once() {
     // Large enough that no checkpoint occurs.
-    let mut bed = Bed::with_journal(2048);
+    let mut harness = Harness::with_journal(2048);
     let name = volume::Name::new("journal").unwrap();
     let access = volume::Access::default();
     let create = Op::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
-    let (_, durable) = bed.each(200, |bed, _| {
-        bed.run(create);
-        let ino = bed.volume.lookup(Ino::ROOT, b"journal").unwrap();
+    let (_, durable) = harness.each(200, |harness, _| {
+        harness.run(create);
+        let ino = harness.volume.lookup(Ino::ROOT, b"journal").unwrap();
         for offset in [0, 512, 4096] {
-            let data = bed.data(1000);
-            bed.run(Op::Write { ino, offset, data });
+            let data = harness.data(1000);
+            harness.run(Op::Write { ino, offset, data });
         }
-        bed.run(Op::Sync { ino, data_only: false });
-        bed.run(Op::Unlink { dir: Ino::ROOT, name });
+        harness.run(Op::Sync { ino, data_only: false });
+        harness.run(Op::Unlink { dir: Ino::ROOT, name });
     });
     // Data of an unlinked file is never written in place.
     assert_eq!(durable, 1.0);
-    assert_eq!(bed.volume.stats().data_commands, 0);
+    assert_eq!(harness.volume.stats().data_commands, 0);
 }
 
 #[test]
 fn syncs_that_wait_at_once_share_a_transaction() {
-    let mut bed = Bed::new();
+    let mut harness = Harness::new();
     let mut inos = Vec::new();
     for i in 0..8u8 {
         let name = volume::Name::new([b'a' + i]).unwrap();
@@ -186,31 +186,31 @@ fn syncs_that_wait_at_once_share_a_transaction() {
             exclusive: true,
             open: false,
         };
-        bed.run(op);
-        inos.push(bed.volume.lookup(Ino::ROOT, [b'a' + i]).unwrap());
+        harness.run(op);
+        inos.push(harness.volume.lookup(Ino::ROOT, [b'a' + i]).unwrap());
     }
-    bed.run(Op::SyncAll);
+    harness.run(Op::SyncAll);
     for round in 0..20 {
-        let before = bed.volume.stats();
+        let before = harness.volume.stats();
         for ino in inos.iter().copied() {
-            let data = bed.data(100);
-            bed.run(Op::Append { ino, data });
+            let data = harness.data(100);
+            harness.run(Op::Append { ino, data });
         }
         for ino in &inos {
-            bed.next += 1;
+            harness.next += 1;
             let op = Op::Sync { ino: *ino, data_only: true };
-            let request = Request { id: bed.next, op, time: Time(0) };
-            bed.volume.submit(bed.now, request).unwrap();
+            let request = Request { id: harness.next, op, time: Time(0) };
+            harness.volume.submit(harness.now, request).unwrap();
         }
         let mut left = inos.len();
         while left > 0 {
-            bed.volume.poll(bed.now);
-            while let Some(done) = bed.volume.reap() {
+            harness.volume.poll(harness.now);
+            while let Some(done) = harness.volume.reap() {
                 done.result.unwrap();
                 left -= 1;
             }
         }
-        let commits = bed.volume.stats().commits - before.commits;
+        let commits = harness.volume.stats().commits - before.commits;
         assert_eq!(commits, 1, "round {round}: transactions for 8 syncs");
     }
 }

@@ -175,7 +175,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
     let ram = fs.close().unwrap();
     for (ino, offset, block) in [(Ino(99), 0, 0), (dir, 10, 0), (file, 8192, 2)] {
         let image = with_transaction(ram_from_image(&ram.durable), &record(ino, offset, b"stray"));
-        let finding = FsckProblem::StrayData { ino, block };
+        let finding = FsckProblem::OrphanedData { ino, block };
         let report = run_fsck(&mut ram_from_image(&image));
         assert_eq!(report.problems, std::slice::from_ref(&finding));
         assert!(!report.is_clean() && finding.is_repairable());

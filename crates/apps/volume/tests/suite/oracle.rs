@@ -13,7 +13,7 @@ mod mix;
 mod model;
 
 use case::Case;
-use harness::{DriveBed, RamBed};
+use harness::{DriveHarness, RamHarness};
 use mix::{Mix, Seen};
 
 fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwindSafe) -> Seen {
@@ -42,7 +42,7 @@ fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwin
 #[test]
 fn everything_synced_survives_on_a_device_that_loses_what_it_may() {
     let seen = run(600, "everything_synced_survives_on_a_device_that_loses", |seed| {
-        Case::new(seed, RamBed::new(seed), Mix::All).run()
+        Case::new(seed, RamHarness::new(seed), Mix::All).run()
     });
     assert!(seen.cuts > 0, "power was never cut");
 }
@@ -50,7 +50,7 @@ fn everything_synced_survives_on_a_device_that_loses_what_it_may() {
 #[test]
 fn small_synced_writes_survive_on_a_device_that_loses_what_it_may() {
     let seen = run(900, "small_synced_writes_survive_on_a_device_that_loses", |seed| {
-        Case::new(seed, RamBed::new(seed), Mix::Small).run()
+        Case::new(seed, RamHarness::new(seed), Mix::Small).run()
     });
     assert!(std::env::var_os("SLUICE_SEED").is_some() || seen.is_dense(), "{seen:?}");
 }
@@ -58,7 +58,7 @@ fn small_synced_writes_survive_on_a_device_that_loses_what_it_may() {
 #[test]
 fn everything_synced_survives_on_an_emulated_drive() {
     let seen = run(100, "everything_synced_survives_on_an_emulated_drive", |seed| {
-        Case::new(seed, DriveBed::new(seed), Mix::All).run()
+        Case::new(seed, DriveHarness::new(seed), Mix::All).run()
     });
     assert!(seen.cuts > 0, "power was never cut");
 }
@@ -66,7 +66,7 @@ fn everything_synced_survives_on_an_emulated_drive() {
 #[test]
 fn small_synced_writes_survive_on_an_emulated_drive() {
     let seen = run(100, "small_synced_writes_survive_on_an_emulated_drive", |seed| {
-        Case::new(seed, DriveBed::new(seed), Mix::Small).run()
+        Case::new(seed, DriveHarness::new(seed), Mix::Small).run()
     });
     assert!(std::env::var_os("SLUICE_SEED").is_some() || seen.is_dense(), "{seen:?}");
 }

@@ -68,10 +68,10 @@ fn geometry_and_chunk_log_tell_what_there_is() {
     assert_eq!((g.ws_min, g.ws_opt, g.mw_cunits, g.oob_bytes), (UNIT, UNIT, 2 * UNIT, 16));
     assert!(oc.can_copy);
     assert_eq!(oc.timing.read_typical, 50_000);
-    let mut pump = || {
+    let mut progress = || {
         time::Component::poll(&mut drive, Nanos::ZERO);
     };
-    let all = controller.chunks(0, 66, &mut pump).unwrap();
+    let all = controller.chunks(0, 66, &mut progress).unwrap();
     assert_eq!(all.len(), 66);
     for (i, chunk) in all.iter().enumerate() {
         let a = oc.format.unpack(Ppa(chunk.slba.get()));
@@ -80,8 +80,8 @@ fn geometry_and_chunk_log_tell_what_there_is() {
         assert_eq!((chunk.cnlb.get(), chunk.wp.get()), (SECTORS.into(), 0));
         assert_eq!(chunk.state, ChunkState::Free.to_bits());
     }
-    assert_eq!(controller.chunks(60, 3, &mut pump).unwrap(), all[60..63]);
-    assert!(controller.chunks(60, 7, &mut pump).is_err(), "past the end");
+    assert_eq!(controller.chunks(60, 3, &mut progress).unwrap(), all[60..63]);
+    assert!(controller.chunks(60, 7, &mut progress).is_err(), "past the end");
 }
 
 #[test]

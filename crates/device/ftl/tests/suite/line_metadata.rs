@@ -43,7 +43,7 @@ const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };
 
 /// A layer, and what its sectors hold.
-struct Rig {
+struct Harness {
     ftl: Ftl,
     flash: TestFlash,
     config: FtlConfig,
@@ -56,19 +56,19 @@ fn shape() -> FlashGeometry {
     FlashGeometry::from_geometry(&geometry(2, 2, 48, 128, 4, 8))
 }
 
-impl Rig {
-    fn new(config: FtlConfig, seed: u64) -> Rig {
-        Rig::with_geometry(shape(), config, seed)
+impl Harness {
+    fn new(config: FtlConfig, seed: u64) -> Harness {
+        Harness::with_geometry(shape(), config, seed)
     }
 
-    fn with_geometry(shape: FlashGeometry, config: FtlConfig, seed: u64) -> Rig {
+    fn with_geometry(shape: FlashGeometry, config: FtlConfig, seed: u64) -> Harness {
         let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed);
         if seed % 2 == 1 {
             flash.reorder(seed);
         }
         let values = vec![0; ftl.sectors() as usize];
-        Rig { ftl, flash, config, values, rng: Rng::new(seed), tag: 0 }
+        Harness { ftl, flash, config, values, rng: Rng::new(seed), tag: 0 }
     }
 
     fn wait(&mut self) -> Status {
@@ -150,12 +150,12 @@ impl Rig {
 #[test]
 fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
     let read = |config| {
-        let mut rig = Rig::new(config, 7);
-        rig.churn(2);
-        let stats = rig.cut();
-        rig.check();
+        let mut harness = Harness::new(config, 7);
+        harness.churn(2);
+        let stats = harness.cut();
+        harness.check();
         assert!(stats.from_checkpoint, "{stats:?}");
-        (stats, *rig.ftl.capacity_plan())
+        (stats, *harness.ftl.capacity_plan())
     };
     let (by_oob, _) = read(WITHOUT);
     for config in [MEMORY, MEDIA] {
@@ -185,14 +185,14 @@ fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
 #[test]
 fn without_a_journal_lines_are_found_by_their_headers() {
     for config in [MEMORY, MEDIA, WITHOUT] {
-        let mut rig = Rig::new(config, 8);
-        rig.churn(2);
-        for chunk in rig.journal() {
+        let mut harness = Harness::new(config, 8);
+        harness.churn(2);
+        for chunk in harness.journal() {
             for sector in 0..shape().sectors_per_chunk {
-                rig.flash.lose(shape().first_sector_of(chunk) + sector);
+                harness.flash.lose(shape().first_sector_of(chunk) + sector);
             }
         }
-        let stats = rig.cut();
+        let stats = harness.cut();
         assert!(!stats.from_checkpoint, "{stats:?}");
         if config.line_metadata == LineMetadata::On {
             assert!(stats.lines_found > 25, "{stats:?}");
@@ -200,72 +200,72 @@ fn without_a_journal_lines_are_found_by_their_headers() {
         } else {
             assert_eq!((stats.lines_found, stats.lines_by_metadata), (0, 0), "{stats:?}");
         }
-        rig.check();
-        rig.churn(1);
-        rig.check();
+        harness.check();
+        harness.churn(1);
+        harness.check();
     }
 }
 
 #[test]
 fn metadata_that_is_damaged_or_unreadable_makes_nothing_worse() {
     for (config, damage) in [(MEMORY, true), (MEDIA, true), (MEDIA, false)] {
-        let mut rig = Rig::new(config, 9);
-        rig.churn(2);
-        for phys in rig.flash.metadata() {
-            if damage { rig.flash.damage(phys) } else { rig.flash.lose(phys) }
+        let mut harness = Harness::new(config, 9);
+        harness.churn(2);
+        for phys in harness.flash.metadata() {
+            if damage { harness.flash.damage(phys) } else { harness.flash.lose(phys) }
         }
-        let stats = rig.cut();
+        let stats = harness.cut();
         assert_eq!((stats.lines_by_metadata, stats.lines_by_oob), (0, stats.lines_read));
-        rig.check();
+        harness.check();
         // Those lines are collected by their out-of-band bytes.
-        rig.churn(1);
-        let by_oob = rig.ftl.stats().victims_read_by_oob;
+        harness.churn(1);
+        let by_oob = harness.ftl.stats().victims_read_by_oob;
         assert_eq!(by_oob > 0, config.p2l_location == P2lLocation::Media, "{by_oob}");
-        assert_eq!(rig.ftl.stats().uncorrectable_sectors, 0);
-        rig.check();
+        assert_eq!(harness.ftl.stats().uncorrectable_sectors, 0);
+        harness.check();
     }
 }
 
 #[test]
 fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
-    let mut rig = Rig::new(MEDIA, 10);
-    rig.churn(2);
-    let stats = *rig.ftl.stats();
+    let mut harness = Harness::new(MEDIA, 10);
+    harness.churn(2);
+    let stats = *harness.ftl.stats();
     assert!(stats.victims_read_by_metadata > 20 && stats.victims_read_by_oob == 0, "{stats:?}");
     assert_eq!(stats.lines_without_metadata, 0, "{stats:?}");
-    rig.check();
+    harness.check();
     // With the least buffer there is, a line may have to do without: its tails are as short as keeps a
     // buffer of that size going, and this flash knows no limit to how far one parallel unit runs ahead.
     let mut least =
-        Rig::new(FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 0, ..MEDIA }, 10);
+        Harness::new(FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 0, ..MEDIA }, 10);
     least.churn(2);
     let s = *least.ftl.stats();
     println!("least buffer: {} of {} lines without", s.lines_without_metadata, s.lines_reclaimed);
     assert!(s.lines_without_metadata * 2 < s.lines_reclaimed, "{s:?}");
     least.check();
     // Without a cut: garbage collection meets it.
-    for phys in rig.flash.metadata() {
-        rig.flash.damage(phys);
+    for phys in harness.flash.metadata() {
+        harness.flash.damage(phys);
     }
     let lost = 5;
-    for phys in rig.flash.copies_of(lost) {
-        rig.flash.lose(phys);
+    for phys in harness.flash.copies_of(lost) {
+        harness.flash.lose(phys);
     }
-    let sectors = rig.values.len() as u64;
+    let sectors = harness.values.len() as u64;
     for _ in 0..3 * sectors {
-        let lba = rig.rng.below(sectors);
+        let lba = harness.rng.below(sectors);
         if lba != u64::from(lost) {
-            rig.write(lba);
+            harness.write(lba);
         }
     }
-    let after = rig.ftl.stats().since(&stats);
+    let after = harness.ftl.stats().since(&stats);
     assert!(after.victims_read_by_oob > 5 && after.uncorrectable_sectors == 1, "{after:?}");
-    assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
-    rig.write(lost.into());
-    rig.flush();
-    rig.check();
-    rig.cut();
-    rig.check();
+    assert_eq!(harness.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+    harness.write(lost.into());
+    harness.flush();
+    harness.check();
+    harness.cut();
+    harness.check();
 }
 
 #[test]
@@ -276,50 +276,50 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
         let mut config = FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 2, ..MEDIA };
         config.over_provisioning = 0.35;
         config.map_cache_sectors = map_cache_min(&shape, &config) + seed as u32 % 3;
-        let mut rig = Rig::with_geometry(shape, config, seed);
+        let mut harness = Harness::with_geometry(shape, config, seed);
         assert!(
-            rig.ftl.capacity_plan().map_pages > 2 * rig.ftl.map_cache().frames,
+            harness.ftl.capacity_plan().map_pages > 2 * harness.ftl.map_cache().frames,
             "{:?}",
-            rig.ftl.capacity_plan()
+            harness.ftl.capacity_plan()
         );
-        rig.churn(2);
-        let stats = *rig.ftl.stats();
+        harness.churn(2);
+        let stats = *harness.ftl.stats();
         assert!(stats.victims_read_by_metadata > 20 && stats.map_page_writes > 1_000, "{stats:?}");
-        rig.check();
-        let read = rig.cut();
+        harness.check();
+        let read = harness.cut();
         assert!(read.lines_by_metadata > 0, "{read:?}");
-        rig.check();
-        rig.flash.settle(&mut rig.ftl);
-        assert_eq!(rig.ftl.stats().map_mismatches, 0);
+        harness.check();
+        harness.flash.settle(&mut harness.ftl);
+        assert_eq!(harness.ftl.stats().map_mismatches, 0);
         // Nothing is left but the map, page by page.
-        for phys in rig.flash.metadata() {
-            rig.flash.damage(phys);
+        for phys in harness.flash.metadata() {
+            harness.flash.damage(phys);
         }
         let lost = 5 + 112 * seed as u32;
-        for phys in rig.flash.copies_of(lost) {
-            rig.flash.lose(phys);
+        for phys in harness.flash.copies_of(lost) {
+            harness.flash.lose(phys);
         }
-        let before = *rig.ftl.stats();
-        let sectors = rig.values.len() as u64;
+        let before = *harness.ftl.stats();
+        let sectors = harness.values.len() as u64;
         for _ in 0..3 * sectors {
-            let lba = rig.rng.below(sectors);
+            let lba = harness.rng.below(sectors);
             if lba != u64::from(lost) {
-                rig.write(lba);
+                harness.write(lba);
             }
         }
-        let after = rig.ftl.stats().since(&before);
+        let after = harness.ftl.stats().since(&before);
         assert!(
             after.victims_read_by_oob > 5 && after.uncorrectable_sectors == 1,
             "seed {seed}: {after:?}"
         );
         asked += after.victims_read_by_oob;
-        assert_eq!(rig.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
-        rig.write(lost.into());
-        rig.flush();
-        rig.check();
-        rig.cut();
-        rig.check();
-        let cache = rig.ftl.map_cache();
+        assert_eq!(harness.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+        harness.write(lost.into());
+        harness.flush();
+        harness.check();
+        harness.cut();
+        harness.check();
+        let cache = harness.ftl.map_cache();
         assert!(cache.resident_max <= cache.frames, "{cache:?}");
     }
     assert!(asked > 0);
@@ -328,27 +328,27 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
 #[test]
 fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
     for config in [MEMORY, MEDIA] {
-        let mut rig = Rig::new(config, 11);
-        rig.churn(1);
-        for phys in rig.flash.copies_of(5) {
-            rig.flash.lose(phys);
+        let mut harness = Harness::new(config, 11);
+        harness.churn(1);
+        for phys in harness.flash.copies_of(5) {
+            harness.flash.lose(phys);
         }
-        let sectors = rig.values.len() as u64;
-        while rig.ftl.stats().uncorrectable_sectors == 0 {
-            let lba = 6 + rig.rng.below(sectors - 6);
-            rig.write(lba);
+        let sectors = harness.values.len() as u64;
+        while harness.ftl.stats().uncorrectable_sectors == 0 {
+            let lba = 6 + harness.rng.below(sectors - 6);
+            harness.write(lba);
         }
         // Until the line with the poisoned copy is full, and a while longer.
         for _ in 0..sectors {
-            let lba = 6 + rig.rng.below(sectors - 6);
-            rig.write(lba);
+            let lba = 6 + harness.rng.below(sectors - 6);
+            harness.write(lba);
         }
-        rig.flush();
-        rig.flash.settle(&mut rig.ftl);
-        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ);
-        let stats = rig.cut();
+        harness.flush();
+        harness.flash.settle(&mut harness.ftl);
+        assert_eq!(harness.read(5).0, Status::UNRECOVERED_READ);
+        let stats = harness.cut();
         assert!(stats.lines_by_metadata > 10, "{stats:?}");
-        assert_eq!(rig.read(5).0, Status::UNRECOVERED_READ, "{:?}", config.p2l_location);
+        assert_eq!(harness.read(5).0, Status::UNRECOVERED_READ, "{:?}", config.p2l_location);
     }
 }
 
@@ -356,41 +356,41 @@ fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
 fn failed_chunks_cost_a_line_its_metadata_and_nothing_else() {
     let (mut failures, mut without) = (0, 0);
     for (seed, config) in [(12, MEMORY), (13, MEDIA), (14, MEDIA)] {
-        let mut rig = Rig::new(config, seed);
-        rig.flash.program_fail = 0.0003;
-        rig.churn(2);
-        let stats = *rig.ftl.stats();
+        let mut harness = Harness::new(config, seed);
+        harness.flash.program_fail = 0.0003;
+        harness.churn(2);
+        let stats = *harness.ftl.stats();
         (failures, without) =
             (failures + stats.program_failures, without + stats.lines_without_metadata);
         assert!(stats.lines_without_metadata <= stats.program_failures + 2, "{stats:?}");
-        rig.flash.program_fail = 0.0;
-        rig.check();
-        rig.cut();
-        rig.check();
-        assert_eq!(rig.ftl.stats().uncorrectable_sectors, 0);
+        harness.flash.program_fail = 0.0;
+        harness.check();
+        harness.cut();
+        harness.check();
+        assert_eq!(harness.ftl.stats().uncorrectable_sectors, 0);
     }
     assert!(failures > 8 && without > 8, "{failures} failures, {without} lines without");
 }
 
 #[test]
 fn every_cut_between_two_operations_of_a_line_that_ends_is_survived() {
-    let mut rig = Rig::new(MEDIA, 15);
-    rig.churn(1);
-    let sectors = rig.values.len() as u64;
+    let mut harness = Harness::new(MEDIA, 15);
+    harness.churn(1);
+    let sectors = harness.values.len() as u64;
     for _ in 0..60 {
         // About a line, and then somewhere around its end.
-        for _ in 0..400 + rig.rng.below(140) {
-            let lba = rig.rng.below(sectors);
-            rig.write(lba);
+        for _ in 0..400 + harness.rng.below(140) {
+            let lba = harness.rng.below(sectors);
+            harness.write(lba);
         }
-        rig.flush();
-        for _ in 0..rig.rng.below(12) {
-            rig.flash.step(&mut rig.ftl);
+        harness.flush();
+        for _ in 0..harness.rng.below(12) {
+            harness.flash.step(&mut harness.ftl);
         }
-        rig.cut();
-        rig.check();
+        harness.cut();
+        harness.check();
     }
-    let read: u64 = rig.flash.recoveries.iter().map(|s| s.lines_by_metadata).sum();
+    let read: u64 = harness.flash.recoveries.iter().map(|s| s.lines_by_metadata).sum();
     assert!(read > 100, "{read}");
 }
 
@@ -453,19 +453,19 @@ fn what_does_not_fit_the_configuration_says_so() {
 #[test]
 fn a_layer_with_metadata_is_not_opened_without_and_the_other_way_round() {
     for (written, opened, units) in [(MEMORY, WITHOUT, (3, 0)), (WITHOUT, MEMORY, (0, 3))] {
-        let mut rig = Rig::new(written, 16);
-        rig.churn(0);
-        let found = (0..shape().total_chunks()).map(|c| rig.flash.chunk_report(c)).collect();
+        let mut harness = Harness::new(written, 16);
+        harness.churn(0);
+        let found = (0..shape().total_chunks()).map(|c| harness.flash.chunk_report(c)).collect();
         let recovery = Recovery::new(shape(), opened, found, shape().total_chunks()).unwrap();
-        let error = rig.flash.carry_out_all(recovery);
+        let error = harness.flash.execute_all(recovery);
         let Err(RecoveryError::ConfigMismatch(changed)) = error else { panic!("{error:?}") };
         assert!(changed.what.contains("line_metadata"), "{changed}");
         assert_eq!((changed.was, changed.is), units);
         // Where the reverse map is makes no difference to the media.
         if written.line_metadata == LineMetadata::On {
-            rig.config = MEDIA;
-            rig.cut();
-            rig.check();
+            harness.config = MEDIA;
+            harness.cut();
+            harness.check();
         }
     }
 }

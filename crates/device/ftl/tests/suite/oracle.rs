@@ -437,7 +437,7 @@ impl Case {
 
     fn run(&mut self) {
         let commands = 200 + self.rng.below(1_500);
-        self.carry_out(commands);
+        self.execute(commands);
         self.flush();
         self.flash.settle(&mut self.ftl);
         while let Some(done) = self.ftl.pop_completion() {
@@ -449,7 +449,7 @@ impl Case {
     }
 
     /// Carries out so many commands.
-    fn carry_out(&mut self, commands: u64) {
+    fn execute(&mut self, commands: u64) {
         for _ in 0..commands {
             self.steer();
             self.rewrite();
@@ -620,7 +620,7 @@ fn a_rewrite_is_cut_after_every_operation() {
         for size in [Chunks::Small, Chunks::Any] {
             let prepared = || {
                 let mut case = Case::new(seed, size);
-                case.carry_out(10 + seed % 50);
+                case.execute(10 + seed % 50);
                 let open: Vec<u32> = case.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
                 let before = case.ftl.stats().redispatched_sectors;
                 open.into_iter().for_each(|chunk| case.ftl.rewrite_buffered(chunk));
@@ -639,7 +639,7 @@ fn a_rewrite_is_cut_after_every_operation() {
                     renewed = sectors.max(renewed);
                     case.cut_power();
                     // What was found is written on, and found again.
-                    case.carry_out(5);
+                    case.execute(5);
                     case.flush();
                     case.cut_power();
                     if went < after || renewed == 0 || after > 400 {

@@ -20,18 +20,18 @@ const NOW: Nanos = Nanos(0);
 const PAGE: u64 = 112;
 
 /// An FTL over flash with sectors of 512 bytes; a map page has 112 entries.
-struct Rig {
+struct Harness {
     ftl: Ftl,
     flash: TestFlash,
     config: FtlConfig,
     tag: u64,
 }
 
-impl Rig {
-    fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool) -> Rig {
+impl Harness {
+    fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool) -> Harness {
         let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a layer that fits");
         let flash = TestFlash::new(shape, keeps, ftl.slots(), 7);
-        Rig { ftl, flash, config, tag: 0 }
+        Harness { ftl, flash, config, tag: 0 }
     }
 
     fn wait(&mut self, tag: u64) -> Status {
@@ -86,7 +86,7 @@ fn small() -> FlashGeometry {
     FlashGeometry::from_geometry(&geometry(1, 1, 60, 64, 1, 0))
 }
 
-fn refusal(shape: FlashGeometry, config: FtlConfig) -> CapacityError {
+fn capacity_error(shape: FlashGeometry, config: FtlConfig) -> CapacityError {
     match Ftl::new(shape, config, |_| ChunkReport::Free) {
         Err(NewFtlError::Capacity(e)) => e,
         other => panic!("{:?}", other.map(|_| "it works")),
@@ -99,74 +99,74 @@ fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
     let config =
         FtlConfig { over_provisioning: 0.15, gc_queue_depth_units: 1, ..FtlConfig::default() };
     let map_cache_sectors = map_cache_min(&shape, &config);
-    let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
-    let sectors = rig.ftl.sectors();
-    let pages = rig.ftl.capacity_plan().map_pages;
+    let mut harness = Harness::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = harness.ftl.sectors();
+    let pages = harness.ftl.capacity_plan().map_pages;
     assert!(pages >= 100 * map_cache_sectors, "{pages} pages, {map_cache_sectors} frames");
     let mut model: Vec<u64> = (1..=sectors).collect();
     for lba in 0..sectors {
-        rig.write(lba, model[lba as usize]);
+        harness.write(lba, model[lba as usize]);
     }
     let mut rng = Rng::new(3);
     for i in 0..30_000 {
         let lba = rng.below(sectors);
         if i % 3 == 0 {
-            assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba}");
+            assert_eq!(harness.read(lba), Ok(model[lba as usize]), "sector {lba}");
         } else {
             model[lba as usize] = sectors + i;
-            rig.write(lba, sectors + i);
+            harness.write(lba, sectors + i);
         }
-        let cache = rig.ftl.map_cache();
+        let cache = harness.ftl.map_cache();
         assert!(cache.resident <= cache.frames && cache.pinned <= cache.frames, "{cache:?}");
     }
-    let (stats, cache) = (*rig.ftl.stats(), rig.ftl.map_cache());
+    let (stats, cache) = (*harness.ftl.stats(), harness.ftl.map_cache());
     assert!(stats.lines_reclaimed > 100 && stats.map_page_writes > 20_000, "{stats:?}");
     assert_eq!((cache.resident_max, cache.frames), (map_cache_sectors - 1, map_cache_sectors - 1));
     // All of it would be more than 60 times as much, mostly for the locations of the pages.
     assert!(cache.bytes * 35 < 4 * (sectors + u64::from(pages)), "{cache:?}");
     let memory = u64::from(cache.frames + 1) * 4 * 112 + u64::from(pages) * 8 + 1_000;
     assert!(cache.bytes <= memory, "{cache:?}");
-    rig.flush();
-    rig.restart();
+    harness.flush();
+    harness.restart();
     for _ in 0..3_000 {
         let lba = rng.below(sectors);
-        assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba} after a restart");
+        assert_eq!(harness.read(lba), Ok(model[lba as usize]), "sector {lba} after a restart");
     }
-    rig.flash.settle(&mut rig.ftl);
-    let cache = rig.ftl.map_cache();
+    harness.flash.settle(&mut harness.ftl);
+    let cache = harness.ftl.map_cache();
     assert!(cache.resident_max <= cache.frames, "{cache:?}");
-    assert_eq!(rig.ftl.stats().map_mismatches, 0);
+    assert_eq!(harness.ftl.stats().map_mismatches, 0);
 }
 
 #[test]
 fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let mut rig = Rig::new(small(), config, true);
-    let sectors = rig.ftl.sectors();
+    let mut harness = Harness::new(small(), config, true);
+    let sectors = harness.ftl.sectors();
     let mut rng = Rng::new(5);
     for value in 1..2_500 {
-        rig.write(rng.below(sectors * 3 / 4), value);
+        harness.write(rng.below(sectors * 3 / 4), value);
     }
-    rig.settle();
-    rig.restart();
-    rig.flash.settle(&mut rig.ftl);
+    harness.settle();
+    harness.restart();
+    harness.flash.settle(&mut harness.ftl);
     let lines = |ftl: &Ftl| ftl.debug_state().split_once("; lines: ").unwrap().1.to_string();
-    let (mapped, of_whole) = (rig.ftl.mapped(), lines(&rig.ftl));
-    let read = rig.flash.recoveries.last().unwrap().data_sectors;
+    let (mapped, of_whole) = (harness.ftl.mapped(), lines(&harness.ftl));
+    let read = harness.flash.recoveries.last().unwrap().data_sectors;
     for more in [0, 4, 1_000] {
         let map_cache_sectors = map_cache_min(&small(), &config) + more;
-        rig.config = FtlConfig { map_cache_sectors, ..config };
-        rig.restart();
-        let pages = u64::from(rig.ftl.capacity_plan().map_pages);
-        let jobs = rig.flash.recoveries.last().unwrap().data_sectors;
+        harness.config = FtlConfig { map_cache_sectors, ..config };
+        harness.restart();
+        let pages = u64::from(harness.ftl.capacity_plan().map_pages);
+        let jobs = harness.flash.recoveries.last().unwrap().data_sectors;
         assert!(jobs + pages * 3 / 4 <= read, "{jobs} {read}");
-        assert!(rig.ftl.mapped() >= mapped && !rig.ftl.is_idle());
-        assert!(rig.ftl.mapped() <= mapped + pages * 112);
-        rig.flash.settle(&mut rig.ftl);
-        assert!(rig.ftl.is_idle());
-        let stats = rig.ftl.stats();
+        assert!(harness.ftl.mapped() >= mapped && !harness.ftl.is_idle());
+        assert!(harness.ftl.mapped() <= mapped + pages * 112);
+        harness.flash.settle(&mut harness.ftl);
+        assert!(harness.ftl.is_idle());
+        let stats = harness.ftl.stats();
         assert!(stats.map_page_reads <= pages && stats.map_mismatches == 0, "{stats:?}");
-        assert_eq!((rig.ftl.mapped(), lines(&rig.ftl)), (mapped, of_whole.clone()));
+        assert_eq!((harness.ftl.mapped(), lines(&harness.ftl)), (mapped, of_whole.clone()));
     }
 }
 
@@ -174,36 +174,36 @@ fn a_restart_reads_no_page_and_counts_the_same_as_one_that_reads_all() {
 fn a_read_that_waits_for_its_page_blocks_no_other_and_sees_completed_writes() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
     let map_cache_sectors = map_cache_min(&small(), &config);
-    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
-    for lba in 0..rig.ftl.sectors() {
-        rig.write(lba, lba + 1);
+    let mut harness = Harness::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    for lba in 0..harness.ftl.sectors() {
+        harness.write(lba, lba + 1);
     }
-    rig.settle();
-    rig.restart();
-    rig.flash.settle(&mut rig.ftl);
+    harness.settle();
+    harness.restart();
+    harness.flash.settle(&mut harness.ftl);
     // Page 20 comes for a write, which is in the buffer then.
-    rig.write(20 * 112, 77);
+    harness.write(20 * 112, 77);
     for tag in [1_001, 1_002] {
-        rig.flash.requests.insert(tag, vec![0]);
+        harness.flash.requests.insert(tag, vec![0]);
     }
-    rig.ftl.read(NOW, 1_001, 112, 1, &mut rig.flash);
-    assert!(!rig.ftl.has_completion(), "its page is not there");
-    rig.ftl.read(NOW, 1_002, 20 * 112, 1, &mut rig.flash);
-    assert_eq!(rig.ftl.pop_completion().map(|d| d.tag), Some(1_002));
-    assert_eq!(rig.flash.requests[&1_002], [77]);
+    harness.ftl.read(NOW, 1_001, 112, 1, &mut harness.flash);
+    assert!(!harness.ftl.has_completion(), "its page is not there");
+    harness.ftl.read(NOW, 1_002, 20 * 112, 1, &mut harness.flash);
+    assert_eq!(harness.ftl.pop_completion().map(|d| d.tag), Some(1_002));
+    assert_eq!(harness.flash.requests[&1_002], [77]);
     // A read that waits and a write of the same sector that comes later: either value.
-    rig.flash.requests.insert(1_003, vec![88]);
-    rig.ftl.write(1_003, 112, 1, false);
-    rig.ftl.kick(NOW, &mut rig.flash);
-    assert!(rig.wait(1_001).is_success());
-    assert!([88, 113].contains(&rig.flash.requests[&1_001][0]));
+    harness.flash.requests.insert(1_003, vec![88]);
+    harness.ftl.write(1_003, 112, 1, false);
+    harness.ftl.kick(NOW, &mut harness.flash);
+    assert!(harness.wait(1_001).is_success());
+    assert!([88, 113].contains(&harness.flash.requests[&1_001][0]));
     // One that comes after the write has ended sees it, wherever the page is by then.
-    rig.flash.settle(&mut rig.ftl);
+    harness.flash.settle(&mut harness.ftl);
     for page in 2..20 {
-        assert_eq!(rig.read(page * 112 + 5), Ok(page * 112 + 6));
+        assert_eq!(harness.read(page * 112 + 5), Ok(page * 112 + 6));
     }
-    assert_eq!(rig.read(112), Ok(88));
-    let stats = rig.ftl.stats();
+    assert_eq!(harness.read(112), Ok(88));
+    let stats = harness.ftl.stats();
     assert!(stats.map_misses >= 18 && stats.map_hits >= 1, "{stats:?}");
 }
 
@@ -221,51 +221,52 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
     let shape = FlashGeometry::from_geometry(&geometry(1, 2, 60, 64, 1, 0));
     for config in kinds(&shape, FtlConfig { over_provisioning: 0.6, ..FtlConfig::default() }) {
         for restarts in [true, false] {
-            let mut rig = Rig::new(shape, config, true);
-            let sectors = rig.ftl.sectors();
+            let mut harness = Harness::new(shape, config, true);
+            let sectors = harness.ftl.sectors();
             let mut model: Vec<u64> = (1..=sectors).collect();
             let mut rng = Rng::new(12);
             for lba in 0..sectors {
-                rig.write(lba, lba + 1);
+                harness.write(lba, lba + 1);
             }
             for value in sectors..3 * sectors {
                 let lba = rng.below(sectors);
                 model[lba as usize] = value;
-                rig.write(lba, value);
+                harness.write(lba, value);
             }
-            rig.settle();
+            harness.settle();
             if restarts {
-                rig.restart();
+                harness.restart();
             }
             // Several at once: one scan.
             for page in 3..9 {
-                let at = rig.flash.newest((sectors + page) as u32).expect("every page was written");
-                rig.flash.unreadable.insert(at);
+                let at =
+                    harness.flash.newest((sectors + page) as u32).expect("every page was written");
+                harness.flash.unreadable.insert(at);
             }
-            let before = *rig.ftl.stats();
+            let before = *harness.ftl.stats();
             for lba in 0..sectors {
-                assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba}, {config:?}");
+                assert_eq!(harness.read(lba), Ok(model[lba as usize]), "sector {lba}, {config:?}");
             }
-            rig.flash.settle(&mut rig.ftl);
-            let stats = rig.ftl.stats().since(&before);
+            harness.flash.settle(&mut harness.ftl);
+            let stats = harness.ftl.stats().since(&before);
             assert_eq!(stats.map_pages_lost, 0, "{stats:?}");
             let exact = !restarts && config.p2l_location == ftl::P2lLocation::Memory;
             if restarts {
                 assert!(stats.pages_rebuilt >= 6, "{stats:?}");
             }
             assert_eq!(stats.rebuild_reads == 0, exact || stats.pages_rebuilt == 0, "{stats:?}");
-            rig.settle();
-            rig.flash.unreadable.clear();
+            harness.settle();
+            harness.flash.unreadable.clear();
             // They are as good as new.
             for value in 0..10_000 {
                 let lba = rng.below(sectors);
                 model[lba as usize] = value;
-                rig.write(lba, value);
+                harness.write(lba, value);
             }
-            rig.settle();
-            rig.restart();
+            harness.settle();
+            harness.restart();
             for lba in 0..sectors {
-                assert_eq!(rig.read(lba), Ok(model[lba as usize]), "sector {lba}, {config:?}");
+                assert_eq!(harness.read(lba), Ok(model[lba as usize]), "sector {lba}, {config:?}");
             }
         }
     }
@@ -318,19 +319,19 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
     let shape = FlashGeometry::from_geometry(&geometry(1, 4, 60, 64, 1, 0));
     for config in kinds(&shape, FtlConfig { over_provisioning: 0.9, ..FtlConfig::default() }) {
         for while_off in [true, false] {
-            let mut rig = Rig::new(shape, config, true);
-            let sectors = rig.ftl.sectors();
+            let mut harness = Harness::new(shape, config, true);
+            let sectors = harness.ftl.sectors();
             let mut rng = Rng::new(13);
             let mut model: Vec<u64> = (1..=sectors).collect();
             for lba in 0..sectors {
-                rig.write(lba, lba + 1);
+                harness.write(lba, lba + 1);
             }
             for value in sectors..3 * sectors {
                 let lba = rng.below(sectors);
                 model[lba as usize] = value;
-                rig.write(lba, value);
+                harness.write(lba, value);
             }
-            rig.settle();
+            harness.settle();
             let die = 2;
             let chunks = die * shape.chunks_per_pu..(die + 1) * shape.chunks_per_pu;
             let on_it = |flash: &TestFlash, lba: u64| {
@@ -338,27 +339,27 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                     .newest(lba as u32)
                     .is_some_and(|p| chunks.contains(&(p / shape.sectors_per_chunk)))
             };
-            let lost: Vec<bool> = (0..sectors).map(|lba| on_it(&rig.flash, lba)).collect();
-            let pages = u64::from(rig.ftl.capacity_plan().map_pages);
-            let pages = (sectors..sectors + pages).filter(|p| on_it(&rig.flash, *p)).count();
+            let lost: Vec<bool> = (0..sectors).map(|lba| on_it(&harness.flash, lba)).collect();
+            let pages = u64::from(harness.ftl.capacity_plan().map_pages);
+            let pages = (sectors..sectors + pages).filter(|p| on_it(&harness.flash, *p)).count();
             assert!(pages > 1, "{pages} pages of the map were there");
-            let undecided = undecided(&rig.flash, sectors, &chunks);
+            let undecided = undecided(&harness.flash, sectors, &chunks);
             chunks.clone().for_each(|chunk| {
-                rig.flash.kill(chunk);
+                harness.flash.kill(chunk);
             });
             if while_off {
-                rig.restart();
+                harness.restart();
             } else {
                 chunks.clone().for_each(|chunk| {
-                    rig.ftl.chunk_offline(chunk);
+                    harness.ftl.chunk_offline(chunk);
                 });
-                rig.ftl.kick(NOW, &mut rig.flash);
-                rig.flush();
+                harness.ftl.kick(NOW, &mut harness.flash);
+                harness.flush();
             }
             for _ in 0..2 {
                 let mut errors = BTreeSet::new();
                 for lba in 0..sectors {
-                    match rig.read(lba) {
+                    match harness.read(lba) {
                         Ok(value) => {
                             assert!(!lost[lba as usize], "sector {lba}: {value}, {config:?}");
                             assert_eq!(value, model[lba as usize], "sector {lba}, {config:?}");
@@ -373,7 +374,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                      nothing tells of, with {pages} pages there and {} in memory; off {while_off}, {config:?}",
                     errors.len(),
                     undecided.len(),
-                    rig.ftl.map_cache().frames
+                    harness.ftl.map_cache().frames
                 );
                 // What is valid is known while power is on, else what can be read says what it does. That a
                 // unit with a still larger number was on the die cannot be told from nothing being there.
@@ -381,11 +382,11 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 let most = if exact { 0 } else { errors.len() / 100 };
                 assert!(!exact || errors.is_empty(), "{errors:?}");
                 assert!(beside <= most, "{errors:?}, {undecided:?}");
-                rig.flash.settle(&mut rig.ftl);
-                rig.flush();
-                let stats = rig.ftl.stats();
+                harness.flash.settle(&mut harness.ftl);
+                harness.flush();
+                let stats = harness.ftl.stats();
                 assert_eq!(stats.map_pages_lost, 0, "{stats:?}");
-                rig.restart();
+                harness.restart();
             }
         }
     }
@@ -395,56 +396,56 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
 fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
     let map_cache_sectors = map_cache_min(&small(), &config);
-    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
-    let sectors = rig.ftl.sectors();
+    let mut harness = Harness::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = harness.ftl.sectors();
     for lba in 0..sectors {
-        rig.write(lba, lba + 1);
+        harness.write(lba, lba + 1);
     }
     // Any page, at any moment, one in two hundred reads three times in a row.
-    rig.flash.read_fail = 0.17;
+    harness.flash.read_fail = 0.17;
     let mut rng = Rng::new(10);
     let mut errors = 0;
     for value in 0..20_000 {
         let lba = rng.below(sectors);
         if value % 2 == 0 {
-            rig.write(lba, value);
+            harness.write(lba, value);
         } else {
-            errors += u32::from(rig.read(lba).is_err());
+            errors += u32::from(harness.read(lba).is_err());
         }
     }
-    let stats = *rig.ftl.stats();
+    let stats = *harness.ftl.stats();
     assert_eq!(stats.map_pages_lost, 0, "{stats:?}");
     assert!(stats.pages_rebuilt > 5 && stats.lines_reclaimed > 100, "{stats:?}");
     assert!(errors > 1_000, "{errors}");
-    rig.flash.read_fail = 0.0;
+    harness.flash.read_fail = 0.0;
     for lba in 0..sectors {
-        rig.write(lba, lba);
+        harness.write(lba, lba);
     }
-    rig.settle();
-    rig.restart();
-    assert!((0..sectors).all(|lba| rig.read(lba) == Ok(lba)));
+    harness.settle();
+    harness.restart();
+    assert!((0..sectors).all(|lba| harness.read(lba) == Ok(lba)));
 }
 
 #[test]
 fn a_trim_of_everything_passes_through_a_few_frames() {
     let config = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
     let map_cache_sectors = map_cache_min(&small(), &config);
-    let mut rig = Rig::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
-    let sectors = rig.ftl.sectors();
+    let mut harness = Harness::new(small(), FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = harness.ftl.sectors();
     for lba in 0..sectors {
-        rig.write(lba, lba + 1);
+        harness.write(lba, lba + 1);
     }
-    rig.tag += 1;
-    rig.ftl.trim(rig.tag, 1, sectors as u32 - 1);
-    rig.ftl.kick(NOW, &mut rig.flash);
-    assert!(rig.wait(rig.tag).is_success());
-    rig.flush();
-    assert_eq!(rig.ftl.stats().trimmed, sectors - 1);
-    rig.restart();
-    assert_eq!(rig.read(0), Ok(1));
-    assert!((1..sectors).all(|lba| rig.read(lba) == Ok(0)), "a flushed trim stays");
-    rig.flash.settle(&mut rig.ftl);
-    assert_eq!(rig.ftl.mapped() - u64::from(rig.ftl.capacity_plan().map_pages), 1);
+    harness.tag += 1;
+    harness.ftl.trim(harness.tag, 1, sectors as u32 - 1);
+    harness.ftl.kick(NOW, &mut harness.flash);
+    assert!(harness.wait(harness.tag).is_success());
+    harness.flush();
+    assert_eq!(harness.ftl.stats().trimmed, sectors - 1);
+    harness.restart();
+    assert_eq!(harness.read(0), Ok(1));
+    assert!((1..sectors).all(|lba| harness.read(lba) == Ok(0)), "a flushed trim stays");
+    harness.flash.settle(&mut harness.ftl);
+    assert_eq!(harness.ftl.mapped() - u64::from(harness.ftl.capacity_plan().map_pages), 1);
 }
 
 #[test]
@@ -455,7 +456,7 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     assert_eq!(least, layout.host_buffer_units + layout.gc_buffer_units + 3);
     let with = |map_cache_sectors| FtlConfig { map_cache_sectors, ..config };
     for sectors in 1..least {
-        let e = refusal(shape, with(sectors));
+        let e = capacity_error(shape, with(sectors));
         assert_eq!(e, CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
         assert!(e.to_string().contains(&format!("make it {least} or more")), "{e}");
     }
@@ -467,7 +468,7 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     // Without spare sectors there is no room to write pages in.
     let none = FtlConfig { over_provisioning: 0.0, ..with(least) };
     assert!(matches!(
-        refusal(shape, none),
+        capacity_error(shape, none),
         CapacityError::MapCacheWithoutSpace { needed: 1.., spare: 0 }
     ));
     // All of the map in frames needs none, as it never goes.
@@ -493,32 +494,32 @@ fn cost(share: f64, zipf: bool) -> Cost {
     let config = FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() };
     let pages = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap().capacity_plan().map_pages;
     let map_cache_sectors = (f64::from(pages) * share) as u32 + 1;
-    let mut rig = Rig::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
-    let sectors = rig.ftl.sectors();
+    let mut harness = Harness::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
+    let sectors = harness.ftl.sectors();
     let (draw, mut rng) = (Zipf::new(sectors, 0.99).unwrap(), Rng::new(11));
     // Neighbours are about as popular as each other, as they are in files.
     let mut lba = || if zipf { draw.sample(&mut rng) } else { rng.below(sectors) };
     for lba in 0..sectors {
-        rig.write(lba, lba);
+        harness.write(lba, lba);
     }
     for value in 0..60_000 {
-        rig.write(lba(), value);
+        harness.write(lba(), value);
     }
-    let since = |rig: &Rig, before: &FtlStats| rig.ftl.stats().since(before);
-    let before = *rig.ftl.stats();
+    let since = |harness: &Harness, before: &FtlStats| harness.ftl.stats().since(before);
+    let before = *harness.ftl.stats();
     for value in 0..40_000 {
-        rig.write(lba(), value);
+        harness.write(lba(), value);
     }
-    let amplification = since(&rig, &before).write_amplification().unwrap();
-    rig.flash.settle(&mut rig.ftl);
+    let amplification = since(&harness, &before).write_amplification().unwrap();
+    harness.flash.settle(&mut harness.ftl);
     for _ in 0..5_000 {
-        rig.read(lba()).unwrap();
+        harness.read(lba()).unwrap();
     }
-    let before = *rig.ftl.stats();
+    let before = *harness.ftl.stats();
     for _ in 0..20_000 {
-        rig.read(lba()).unwrap();
+        harness.read(lba()).unwrap();
     }
-    let s = since(&rig, &before);
+    let s = since(&harness, &before);
     let hits = s.map_hits as f64 / (s.map_hits + s.map_misses) as f64;
     let media = s.host_reads - s.buffer_hits - s.unmapped_reads + s.map_page_reads;
     Cost { hits, reads: media as f64 / s.host_reads as f64, amplification }

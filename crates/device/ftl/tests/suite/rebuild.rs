@@ -342,7 +342,7 @@ impl Case {
             return self.cut();
         }
         for lba in 0..self.sectors.len() as u64 {
-            self.look(lba);
+            self.read_after_cut(lba);
         }
     }
 
@@ -355,7 +355,7 @@ impl Case {
     }
 
     /// Reads a sector after a power cut.
-    fn look(&mut self, lba: u64) {
+    fn read_after_cut(&mut self, lba: u64) {
         self.tag += 1;
         self.flash.requests.insert(self.tag, vec![u64::MAX]);
         self.ftl.read(NOW, self.tag, lba, 1, &mut self.flash);

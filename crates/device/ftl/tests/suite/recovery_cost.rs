@@ -21,7 +21,7 @@ const WRITERS: usize = 32;
 /// Moments at which power is cut.
 const PHASES: u32 = 16;
 
-struct Bed {
+struct Harness {
     ftl: Ftl,
     flash: TestFlash,
     config: FtlConfig,
@@ -29,8 +29,8 @@ struct Bed {
     free: Vec<u64>,
 }
 
-impl Bed {
-    fn new(chunks: u32, pair_units: u32, config: FtlConfig) -> Bed {
+impl Harness {
+    fn new(chunks: u32, pair_units: u32, config: FtlConfig) -> Harness {
         let mut geometry = geometry(2, 4, chunks, UNIT * UNITS, UNIT, pair_units * UNIT);
         geometry.sector_bytes = 4096;
         let shape = FlashGeometry::from_geometry(&geometry);
@@ -39,7 +39,7 @@ impl Bed {
         for tag in 0..WRITERS as u64 {
             flash.requests.insert(tag, vec![tag; 64]);
         }
-        Bed { ftl, flash, config, rng: Rng::new(9), free: (0..WRITERS as u64).collect() }
+        Harness { ftl, flash, config, rng: Rng::new(9), free: (0..WRITERS as u64).collect() }
     }
 
     /// Writes requests of `n` sectors at the places that `next` says, as fast as it goes.
@@ -100,12 +100,12 @@ fn worst_case(
     config: FtlConfig,
     sectors: u32,
 ) -> (RecoveryStats, CapacityPlan) {
-    let mut bed = Bed::new(chunks, pair_units, config);
-    bed.fill();
+    let mut harness = Harness::new(chunks, pair_units, config);
+    harness.fill();
     let mut most = RecoveryStats::default();
     for phase in 0..PHASES {
-        bed.overwrite(2 * INTERVAL + phase * INTERVAL / PHASES, sectors);
-        let r = bed.cut();
+        harness.overwrite(2 * INTERVAL + phase * INTERVAL / PHASES, sectors);
+        let r = harness.cut();
         assert!(r.from_checkpoint && r.map_mismatches == 0, "{r:?}");
         most.oob_sectors = most.oob_sectors.max(r.oob_sectors);
         most.journal_sectors = most.journal_sectors.max(r.journal_sectors);
@@ -115,7 +115,7 @@ fn worst_case(
         most.lines_read = most.lines_read.max(r.lines_read);
         assert_eq!(r.data_sectors, r.journal_sectors + r.page_sectors, "there is nothing else");
     }
-    (most, *bed.ftl.capacity_plan())
+    (most, *harness.ftl.capacity_plan())
 }
 
 /// Returns the bound on the sectors read. The interval counts relocations too, so that

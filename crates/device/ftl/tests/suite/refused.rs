@@ -58,7 +58,7 @@ fn all(flash: &TestFlash) -> Vec<ChunkReport> {
 fn refuse(flash: &mut TestFlash, config: FtlConfig) -> RecoveryError {
     let before = all(flash);
     let recovery = Recovery::new(shape(), config, before.clone(), shape().total_chunks()).unwrap();
-    let refused = flash.carry_out_all(recovery).map(|_| ()).unwrap_err();
+    let refused = flash.execute_all(recovery).map(|_| ()).unwrap_err();
     assert_eq!(all(flash), before, "{refused}");
     refused
 }

@@ -6,7 +6,7 @@
 
 // guarantee: S-14
 
-use crate::rig;
+use crate::harness;
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
@@ -84,19 +84,19 @@ const BUFFER_BLOCKS: usize = 64;
 /// Depths of queues, 0 for the device's own.
 const DEPTHS: [u32; 4] = [0, 1, 7, 300];
 
-/// Where a piece of a transfer is.
+/// Where a segment of a transfer is.
 #[derive(Clone, Copy, Debug)]
-enum Piece {
+enum Segment {
     Buffer { at: usize, len: usize },
     Memory { at: usize, len: usize },
 }
 
-fn vector(buffer: *mut u8, memory: &mut [u8], pieces: &[Piece]) -> Vec<libc::iovec> {
-    let pieces = pieces.iter().map(|piece| match *piece {
-        Piece::Buffer { at, len } => (buffer.wrapping_add(at), len),
-        Piece::Memory { at, len } => (memory.as_mut_ptr().wrapping_add(at), len),
+fn vector(buffer: *mut u8, memory: &mut [u8], segments: &[Segment]) -> Vec<libc::iovec> {
+    let segments = segments.iter().map(|segment| match *segment {
+        Segment::Buffer { at, len } => (buffer.wrapping_add(at), len),
+        Segment::Memory { at, len } => (memory.as_mut_ptr().wrapping_add(at), len),
     });
-    pieces.map(|(at, iov_len)| libc::iovec { iov_base: at.cast(), iov_len }).collect()
+    segments.map(|(at, iov_len)| libc::iovec { iov_base: at.cast(), iov_len }).collect()
 }
 
 impl Run {
@@ -324,31 +324,31 @@ impl Run {
                 self.model[range].copy_from_slice(&bytes);
             }
             6 => {
-                let (mut memory, pieces) = self.pieces(range.len());
-                let vector = vector(self.data(), &mut memory, &pieces);
+                let (mut memory, segments) = self.segments(range.len());
+                let vector = vector(self.data(), &mut memory, &segments);
                 ok!(sluice_preadv(self.handle, vector.as_ptr(), vector.len() as i32, offset));
                 let mut read = Vec::new();
-                for piece in &pieces {
-                    match *piece {
-                        Piece::Buffer { at, len } => read.extend(self.buffered(at, len)),
-                        Piece::Memory { at, len } => read.extend(&memory[at..at + len]),
+                for segment in &segments {
+                    match *segment {
+                        Segment::Buffer { at, len } => read.extend(self.buffered(at, len)),
+                        Segment::Memory { at, len } => read.extend(&memory[at..at + len]),
                     }
                 }
-                assert!(read == self.model[range], "sluice_preadv {pieces:?}");
+                assert!(read == self.model[range], "sluice_preadv {segments:?}");
             }
             7 => {
-                let (mut memory, pieces) = self.pieces(range.len());
+                let (mut memory, segments) = self.segments(range.len());
                 let mut written = Vec::new();
-                for piece in &pieces {
-                    match *piece {
-                        Piece::Buffer { at, len } => written.extend(self.fill(at, len)),
-                        Piece::Memory { at, len } => {
+                for segment in &segments {
+                    match *segment {
+                        Segment::Buffer { at, len } => written.extend(self.fill(at, len)),
+                        Segment::Memory { at, len } => {
                             memory[at..at + len].fill(self.rng.next_u64() as u8);
                             written.extend(&memory[at..at + len]);
                         }
                     }
                 }
-                let vector = vector(self.data(), &mut memory, &pieces);
+                let vector = vector(self.data(), &mut memory, &segments);
                 let count = vector.len() as i32;
                 let done = ok!(sluice_pwritev(self.handle, vector.as_ptr(), count, offset));
                 assert_eq!(done as usize, range.len());
@@ -368,8 +368,8 @@ impl Run {
 
     /// Pieces of so many bytes in all, in the buffer and in memory that is handed out with them: sectors
     /// where the device reaches them, and whatever it does not.
-    fn pieces(&mut self, bytes: usize) -> (Vec<u8>, Vec<Piece>) {
-        let mut pieces = Vec::new();
+    fn segments(&mut self, bytes: usize) -> (Vec<u8>, Vec<Segment>) {
+        let mut segments = Vec::new();
         let (mut left, mut used, mut begun) = (bytes, 0, 0);
         while left > 0 {
             let len = match self.rng.below(4) {
@@ -382,15 +382,15 @@ impl Run {
             let gap = if self.rng.chance(0.5) { 0 } else { 512 };
             let at = used + gap + if self.rng.chance(0.1) { 8 } else { 0 };
             if self.rng.chance(0.7) && at + len <= BUFFER_BLOCKS * BLOCK {
-                pieces.push(Piece::Buffer { at, len });
+                segments.push(Segment::Buffer { at, len });
                 used = (at + len).next_multiple_of(512);
             } else {
-                pieces.push(Piece::Memory { at: begun, len });
+                segments.push(Segment::Memory { at: begun, len });
                 begun += len;
             }
             left -= len;
         }
-        (vec![0; begun], pieces)
+        (vec![0; begun], segments)
     }
 
     /// Up to as many requests as there are places in the buffer, none overlapping another.

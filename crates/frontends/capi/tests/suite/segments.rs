@@ -8,17 +8,17 @@ use libc::iovec;
 use sluice_c::*;
 use support::Stand;
 
-/// Requests that a write of the pieces is.
-fn writes(stand: &Stand, pieces: &[iovec]) -> u64 {
+/// Requests that a write of the segments is.
+fn writes(stand: &Stand, segments: &[iovec]) -> u64 {
     let count = || {
         let mut stats = options!(sluice_handle_stats {});
         ok!(sluice_handle_get_stats(stand.handle, &mut stats));
         (stats.writes, stats.written_bytes)
     };
     let (before, bytes_before) = count();
-    let sum: usize = pieces.iter().map(|piece| piece.iov_len).sum();
-    // SAFETY: the pieces are live memory.
-    let done = unsafe { sluice_pwritev(stand.handle, pieces.as_ptr(), pieces.len() as i32, 0) };
+    let sum: usize = segments.iter().map(|segment| segment.iov_len).sum();
+    // SAFETY: the segments are live memory.
+    let done = unsafe { sluice_pwritev(stand.handle, segments.as_ptr(), segments.len() as i32, 0) };
     assert_eq!(done, sum as i64, "{}", support::last_error());
     let (after, bytes_after) = count();
     assert_eq!(bytes_after - bytes_before, sum as u64);
@@ -36,11 +36,11 @@ fn segments_that_the_device_reaches_are_one_request() {
     };
     let mut memory = vec![7u8; 1 << 20];
     let mut outside = |iov_len: usize| iovec { iov_base: memory.as_mut_ptr().cast(), iov_len };
-    for (pieces, requests) in [
+    for (segments, requests) in [
         (vec![], 0),
         (vec![inside(0, 512)], 1),
         (vec![inside(4096, 512), inside(0, 1024), inside(0, 0), inside(512, 512)], 1),
-        // In the buffer, but not where the device takes a piece from.
+        // In the buffer, but not where the device takes a segment from.
         (vec![inside(8, 512), inside(0, 100), inside(1024, 412)], 1),
         (vec![outside(100), outside(412), outside(512)], 1),
         (vec![inside(0, 512), outside(100), outside(412), inside(0, 512)], 3),
@@ -52,7 +52,7 @@ fn segments_that_the_device_reaches_are_one_request() {
         (vec![inside(0, 8192); 128], 1),
         (vec![outside(1 << 20)], 4),
     ] {
-        assert_eq!(writes(&stand, &pieces), requests, "{} pieces", pieces.len());
+        assert_eq!(writes(&stand, &segments), requests, "{} segments", segments.len());
     }
     let two = [inside(0, 512), inside(0, 512)];
     let last = (1 << 20) - 512;
@@ -60,7 +60,7 @@ fn segments_that_the_device_reaches_are_one_request() {
     expect!(sluice_preadv(stand.handle, two.as_ptr(), 2, u64::MAX - 511), ERANGE, "out of range");
 }
 
-/// Longer than a request may be: cut where the device's longest ends, also inside of a piece.
+/// Longer than a request may be: cut where the device's longest ends, also inside of a segment.
 #[test]
 fn what_is_too_long_for_one_request_is_several() {
     let stand = Stand::new();
@@ -77,9 +77,9 @@ fn what_is_too_long_for_one_request_is_several() {
     let large = Stand { device, queue, handle, buffer };
     // SAFETY: the buffer is there.
     let iov_base = unsafe { sluice_buffer_data(buffer) };
-    let piece = |iov_len: usize| iovec { iov_base, iov_len };
-    assert_eq!(writes(&large, &[piece(most)]), 1);
-    assert_eq!(writes(&large, &[piece(most + 512)]), 2);
-    assert_eq!(writes(&large, &[piece(512), piece(most), piece(most - 512)]), 2);
-    assert_eq!(writes(&large, &[piece(2 * most), piece(2 * most), piece(512)]), 5);
+    let segment = |iov_len: usize| iovec { iov_base, iov_len };
+    assert_eq!(writes(&large, &[segment(most)]), 1);
+    assert_eq!(writes(&large, &[segment(most + 512)]), 2);
+    assert_eq!(writes(&large, &[segment(512), segment(most), segment(most - 512)]), 2);
+    assert_eq!(writes(&large, &[segment(2 * most), segment(2 * most), segment(512)]), 5);
 }

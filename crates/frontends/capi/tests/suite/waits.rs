@@ -1,6 +1,6 @@
 //! Waiting: on a handle's descriptor, and until a time has passed.
 
-use crate::rig;
+use crate::harness;
 use crate::support;
 
 use std::ptr::{null, null_mut};

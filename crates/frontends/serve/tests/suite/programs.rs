@@ -159,7 +159,7 @@ fn tcp_serves_the_same_and_two_endpoints_reach_one_device() {
     std::thread::scope(|scope| {
         let (stop, server) = (&stop, &mut server);
         let thread = scope.spawn(move || {
-            server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, stop)
+            server.run(RealClock::start(), IdlePolicy::default(), &mut NullComponent, stop)
         });
         let mut c = NbdClient::transmission(&path);
         c.write(0, &[0xcd; 65_536]).unwrap();

@@ -200,7 +200,7 @@ fn case(seed: u64) {
             failed: pick(20),
             lost: pick(20),
             twice: pick(20),
-            stray: pick(50),
+            spurious: pick(50),
             abortable: pick(1000),
         };
     }

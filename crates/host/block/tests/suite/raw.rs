@@ -29,9 +29,9 @@ impl Bench {
     fn new(depth: u16) -> Bench {
         let port = Port::new().unwrap();
         let mut drive = MockDrive::new(&port, SECTORS as usize);
-        let mut pump = || drive.pump();
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 10).unwrap();
-        let queue = controller.create_queue_pair(depth, Some(1), &mut pump).unwrap();
+        let mut progress = || drive.progress();
+        let mut controller = ControllerHandle::connect(port.clone(), &mut progress, 10).unwrap();
+        let queue = controller.create_queue_pair(depth, Some(1), &mut progress).unwrap();
         let memory = SharedRegion::anonymous(64 * PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let raw = Raw::from_pair(controller.info(), queue, port).unwrap();
@@ -228,9 +228,9 @@ fn an_open_channel_drive_is_no_block_device() {
     };
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &geometry);
-    let mut pump = || drive.pump();
-    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 10).unwrap();
-    let queue = controller.create_queue_pair(4, None, &mut pump).unwrap();
+    let mut progress = || drive.progress();
+    let mut controller = ControllerHandle::connect(port.clone(), &mut progress, 10).unwrap();
+    let queue = controller.create_queue_pair(4, None, &mut progress).unwrap();
     let error = Raw::from_pair(controller.info(), queue, port).unwrap_err();
     assert!(matches!(error, NvmeDeviceError::OpenChannel { .. }), "{error}");
 }

@@ -72,7 +72,7 @@ impl AhciHost {
     /// Resets the controller at the other end of `function` and initializes it and its drives
     /// ([AHCI1.3 §10.1.2]).
     ///
-    /// Calls `pump` between polls of the controller: it lets time pass in virtual time, and yields
+    /// Calls `progress` between polls of the controller: it lets time pass in virtual time, and yields
     /// in real time. A step may take `timeout_polls` calls. Interrupts are enabled afterwards.
     ///
     /// # Errors
@@ -80,13 +80,13 @@ impl AhciHost {
     /// that is not usable (native command queuing is required).
     pub fn connect(
         function: Arc<PciFunction>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<AhciHost, AhciError> {
         if function.register_bytes() < hba::bytes(1) {
             return Err(AhciError::Unsupported("it has no port registers"));
         }
-        let mut patience = BoundedPoll { progress: pump, polls: timeout_polls };
+        let mut patience = BoundedPoll { progress, polls: timeout_polls };
         function.set_bits(hba::GHC, ghc::AE);
         function.set_bits(hba::GHC, ghc::HR);
         function.wake_device();

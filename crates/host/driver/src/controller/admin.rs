@@ -115,7 +115,7 @@ impl AdminQueue {
         &mut self,
         command: AdminCommand,
         queue: u16,
-        pump: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<u64, DriverError> {
         let name = command.name();
         let ticket = self.submit(command, queue)?;
@@ -136,7 +136,7 @@ impl AdminQueue {
                     false => DriverError::Timeout { command: name, queue, polls },
                 });
             }
-            pump();
+            progress();
             polls += 1;
         }
     }
@@ -285,9 +285,9 @@ impl AdminQueue {
     pub(crate) fn identify(
         &mut self,
         command: AdminCommand,
-        pump: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<[u8; IDENTIFY_BYTES], DriverError> {
-        self.run(command, 0, pump)?;
+        self.run(command, 0, progress)?;
         let mut bytes = [0; IDENTIFY_BYTES];
         self.buffer.read(0, &mut bytes);
         Ok(bytes)
@@ -301,13 +301,13 @@ impl AdminQueue {
         nsid: u32,
         offset: u64,
         into: &mut [u8],
-        pump: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
         let mut at = offset;
         for piece in into.chunks_mut(RESPONSE_BYTES_MAX) {
             let bytes = piece.len() as u64;
             let command = AdminCommand::GetLogPage { lid, nsid, bytes, offset: at, retain: false };
-            self.run(command, 0, pump)?;
+            self.run(command, 0, progress)?;
             self.buffer.read(0, piece);
             at += bytes;
         }

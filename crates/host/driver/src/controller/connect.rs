@@ -23,17 +23,17 @@ const QUEUE_ENTRIES_MAX: u32 = 1 << 16;
 
 impl ControllerHandle {
     /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
-    /// queues. `timeout_polls` is the number of calls of `pump` after which an admin command counts
+    /// queues. `timeout_polls` is the number of calls of `progress` after which an admin command counts
     /// as unanswered.
     ///
     /// # Errors
     /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
     pub fn connect(
         port: Arc<Port>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<ControllerHandle, DriverError> {
-        ControllerHandle::connect_with(port, ConnectOptions::default(), pump, timeout_polls)
+        ControllerHandle::connect_with(port, ConnectOptions::default(), progress, timeout_polls)
     }
 
     /// Initializes the drive as [`connect`](ControllerHandle::connect) does, with options.
@@ -44,31 +44,32 @@ impl ControllerHandle {
     pub fn connect_with(
         port: Arc<Port>,
         options: ConnectOptions,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<ControllerHandle, DriverError> {
         let mut admin = AdminQueue::open(&port, timeout_polls)?;
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
         let controller =
-            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), pump)?);
+            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), progress)?);
         let data = choose_data_pointers(&controller, options.data, port.memory().is_paged())?;
-        let nsid = choose_namespace(&mut admin, options.nsid, pump)?;
-        let namespace =
-            IdentifyNamespace::from_bytes(admin.identify(identify(cns::NAMESPACE, nsid), pump)?);
+        let nsid = choose_namespace(&mut admin, options.nsid, progress)?;
+        let namespace = IdentifyNamespace::from_bytes(
+            admin.identify(identify(cns::NAMESPACE, nsid), progress)?,
+        );
         if namespace.is_open_channel() && port.memory().is_paged() {
             return Err(DriverError::Unsupported { what: "IOMMU, which vector commands need" });
         }
         let geometry = if namespace.is_open_channel() {
-            let page = admin.identify(AdminCommand::Geometry { nsid }, pump)?;
+            let page = admin.identify(AdminCommand::Geometry { nsid }, progress)?;
             Some(GeometryPage::from_bytes(page))
         } else {
             None
         };
         let most = port.max_io_queues().min(options.queues.unwrap_or(u16::MAX));
-        let io_queues = negotiate_queue_count(&mut admin, most, pump)?;
+        let io_queues = negotiate_queue_count(&mut admin, most, progress)?;
         let offered = controller.oacs.get() & IdentifyController::OACS_DOORBELL_BUFFER_CONFIG != 0;
         let shadows = match options.doorbells {
-            DoorbellUse::Memory if offered => set_up_shadow_doorbells(&port, &mut admin, pump)?,
+            DoorbellUse::Memory if offered => set_up_shadow_doorbells(&port, &mut admin, progress)?,
             DoorbellUse::Memory | DoorbellUse::Registers => None,
         };
         let own_commands = !port.is_real_controller();
@@ -101,7 +102,7 @@ impl ControllerHandle {
     /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
     /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
     ///
-    /// `pump_time` is the minimum duration of a call of `pump`. The controller gets the time that
+    /// `pump_time` is the minimum duration of a call of `progress`. The controller gets the time that
     /// it reports, and ten seconds per admin command.
     ///
     /// # Errors
@@ -110,14 +111,14 @@ impl ControllerHandle {
     pub fn connect_pci(
         port: Arc<Port>,
         options: ConnectOptions,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         pump_time: Nanos,
     ) -> Result<ControllerHandle, DriverError> {
         let capabilities = init::capabilities(&port)?;
-        init::stop(&port, pump, pump_time)?;
-        init::start(&port, pump, pump_time)?;
+        init::stop(&port, progress, pump_time)?;
+        init::start(&port, progress, pump_time)?;
         let polls = ADMIN_TIMEOUT.0 / pump_time.0.max(1);
-        let mut controller = ControllerHandle::connect_with(port, options, pump, polls)?;
+        let mut controller = ControllerHandle::connect_with(port, options, progress, polls)?;
         controller.max_entries = capabilities.max_entries;
         Ok(controller)
     }
@@ -128,7 +129,7 @@ impl ControllerHandle {
 fn set_up_shadow_doorbells(
     port: &Port,
     admin: &mut AdminQueue,
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
 ) -> Result<Option<(ShadowDoorbells, AdminCommand)>, DriverError> {
     let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES)?;
     let pages = (at, at.offset(PAGE_BYTES as u64));
@@ -138,7 +139,7 @@ fn set_up_shadow_doorbells(
     };
     let command =
         AdminCommand::DoorbellBufferConfig { values: wire(pages.0)?, events: wire(pages.1)? };
-    match admin.run(command, 0, pump) {
+    match admin.run(command, 0, progress) {
         Ok(_) => Ok(Some((shadows, command))),
         Err(DriverError::Command { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -174,12 +175,12 @@ fn choose_data_pointers(
 fn choose_namespace(
     admin: &mut AdminQueue,
     asked: Option<u32>,
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
 ) -> Result<u32, DriverError> {
     // The first active namespace after the one before it is the requested one, if it is active.
     let above = asked.map_or(0, |nsid| nsid.saturating_sub(1));
     let command = AdminCommand::Identify { cns: cns::ACTIVE_NAMESPACES, nsid: above };
-    let first = NamespaceList::from_bytes(admin.identify(command, pump)?).iter().next();
+    let first = NamespaceList::from_bytes(admin.identify(command, progress)?).iter().next();
     match (asked, first) {
         (None, Some(first)) => Ok(first),
         (Some(nsid), Some(first)) if nsid == first => Ok(nsid),
@@ -192,11 +193,11 @@ fn choose_namespace(
 fn negotiate_queue_count(
     admin: &mut AdminQueue,
     most: u16,
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
 ) -> Result<u16, DriverError> {
     let value = NumberOfQueues { submission: most, completion: most }.to_value();
     let command = AdminCommand::SetFeatures { fid: feature::NUMBER_OF_QUEUES, save: false, value };
-    let granted = admin.run(command, 0, pump)? as u32;
+    let granted = admin.run(command, 0, progress)? as u32;
     match NumberOfQueues::from_value(granted) {
         // A drive may grant more than requested ([NVMe1.4 §5.21.1.7]).
         Some(counts) => Ok(counts.submission.min(counts.completion).min(most)),

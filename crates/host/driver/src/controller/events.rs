@@ -93,7 +93,9 @@ impl EventSubscription {
             self.state = match &self.state {
                 State::Requested => match admin.pop_event() {
                     None => return Ok(None),
-                    Some((_, status)) if !status.is_success() => return Err(refusal_error(status)),
+                    Some((_, status)) if !status.is_success() => {
+                        return Err(rejection_error(status));
+                    }
                     Some((dword, _)) => {
                         if AsyncEvent::from_dword(dword as u32) == AsyncEvent::CHUNK_NOTIFICATION {
                             State::Notified
@@ -167,7 +169,7 @@ impl EventSubscription {
     }
 }
 
-fn refusal_error(status: Status) -> DriverError {
+fn rejection_error(status: Status) -> DriverError {
     let command = AdminCommand::AsyncEventRequest.name();
     DriverError::Command { command, queue: 0, status }
 }

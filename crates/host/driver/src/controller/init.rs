@@ -55,12 +55,12 @@ pub(crate) fn is_removed(port: &Port) -> bool {
     port.is_real_controller() && status(port).is_err()
 }
 
-/// Calls `pump` until `done`, for at most `patience`; `pump_time` is the minimum duration of a
+/// Calls `progress` until `done`, for at most `patience`; `pump_time` is the minimum duration of a
 /// call.
 fn wait_until(
     port: &Port,
     (step, patience): (&'static str, Nanos),
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
     pump_time: Nanos,
     mut done: impl FnMut(Csts) -> Result<bool, DriverError>,
 ) -> Result<(), DriverError> {
@@ -69,7 +69,7 @@ fn wait_until(
         if done(status(port)?)? {
             return Ok(());
         }
-        pump();
+        progress();
     }
     Err(DriverError::InitTimeout { step, waited: patience })
 }
@@ -162,20 +162,24 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
 ///
 /// # Errors
 /// [`DriverError::InitTimeout`], [`DriverError::Removed`].
-pub(crate) fn stop(port: &Port, pump: ProgressFn<'_>, pump_time: Nanos) -> Result<(), DriverError> {
+pub(crate) fn stop(
+    port: &Port,
+    progress: ProgressFn<'_>,
+    pump_time: Nanos,
+) -> Result<(), DriverError> {
     let limit = ready_timeout(&capabilities(port)?);
     let enabled = Cc::from_value(port.register(CC)).enabled;
     // A controller that is becoming ready must not be disabled before it is ready ([NVMe1.4
     // §3.1.5]). After a timeout it is disabled nevertheless.
     if enabled {
         let ready = |s: Csts| Ok(s.ready || s.fatal);
-        match wait_until(port, ("become ready", limit), pump, pump_time, ready) {
+        match wait_until(port, ("become ready", limit), progress, pump_time, ready) {
             Ok(()) | Err(DriverError::InitTimeout { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     begin_stop(port)?;
-    wait_until(port, ("stop", limit), pump, pump_time, |s| Ok(!s.ready))
+    wait_until(port, ("stop", limit), progress, pump_time, |s| Ok(!s.ready))
 }
 
 /// Enables a disabled controller on the port's admin queues, and waits until it is ready.
@@ -184,11 +188,11 @@ pub(crate) fn stop(port: &Port, pump: ProgressFn<'_>, pump_time: Nanos) -> Resul
 /// [`DriverError::InitTimeout`], [`DriverError::Failed`], [`DriverError::Removed`].
 pub(crate) fn start(
     port: &Port,
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
     pump_time: Nanos,
 ) -> Result<(), DriverError> {
     let limit = begin_start(port)?;
-    wait_until(port, ("become ready", limit), pump, pump_time, |s| {
+    wait_until(port, ("become ready", limit), progress, pump_time, |s| {
         if s.fatal { Err(DriverError::Failed) } else { Ok(s.ready) }
     })
 }
@@ -200,7 +204,7 @@ pub(crate) fn start(
 /// [`DriverError::InitTimeout`], [`DriverError::Removed`].
 pub(crate) fn shut_down(
     port: &Port,
-    pump: ProgressFn<'_>,
+    progress: ProgressFn<'_>,
     pump_time: Nanos,
 ) -> Result<(), DriverError> {
     status(port)?;
@@ -208,9 +212,9 @@ pub(crate) fn shut_down(
         return Ok(());
     }
     port.set_register(CC, Cc { enabled: true, shut_down: true }.to_value());
-    let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), pump, pump_time, |s| {
+    let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, pump_time, |s| {
         Ok(s.shut_down || s.fatal)
     });
-    let stopped = stop(port, pump, pump_time);
+    let stopped = stop(port, progress, pump_time);
     told.and(stopped)
 }

@@ -25,7 +25,7 @@ impl ControllerHandle {
         lid: u8,
         offset: u64,
         into: &mut [u8],
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
         if !offset.is_multiple_of(4) || !into.len().is_multiple_of(4) {
             let command = "Get Log Page";
@@ -38,16 +38,16 @@ impl ControllerHandle {
             | log_page::DEVICE_L2P_TOTALS => self.info.nsid,
             _ => ALL_NAMESPACES,
         };
-        self.admin.log_page(lid, nsid, offset, into, pump)
+        self.admin.log_page(lid, nsid, offset, into, progress)
     }
 
     /// Reads the health log.
     ///
     /// # Errors
     /// [`DriverError`].
-    pub fn health(&mut self, pump: &mut dyn FnMut()) -> Result<HealthLog, DriverError> {
+    pub fn health(&mut self, progress: &mut dyn FnMut()) -> Result<HealthLog, DriverError> {
         let mut bytes = [0; HealthLog::BYTES];
-        self.log_page(log_page::HEALTH, 0, &mut bytes, pump)?;
+        self.log_page(log_page::HEALTH, 0, &mut bytes, progress)?;
         Ok(HealthLog::from_bytes(bytes))
     }
 
@@ -60,7 +60,7 @@ impl ControllerHandle {
         &mut self,
         first: u64,
         count: u64,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkDescriptor>, DriverError> {
         let chunks = self.info.open_channel.map_or(0, |o| o.geometry.total_chunks());
         if first.checked_add(count).is_none_or(|end| end > chunks) {
@@ -68,7 +68,7 @@ impl ControllerHandle {
         }
         let mut bytes = vec![0; count as usize * ChunkDescriptor::BYTES];
         let offset = first * ChunkDescriptor::BYTES as u64;
-        self.log_page(log_page::CHUNK_INFORMATION, offset, &mut bytes, pump)?;
+        self.log_page(log_page::CHUNK_INFORMATION, offset, &mut bytes, progress)?;
         let (chunks, _) = bytes.as_chunks::<{ ChunkDescriptor::BYTES }>();
         Ok(chunks.iter().map(|c| ChunkDescriptor::from_bytes(*c)).collect())
     }
@@ -84,7 +84,7 @@ impl ControllerHandle {
         &mut self,
         first: u64,
         count: u64,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<Vec<Option<Address>>, DriverError> {
         let media = self.open_channel()?;
         if !media.extensions.has(VendorExtensions::DEVICE_L2P) {
@@ -95,7 +95,7 @@ impl ControllerHandle {
             return Err(DriverError::Unsupported { what: "device L2P of so many addresses" });
         }
         let mut bytes = vec![0; count as usize * 8];
-        self.log_page(log_page::DEVICE_L2P, first * 8, &mut bytes, pump)?;
+        self.log_page(log_page::DEVICE_L2P, first * 8, &mut bytes, progress)?;
         let (words, _) = bytes.as_chunks::<8>();
         let place = |(lba, word): (u64, &[u8; 8])| match u64::from_le_bytes(*word) {
             log_page::UNMAPPED => Ok(None),
@@ -113,12 +113,12 @@ impl ControllerHandle {
     /// # Errors
     /// [`DriverError::Unsupported`] if the drive has no device L2P, or an error of
     /// [`log_page`](ControllerHandle::log_page).
-    pub fn map_totals(&mut self, pump: &mut dyn FnMut()) -> Result<DeviceL2pLog, DriverError> {
+    pub fn map_totals(&mut self, progress: &mut dyn FnMut()) -> Result<DeviceL2pLog, DriverError> {
         if !self.open_channel()?.extensions.has(VendorExtensions::DEVICE_L2P) {
             return Err(DriverError::Unsupported { what: "device L2P" });
         }
         let mut bytes = [0; DeviceL2pLog::BYTES];
-        self.log_page(log_page::DEVICE_L2P_TOTALS, 0, &mut bytes, pump)?;
+        self.log_page(log_page::DEVICE_L2P_TOTALS, 0, &mut bytes, progress)?;
         Ok(DeviceL2pLog::from_bytes(bytes))
     }
 
@@ -217,10 +217,10 @@ impl ControllerHandle {
         &mut self,
         fid: u8,
         select: FeatureSelect,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<u32, DriverError> {
         let command = AdminCommand::GetFeatures { fid, select, member: 0 };
-        self.admin.run(command, 0, pump).map(|result| result as u32)
+        self.admin.run(command, 0, progress).map(|result| result as u32)
     }
 
     /// Sets a feature ([`nvme::feature`]) until the next reset, and returns the drive's answer.
@@ -231,9 +231,9 @@ impl ControllerHandle {
         &mut self,
         fid: u8,
         value: u32,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<u32, DriverError> {
         let command = AdminCommand::SetFeatures { fid, save: false, value };
-        self.admin.run(command, 0, pump).map(|result| result as u32)
+        self.admin.run(command, 0, progress).map(|result| result as u32)
     }
 }

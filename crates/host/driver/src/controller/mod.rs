@@ -50,7 +50,7 @@ pub enum DoorbellUse {
 
 /// An initialized drive. The handle owns the admin queue of its port, so there is one per port.
 ///
-/// Calls that send admin commands take a `pump`, which they call between polls of the completion
+/// Calls that send admin commands take a `progress`, which they call between polls of the completion
 /// queue. They fail with [`DriverError::Timeout`] after the number of polls passed to
 /// [`connect`](ControllerHandle::connect). After a timeout every further call fails until the late
 /// answer arrives. Existing queue pairs continue. [`reclaim`](ControllerHandle::reclaim) deletes

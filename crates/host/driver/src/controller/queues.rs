@@ -25,7 +25,7 @@ impl ControllerHandle {
         &mut self,
         depth: u16,
         vector: Option<u16>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<QueuePair, DriverError> {
         if depth < 2 {
             return Err(DriverError::Depth { depth, allowed: "a queue has at least 2" });
@@ -48,7 +48,7 @@ impl ControllerHandle {
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
-        let made = self.create_on_device(qid, &memory, vector, pump);
+        let made = self.create_on_device(qid, &memory, vector, progress);
         if let Err(error) = made {
             match error.is_unresponsive() {
                 false => self.spare.push(memory),
@@ -157,13 +157,13 @@ impl ControllerHandle {
         qid: u16,
         memory: &QueueMemory,
         vector: Option<u16>,
-        pump: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
         let [create_cq, create_sq] = create_queue_commands(qid, memory, vector);
-        self.admin.run(create_cq, qid, pump)?;
-        let created = self.admin.run(create_sq, qid, pump);
+        self.admin.run(create_cq, qid, progress)?;
+        let created = self.admin.run(create_sq, qid, progress);
         if created.as_ref().is_err_and(|error| !error.is_unresponsive()) {
-            self.admin.run(AdminCommand::DeleteCq { qid }, qid, pump)?;
+            self.admin.run(AdminCommand::DeleteCq { qid }, qid, progress)?;
         }
         created.map(drop)
     }
@@ -179,9 +179,9 @@ impl ControllerHandle {
         &mut self,
         pair: QueuePair,
         back: &mut dyn FnMut(Completed),
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
-        self.delete_with_observer(pair, &mut |_| {}, back, pump)
+        self.delete_with_observer(pair, &mut |_| {}, back, progress)
     }
 
     /// Deletes a queue pair; `ended` sees the drive's completions before they are passed to `back`.
@@ -190,13 +190,13 @@ impl ControllerHandle {
         mut pair: QueuePair,
         ended: &mut dyn FnMut(&Event),
         back: &mut dyn FnMut(Completed),
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
         let qid = pair.qid();
         let slot = usize::from(qid).wrapping_sub(1);
         let known = self.queues.get(slot).is_some_and(Option::is_some);
         let deleted = if known {
-            self.delete(AdminCommand::DeleteSq { qid }, qid, pump)
+            self.delete(AdminCommand::DeleteSq { qid }, qid, progress)
         } else {
             Err(DriverError::ForeignQueue { queue: qid })
         };
@@ -207,7 +207,8 @@ impl ControllerHandle {
         while let Some(completed) = pair.orphan_next(Status::ABORTED_SQ_DELETED) {
             back(completed);
         }
-        let deleted = deleted.and_then(|()| self.delete(AdminCommand::DeleteCq { qid }, qid, pump));
+        let deleted =
+            deleted.and_then(|()| self.delete(AdminCommand::DeleteCq { qid }, qid, progress));
         match deleted {
             Ok(()) => self.spare.extend(self.queues.get_mut(slot).and_then(Option::take)),
             Err(error) => {
@@ -225,10 +226,10 @@ impl ControllerHandle {
     ///
     /// # Errors
     /// [`DriverError`]: the drive still does not answer.
-    pub fn reclaim(&mut self, pump: &mut dyn FnMut()) -> Result<(), DriverError> {
+    pub fn reclaim(&mut self, progress: &mut dyn FnMut()) -> Result<(), DriverError> {
         while let Some(qid) = self.indeterminate_queues.last().copied() {
             for delete in [AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid }] {
-                match self.admin.run(delete, qid, pump) {
+                match self.admin.run(delete, qid, progress) {
                     // If the drive does not have the queue, it needs no deletion.
                     Ok(_) | Err(DriverError::Command { .. }) => {}
                     Err(error) => return Err(error),
@@ -246,9 +247,9 @@ impl ControllerHandle {
         &mut self,
         command: AdminCommand,
         qid: u16,
-        pump: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
-        match self.admin.run(command, qid, pump) {
+        match self.admin.run(command, qid, progress) {
             Err(DriverError::Command { status, .. })
                 if self.resets > 0 && status.is(Status::INVALID_QID) =>
             {

@@ -350,14 +350,14 @@ mod tests {
     #[test]
     fn bytes_go_where_they_belong_and_pages_come_back() {
         const TAGS: usize = 6;
-        const MOST: u64 = 96 << 10;
+        const BYTES_MAX: u64 = 96 << 10;
         let seed = seed(31);
         let mut rng = Rng::new(seed);
         let port = Port::new().unwrap();
         let memory = port.memory();
         let (data, data_at) = memory.allocate_registered(TAGS * (128 << 10)).unwrap();
         let (_, tables) = memory.allocate_registered(TAGS * PAGE_BYTES).unwrap();
-        let mut bounce = Bounce::new(TAGS, MOST);
+        let mut bounce = Bounce::new(TAGS, BYTES_MAX);
         let mut under_way: [Option<(Vec<Segment>, TransferSpec)>; TAGS] = [const { None }; TAGS];
         let (mut busy, mut with_gaps) = (0, 0);
         for round in 0..20_000u32 {
@@ -426,9 +426,9 @@ mod tests {
                 _ => ExtendedLbaLayout::NO_METADATA,
             };
             let most = match layout {
-                ExtendedLbaLayout::NO_METADATA => 1 + rng.below(MOST),
+                ExtendedLbaLayout::NO_METADATA => 1 + rng.below(BYTES_MAX),
                 ExtendedLbaLayout { sector, metadata_bytes: gap } => {
-                    u64::from(sector) * (1 + rng.below(MOST / u64::from(sector + gap)))
+                    u64::from(sector) * (1 + rng.below(BYTES_MAX / u64::from(sector + gap)))
                 }
             };
             let one = rng.below(3) == 0;

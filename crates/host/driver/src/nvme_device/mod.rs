@@ -68,7 +68,7 @@ pub struct NvmeDevice {
 impl NvmeDevice {
     /// Opens `queues` queue pairs of `depth` entries (one more than tags) on the drive of
     /// `controller`. If `interrupts`, queue `i` raises interrupt vector `i`. The driver calls
-    /// `pump` while it waits for the drive.
+    /// `progress` while it waits for the drive.
     ///
     /// # Errors
     /// [`NvmeDeviceError`].
@@ -77,12 +77,12 @@ impl NvmeDevice {
         queues: u16,
         depth: u16,
         interrupts: bool,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<NvmeDevice, NvmeDeviceError> {
         let (info, port) = (controller.info().clone(), controller.port().clone());
         let controller = Arc::new(Mutex::new(controller));
         let queues = (0..queues)
-            .map(|i| NvmeQueue::open(&controller, depth, interrupts.then_some(i), pump))
+            .map(|i| NvmeQueue::open(&controller, depth, interrupts.then_some(i), progress))
             .map(|queue| queue.map(Some))
             .collect::<Result<_, NvmeDeviceError>>()?;
         Ok(NvmeDevice { info, port, depth, queues })
@@ -205,7 +205,7 @@ impl NvmeQueue {
         controller: &Arc<Mutex<ControllerHandle>>,
         depth: u16,
         vector: Option<u16>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<NvmeQueue, NvmeDeviceError> {
         let mut held = controller.lock().unwrap_or_else(PoisonError::into_inner);
         let (info, port) = (held.info().clone(), held.port().clone());
@@ -220,7 +220,7 @@ impl NvmeQueue {
                 return Err(error.into());
             }
         };
-        match held.create_queue_pair(depth, vector, pump) {
+        match held.create_queue_pair(depth, vector, progress) {
             Ok(pair) => Ok(NvmeQueue {
                 limits: limits(&info, pair.capacity()),
                 features: info.features,
@@ -255,7 +255,7 @@ impl NvmeQueue {
     pub fn close(
         mut self,
         back: &mut dyn FnMut(Completed),
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
         let Some(controller) = self.controller.take() else {
             while let Some(completed) = self.orphan_next(Status::ABORTED_SQ_DELETED) {
@@ -270,7 +270,7 @@ impl NvmeQueue {
                 lists.complete(memory, event.tag.0, event.status.is_success());
             }
         };
-        controller.delete_with_observer(self.pair, ended, back, pump)?;
+        controller.delete_with_observer(self.pair, ended, back, progress)?;
         // Only now can the drive read no range and no list any more.
         controller.free_ranges(self.ranges);
         controller.free_prp_lists(self.lists);

@@ -384,10 +384,10 @@ impl<W: UringBackend> Ring<W> {
 
     /// Waits until the kernel has completed everything. Returns whether it has.
     fn drain(&mut self, patience: Duration) -> bool {
-        const TURN: Duration = Duration::from_millis(10);
-        let mut turns = patience.as_millis() / TURN.as_millis();
+        const WAIT_STEP: Duration = Duration::from_millis(10);
+        let mut steps = patience.as_millis() / WAIT_STEP.as_millis();
         while self.in_kernel > 0 {
-            if self.submit().is_err() || turns == 0 {
+            if self.submit().is_err() || steps == 0 {
                 return false;
             }
             self.run_task_work();
@@ -395,12 +395,12 @@ impl<W: UringBackend> Ring<W> {
                 while self.pop().is_some() {}
                 continue;
             }
-            turns -= 1;
+            steps -= 1;
             match self.aux_ring {
                 // A caller cannot sleep in two rings, or in a polled one.
                 Some(_) => std::thread::sleep(Duration::from_millis(1)),
                 None => {
-                    let limit = types::Timespec::from(TURN);
+                    let limit = types::Timespec::from(WAIT_STEP);
                     let limit = types::SubmitArgs::new().timespec(&limit);
                     let waited = self.transfer_ring.submitter().submit_with_args(1, &limit);
                     let errno = waited.err().and_then(|e| Errno::from_io_error(&e));

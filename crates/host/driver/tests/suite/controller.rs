@@ -23,7 +23,7 @@ fn connect(
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
     change(&mut drive);
-    let attached = ControllerHandle::connect(port, &mut || drive.pump(), POLLS);
+    let attached = ControllerHandle::connect(port, &mut || drive.progress(), POLLS);
     (drive, attached)
 }
 
@@ -61,8 +61,8 @@ fn a_block_drive_is_what_it_says() {
 fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
-    let mut pump = || drive.pump();
-    let mut controller = ControllerHandle::connect(port, &mut pump, POLLS).unwrap();
+    let mut progress = || drive.progress();
+    let mut controller = ControllerHandle::connect(port, &mut progress, POLLS).unwrap();
     let open = controller.info().open_channel.unwrap();
     assert_eq!(open.geometry, shape());
     assert_eq!(open.format.to_string(), "group 1 | pu 2 | chunk 7 | sector 7");
@@ -71,12 +71,12 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
     assert_eq!(controller.info().oob_bytes, 16);
 
     // 402 chunks exceed one command.
-    let all = controller.chunks(0, 402, &mut pump).unwrap();
+    let all = controller.chunks(0, 402, &mut progress).unwrap();
     assert!(all.iter().enumerate().all(|(i, c)| c.wp.get() == i as u64));
     assert!(all.iter().all(|c| c.chunk_state() == Some(ChunkState::Free)));
-    assert_eq!(controller.chunks(401, 1, &mut pump).unwrap()[0].wp.get(), 401);
+    assert_eq!(controller.chunks(401, 1, &mut progress).unwrap()[0].wp.get(), 401);
     for (first, count) in [(401, 2), (u64::MAX, 2)] {
-        let error = controller.chunks(first, count, &mut pump).unwrap_err();
+        let error = controller.chunks(first, count, &mut progress).unwrap_err();
         assert!(matches!(error, DriverError::NoSuchChunks { chunks: 402, .. }), "{error}");
     }
 }
@@ -85,17 +85,17 @@ fn an_open_channel_drive_tells_its_shape_and_its_chunks() {
 fn logs_and_features() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
-    let mut pump = || drive.pump();
-    assert_eq!(controller.health(&mut pump).unwrap().percentage_used, 7);
-    let error = controller.log_page(0x77, 0, &mut [0; 64], &mut pump).unwrap_err();
+    let mut progress = || drive.progress();
+    assert_eq!(controller.health(&mut progress).unwrap().percentage_used, 7);
+    let error = controller.log_page(0x77, 0, &mut [0; 64], &mut progress).unwrap_err();
     assert_eq!(error.status(), Some(Status::INVALID_LOG_PAGE));
-    assert!(controller.log_page(log_page::HEALTH, 2, &mut [0; 64], &mut pump).is_err());
-    assert!(controller.log_page(log_page::HEALTH, 0, &mut [0; 63], &mut pump).is_err());
+    assert!(controller.log_page(log_page::HEALTH, 2, &mut [0; 64], &mut progress).is_err());
+    assert!(controller.log_page(log_page::HEALTH, 0, &mut [0; 63], &mut progress).is_err());
     let cache = feature::VOLATILE_WRITE_CACHE;
-    assert!(controller.get_feature(cache, FeatureSelect::Current, &mut pump).is_err());
-    controller.set_feature(cache, 1, &mut pump).unwrap();
-    assert_eq!(controller.get_feature(cache, FeatureSelect::Current, &mut pump).unwrap(), 1);
-    assert!(controller.chunks(0, 1, &mut pump).is_err(), "a block drive has none to tell of");
+    assert!(controller.get_feature(cache, FeatureSelect::Current, &mut progress).is_err());
+    controller.set_feature(cache, 1, &mut progress).unwrap();
+    assert_eq!(controller.get_feature(cache, FeatureSelect::Current, &mut progress).unwrap(), 1);
+    assert!(controller.chunks(0, 1, &mut progress).is_err(), "a block drive has none to tell of");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn drives_that_cannot_be_are_refused() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
     drive.geometry.as_mut().unwrap().chunk_bits = 6;
-    let error = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap_err();
+    let error = ControllerHandle::connect(port, &mut || drive.progress(), POLLS).unwrap_err();
     assert!(matches!(error, DriverError::Geometry(_)), "{error}");
 }
 
@@ -141,18 +141,18 @@ fn drives_that_cannot_be_are_refused() {
 fn queue_pairs_come_and_go() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
-    let mut pump = || drive.pump();
+    let mut progress = || drive.progress();
     let mut pairs = Vec::new();
     for qid in 1..=4 {
-        let pair = controller.create_queue_pair(8, Some(qid), &mut pump).unwrap();
+        let pair = controller.create_queue_pair(8, Some(qid), &mut progress).unwrap();
         assert_eq!((pair.qid(), pair.depth(), pair.capacity()), (qid, 8, 7));
         assert_eq!(pair.vector(), Some(qid));
         pairs.push(pair);
     }
-    let error = controller.create_queue_pair(8, None, &mut pump).unwrap_err();
+    let error = controller.create_queue_pair(8, None, &mut progress).unwrap_err();
     assert!(matches!(error, DriverError::NoFreeQueue { granted: 4 }), "{error}");
     assert!(matches!(
-        controller.create_queue_pair(1, None, &mut pump).unwrap_err(),
+        controller.create_queue_pair(1, None, &mut progress).unwrap_err(),
         DriverError::Depth { depth: 1, .. }
     ));
 
@@ -162,16 +162,16 @@ fn queue_pairs_come_and_go() {
         let pair = pairs.remove(0);
         let qid = pair.qid();
         controller
-            .delete_queue_pair(pair, &mut |_| panic!("nothing outstanding"), &mut pump)
+            .delete_queue_pair(pair, &mut |_| panic!("nothing outstanding"), &mut progress)
             .unwrap();
-        let mut pair = controller.create_queue_pair(8, None, &mut pump).unwrap();
+        let mut pair = controller.create_queue_pair(8, None, &mut progress).unwrap();
         assert_eq!(pair.qid(), qid);
         assert_eq!(pair.reap(), None);
         for i in 0..5 {
             pair.submit(Sqe::flush(1), round + i).unwrap();
         }
         pair.ring();
-        pump();
+        progress();
         for i in 0..5 {
             let done = Completed { user: round + i, result: 0, status: Status::SUCCESS };
             assert_eq!(pair.reap(), Some(done));
@@ -185,15 +185,15 @@ fn queue_pairs_come_and_go() {
 fn commands_of_a_deleted_queue_come_back_once() {
     let (mut drive, attached) = connect(|d| d.faults.hold_io = true);
     let mut controller = attached.unwrap();
-    let mut pump = || drive.pump();
-    let mut pair = controller.create_queue_pair(16, None, &mut pump).unwrap();
+    let mut progress = || drive.progress();
+    let mut pair = controller.create_queue_pair(16, None, &mut progress).unwrap();
     for user in 0..10 {
         pair.submit(Sqe::read(1, 0, 1), user).unwrap();
     }
     pair.ring();
-    pump();
+    progress();
     let mut back = Vec::new();
-    controller.delete_queue_pair(pair, &mut |c| back.push(c), &mut pump).unwrap();
+    controller.delete_queue_pair(pair, &mut |c| back.push(c), &mut progress).unwrap();
     assert!(back.iter().all(|c| c.status == Status::ABORTED_SQ_DELETED));
     let mut users: Vec<u64> = back.iter().map(|c| c.user).collect();
     users.sort_unstable();
@@ -206,7 +206,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
     let faults = Faults { refuse_admin: Some((admin::CREATE_SQ, status)), ..Faults::default() };
     let (mut drive, attached) = connect(|d| d.faults = faults);
     let mut controller = attached.unwrap();
-    let error = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap_err();
+    let error = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap_err();
     let expected = DriverError::Command {
         command: "Create I/O Submission Queue",
         queue: 1,
@@ -214,7 +214,7 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
     };
     assert_eq!(error.to_string(), expected.to_string());
     drive.faults = Faults::default();
-    let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+    let pair = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap();
     assert_eq!(pair.qid(), 1);
 }
 
@@ -222,12 +222,12 @@ fn a_refused_submission_queue_leaves_nothing_behind() {
 fn after_a_timeout_admin_commands_stop_but_queues_still_work() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
-    let mut pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+    let mut pair = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap();
     drive.faults.ignore_admin = Some(admin::GET_LOG_PAGE);
-    let error = controller.health(&mut || drive.pump()).unwrap_err();
+    let error = controller.health(&mut || drive.progress()).unwrap_err();
     assert!(matches!(error, DriverError::Timeout { .. }), "{error}");
     drive.faults = Faults::default();
-    let error = controller.health(&mut || drive.pump()).unwrap_err();
+    let error = controller.health(&mut || drive.progress()).unwrap_err();
     assert!(matches!(error, DriverError::Unresponsive { .. }), "{error}");
     pair.submit(Sqe::flush(1), 1).unwrap();
     pair.ring();
@@ -236,10 +236,10 @@ fn after_a_timeout_admin_commands_stop_but_queues_still_work() {
     pair.submit(Sqe::flush(1), 2).unwrap();
     let mut back = Vec::new();
     let deleted =
-        controller.delete_queue_pair(pair, &mut |c| back.push(c.user), &mut || drive.pump());
+        controller.delete_queue_pair(pair, &mut |c| back.push(c.user), &mut || drive.progress());
     assert!(deleted.unwrap_err().is_unresponsive());
     assert_eq!(back, [2], "given up, but not lost");
-    assert!(controller.reclaim(&mut || drive.pump()).unwrap_err().is_unresponsive());
+    assert!(controller.reclaim(&mut || drive.progress()).unwrap_err().is_unresponsive());
 }
 
 /// A drive that stalls for a while: late answers arrive, and operation continues. Queues whose
@@ -249,25 +249,25 @@ fn late_replies_end_the_timeout_and_queues_of_unknown_state_are_reclaimed() {
     let (mut drive, attached) = connect(|_| ());
     let mut controller = attached.unwrap();
     let silence = &mut || ();
-    let kept = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+    let kept = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap();
     assert_eq!((kept.qid(), controller.next_qid()), (1, Some(2)));
     let error = controller.create_queue_pair(8, None, silence).unwrap_err();
     assert!(matches!(error, DriverError::Timeout { queue: 2, .. }), "{error}");
     assert_eq!(controller.next_qid(), Some(3), "the drive may know queue 2");
     assert!(controller.health(silence).unwrap_err().is_unresponsive());
-    drive.pump();
-    controller.health(&mut || drive.pump()).unwrap();
-    controller.reclaim(&mut || drive.pump()).unwrap();
+    drive.progress();
+    controller.health(&mut || drive.progress()).unwrap();
+    controller.reclaim(&mut || drive.progress()).unwrap();
     assert_eq!(controller.next_qid(), Some(2));
 
     let error = controller.delete_queue_pair(kept, &mut |_| (), silence).unwrap_err();
     assert!(error.is_unresponsive(), "{error}");
     assert_eq!(controller.next_qid(), Some(2));
     assert!(controller.reclaim(silence).unwrap_err().is_unresponsive());
-    drive.pump();
-    controller.reclaim(&mut || drive.pump()).unwrap();
+    drive.progress();
+    controller.reclaim(&mut || drive.progress()).unwrap();
     for qid in 1..=3 {
-        let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+        let pair = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap();
         assert_eq!(pair.qid(), qid);
     }
 }

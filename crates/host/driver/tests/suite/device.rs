@@ -22,7 +22,7 @@ use sluice_driver::{
 use time::Nanos;
 use transport::{DoorbellLayout, Port};
 
-/// Virtual time of one call of `pump`.
+/// Virtual time of one call of `progress`.
 const PROGRESS_STEP: Nanos = Nanos::from_millis(10);
 const SECTORS: usize = 64;
 
@@ -34,7 +34,7 @@ struct Model {
     drive: Option<MockDrive>,
     /// The contents that survive a reset.
     sectors: Vec<u8>,
-    /// Number of calls of `pump` that enabling and disabling take; `None` for never.
+    /// Number of calls of `progress` that enabling and disabling take; `None` for never.
     slow: Option<u32>,
     waited: u32,
     fails_to_start: bool,
@@ -134,7 +134,7 @@ impl Model {
         let Some(drive) = &mut self.drive else { return };
         drive.faults.ignore_admin = self.ignores;
         drive.faults.refuse_admin = self.refuses;
-        drive.pump();
+        drive.progress();
         if wanted.shut_down {
             self.shut_down = true;
             let status = Csts { ready: true, fatal: false, shut_down: true };
@@ -353,7 +353,7 @@ fn what_is_no_controller_for_this_driver_is_refused() {
 
 #[test]
 fn a_controller_that_is_slow_fails_or_goes_is_told_apart() {
-    // CAP.TO is 1 s: 100 calls of `pump`.
+    // CAP.TO is 1 s: 100 calls of `progress`.
     let mut model = Model::new(capabilities());
     model.slow = Some(95);
     model.connect(ConnectOptions::default()).unwrap();
@@ -628,7 +628,7 @@ fn a_caller_that_waits_for_a_reply_learns_that_the_controller_was_removed() {
 fn an_emulated_drive_has_no_registers_to_be_reset_by() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 8);
-    let mut controller = ControllerHandle::connect(port, &mut || drive.pump(), 100).unwrap();
+    let mut controller = ControllerHandle::connect(port, &mut || drive.progress(), 100).unwrap();
     assert!(matches!(controller.reset(Nanos(1)), Err(DriverError::Unsupported { .. })));
     assert_eq!(controller.resets(), 0);
 }
@@ -644,7 +644,7 @@ fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     assert_eq!(model.drive.as_ref().unwrap().requests.len(), 1);
     assert_eq!(controller.poll_event().unwrap(), None);
     let event = nvme::AsyncEvent { kind: nvme::AsyncEvent::HEALTH, info: 1, log_page: 2 };
-    model.drive.as_mut().unwrap().tell(event.to_dword());
+    model.drive.as_mut().unwrap().send_event(event.to_dword());
     assert_eq!(controller.poll_event().unwrap(), Some(event));
     assert!(controller.poll_event().is_err(), "to be asked for again");
     controller.request_event().unwrap();
@@ -667,6 +667,6 @@ fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     model.progress();
     let drive = model.drive.as_mut().unwrap();
     assert_eq!(drive.requests.len(), 1, "asked again");
-    drive.tell(event.to_dword());
+    drive.send_event(event.to_dword());
     assert_eq!(controller.lock().unwrap().poll_event().unwrap(), Some(event));
 }

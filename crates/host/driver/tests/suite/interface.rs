@@ -38,7 +38,7 @@ fn connect() -> (MockDrive, ControllerHandle) {
     let extensions =
         VendorExtensions { l2p_entries: 10.into(), ..VendorExtensions::with_flags(flags) };
     extensions.write_to(&mut drive.geometry.as_mut().unwrap().vendor);
-    let controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
+    let controller = ControllerHandle::connect(port, &mut || drive.progress(), POLLS).unwrap();
     (drive, controller)
 }
 
@@ -59,7 +59,7 @@ fn counts(drive: &mut MockDrive, controller: &mut ControllerHandle) -> Vec<u64> 
         while let Some(event) = controller.poll_events().unwrap() {
             counts.push(event.count);
         }
-        drive.pump();
+        drive.progress();
     }
     counts
 }
@@ -71,9 +71,9 @@ fn events_come_out_in_order_with_what_they_say() {
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1, "one request, and no other command");
     drive.notifications = [2, 1].map(|n| entry(&controller, n)).to_vec();
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(controller.poll_events().unwrap(), None, "the log is being read");
-    drive.pump();
+    drive.progress();
     let event = controller.poll_events().unwrap().unwrap();
     assert_eq!((event.count, event.address, event.sectors), (1, AT, 8));
     assert_eq!(
@@ -83,12 +83,12 @@ fn events_come_out_in_order_with_what_they_say() {
     assert_eq!(counts(&mut drive, &mut controller), [2]);
     // Known entries are not returned again, and missing ones are counted.
     drive.notifications = [7, 6, 2, 1].map(|n| entry(&controller, n)).to_vec();
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [6, 7]);
     assert_eq!(controller.dropped_events(), (3, 0));
     // Other admin commands continue in between.
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
-    let health = controller.health(&mut || drive.pump()).unwrap();
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    let health = controller.health(&mut || drive.progress()).unwrap();
     assert_eq!(health.percentage_used, 7);
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1);
@@ -98,7 +98,7 @@ fn events_come_out_in_order_with_what_they_say() {
 fn what_means_nothing_is_counted_and_skipped() {
     let (mut drive, mut controller) = connect();
     controller.subscribe_events().unwrap();
-    drive.pump();
+    drive.progress();
     let good = entry(&controller, 9);
     drive.notifications = vec![
         good,
@@ -109,21 +109,21 @@ fn what_means_nothing_is_counted_and_skipped() {
         ChunkNotification { address: u64::MAX.into(), count: 5.into(), ..good },
         ChunkNotification { count: 1.into(), ..good },
     ];
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [1, 9]);
     assert_eq!(controller.dropped_events(), (3, 4));
     // Out of order: lower counts are not returned.
     let counted = |n: u64| ChunkNotification { count: n.into(), ..good };
     drive.notifications = vec![counted(10), counted(12), counted(11)];
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [11, 12]);
     assert_eq!(controller.dropped_events(), (4, 5));
     // The largest possible count.
     drive.notifications = vec![ChunkNotification { count: u64::MAX.into(), ..good }];
-    drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+    drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [u64::MAX]);
     // Another kind of event: nothing is read, and the subscription continues.
-    drive.tell(AsyncEvent { kind: AsyncEvent::HEALTH, info: 1, log_page: 2 }.to_dword());
+    drive.send_event(AsyncEvent { kind: AsyncEvent::HEALTH, info: 1, log_page: 2 }.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1);
 }
@@ -136,37 +136,40 @@ fn refusals_end_the_watch_and_it_can_begin_anew() {
         drive.faults =
             Faults { refuse_admin: Some((opcode, Status::INTERNAL)), ..Faults::default() };
         controller.subscribe_events().unwrap();
-        drive.pump();
+        drive.progress();
         if opcode == admin::GET_LOG_PAGE {
-            drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+            drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
             assert_eq!(controller.poll_events().unwrap(), None);
-            drive.pump();
+            drive.progress();
         }
         let error = controller.poll_events().unwrap_err();
         assert_eq!(error.status(), Some(Status::INTERNAL));
         assert!(matches!(controller.poll_events(), Err(DriverError::NotSubscribed)));
         drive.faults = Faults::default();
         controller.subscribe_events().unwrap();
-        drive.pump();
+        drive.progress();
         drive.notifications = vec![entry(&controller, 1)];
-        drive.tell(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
+        drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
         assert_eq!(counts(&mut drive, &mut controller), [1]);
     }
     // A drive without chunk notifications.
     let port = Port::new().unwrap();
     let mut drive = MockDrive::open_channel(&port, &shape());
-    let mut controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
+    let mut controller = ControllerHandle::connect(port, &mut || drive.progress(), POLLS).unwrap();
     assert!(matches!(controller.subscribe_events(), Err(DriverError::Unsupported { .. })));
 }
 
 #[test]
 fn a_map_of_impossible_locations_is_an_error() {
     let (mut drive, mut controller) = connect();
-    let mut pump = || drive.pump();
-    let error = controller.dual_map(2, 3, &mut pump).unwrap_err();
+    let mut progress = || drive.progress();
+    let error = controller.dual_map(2, 3, &mut progress).unwrap_err();
     assert!(matches!(&error, DriverError::Implausible { .. }), "{error}");
     assert!(error.to_string().contains("logical address 2"), "{error}");
-    assert!(matches!(controller.dual_map(8, 3, &mut pump), Err(DriverError::Unsupported { .. })));
+    assert!(matches!(
+        controller.dual_map(8, 3, &mut progress),
+        Err(DriverError::Unsupported { .. })
+    ));
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn buffers_that_are_not_there_are_refused() {
         port.set_register(CMBSZ, size);
         port.set_register(CMBLOC, location);
         let mut drive = MockDrive::new(&port, 10);
-        let attached = ControllerHandle::connect(port, &mut || drive.pump(), POLLS);
+        let attached = ControllerHandle::connect(port, &mut || drive.progress(), POLLS);
         attached.map(|c| c.cmb().map(|cmb| (cmb.bytes(), cmb.is_protected())))
     };
     let size = |bytes| CmbSize::from_size_bytes(bytes).unwrap().to_value();

@@ -33,16 +33,16 @@ impl Harness {
         let mut drive = MockDrive::new(&port, SECTORS);
         drive.namespace.lbaf[0] = LbaFormat { ms: ms.into(), lbads: 12, rp: 0 };
         (drive.namespace.flbas, drive.namespace.dps) = (flbas, dps);
-        drive.beside = vec![0xb5; SECTORS * usize::from(ms)];
+        drive.metadata = vec![0xb5; SECTORS * usize::from(ms)];
         let metadata = MetadataFormat::from_namespace(&drive.namespace).expect("metadata");
         let options = ConnectOptions { data: Some(data), ..ConnectOptions::default() };
         let controller =
-            ControllerHandle::connect_with(port.clone(), options, &mut || drive.pump(), 1000)
+            ControllerHandle::connect_with(port.clone(), options, &mut || drive.progress(), 1000)
                 .unwrap();
         let info = controller.info().clone();
         assert_eq!(info.metadata, Some(metadata));
         let controller = Arc::new(Mutex::new(controller));
-        let queue = NvmeQueue::open(&controller, 9, None, &mut || drive.pump()).unwrap();
+        let queue = NvmeQueue::open(&controller, 9, None, &mut || drive.progress()).unwrap();
         Harness { drive, port, queue, metadata, max_sectors: info.max_sectors }
     }
 
@@ -60,7 +60,7 @@ impl Harness {
 
     fn finish(&mut self, count: usize) {
         assert!(self.queue.issue_tags());
-        self.drive.pump();
+        self.drive.progress();
         for _ in 0..count {
             let event = self.queue.fetch_event().expect("an answer");
             assert_eq!(event.status, Status::SUCCESS);
@@ -143,7 +143,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     let around = all[..offset].iter().chain(&all[offset + bytes.len()..]);
                     assert!(around.copied().all(|byte| byte == 0x11), "no byte beside it");
                     let each = usize::from(rig.metadata.bytes);
-                    let beside = &mut rig.drive.beside
+                    let beside = &mut rig.drive.metadata
                         [bytes.start / SECTOR * each..bytes.end / SECTOR * each];
                     if op == Op::Write && rig.metadata.transfer != MetadataTransfer::ControllerOnly
                     {
@@ -213,6 +213,7 @@ fn transfers_are_as_long_as_they_can_be() {
     let mut drive = MockDrive::new(&port, SECTORS);
     drive.controller.mdts = 0;
     drive.namespace.lbaf[0] = LbaFormat { ms: 64.into(), lbads: 9, rp: 0 };
-    let controller = ControllerHandle::connect(port.clone(), &mut || drive.pump(), 1000).unwrap();
+    let controller =
+        ControllerHandle::connect(port.clone(), &mut || drive.progress(), 1000).unwrap();
     assert_eq!(controller.info().max_sectors, 1024);
 }

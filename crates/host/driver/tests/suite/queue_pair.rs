@@ -10,9 +10,9 @@ use transport::Port;
 fn queue(depth: u16) -> (MockDrive, QueuePair) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 100);
-    let mut pump = || drive.pump();
-    let mut controller = ControllerHandle::connect(port, &mut pump, 10).unwrap();
-    let pair = controller.create_queue_pair(depth, None, &mut pump).unwrap();
+    let mut progress = || drive.progress();
+    let mut controller = ControllerHandle::connect(port, &mut progress, 10).unwrap();
+    let pair = controller.create_queue_pair(depth, None, &mut progress).unwrap();
     (drive, pair)
 }
 

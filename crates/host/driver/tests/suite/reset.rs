@@ -22,9 +22,9 @@ const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 fn open(queues: u16) -> (MockDrive, Vec<NvmeQueue>) {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
-    let controller = ControllerHandle::connect(port, &mut || drive.pump(), POLLS).unwrap();
+    let controller = ControllerHandle::connect(port, &mut || drive.progress(), POLLS).unwrap();
     let mut emulated =
-        NvmeDevice::open(controller, queues, 8, false, &mut || drive.pump()).unwrap();
+        NvmeDevice::open(controller, queues, 8, false, &mut || drive.progress()).unwrap();
     let taken = (0..queues).map(|i| emulated.take_queue(i).unwrap()).collect();
     assert!(emulated.take_queue(0).is_none() && emulated.take_queue(queues).is_none());
     (drive, taken)
@@ -300,8 +300,8 @@ fn a_queue_without_controller_can_only_be_given_up() {
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, 1000);
     let mut controller =
-        ControllerHandle::connect(port.clone(), &mut || drive.pump(), POLLS).unwrap();
-    let pair = controller.create_queue_pair(8, None, &mut || drive.pump()).unwrap();
+        ControllerHandle::connect(port.clone(), &mut || drive.progress(), POLLS).unwrap();
+    let pair = controller.create_queue_pair(8, None, &mut || drive.progress()).unwrap();
     let mut queue = NvmeQueue::new(controller.info(), pair, port).unwrap();
     assert_queue_works(&mut drive, &mut queue);
     let tags = start(&mut queue, 2, Nanos(1));

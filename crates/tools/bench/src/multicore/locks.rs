@@ -17,7 +17,7 @@ use super::lines::CoherenceDirectory;
 pub(crate) struct TicketLock {
     tickets: LineId,
     serving: LineId,
-    held: bool,
+    locked: bool,
     /// Number of cores that have taken a ticket and not left.
     ticket_holders: usize,
     /// Waiting cores, in the order of their tickets.
@@ -28,7 +28,7 @@ pub(crate) struct TicketLock {
 impl TicketLock {
     pub(crate) fn new(tickets: LineId, serving: LineId) -> TicketLock {
         let waiters = VecDeque::new();
-        TicketLock { tickets, serving, held: false, ticket_holders: 0, waiters, handovers: 0 }
+        TicketLock { tickets, serving, locked: false, ticket_holders: 0, waiters, handovers: 0 }
     }
 
     /// Returns whether a core holds the lock or waits for it.
@@ -51,11 +51,11 @@ impl TicketLock {
         now: u64,
     ) -> Option<u64> {
         let read = lines.touch(core, self.serving, false, now);
-        if self.held {
+        if self.locked {
             self.waiters.push_back(core);
             return None;
         }
-        self.held = true;
+        self.locked = true;
         Some(read)
     }
 
@@ -75,7 +75,7 @@ impl TicketLock {
         self.ticket_holders -= 1;
         let done = lines.touch(core, self.serving, true, now);
         if self.waiters.is_empty() {
-            self.held = false;
+            self.locked = false;
             return (done, None);
         }
         self.handovers += 1;

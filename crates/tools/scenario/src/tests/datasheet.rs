@@ -9,7 +9,7 @@ const GEOMETRY: &str = "[drive]\ncell = \"mlc\"\n\
     timing = { read = \"75us\", program = \"750us\", erase = \"3.8ms\", channel = \"333MT/s\" }\n";
 
 #[test]
-fn words_of_data_sheets_lead_to_their_keys() {
+fn words_of_datasheets_lead_to_their_keys() {
     for (section, word, says) in [
         ("geometry", "dies", "did you mean `pus`?"),
         ("geometry", "luns", "did you mean `pus`?"),

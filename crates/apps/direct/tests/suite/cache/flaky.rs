@@ -115,7 +115,7 @@ impl Flaky {
         data
     }
 
-    fn carry_out(&mut self, request: &Request) -> (Status, u64) {
+    fn execute(&mut self, request: &Request) -> (Status, u64) {
         let range = request.lba..request.lba + u64::from(request.sectors);
         match request.op {
             Op::Read => {
@@ -199,7 +199,7 @@ impl Component for Flaky {
         while !self.in_flight.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
             let at = self.rng.below(self.in_flight.len() as u64) as usize;
             let request = self.in_flight.swap_remove(at);
-            let (status, result) = self.carry_out(&request);
+            let (status, result) = self.execute(&request);
             self.completions.push(Completion { tag: request.tag, status, result });
             moved = true;
         }

@@ -102,7 +102,7 @@ impl GroupedSubmit for Sleeper {
 }
 
 /// A stack of devices, and its state.
-struct Bed {
+struct Harness {
     top: Box<dyn block::BlockDevice>,
     parked: Rc<Cell<bool>>,
     below: Rc<Below>,
@@ -130,8 +130,8 @@ fn cached<D: block::BlockDevice>(device: &IoDevice, below: D) -> Cache<D> {
 
 const KINDS: u64 = 6;
 
-impl Bed {
-    fn new(device: &IoDevice, kind: u64, seed: u64) -> Bed {
+impl Harness {
+    fn new(device: &IoDevice, kind: u64, seed: u64) -> Harness {
         let (rng, parked) = (RefCell::new(Rng::new(seed)), Rc::new(Cell::new(false)));
         let below = Rc::new(Below { rng, queued: Cell::new(0), sleeps: Cell::new(0) });
         let one = || Sleeper {
@@ -152,7 +152,7 @@ impl Bed {
                 Box::new(cached(device, MultiQueue::new(lanes, QueueSelector::RoundRobin).unwrap()))
             }
         };
-        Bed { top, parked, below }
+        Harness { top, parked, below }
     }
 
     /// Waits like a handle: sleeps in the device, polls, and parks if it neither slept nor made
@@ -176,8 +176,8 @@ impl Bed {
 fn any_stack_ends_everything(seed: u64) {
     let device = IoDevice::null(Limits { sectors: 512, ..null_limits(64) });
     let mut rng = Rng::new(seed);
-    let mut bed = Bed::new(&device, seed % KINDS, seed);
-    assert!(bed.top.can_wait());
+    let mut harness = Harness::new(&device, seed % KINDS, seed);
+    assert!(harness.top.can_wait());
     let (mut now, mut out, mut tag) = (Nanos(1), BTreeMap::new(), 0u64);
     while tag < 2_000 || !out.is_empty() {
         let most = 1 + rng.below(16) as usize;
@@ -189,7 +189,7 @@ fn any_stack_ends_everything(seed: u64) {
                 2..10 => Request::write(lba, sectors, Payload::BitBucket, tag),
                 _ => Request::read(lba, sectors, Payload::BitBucket, tag),
             };
-            if bed.top.submit(now, request).is_err() {
+            if harness.top.submit(now, request).is_err() {
                 break;
             }
             out.insert(tag, ());
@@ -197,21 +197,21 @@ fn any_stack_ends_everything(seed: u64) {
         }
         let mut rounds = 0;
         let first = loop {
-            if let Some(done) = bed.top.reap() {
+            if let Some(done) = harness.top.reap() {
                 break done;
             }
-            bed.wait(&mut now);
+            harness.wait(&mut now);
             rounds += 1;
             assert!(rounds < 1_000, "it goes round and round");
         };
         out.remove(&first.tag).expect("once");
         while rng.chance(0.7)
-            && let Some(done) = bed.top.reap()
+            && let Some(done) = harness.top.reap()
         {
             out.remove(&done.tag).expect("once");
         }
     }
-    assert!(bed.below.sleeps.get() > 50, "{} sleeps below", bed.below.sleeps.get());
+    assert!(harness.below.sleeps.get() > 50, "{} sleeps below", harness.below.sleeps.get());
 }
 
 #[test]

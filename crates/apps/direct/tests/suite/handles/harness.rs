@@ -105,8 +105,8 @@ pub(crate) fn over_with(config: DriveConfig, options: ConnectOptions) -> IoDevic
     });
     let keeper = DriveThread { stopper, thread: Some(thread) };
     let patience = 100_000_000;
-    let pump = &mut std::thread::yield_now;
-    let controller = ControllerHandle::connect_with(Arc::clone(&port), options, pump, patience);
+    let progress = &mut std::thread::yield_now;
+    let controller = ControllerHandle::connect_with(Arc::clone(&port), options, progress, patience);
     IoDevice::drive(controller.unwrap(), keeper)
 }
 

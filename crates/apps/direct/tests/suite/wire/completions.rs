@@ -57,7 +57,7 @@ fn null_drive() -> DriveConfig {
 }
 
 /// A queue of a drive that only answers admin commands, and the memory of its rings.
-pub(crate) struct Bed {
+pub(crate) struct Harness {
     pub(crate) raw: Raw<NvmeQueue>,
     port: Arc<Port>,
     submission: (Arc<SharedRegion>, Iova),
@@ -72,14 +72,14 @@ pub(crate) fn put(ring: &SharedRegion, slot: u16, words: [u64; 2]) {
     }
 }
 
-impl Bed {
-    pub(crate) fn new(depth: u16) -> Bed {
+impl Harness {
+    pub(crate) fn new(depth: u16) -> Harness {
         let mut drive = Controller::new(null_drive()).unwrap();
         let port = drive.attach().unwrap();
-        let pump = &mut || {
+        let progress = &mut || {
             drive.poll(Nanos(1));
         };
-        let controller = ControllerHandle::connect(port.clone(), pump, 1000).unwrap();
+        let controller = ControllerHandle::connect(port.clone(), progress, 1000).unwrap();
         let memory = port.memory();
         let submission = memory.allocate_registered(usize::from(depth) * 64).unwrap();
         let (completion, at) = memory.allocate_registered(usize::from(depth) * 16).unwrap();
@@ -88,7 +88,7 @@ impl Bed {
         let pair = QueuePair::open(&port, QID, rings, depth, None).unwrap();
         let queue = NvmeQueue::new(controller.info(), pair, port.clone()).unwrap();
         let limits = queue.limits();
-        Bed { raw: Raw::new(queue, limits), port, submission, completion, data }
+        Harness { raw: Raw::new(queue, limits), port, submission, completion, data }
     }
 
     fn words(&self, slot: u16) -> [u64; 2] {
@@ -155,9 +155,9 @@ impl Reading {
     }
 
     /// Returns the next entry that matches a command, within one pass over the ring.
-    fn fetch(&mut self, bed: &Bed) -> Option<Cqe> {
+    fn fetch(&mut self, harness: &Harness) -> Option<Cqe> {
         for _ in 0..self.depth {
-            let words = bed.words(self.next);
+            let words = harness.words(self.next);
             if Cqe::phase(words[1]) != self.phase {
                 return None;
             }
@@ -175,14 +175,14 @@ impl Reading {
         None
     }
 
-    fn poll(&mut self, bed: &Bed) {
+    fn poll(&mut self, harness: &Harness) {
         if self.found.is_none() {
-            self.found = self.fetch(bed);
+            self.found = self.fetch(harness);
         }
     }
 
-    fn reap(&mut self, bed: &Bed) -> Option<Completion> {
-        let cqe = self.found.take().or_else(|| self.fetch(bed))?;
+    fn reap(&mut self, harness: &Harness) -> Option<Completion> {
+        let cqe = self.found.take().or_else(|| self.fetch(harness))?;
         let tag = self.bound.remove(&cqe.cid).expect("fetched as bound");
         // The result of a query is limited to its memory, whatever the drive says.
         let result = cqe.result.min(Request::extent_capacity() as u64);
@@ -228,7 +228,7 @@ impl Reading {
 /// Runs a host and such a drive for this many steps; then the host abandons the queue.
 pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
     let depth = [2, 3, 8, 33][choices.below(4) as usize];
-    let (mut bed, mut reading) = (Bed::new(depth), Reading::new(depth));
+    let (mut harness, mut reading) = (Harness::new(depth), Reading::new(depth));
     let (mut tag, mut ended) = (0u64, 0u64);
     for step in 0..steps {
         if choices.is_over() {
@@ -236,12 +236,12 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
         }
         match choices.below(5) {
             0 | 1 => {
-                let request = bed.request(&mut choices, tag);
+                let request = harness.request(&mut choices, tag);
                 let room = reading.has_capacity();
-                let taken = bed.raw.submit(Nanos(step.into()), request);
+                let taken = harness.raw.submit(Nanos(step.into()), request);
                 assert_eq!(taken.is_ok(), room, "{reading:?}");
                 if room {
-                    let cid = bed.cid(reading.tail);
+                    let cid = harness.cid(reading.tail);
                     assert!(cid < depth - 1, "a tag of the queue: {cid}");
                     assert_eq!(reading.bound.insert(cid, tag), None, "two of one name");
                     reading.tail = (reading.tail + 1) % depth;
@@ -251,22 +251,22 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
             2 => {
                 for _ in 0..1 + choices.below(u64::from(depth)) {
                     let (slot, words) = reading.entry(&mut choices);
-                    put(&bed.completion, slot, words);
+                    put(&harness.completion, slot, words);
                 }
             }
             3 => {
-                bed.raw.poll(Nanos(step.into()));
-                reading.poll(&bed);
-                let [tail, head] = bed.doorbells();
+                harness.raw.poll(Nanos(step.into()));
+                reading.poll(&harness);
+                let [tail, head] = harness.doorbells();
                 assert!(tail < depth.into() && head < depth.into(), "{tail}, {head}");
             }
             _ => {
-                let said = bed.raw.reap();
-                assert_eq!(said, reading.reap(&bed), "{reading:?}");
+                let said = harness.raw.reap();
+                assert_eq!(said, reading.reap(&harness), "{reading:?}");
                 ended += u64::from(said.is_some());
             }
         }
-        let pair = bed.raw.queue().pair();
+        let pair = harness.raw.queue().pair();
         assert_eq!(pair.spurious_completions(), reading.strays);
         let found = usize::from(reading.found.is_some());
         // A found entry's command is bound until it is reaped.
@@ -277,7 +277,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
     }
     let strays = reading.strays;
     // All other requests are returned, once.
-    let (queue, left) = bed.raw.into_queue();
+    let (queue, left) = harness.raw.into_queue();
     let mut queue = queue;
     let mut back: Vec<u64> = left.map(|done| done.tag).collect();
     while let Some(done) = queue.orphan_next(Status::ABORTED) {

@@ -102,9 +102,9 @@ fn fuzz_the_completion_ring() {
 /// once.
 #[test]
 fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
-    let mut bed = completions::Bed::new(33);
+    let mut harness = completions::Harness::new(33);
     let mut choices = Choices::seeded(seed());
-    let (stop, ring) = (AtomicBool::new(false), bed.ring());
+    let (stop, ring) = (AtomicBool::new(false), harness.ring());
     let mut outstanding = std::collections::BTreeSet::new();
     let (mut tag, mut ended) = (0u64, 0u64);
     std::thread::scope(|scope| {
@@ -124,20 +124,20 @@ fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
             if ended >= 5_000 || begin.elapsed().as_secs() > 60 {
                 break;
             }
-            let request = bed.request(&mut choices, tag);
-            if bed.raw.submit(Nanos(step), request).is_ok() {
+            let request = harness.request(&mut choices, tag);
+            if harness.raw.submit(Nanos(step), request).is_ok() {
                 outstanding.insert(tag);
                 tag += 1;
             }
-            bed.raw.poll(Nanos(step));
-            while let Some(done) = bed.raw.reap() {
+            harness.raw.poll(Nanos(step));
+            while let Some(done) = harness.raw.reap() {
                 assert!(outstanding.remove(&done.tag), "{} has ended before", done.tag);
                 ended += 1;
             }
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let (mut queue, left) = bed.raw.into_queue();
+    let (mut queue, left) = harness.raw.into_queue();
     left.for_each(|done| assert!(outstanding.remove(&done.tag)));
     while let Some(done) = queue.orphan_next(Status::ABORTED) {
         assert!(outstanding.remove(&done.user));

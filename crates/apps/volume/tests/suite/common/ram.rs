@@ -16,7 +16,7 @@ pub struct Ram {
     /// Durable contents, and volatile contents by sector.
     pub durable: Vec<u8>,
     volatile: BTreeMap<u64, Vec<u8>>,
-    under_way: Vec<Request>,
+    in_flight: Vec<Request>,
     done: Vec<Completion>,
     pub unreadable: BTreeSet<u64>,
     pub unwritable: BTreeSet<u64>,
@@ -47,7 +47,7 @@ impl Ram {
             memory: AddressSpace::default(),
             durable: vec![0; blocks as usize * 4096],
             volatile: BTreeMap::new(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             done: Vec::new(),
             unreadable: BTreeSet::new(),
             unwritable: BTreeSet::new(),
@@ -81,7 +81,7 @@ impl Ram {
     /// Cuts the power: requests in flight may have been executed in part, sector by sector, and any
     /// data that was not flushed may be lost.
     pub fn power_cut(&mut self) {
-        for request in std::mem::take(&mut self.under_way) {
+        for request in std::mem::take(&mut self.in_flight) {
             for i in 0..u64::from(request.sectors) {
                 if request.op == Op::Write && self.rng.chance(0.5) {
                     let data = self.data(&request, i);
@@ -124,7 +124,7 @@ impl Ram {
         self.volatile.get(&lba).cloned().unwrap_or_else(durable)
     }
 
-    fn carry_out(&mut self, request: &Request) -> Status {
+    fn execute(&mut self, request: &Request) -> Status {
         let mut range = request.lba..request.lba + u64::from(request.sectors);
         match request.op {
             Op::Read => {
@@ -174,7 +174,7 @@ impl BlockDevice for Ram {
     }
 
     fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
-        let full = self.under_way.len() >= self.limits.queue_depth as usize;
+        let full = self.in_flight.len() >= self.limits.queue_depth as usize;
         if full || self.lazy && self.rng.chance(0.1) {
             return Err(QueueFull);
         }
@@ -184,7 +184,7 @@ impl BlockDevice for Ram {
         assert!(request.op == Op::Flush || request.sectors > 0, "{request:?}");
         assert!(request.lba + u64::from(request.sectors) <= self.limits.sectors);
         // Invariant: no write or discard overlaps another request in flight.
-        for other in &self.under_way {
+        for other in &self.in_flight {
             let apart = request.lba + u64::from(request.sectors) <= other.lba
                 || other.lba + u64::from(other.sectors) <= request.lba;
             let reads = [request.op, other.op].contains(&Op::Read)
@@ -200,7 +200,7 @@ impl BlockDevice for Ram {
             _ => "discard",
         };
         *self.taken.entry(name).or_default() += 1;
-        self.under_way.push(request);
+        self.in_flight.push(request);
         Ok(())
     }
 
@@ -218,10 +218,10 @@ impl BlockDevice for Ram {
 impl Component for Ram {
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = false;
-        while !self.under_way.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
-            let at = self.rng.below(self.under_way.len() as u64) as usize;
-            let request = self.under_way.swap_remove(at);
-            let status = self.carry_out(&request);
+        while !self.in_flight.is_empty() && (!self.lazy || self.rng.chance(0.4)) {
+            let at = self.rng.below(self.in_flight.len() as u64) as usize;
+            let request = self.in_flight.swap_remove(at);
+            let status = self.execute(&request);
             self.done.push(Completion { tag: request.tag, status, result: 0 });
             moved = true;
         }

@@ -12,7 +12,7 @@ use volume::{
     OpResult, Options, Owner, Request, Time, Volume, format, fsck,
 };
 
-use super::harness::{Bed, DeviceComponent, MountComponent};
+use super::harness::{DeviceComponent, Harness, MountComponent};
 use super::mix::{Mix, Seen};
 use super::model::{Model, Names, Versions};
 
@@ -29,8 +29,8 @@ struct InFlightOp {
     versions: BTreeMap<Ino, usize>,
 }
 
-pub(crate) struct Case<B: Bed> {
-    bed: B,
+pub(crate) struct Case<B: Harness> {
+    harness: B,
     rng: Rng,
     volume: Option<Box<Volume<B::Device>>>,
     region: Option<(Arc<SharedRegion>, Iova)>,
@@ -50,16 +50,16 @@ pub(crate) struct Case<B: Bed> {
 /// Steps between checks of the volume's invariants.
 const CHECK_STEPS: u64 = 16;
 
-impl<B: Bed> Case<B> {
-    pub(crate) fn new(seed: u64, mut bed: B, mix: Mix) -> Case<B> {
+impl<B: Harness> Case<B> {
+    pub(crate) fn new(seed: u64, mut harness: B, mix: Mix) -> Case<B> {
         let mut rng = Rng::new(seed);
-        let mut device = bed.attach();
+        let mut device = harness.attach();
         let sector = device.limits().sector_bytes as usize;
         // Otherwise a journal with sectors of 4096 bytes holds data of four blocks only.
         let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
         let uuid = seed.into();
         let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
-        format(&mut device, &options, |d| bed.step(&mut DeviceComponent(d))).unwrap();
+        format(&mut device, &options, |d| harness.step(&mut DeviceComponent(d))).unwrap();
         let options = Options {
             owner: Owner { boot: 1, process: 1 },
             cache_pages: 16 + rng.below(100) as u32,
@@ -68,7 +68,7 @@ impl<B: Bed> Case<B> {
             ..Options::default()
         };
         let mut case = Case {
-            bed,
+            harness,
             rng,
             volume: None,
             region: None,
@@ -92,7 +92,7 @@ impl<B: Bed> Case<B> {
     fn mount(&mut self, mut device: B::Device) {
         loop {
             let report = fsck(&mut device, FsckOptions::default(), |d| {
-                self.bed.step(&mut DeviceComponent(d))
+                self.harness.step(&mut DeviceComponent(d))
             });
             let report = report.unwrap();
             assert!(report.is_clean(), "{:?}", report.problems);
@@ -104,7 +104,7 @@ impl<B: Bed> Case<B> {
             let mut steps = 0;
             let store = loop {
                 let mut ahead = MountComponent { mount: &mut opening, ready: None };
-                self.bed.step(&mut ahead);
+                self.harness.step(&mut ahead);
                 if let Some(store) = ahead.ready {
                     break Some(store);
                 }
@@ -124,8 +124,8 @@ impl<B: Bed> Case<B> {
             }
             self.seen.cuts += 1;
             let there = take_device(opening);
-            self.bed.cut(there);
-            device = self.bed.attach();
+            self.harness.cut(there);
+            device = self.harness.attach();
         }
     }
 
@@ -136,7 +136,7 @@ impl<B: Bed> Case<B> {
         let mut opening = Mount::new(device, options).unwrap();
         let store = loop {
             let mut ahead = MountComponent { mount: &mut opening, ready: None };
-            self.bed.step(&mut ahead);
+            self.harness.step(&mut ahead);
             if let Some(store) = ahead.ready {
                 break store;
             }
@@ -152,7 +152,7 @@ impl<B: Bed> Case<B> {
 
     fn step(&mut self) {
         let store = self.volume.as_mut().unwrap();
-        self.bed.step(store);
+        self.harness.step(store);
         self.steps += 1;
         if self.steps.is_multiple_of(CHECK_STEPS) {
             store.check_invariants().unwrap();
@@ -302,7 +302,7 @@ impl<B: Bed> Case<B> {
             file = None;
         }
         let request = Request { id: slot as u64, op, time: Time(self.stamp as i64) };
-        let now = self.bed.now();
+        let now = self.harness.now();
         self.volume().submit(now, request).unwrap();
         self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
     }
@@ -459,10 +459,10 @@ impl<B: Bed> Case<B> {
         }
         // Operations in flight may have been executed, in part or completely.
         let flights: Vec<InFlightOp> = self.in_flight.iter_mut().filter_map(Option::take).collect();
-        self.bed.cut(store.into_device());
+        self.harness.cut(store.into_device());
         self.open.clear();
         self.model = self.possible(&flights);
-        let device = self.bed.attach();
+        let device = self.harness.attach();
         self.mount(device);
         self.check();
     }
@@ -553,11 +553,11 @@ impl<B: Bed> Case<B> {
             let (_, iova) = self.region.clone().unwrap();
             let data = Buffer { iova, len: len as u32 };
             let op = Op::Read { ino, offset: at as u64, data };
-            let now = self.bed.now();
+            let now = self.harness.now();
             self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
             let done = loop {
                 let store = self.volume.as_mut().unwrap();
-                self.bed.step(store);
+                self.harness.step(store);
                 if let Some(done) = store.reap() {
                     break done;
                 }
@@ -573,13 +573,13 @@ impl<B: Bed> Case<B> {
     /// Closes cleanly and mounts again: nothing may have changed.
     fn close(&mut self) {
         self.wait();
-        let now = self.bed.now();
+        let now = self.harness.now();
         let request = Request { id: 0, op: Op::Close, time: Time(0) };
         self.volume().submit(now, request).unwrap();
         let mut steps = 0;
         let done = loop {
             let store = self.volume.as_mut().unwrap();
-            self.bed.step(store);
+            self.harness.step(store);
             if let Some(done) = store.reap() {
                 break done;
             }
@@ -596,8 +596,8 @@ impl<B: Bed> Case<B> {
             versions.durable(versions.number());
         }
         self.open.clear();
-        self.bed.cut(store.into_device());
-        let device = self.bed.attach();
+        self.harness.cut(store.into_device());
+        let device = self.harness.attach();
         self.mount(device);
         self.check();
     }

@@ -1,4 +1,4 @@
-//! [`Bed`]: a device with power cuts, and the drive behind it.
+//! [`Harness`]: a device with power cuts, and the drive behind it.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use volume::{Mount, MountStatus, Volume};
 
 use crate::common::Ram;
 
-pub(crate) trait Bed: Debug {
+pub(crate) trait Harness: Debug {
     type Device: BlockDevice + Debug;
     /// Returns the device for a mount.
     fn attach(&mut self) -> Self::Device;
@@ -28,13 +28,13 @@ pub(crate) trait Bed: Debug {
 }
 
 #[derive(Debug)]
-pub(crate) struct RamBed {
+pub(crate) struct RamHarness {
     ram: Option<Ram>,
     now: Nanos,
 }
 
-impl RamBed {
-    pub(crate) fn new(seed: u64) -> RamBed {
+impl RamHarness {
+    pub(crate) fn new(seed: u64) -> RamHarness {
         let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
         let mut ram = Ram::new(sector_bytes, 512);
         ram.lazy = true;
@@ -43,11 +43,11 @@ impl RamBed {
         if seed.is_multiple_of(3) {
             ram.limits_mut().max_sectors = 8192 / sector_bytes;
         }
-        RamBed { ram: Some(ram), now: Nanos::ZERO }
+        RamHarness { ram: Some(ram), now: Nanos::ZERO }
     }
 }
 
-impl Bed for RamBed {
+impl Harness for RamHarness {
     type Device = Ram;
 
     fn attach(&mut self) -> Ram {
@@ -71,13 +71,13 @@ impl Bed for RamBed {
 }
 
 #[derive(Debug)]
-pub(crate) struct DriveBed {
+pub(crate) struct DriveHarness {
     drive: Option<Controller>,
     runner: VirtualRunner,
 }
 
-impl DriveBed {
-    pub(crate) fn new(seed: u64) -> DriveBed {
+impl DriveHarness {
+    pub(crate) fn new(seed: u64) -> DriveHarness {
         let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
         let nand = NandConfig {
             geometry: NandGeometry {
@@ -117,21 +117,22 @@ impl DriveBed {
             null: NullConfig::default(),
             open_channel: OpenChannelConfig::default(),
         };
-        DriveBed { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
+        DriveHarness { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }
 }
 
-impl Bed for DriveBed {
+impl Harness for DriveHarness {
     type Device = Raw;
 
     fn attach(&mut self) -> Raw {
         let (drive, now) = (self.drive.as_mut().unwrap(), self.runner.now());
         let port = drive.attach().unwrap();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(now);
         };
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000_000).unwrap();
-        let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut progress, 1_000_000).unwrap();
+        let queue = controller.create_queue_pair(64, None, &mut progress).unwrap();
         Raw::from_pair(controller.info(), queue, port).unwrap()
     }
 

@@ -168,10 +168,10 @@ fn what_is_everybodys_is_not_changed() {
         feature::ASYNC_EVENT,
     ] {
         let get = |h: &mut Host, d: &mut Controller| {
-            h.ask(d, |c, pump| c.get_feature(fid, FeatureSelect::Current, pump))
+            h.ask(d, |c, progress| c.get_feature(fid, FeatureSelect::Current, progress))
         };
         let before = get(&mut h, &mut d).unwrap();
-        let set = h.ask(&mut d, |c, pump| c.set_feature(fid, before ^ 1, pump));
+        let set = h.ask(&mut d, |c, progress| c.set_feature(fid, before ^ 1, progress));
         assert_eq!(set, Err(Status::FEATURE_NOT_CHANGEABLE), "{fid:#x}");
         assert_eq!(get(&mut other, &mut d), Ok(before));
     }
@@ -179,14 +179,14 @@ fn what_is_everybodys_is_not_changed() {
     assert_eq!(h.write(&mut d, 64, 1, 1), out());
     let mut newest = |h: &mut Host| {
         let mut bytes = [0; ErrorEntry::BYTES];
-        h.ask(&mut d, |c, pump| c.log_page(log_page::ERROR, 0, &mut bytes, pump)).unwrap();
+        h.ask(&mut d, |c, progress| c.log_page(log_page::ERROR, 0, &mut bytes, progress)).unwrap();
         ErrorEntry::from_bytes(bytes)
     };
     assert_eq!(newest(&mut h).status(), out());
     assert_eq!(newest(&mut other).count.get(), 0, "it made no error");
     let mut all = Host::attach(&mut d, None, 8, 8);
     let mut bytes = [0; ErrorEntry::BYTES];
-    all.ask(&mut d, |c, pump| c.log_page(log_page::ERROR, 0, &mut bytes, pump)).unwrap();
+    all.ask(&mut d, |c, progress| c.log_page(log_page::ERROR, 0, &mut bytes, progress)).unwrap();
     assert_eq!(bytes, [0; ErrorEntry::BYTES], "nobody's");
 }
 
@@ -245,7 +245,7 @@ fn physical_addresses_are_checked_one_by_one() {
     // The chunks of other hosts are reported as offline, without further information.
     let chunks = u64::from(media.geometry.chunks);
     assert_eq!(all.write(&mut d, ppa(4, 3, 0).0, unit as u32, 1), Status::SUCCESS);
-    let report = h.ask(&mut d, |c, pump| c.chunks(0, 16 * chunks, pump)).unwrap();
+    let report = h.ask(&mut d, |c, progress| c.chunks(0, 16 * chunks, progress)).unwrap();
     for (n, chunk) in (0..).zip(&report) {
         let mine = (5..11).contains(&(n / chunks));
         assert_eq!(chunk.chunk_state() != Some(ChunkState::Offline), mine, "chunk {n}");

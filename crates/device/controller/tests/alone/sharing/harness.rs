@@ -94,9 +94,9 @@ impl Host {
             }
         };
         let mut now = Nanos::ZERO;
-        let pump = &mut || drain(drive, &mut now);
-        let mut controller = ControllerHandle::connect(port.clone(), pump, 100).unwrap();
-        let pair = controller.create_queue_pair(depth, None, pump).unwrap();
+        let progress = &mut || drain(drive, &mut now);
+        let mut controller = ControllerHandle::connect(port.clone(), progress, 100).unwrap();
+        let pair = controller.create_queue_pair(depth, None, progress).unwrap();
         let (memory, at) = port.memory().allocate_registered(pages * SECTOR).unwrap();
         Host { port, controller, pair, memory, at, now }
     }

@@ -114,7 +114,7 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
     if physical {
         let media = all.controller.info().open_channel.unwrap().geometry;
         let chunks = u64::from(media.chunks);
-        let report = all.ask(&mut d, |c, pump| c.chunks(0, 16 * chunks, pump)).unwrap();
+        let report = all.ask(&mut d, |c, progress| c.chunks(0, 16 * chunks, progress)).unwrap();
         for (n, chunk) in (0..).zip(&report) {
             let others = n / chunks >= u64::from(PUS + 1) && n / chunks < u64::from(2 * PUS + 1);
             let mine = n / chunks < u64::from(PUS);

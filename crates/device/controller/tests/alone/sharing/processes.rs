@@ -56,10 +56,10 @@ fn number(name: &str) -> u64 {
 fn verify() {
     let (seed, rounds) = (number("SEED"), number("ROUNDS"));
     let port = socket::join();
-    let pump = &mut std::thread::yield_now;
-    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
+    let progress = &mut std::thread::yield_now;
+    let mut controller = ControllerHandle::connect(port.clone(), progress, u64::MAX).unwrap();
     assert_eq!(controller.info().sectors, COUNT);
-    let mut pair = controller.create_queue_pair(33, Some(1), pump).unwrap();
+    let mut pair = controller.create_queue_pair(33, Some(1), progress).unwrap();
     let parker = Parker::new().unwrap();
     port.set_vector(1, parker.waker()).unwrap();
     let (memory, at) = port.memory().allocate_registered(32 * SECTOR).unwrap();
@@ -134,9 +134,9 @@ fn verify() {
 /// Reports when it has started, and writes until it is killed.
 fn write() {
     let port = socket::join();
-    let pump = &mut std::thread::yield_now;
-    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
-    let mut pair = controller.create_queue_pair(65, None, pump).unwrap();
+    let progress = &mut std::thread::yield_now;
+    let mut controller = ControllerHandle::connect(port.clone(), progress, u64::MAX).unwrap();
+    let mut pair = controller.create_queue_pair(65, None, progress).unwrap();
     let (memory, at) = port.memory().allocate_registered(SECTOR).unwrap();
     memory.fill(0, SECTOR, 0xab);
     let (mut sent, mut said) = (0u64, false);
@@ -161,9 +161,9 @@ fn write() {
 /// Executes one read per request of the other process; reports the time that it took.
 fn sleep() {
     let port = socket::join();
-    let pump = &mut std::thread::yield_now;
-    let mut controller = ControllerHandle::connect(port.clone(), pump, u64::MAX).unwrap();
-    let mut pair = controller.create_queue_pair(8, Some(1), pump).unwrap();
+    let progress = &mut std::thread::yield_now;
+    let mut controller = ControllerHandle::connect(port.clone(), progress, u64::MAX).unwrap();
+    let mut pair = controller.create_queue_pair(8, Some(1), progress).unwrap();
     let parker = Parker::new().unwrap();
     port.set_vector(1, parker.waker()).unwrap();
     socket::send(std::io::stdin(), kind::NOTE, &0u64.to_le_bytes(), &[]).unwrap();

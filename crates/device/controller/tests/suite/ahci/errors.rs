@@ -7,62 +7,62 @@ use driver::{
 use nvme::Status;
 use time::Nanos;
 
-use super::harness::{Rig, config, stamp};
+use super::harness::{Harness, config, stamp};
 
 const SECTORS: u64 = 1 << 14;
 
-fn rig(drives: usize) -> Rig {
-    Rig::new(&config(drives, SECTORS, SataData::Memory))
+fn harness(drives: usize) -> Harness {
+    Harness::new(&config(drives, SECTORS, SataData::Memory))
 }
 
-fn fault(rig: &mut Rig, reads: bool, writes: bool) {
+fn fault(harness: &mut Harness, reads: bool, writes: bool) {
     let fault = InjectedSectorError { sectors: 1000..1002, reads, writes };
-    assert!(rig.controller.inject_sector_error(0, fault));
+    assert!(harness.controller.inject_sector_error(0, fault));
 }
 
 #[test]
 fn a_bad_sector_fails_its_command_and_no_other() {
-    let mut rig = rig(2);
+    let mut harness = harness(2);
     for i in 0..32u64 {
-        rig.region.write(0, &stamp(0, i * 100, 1));
-        let payload = rig.payload(0);
-        assert!(rig.run(0, &Request::write(i * 100, 1, payload, 0)).status.is_success());
+        harness.region.write(0, &stamp(0, i * 100, 1));
+        let payload = harness.payload(0);
+        assert!(harness.run(0, &Request::write(i * 100, 1, payload, 0)).status.is_success());
     }
-    fault(&mut rig, true, false);
+    fault(&mut harness, true, false);
     for i in 0..32u64 {
         // The tenth request reads sectors 1000 to 1003.
         let sectors = if i == 10 { 4 } else { 1 };
-        let payload = rig.payload(i as usize * 4096);
-        rig.submit(0, &Request::read(i * 100, sectors, payload, i)).unwrap();
-        rig.submit(1, &Request::read(i * 100, 1, Payload::BitBucket, i)).unwrap();
+        let payload = harness.payload(i as usize * 4096);
+        harness.submit(0, &Request::read(i * 100, sectors, payload, i)).unwrap();
+        harness.submit(1, &Request::read(i * 100, 1, Payload::BitBucket, i)).unwrap();
     }
-    let ended = rig.wait(64);
+    let ended = harness.wait(64);
     for e in ended {
         let expected =
             if (e.queue, e.user) == (0, 10) { Status::UNRECOVERED_READ } else { Status::SUCCESS };
         assert_eq!(e.status, expected, "{e:?}");
         if e.queue == 0 && e.user != 10 {
             let mut bytes = [0; 512];
-            rig.region.read(e.user as usize * 4096, &mut bytes);
+            harness.region.read(e.user as usize * 4096, &mut bytes);
             assert!(bytes == stamp(0, e.user * 100, 1), "{e:?}");
         }
     }
-    let stats = rig.queues[0].stats();
+    let stats = harness.queues[0].stats();
     assert_eq!((stats.recoveries, stats.resets, stats.errors), (1, 0, 1));
     assert!(stats.reissued > 0, "{stats:?}");
-    assert_eq!(rig.queues[1].stats().recoveries, 0, "drives fail alone");
-    rig.controller.clear_sector_errors(0);
-    assert!(rig.run(0, &Request::read(1000, 4, Payload::BitBucket, 0)).status.is_success());
+    assert_eq!(harness.queues[1].stats().recoveries, 0, "drives fail alone");
+    harness.controller.clear_sector_errors(0);
+    assert!(harness.run(0, &Request::read(1000, 4, Payload::BitBucket, 0)).status.is_success());
 }
 
 #[test]
 fn many_bad_sectors_at_once_and_commands_bound_meanwhile() {
-    let mut rig = rig(1);
-    fault(&mut rig, true, true);
+    let mut harness = harness(1);
+    fault(&mut harness, true, true);
     let mut random = rng::Rng::new(3);
     let (mut bad, mut ended, mut done, mut submitted) = (vec![], vec![], 0, 0u64);
     while done < 3_000 {
-        while submitted < 3_000 && rig.queues[0].tags().free() > 0 {
+        while submitted < 3_000 && harness.queues[0].tags().free() > 0 {
             let lba = if random.below(8) == 0 { 998 + random.below(4) } else { random.below(900) };
             let request = match random.below(10) {
                 0 => Request::flush(submitted),
@@ -71,11 +71,11 @@ fn many_bad_sectors_at_once_and_commands_bound_meanwhile() {
             };
             let touches = request.sectors > 0 && (lba..lba + 2).any(|s| (1000..1002).contains(&s));
             bad.push((touches, request.op));
-            rig.submit(0, &request).unwrap();
+            harness.submit(0, &request).unwrap();
             submitted += 1;
         }
-        rig.settle();
-        rig.reap(&mut ended);
+        harness.settle();
+        harness.reap(&mut ended);
         for e in ended.drain(..) {
             let expected = match bad[e.user as usize] {
                 (false, _) => Status::SUCCESS,
@@ -86,123 +86,123 @@ fn many_bad_sectors_at_once_and_commands_bound_meanwhile() {
             done += 1;
         }
         if done < 3_000 {
-            assert!(rig.step());
+            assert!(harness.step());
         }
     }
-    let stats = rig.queues[0].stats();
+    let stats = harness.queues[0].stats();
     let errors = bad.iter().filter(|b| b.0).count() as u64;
     assert!(errors > 100);
     assert_eq!((stats.errors, stats.recoveries, stats.resets), (errors, errors, 0));
-    assert_eq!(rig.queues[0].tags().free(), 32);
+    assert_eq!(harness.queues[0].tags().free(), 32);
 }
 
 #[test]
 fn addresses_past_the_end_and_trims_of_them() {
-    let mut rig = rig(1);
+    let mut harness = harness(1);
     let past = Request::read(SECTORS - 1, 2, Payload::BitBucket, 0);
-    assert_eq!(rig.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
+    assert_eq!(harness.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
     let past = Request::discard(SECTORS - 1, 2, 0);
-    assert_eq!(rig.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
-    assert!(rig.run(0, &Request::read(SECTORS - 1, 1, Payload::BitBucket, 0)).status.is_success());
-    assert_eq!(rig.queues[0].stats().recoveries, 2);
+    assert_eq!(harness.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
+    assert!(harness.run(0, &Request::read(SECTORS - 1, 1, Payload::BitBucket, 0)).status.is_success());
+    assert_eq!(harness.queues[0].stats().recoveries, 2);
 }
 
 #[test]
 fn an_unplugged_drive_is_removed_and_the_others_still_work() {
-    let mut rig = rig(3);
+    let mut harness = harness(3);
     for i in 0..32 {
         for queue in 0..3 {
-            rig.submit(queue, &Request::read(i, 1, Payload::BitBucket, i)).unwrap();
+            harness.submit(queue, &Request::read(i, 1, Payload::BitBucket, i)).unwrap();
         }
     }
-    rig.pass(Nanos::from_micros(20));
-    let now = rig.now();
-    assert!(rig.controller.unplug(1, now));
-    assert!(!rig.controller.unplug(1, now), "it is out already");
-    let ended = rig.wait(64);
+    harness.pass(Nanos::from_micros(20));
+    let now = harness.now();
+    assert!(harness.controller.unplug(1, now));
+    assert!(!harness.controller.unplug(1, now), "it is out already");
+    let ended = harness.wait(64);
     assert!(ended.iter().all(|e| e.queue != 1 && e.status.is_success()));
-    assert_eq!(rig.queues[1].state(), QueueState::Removed);
-    assert_eq!(rig.queues[1].deadline(), Nanos::MAX);
-    assert_eq!(rig.queues[1].tags().bound(), 32, "they see no event");
-    let tags: Vec<_> = rig.queues[1].tags().bound_tags().map(|t| t.0).collect();
+    assert_eq!(harness.queues[1].state(), QueueState::Removed);
+    assert_eq!(harness.queues[1].deadline(), Nanos::MAX);
+    assert_eq!(harness.queues[1].tags().bound(), 32, "they see no event");
+    let tags: Vec<_> = harness.queues[1].tags().bound_tags().map(|t| t.0).collect();
     for tag in tags {
-        rig.queues[1].detach_tag_cmd(tag).unwrap();
-        rig.queues[1].release_tags(&[tag]).unwrap();
+        harness.queues[1].detach_tag_cmd(tag).unwrap();
+        harness.queues[1].release_tags(&[tag]).unwrap();
     }
     let request = Request::read(0, 1, Payload::BitBucket, 0);
-    assert_eq!(rig.submit(1, &request), Err(BindError::Busy));
+    assert_eq!(harness.submit(1, &request), Err(BindError::Busy));
     // A drive that is plugged in again counts as a new one.
-    rig.controller.plug(1, rig.runner.now());
-    rig.pass(Nanos::from_millis(5));
-    rig.queues[1].reset(rig.runner.now());
-    assert_eq!(rig.queues[1].state(), QueueState::Removed);
-    let function = rig.controller.function().clone();
-    let mut pump = || {
-        rig.runner.step(&mut [&mut rig.controller], Nanos::MAX);
+    harness.controller.plug(1, harness.runner.now());
+    harness.pass(Nanos::from_millis(5));
+    harness.queues[1].reset(harness.runner.now());
+    assert_eq!(harness.queues[1].state(), QueueState::Removed);
+    let function = harness.controller.function().clone();
+    let mut progress = || {
+        harness.runner.step(&mut [&mut harness.controller], Nanos::MAX);
     };
-    let host = AhciHost::connect(function, &mut pump, 1000).unwrap();
+    let host = AhciHost::connect(function, &mut progress, 1000).unwrap();
     assert_eq!(host.queues(), 3);
 }
 
 #[test]
 fn a_reset_forgets_and_comes_back() {
-    let mut rig = rig(2);
+    let mut harness = harness(2);
     for i in 0..32 {
-        rig.submit(0, &Request::write(i, 1, Payload::BitBucket, i)).unwrap();
-        rig.submit(1, &Request::write(i, 1, Payload::BitBucket, i)).unwrap();
+        harness.submit(0, &Request::write(i, 1, Payload::BitBucket, i)).unwrap();
+        harness.submit(1, &Request::write(i, 1, Payload::BitBucket, i)).unwrap();
     }
-    rig.pass(Nanos::from_micros(30));
-    let now = rig.now();
-    rig.queues[0].reset(now);
-    assert_eq!(rig.queues[0].state(), QueueState::Resetting);
-    assert!(!rig.queues[0].check_event());
-    let ended = rig.wait(32);
+    harness.pass(Nanos::from_micros(30));
+    let now = harness.now();
+    harness.queues[0].reset(now);
+    assert_eq!(harness.queues[0].state(), QueueState::Resetting);
+    assert!(!harness.queues[0].check_event());
+    let ended = harness.wait(32);
     assert!(ended.iter().all(|e| e.queue == 1), "nothing comes from the other one");
-    rig.pass(Nanos::from_millis(10));
-    assert_eq!(rig.queues[0].state(), QueueState::Ready);
-    assert_eq!(rig.queues[0].tags().bound(), 32);
-    let tags: Vec<_> = rig.queues[0].tags().bound_tags().map(|t| t.0).collect();
+    harness.pass(Nanos::from_millis(10));
+    assert_eq!(harness.queues[0].state(), QueueState::Ready);
+    assert_eq!(harness.queues[0].tags().bound(), 32);
+    let tags: Vec<_> = harness.queues[0].tags().bound_tags().map(|t| t.0).collect();
     for tag in tags {
-        rig.queues[0].detach_tag_cmd(tag).unwrap();
-        rig.queues[0].release_tags(&[tag]).unwrap();
+        harness.queues[0].detach_tag_cmd(tag).unwrap();
+        harness.queues[0].release_tags(&[tag]).unwrap();
     }
-    assert!(rig.run(0, &Request::read(5, 8, Payload::BitBucket, 0)).status.is_success());
-    assert_eq!(rig.controller.stats().drives[0].resets, 1);
-    assert_eq!(rig.controller.stats().drives[1].resets, 0);
+    assert!(harness.run(0, &Request::read(5, 8, Payload::BitBucket, 0)).status.is_success());
+    assert_eq!(harness.controller.stats().drives[0].resets, 1);
+    assert_eq!(harness.controller.stats().drives[1].resets, 0);
 }
 
 #[test]
 fn a_reset_while_a_flush_is_in_flight() {
-    let mut rig = rig(1);
-    rig.submit(0, &Request::flush(0)).unwrap();
-    rig.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
-    rig.pass(Nanos::from_micros(10));
-    rig.queues[0].reset(rig.runner.now());
-    rig.pass(Nanos::from_millis(10));
-    assert_eq!(rig.queues[0].state(), QueueState::Ready);
-    for tag in rig.queues[0].tags().bound_tags().map(|t| t.0).collect::<Vec<_>>() {
-        rig.queues[0].detach_tag_cmd(tag).unwrap();
-        rig.queues[0].release_tags(&[tag]).unwrap();
+    let mut harness = harness(1);
+    harness.submit(0, &Request::flush(0)).unwrap();
+    harness.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
+    harness.pass(Nanos::from_micros(10));
+    harness.queues[0].reset(harness.runner.now());
+    harness.pass(Nanos::from_millis(10));
+    assert_eq!(harness.queues[0].state(), QueueState::Ready);
+    for tag in harness.queues[0].tags().bound_tags().map(|t| t.0).collect::<Vec<_>>() {
+        harness.queues[0].detach_tag_cmd(tag).unwrap();
+        harness.queues[0].release_tags(&[tag]).unwrap();
     }
-    assert!(rig.run(0, &Request::flush(0)).status.is_success());
+    assert!(harness.run(0, &Request::flush(0)).status.is_success());
 }
 
 #[test]
 fn a_drive_that_goes_during_its_reset_is_removed() {
-    let mut rig = rig(1);
-    rig.queues[0].reset(rig.runner.now());
-    rig.settle();
-    rig.controller.unplug(0, rig.runner.now());
-    rig.pass(Nanos::from_millis(3000));
-    assert_eq!(rig.queues[0].state(), QueueState::Removed);
+    let mut harness = harness(1);
+    harness.queues[0].reset(harness.runner.now());
+    harness.settle();
+    harness.controller.unplug(0, harness.runner.now());
+    harness.pass(Nanos::from_millis(3000));
+    assert_eq!(harness.queues[0].state(), QueueState::Removed);
 }
 
 #[test]
 fn a_controller_that_does_nothing_is_given_up() {
-    let mut rig = rig(1);
-    rig.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
-    let queue = &mut rig.queues[0];
-    let mut now = rig.runner.now();
+    let mut harness = harness(1);
+    harness.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
+    let queue = &mut harness.queues[0];
+    let mut now = harness.runner.now();
     queue.reset(now);
     // The controller is not polled: its registers report a link, but commands do not start.
     for _ in 0..1_000_000 {
@@ -217,17 +217,17 @@ fn a_controller_that_does_nothing_is_given_up() {
 
 #[test]
 fn only_commands_that_the_drive_does_not_have_can_be_aborted() {
-    let mut rig = rig(1);
-    let read = rig.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
-    let flush = rig.submit(0, &Request::flush(2)).unwrap();
-    let now = rig.now();
-    rig.queues[0].abort_tag(read, now).unwrap();
-    rig.queues[0].abort_tag(flush, now).unwrap();
-    assert!(rig.queues[0].abort_tag(driver::Tag(9), now).is_err());
-    let mut ended = rig.wait(2);
+    let mut harness = harness(1);
+    let read = harness.submit(0, &Request::read(0, 1, Payload::BitBucket, 1)).unwrap();
+    let flush = harness.submit(0, &Request::flush(2)).unwrap();
+    let now = harness.now();
+    harness.queues[0].abort_tag(read, now).unwrap();
+    harness.queues[0].abort_tag(flush, now).unwrap();
+    assert!(harness.queues[0].abort_tag(driver::Tag(9), now).is_err());
+    let mut ended = harness.wait(2);
     ended.sort_by_key(|e| e.user);
     assert_eq!((ended[0].status, ended[1].status), (Status::SUCCESS, Status::ABORTED));
-    assert_eq!(rig.controller.stats().drives[0].others, 1, "only its IDENTIFY DEVICE");
+    assert_eq!(harness.controller.stats().drives[0].others, 1, "only its IDENTIFY DEVICE");
 }
 
 #[test]
@@ -237,10 +237,10 @@ fn bring_up_says_what_is_wrong() {
     let function = none.function().unwrap();
     let mut controller = controller::AhciController::new(function.clone(), &none).unwrap();
     let mut runner = time::VirtualRunner::new();
-    let mut pump = || {
+    let mut progress = || {
         runner.step(&mut [&mut controller], Nanos::MAX);
     };
-    let error = AhciHost::connect(function.clone(), &mut pump, 100).unwrap_err();
+    let error = AhciHost::connect(function.clone(), &mut progress, 100).unwrap_err();
     assert!(matches!(error, AhciError::NoDrive { ports: 2 }), "{error}");
     let error = AhciHost::connect(function, &mut || (), 100).unwrap_err();
     assert!(matches!(error, AhciError::Timeout { polls: 100, .. }), "{error}");
@@ -254,9 +254,9 @@ fn bring_up_says_what_is_wrong() {
     };
     let function = mixed.function().unwrap();
     let mut controller = controller::AhciController::new(function.clone(), &mixed).unwrap();
-    let mut pump = || {
+    let mut progress = || {
         runner.step(&mut [&mut controller], Nanos::MAX);
     };
-    let error = AhciHost::connect(function, &mut pump, 1000).unwrap_err();
+    let error = AhciHost::connect(function, &mut progress, 1000).unwrap_err();
     assert!(matches!(error, AhciError::Drive { port: 1, .. }), "{error}");
 }

@@ -11,7 +11,7 @@ use nvme::Status;
 use time::{Component, Nanos, VirtualRunner};
 
 /// A controller and its host in virtual time.
-pub struct Rig {
+pub struct Harness {
     pub controller: AhciController,
     pub runner: VirtualRunner,
     pub host: AhciHost,
@@ -34,19 +34,19 @@ pub fn config(drives: usize, sectors: u64, data: SataData) -> AhciConfig {
     AhciConfig::uniform(drives, &SataDriveConfig { sectors, data, ..SataDriveConfig::default() })
 }
 
-impl Rig {
-    pub fn new(config: &AhciConfig) -> Rig {
+impl Harness {
+    pub fn new(config: &AhciConfig) -> Harness {
         let function = config.function().unwrap();
         let mut controller = AhciController::new(function.clone(), config).unwrap();
         let mut runner = VirtualRunner::new();
-        let mut pump = || {
+        let mut progress = || {
             runner.step(&mut [&mut controller], Nanos::MAX);
         };
-        let mut host = AhciHost::connect(function, &mut pump, 1000).unwrap();
+        let mut host = AhciHost::connect(function, &mut progress, 1000).unwrap();
         let queues = host.take_queues();
         let region = SharedRegion::anonymous(64 << 20).unwrap();
         let at = controller.function().memory().register(&region).unwrap();
-        Rig { controller, runner, host, queues, region, at }
+        Harness { controller, runner, host, queues, region, at }
     }
 
     pub fn now(&self) -> Nanos {

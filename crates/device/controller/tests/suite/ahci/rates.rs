@@ -4,14 +4,14 @@ use controller::{AhciConfig, SataData, SataDriveConfig};
 use driver::{Payload, Request};
 use time::Nanos;
 
-use super::harness::{Rig, config};
+use super::harness::{Harness, config};
 
 const SECTORS: u64 = 500_118_192;
 
 /// Returns the requests of `sectors` sectors per second and their mean latency, with `depth` random
 /// requests in flight per drive.
 fn rate(config: &AhciConfig, sectors: u32, depth: usize, write: bool) -> (f64, Nanos) {
-    let mut rig = Rig::new(config);
+    let mut harness = Harness::new(config);
     let mut random = rng::Rng::new(7);
     let mut request = |tag| {
         let places = SECTORS / u64::from(sectors);
@@ -21,26 +21,26 @@ fn rate(config: &AhciConfig, sectors: u32, depth: usize, write: bool) -> (f64, N
             false => Request::read(lba, sectors, Payload::BitBucket, tag),
         }
     };
-    for queue in 0..rig.queues.len() {
+    for queue in 0..harness.queues.len() {
         for tag in 0..depth {
-            rig.submit(queue, &request(tag as u64)).unwrap();
+            harness.submit(queue, &request(tag as u64)).unwrap();
         }
     }
-    let start = rig.now() + Nanos::from_millis(20);
+    let start = harness.now() + Nanos::from_millis(20);
     let end = start + Nanos::from_millis(80);
     let (mut count, mut latency, mut ended) = (0u64, 0u64, Vec::new());
-    while rig.now() < end {
-        rig.settle();
-        rig.reap(&mut ended);
+    while harness.now() < end {
+        harness.settle();
+        harness.reap(&mut ended);
         for e in ended.drain(..) {
             assert!(e.status.is_success(), "{}", e.status);
-            if rig.now() >= start {
+            if harness.now() >= start {
                 count += 1;
                 latency += e.latency.0;
             }
-            rig.submit(e.queue, &request(e.user)).unwrap();
+            harness.submit(e.queue, &request(e.user)).unwrap();
         }
-        assert!(rig.step());
+        assert!(harness.step());
     }
     (count as f64 / 0.08, Nanos(latency / count))
 }

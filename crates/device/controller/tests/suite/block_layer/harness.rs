@@ -1,4 +1,4 @@
-//! [`Rig`]: a drive, a block layer over its queue pairs, and a load on every core, in virtual time.
+//! [`Harness`]: a drive, a block layer over its queue pairs, and a load on every core, in virtual time.
 
 use block::{BlockLayer, BlockLayerConfig, QueueModel, QueueTopology, StagingScope, Timeouts};
 use controller::{Controller, DriveConfig, PersonalityKind};
@@ -68,7 +68,7 @@ impl LowLevelDriver for Narrow {
     }
 }
 
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) drive: Controller,
     pub(crate) layer: BlockLayer,
     pub(crate) loads: Vec<Load>,
@@ -78,23 +78,23 @@ pub(crate) struct Rig {
     rng: Rng,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn new(
         drive: DriveConfig,
         queues: u16,
         depth: u16,
         config: &BlockLayerConfig,
-    ) -> Rig {
+    ) -> Harness {
         let keeps_data = drive.personality == PersonalityKind::Block;
         let mut drive = Controller::new(drive).unwrap();
         let (controller, _) = common::attach(&mut drive);
-        let pump = &mut || {
+        let progress = &mut || {
             drive.poll(Nanos::ZERO);
         };
-        let emulated = NvmeDevice::open(controller, queues, depth, false, pump).unwrap();
+        let emulated = NvmeDevice::open(controller, queues, depth, false, progress).unwrap();
         let (layer, ends) = BlockLayer::open(&mut Narrow(emulated), config).unwrap();
         let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 7)).collect();
-        Rig { drive, layer, loads, now: Nanos(1), hung: false, rng: Rng::new(3) }
+        Harness { drive, layer, loads, now: Nanos(1), hung: false, rng: Rng::new(3) }
     }
 
     /// Runs all work at the present time.

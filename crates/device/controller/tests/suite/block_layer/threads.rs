@@ -10,8 +10,8 @@ use driver::{ControllerHandle, NvmeDevice};
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use time::{Component, Nanos};
 
+use super::harness;
 use super::load::Load;
-use super::rig;
 
 struct Running {
     clock: RealClock,
@@ -30,9 +30,9 @@ fn start(drive: DriveConfig, queues: u16, config: &BlockLayerConfig) -> Running 
     port.set_drive_waker(runner.waker()).unwrap();
     let stopper = runner.stop_handle();
     let thread = std::thread::spawn(move || runner.run(&mut drive).unwrap());
-    let pump = &mut std::thread::yield_now;
-    let controller = ControllerHandle::connect(port, pump, u64::MAX).unwrap();
-    let emulated = NvmeDevice::open(controller, queues, 33, true, pump).unwrap();
+    let progress = &mut std::thread::yield_now;
+    let controller = ControllerHandle::connect(port, progress, u64::MAX).unwrap();
+    let emulated = NvmeDevice::open(controller, queues, 33, true, progress).unwrap();
     let (layer, ends) = BlockLayer::open(&mut harness::Narrow(emulated), config).unwrap();
     let loads = ends.into_iter().map(|queue| Load::new(queue, keeps_data, 11)).collect();
     Running { clock, loads, layer, stopper, thread }
@@ -143,7 +143,7 @@ fn sleepers_are_woken() {
 }
 
 #[test]
-fn pollers_need_nobody() {
+fn pollers_need_no_interrupts() {
     for cores in [2, 8] {
         for (layout, queues) in layouts(cores) {
             run(harness::nand(), queues, harness::config(layout, cores), Wait::Poll, 300, false);

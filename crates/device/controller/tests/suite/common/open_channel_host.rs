@@ -50,10 +50,10 @@ impl OpenChannelHost {
 
     pub fn from_drive(mut drive: Controller) -> OpenChannelHost {
         let (mut controller, port) = super::attach(&mut drive);
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
+        let queue = controller.create_queue_pair(256, None, &mut progress).unwrap();
         let memory = SharedRegion::anonymous(MEMORY).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let info = controller.info().clone();

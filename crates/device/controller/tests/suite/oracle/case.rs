@@ -243,11 +243,12 @@ impl Case {
     fn attach(&mut self) {
         let (drive, now) = (self.drive.as_mut().unwrap(), self.runner.now());
         let port = drive.attach().unwrap();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(now);
         };
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000_000).unwrap();
-        let queue = controller.create_queue_pair(64, None, &mut pump).unwrap();
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut progress, 1_000_000).unwrap();
+        let queue = controller.create_queue_pair(64, None, &mut progress).unwrap();
         self.raw = Some(Raw::from_pair(controller.info(), queue, port.clone()).unwrap());
         self.at = port.memory().register(&self.memory).unwrap();
     }

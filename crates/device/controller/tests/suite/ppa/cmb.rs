@@ -13,7 +13,7 @@ use time::{Component, Nanos};
 use transport::{CqConsumer, SqProducer};
 
 use super::events::RawHost;
-use super::harness::{PROGRAM, READ, Rig, SECTOR, drive, on_image, planes, seeds};
+use super::harness::{Harness, PROGRAM, READ, SECTOR, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{DATA, LIST, OpenChannelHost};
 
 const BYTES: u64 = 64 << 10;
@@ -33,7 +33,7 @@ fn block(cmb: &Cmb, offset: u64, length: u32) -> SglDescriptor {
 
 #[test]
 fn registers_tell_where_it_is() {
-    let mut r = Rig::new(with_cmb(true));
+    let mut r = Harness::new(with_cmb(true));
     let port = r.open.port.clone();
     assert_eq!(port.register(CMBSZ), 16 << 12 | 0x1f);
     assert_eq!(port.register(CMBLOC), 2);
@@ -57,8 +57,8 @@ fn registers_tell_where_it_is() {
     cmb.read(7, &mut end).unwrap();
     assert_eq!(&end, b"bc\0");
     // An unprotected buffer is reported as such, and a drive without one reports none.
-    assert!(!Rig::new(with_cmb(false)).controller.cmb().unwrap().is_protected());
-    let none = Rig::new(drive(planes(1)));
+    assert!(!Harness::new(with_cmb(false)).controller.cmb().unwrap().is_protected());
+    let none = Harness::new(drive(planes(1)));
     assert!(none.controller.cmb().is_none());
     assert_eq!((none.open.port.register(CMBSZ), none.open.port.bar(2)), (0, None));
     // All hosts of a drive share the buffer.
@@ -69,7 +69,7 @@ fn registers_tell_where_it_is() {
 
 #[test]
 fn data_in_it_takes_no_transfer() {
-    let mut r = Rig::new(with_cmb(true));
+    let mut r = Harness::new(with_cmb(true));
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
     let ppa = |d: &OpenChannelHost, s| d.ppa(0, 0, 0, s);
@@ -111,7 +111,7 @@ fn data_in_it_takes_no_transfer() {
 
 #[test]
 fn lists_and_rings_may_be_in_it() {
-    let mut r = Rig::new(with_cmb(false));
+    let mut r = Harness::new(with_cmb(false));
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
     // The addresses, the scatter-gather list, the metadata and the data.
@@ -174,7 +174,7 @@ fn lists_and_rings_may_be_in_it() {
 #[test]
 fn what_is_protected_survives_the_loss_of_power_and_nothing_else_does() {
     for protected in [true, false] {
-        let mut r = Rig::new(with_cmb(protected));
+        let mut r = Harness::new(with_cmb(protected));
         let old = r.controller.cmb().unwrap();
         old.write(1000, b"staged").unwrap();
         // Cut the power twice.
@@ -182,7 +182,7 @@ fn what_is_protected_survives_the_loss_of_power_and_nothing_else_does() {
             let off = r.open.drive.power_cut();
             // The host has not noticed, and still writes to the old mapping.
             old.write(1000, b"STRAYS").unwrap();
-            r = Rig::from_drive(off.power_on().unwrap());
+            r = Harness::from_drive(off.power_on().unwrap());
             old.write(1000, b"astray").unwrap();
             let mut found = [0; 6];
             r.controller.cmb().unwrap().read(1000, &mut found).unwrap();
@@ -199,22 +199,22 @@ fn beside_an_image_it_survives_the_process() {
         config.controller.cmb = Some(CmbConfig { bytes, protected });
         config
     };
-    let look = |r: &Rig| {
+    let look = |r: &Harness| {
         let mut found = [0; 6];
         r.controller.cmb().unwrap().read(1000, &mut found).unwrap();
         found
     };
-    let r = Rig::new(config(true, BYTES));
+    let r = Harness::new(config(true, BYTES));
     r.controller.cmb().unwrap().write(1000, b"staged").unwrap();
     // Killed without a shutdown.
     drop(r);
-    let r = Rig::new(config(true, BYTES));
+    let r = Harness::new(config(true, BYTES));
     assert_eq!(&look(&r), b"staged");
     // A power cut with a late write, and an orderly shutdown.
     let old = r.controller.cmb().unwrap();
     let off = r.open.drive.power_cut();
     old.write(1000, b"STRAYS").unwrap();
-    let r = Rig::from_drive(off.power_on().unwrap());
+    let r = Harness::from_drive(off.power_on().unwrap());
     old.write(1000, b"astray").unwrap();
     assert_eq!(&look(&r), b"staged");
     r.open.drive.shut_down().unwrap();
@@ -223,8 +223,8 @@ fn beside_an_image_it_survives_the_process() {
     // A file of another size is refused, and an unprotected buffer does not change it.
     let error = Controller::new(config(true, 2 * BYTES)).unwrap_err().to_string();
     assert!(error.contains("drive.img.cmb") && error.contains("bytes"), "{error}");
-    assert_eq!(&look(&Rig::new(config(false, BYTES))), &[0; 6]);
-    assert_eq!(&look(&Rig::new(config(true, BYTES))), b"staged");
+    assert_eq!(&look(&Harness::new(config(false, BYTES))), &[0; 6]);
+    assert_eq!(&look(&Harness::new(config(true, BYTES))), b"staged");
     // Damage is detected.
     let path = folder.path().join("drive.img.cmb");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -249,7 +249,7 @@ fn sizes_that_no_register_tells_are_refused() {
 fn staged_is_durable(seed: u64) {
     const SLOTS: u64 = 8;
     let mut rng = Rng::new(seed);
-    let mut r = Rig::new(with_cmb(true));
+    let mut r = Harness::new(with_cmb(true));
     let (mut next, mut value) = (0u32, 0u64);
     // Per slot: the record, and the sector to which it is being written.
     let mut slots: Vec<Option<(u64, Option<u32>)>> = vec![None; SLOTS as usize];
@@ -282,7 +282,7 @@ fn staged_is_durable(seed: u64) {
                 }
             }
             (7, _) if rng.chance(0.3) => {
-                r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
+                r = Harness::from_drive(r.open.drive.power_cut().power_on().unwrap());
                 let cmb = r.controller.cmb().unwrap();
                 for (slot, staged) in (0..).zip(&mut slots) {
                     let Some((value, under_way)) = staged else { continue };

@@ -15,7 +15,7 @@ use nvme::{
 use rng::Rng;
 use time::Component;
 
-use super::harness::{Rig, drive, on_image, planes, seeds};
+use super::harness::{Harness, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{META, OTHER_LIST, OpenChannelHost};
 
 /// 2 × 8 chunks of 12 units of 2 sectors of 512 bytes.
@@ -67,20 +67,20 @@ fn trim(d: &OpenChannelHost, ranges: &[DsmRange], sequence: u64) -> Sqe {
     sqe
 }
 
-fn read_map(r: &mut Rig) -> Vec<Option<Address>> {
+fn read_map(r: &mut Harness) -> Vec<Option<Address>> {
     let OpenChannelHost { drive, now, .. } = &mut r.open;
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(*now);
     };
-    r.controller.dual_map(0, ALL, &mut pump).unwrap()
+    r.controller.dual_map(0, ALL, &mut progress).unwrap()
 }
 
-fn read_totals(r: &mut Rig) -> DeviceL2pLog {
+fn read_totals(r: &mut Harness) -> DeviceL2pLog {
     let OpenChannelHost { drive, now, .. } = &mut r.open;
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(*now);
     };
-    r.controller.map_totals(&mut pump).unwrap()
+    r.controller.map_totals(&mut progress).unwrap()
 }
 
 fn totals(mapped: u64, trimmed: u64, newest: u64) -> DeviceL2pLog {
@@ -93,12 +93,12 @@ fn pair(d: &OpenChannelHost, pu: u32, chunk: u32, unit: u32) -> Vec<Ppa> {
 
 #[test]
 fn the_map_has_the_newest_copy() {
-    let mut r = Rig::new(memory());
+    let mut r = Harness::new(memory());
     let extensions = r.open.open_channel().extensions;
     assert!(extensions.has(VendorExtensions::DEVICE_L2P));
     assert_eq!(extensions.l2p_entries.get(), ALL);
     assert!(read_map(&mut r).iter().all(Option::is_none));
-    let run = |r: &mut Rig, sqe: Sqe| r.open.run(sqe).0.status;
+    let run = |r: &mut Harness, sqe: Sqe| r.open.run(sqe).0.status;
     let at = |chunk, sector| Some(Address { group: 0, pu: 0, chunk, sector });
     let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
 
@@ -136,10 +136,10 @@ fn the_map_has_the_newest_copy() {
 
 #[test]
 fn trimmed_addresses_do_not_come_back() {
-    let mut r = Rig::new(memory());
-    let run = |r: &mut Rig, sqe: Sqe| r.open.run(sqe).0.status;
+    let mut r = Harness::new(memory());
+    let run = |r: &mut Harness, sqe: Sqe| r.open.run(sqe).0.status;
     let mut next = 0;
-    let mut put_one = |r: &mut Rig, lba, sequence| {
+    let mut put_one = |r: &mut Harness, lba, sequence| {
         let at = pair(&r.open, 0, 0, next);
         next += 1;
         let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
@@ -166,7 +166,7 @@ fn trimmed_addresses_do_not_come_back() {
     // The map survives a power loss.
     let sqe = trim(&r.open, &[DsmRange::new(7, 1), DsmRange::new(20, 2)], 40);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
-    let mut r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
+    let mut r = Harness::from_drive(r.open.drive.power_cut().power_on().unwrap());
     assert_eq!(read_totals(&mut r).seq_max.get(), 40);
     assert!(!put_one(&mut r, 7, 40));
     assert!(!put_one(&mut r, 21, 39));
@@ -182,14 +182,14 @@ fn trimmed_addresses_do_not_come_back() {
         assert_eq!(run(&mut r, sqe), status, "{ranges:?}");
     }
     assert!(read_map(&mut r)[21].is_some(), "nothing has changed");
-    let mut plain = Rig::new(drive(shape()));
+    let mut plain = Harness::new(drive(shape()));
     let sqe = trim(&plain.open, &[DsmRange::new(0, 1)], 1);
     assert_eq!(run(&mut plain, sqe), Status::INVALID_OPCODE);
 }
 
 #[test]
 fn the_page_is_read_in_parts_and_not_past_its_end() {
-    let mut r = Rig::new(memory());
+    let mut r = Harness::new(memory());
     for unit in 0..12 {
         let first = u64::from(unit * UNIT);
         let labels = [oob_bytes(first, 1), oob_bytes(first + 1, 1)];
@@ -198,41 +198,41 @@ fn the_page_is_read_in_parts_and_not_past_its_end() {
     }
     let all = read_map(&mut r);
     let OpenChannelHost { drive, .. } = &mut r.open;
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(time::Nanos::ZERO);
     };
     let c = &mut r.controller;
     for (first, count) in [(0, 1), (23, 2), (100, ALL - 100), (ALL, 0)] {
-        let some = c.dual_map(first, count, &mut pump).unwrap();
+        let some = c.dual_map(first, count, &mut progress).unwrap();
         assert_eq!(some, all[first as usize..][..count as usize]);
     }
     for (first, count) in [(ALL, 1), (0, ALL + 1), (u64::MAX, 2)] {
-        let error = c.dual_map(first, count, &mut pump).unwrap_err();
+        let error = c.dual_map(first, count, &mut progress).unwrap_err();
         assert!(matches!(error, DriverError::Unsupported { .. }), "{error}");
     }
     // The log page: half an entry, the end, past the end.
-    let read = |c: &mut ControllerHandle, offset, bytes: &mut [u8], pump: &mut dyn FnMut()| {
-        c.log_page(log_page::DEVICE_L2P, offset, bytes, pump).map_err(|e| e.status())
+    let read = |c: &mut ControllerHandle, offset, bytes: &mut [u8], progress: &mut dyn FnMut()| {
+        c.log_page(log_page::DEVICE_L2P, offset, bytes, progress).map_err(|e| e.status())
     };
     let mut half = [0; 4];
-    read(c, 23 * 8 + 4, &mut half, &mut pump).unwrap();
+    read(c, 23 * 8 + 4, &mut half, &mut progress).unwrap();
     let mut whole = [0; 8];
-    read(c, 23 * 8, &mut whole, &mut pump).unwrap();
+    read(c, 23 * 8, &mut whole, &mut progress).unwrap();
     assert_eq!(half, whole[4..]);
-    assert!(read(c, ALL * 8, &mut half, &mut pump).is_ok(), "nothing of it");
-    let past = read(c, ALL * 8 + 4, &mut half, &mut pump);
+    assert!(read(c, ALL * 8, &mut half, &mut progress).is_ok(), "nothing of it");
+    let past = read(c, ALL * 8 + 4, &mut half, &mut progress);
     assert_eq!(past, Err(Some(Status::INVALID_FIELD)));
     // A drive without a device L2P.
-    let mut plain = Rig::new(super::harness::drive(shape()));
+    let mut plain = Harness::new(super::harness::drive(shape()));
     let OpenChannelHost { drive, .. } = &mut plain.open;
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(time::Nanos::ZERO);
     };
-    let page = read(&mut plain.controller, 0, &mut half, &mut pump);
+    let page = read(&mut plain.controller, 0, &mut half, &mut progress);
     assert_eq!(page, Err(Some(Status::INVALID_LOG_PAGE)));
-    let error = plain.controller.dual_map(0, 1, &mut pump).unwrap_err();
+    let error = plain.controller.dual_map(0, 1, &mut progress).unwrap_err();
     assert!(matches!(error, DriverError::Unsupported { .. }));
-    let error = plain.controller.map_totals(&mut pump).unwrap_err();
+    let error = plain.controller.map_totals(&mut progress).unwrap_err();
     assert!(matches!(error, DriverError::Unsupported { .. }));
 }
 
@@ -255,7 +255,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("drive.img");
     let config = || with_device_l2p(on_image(shape(), &image));
-    let mut r = Rig::new(config());
+    let mut r = Harness::new(config());
     let sqe = write(&r.open, &pair(&r.open, 0, 4, 0), &[oob_bytes(1, 1), oob_bytes(2, 2)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     let sqe = trim(&r.open, &[DsmRange::new(2, 1)], 9);
@@ -264,12 +264,12 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     assert_eq!(before.iter().flatten().count(), 1);
     drop(r);
     // Killed during an erase: the old data is gone.
-    let mut r = Rig::new(config());
+    let mut r = Harness::new(config());
     assert_eq!(read_map(&mut r), before);
     let reset = Sqe::vector_reset(1, r.open.list(&[r.open.ppa(0, 0, 4, 0)]));
     r.open.send(reset, 1);
     drop(r);
-    let mut r = Rig::new(config());
+    let mut r = Harness::new(config());
     assert!(read_map(&mut r).iter().all(Option::is_none));
     // The map still knows its trims.
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(2, 9)]);
@@ -286,7 +286,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     std::fs::write(&map, &good).unwrap();
     // If the image is recreated, the old map is obsolete.
     std::fs::remove_file(&image).unwrap();
-    let mut r = Rig::new(config());
+    let mut r = Harness::new(config());
     assert!(read_map(&mut r).iter().all(Option::is_none));
     let sqe = write(&r.open, &pair(&r.open, 0, 0, 0), &[oob_bytes(2, 1), oob_bytes(3, 1)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
@@ -295,13 +295,13 @@ fn an_image_keeps_its_map_and_damage_is_found() {
 
 #[test]
 fn a_chunk_that_goes_bad_keeps_its_entries_until_it_is_reset() {
-    let mut r = Rig::new(memory());
+    let mut r = Harness::new(memory());
     let sqe = write(&r.open, &pair(&r.open, 0, 4, 0), &[oob_bytes(1, 1), oob_bytes(2, 2)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     let nand = r.open.drive.nand_mut().unwrap();
     let chunk = nand.layout().chunk(0, 4);
     nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
-    let mut r = Rig::from_drive(r.open.drive.power_cut().power_on().unwrap());
+    let mut r = Harness::from_drive(r.open.drive.power_cut().power_on().unwrap());
     // Reads of it fail, which is better than an unmapped address.
     assert_eq!(read_map(&mut r).iter().flatten().count(), 2);
     let other = r.open.drive.nand_mut().unwrap().layout().chunk(0, 5);
@@ -383,14 +383,14 @@ fn device_l2p_matches_the_model(seed: u64) {
         true => with_device_l2p(on_image(shape(), &folder.path().join("drive.img"))),
         false => memory(),
     };
-    let mut r = Rig::new(config.clone());
+    let mut r = Harness::new(config.clone());
     let mut model = Model { known: BTreeMap::new() };
     let (mut sent, mut user, mut sequence) = (BTreeMap::new(), 0u64, 0u64);
     // Units accepted per chunk.
     let mut filled = [0u32; 2 * CHUNKS as usize];
     // Chunks with a reset in flight, or interrupted by a power cut.
     let mut resetting = [false; 2 * CHUNKS as usize];
-    let settle = |r: &mut Rig,
+    let settle = |r: &mut Harness,
                   model: &mut Model,
                   sent: &mut BTreeMap<u64, Sent>,
                   filled: &mut [u32],
@@ -468,9 +468,9 @@ fn device_l2p_matches_the_model(seed: u64) {
                 settle(&mut r, &mut model, &mut sent, &mut filled, &mut resetting);
                 r = if in_image && rng.chance(0.5) {
                     drop(r);
-                    Rig::new(config.clone())
+                    Harness::new(config.clone())
                 } else {
-                    Rig::from_drive(r.open.drive.power_cut().power_on().unwrap())
+                    Harness::from_drive(r.open.drive.power_cut().power_on().unwrap())
                 };
                 // Commands in flight were not executed: units are torn or untouched; chunks need an
                 // erase or did not change.

@@ -11,7 +11,7 @@ use nvme::{
 use time::Component;
 use transport::{CqConsumer, Port, SqProducer};
 
-use super::harness::{Rig, drive, planes};
+use super::harness::{Harness, drive, planes};
 use crate::common::open_channel_host::OpenChannelHost;
 
 fn two_pus() -> controller::DriveConfig {
@@ -20,8 +20,8 @@ fn two_pus() -> controller::DriveConfig {
     drive(nand)
 }
 
-fn watching(config: controller::DriveConfig) -> Rig {
-    let mut r = Rig::new(config);
+fn watching(config: controller::DriveConfig) -> Harness {
+    let mut r = Harness::new(config);
     r.controller.subscribe_events().unwrap();
     r.controller.subscribe_events().unwrap();
     assert!(r.open.open_channel().extensions.has(VendorExtensions::NOTIFICATIONS));
@@ -110,14 +110,14 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     (nand.errors.ecc_bits, nand.errors.read_retries) = (40, 2);
     let mut r = watching(drive(nand));
     r.open.fill(0, 0, 0, 64);
-    let needs = |r: &mut Rig, s: u32| {
+    let needs = |r: &mut Harness, s: u32| {
         let nand = r.open.drive.nand_mut().unwrap();
         (nand.retries_needed(PhysSector(s)), nand.check_read(PhysSector(s)).unwrap().high_ecc)
     };
-    let find = |r: &mut Rig, want| (0..64).find(|s| needs(r, *s) == want).unwrap();
+    let find = |r: &mut Harness, want| (0..64).find(|s| needs(r, *s) == want).unwrap();
     let (quiet, high, bad) =
         (find(&mut r, (0, false)), find(&mut r, (0, true)), find(&mut r, (1, true)));
-    let read = |r: &mut Rig, s: u32| r.open.read(&[r.open.ppa(0, 0, 0, s)]);
+    let read = |r: &mut Harness, s: u32| r.open.read(&[r.open.ppa(0, 0, 0, s)]);
     assert!(read(&mut r, quiet).status.is_success());
     assert_eq!(r.events(), []);
     let chunk = ChunkNotificationScope::Chunk;
@@ -155,7 +155,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
 #[test]
 fn a_host_that_looks_away_is_told_how_much_it_missed() {
     let mut r = watching(two_pus());
-    let break_one = |r: &mut Rig, chunk: u32| {
+    let break_one = |r: &mut Harness, chunk: u32| {
         let layout = *r.open.drive.nand_mut().unwrap().layout();
         let pu = chunk / 64;
         inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(pu, chunk % 64) });
@@ -176,7 +176,7 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
 
 #[test]
 fn what_happened_before_a_host_watched_comes_first() {
-    let mut r = Rig::new(two_pus());
+    let mut r = Harness::new(two_pus());
     assert!(matches!(r.controller.poll_events(), Err(DriverError::NotSubscribed)));
     inject(&mut r.open, InjectedFault::NextErase);
     r.open.reset(&[r.open.ppa(0, 1, 2, 0)]);
@@ -191,10 +191,10 @@ fn drives_that_manage_their_flash_keep_it_to_themselves() {
     let mut drive = Controller::new(crate::common::drive(planes(1))).unwrap();
     let (mut controller, _port) = crate::common::attach(&mut drive);
     assert!(matches!(controller.subscribe_events(), Err(DriverError::Unsupported { .. })));
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(time::Nanos::ZERO);
     };
-    let log = controller.log_page(log_page::CHUNK_NOTIFICATION, 0, &mut [0; 64], &mut pump);
+    let log = controller.log_page(log_page::CHUNK_NOTIFICATION, 0, &mut [0; 64], &mut progress);
     assert_eq!(log.unwrap_err().status(), Some(Status::INVALID_LOG_PAGE));
 }
 

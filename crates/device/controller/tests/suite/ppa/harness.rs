@@ -35,22 +35,22 @@ pub(crate) fn on_image(nand: NandConfig, path: &std::path::Path) -> DriveConfig 
     config
 }
 
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) open: OpenChannelHost,
     pub(crate) controller: ControllerHandle,
 }
 
-impl Rig {
-    pub(crate) fn new(config: DriveConfig) -> Rig {
-        Rig::from_drive(Controller::new(config).unwrap())
+impl Harness {
+    pub(crate) fn new(config: DriveConfig) -> Harness {
+        Harness::from_drive(Controller::new(config).unwrap())
     }
 
-    pub(crate) fn from_drive(mut drive: Controller) -> Rig {
+    pub(crate) fn from_drive(mut drive: Controller) -> Harness {
         let (mut controller, port) = crate::common::attach(&mut drive);
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let queue = controller.create_queue_pair(256, None, &mut pump).unwrap();
+        let queue = controller.create_queue_pair(256, None, &mut progress).unwrap();
         let memory = mem::SharedRegion::anonymous(320 * mem::PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let info = controller.info().clone();
@@ -64,7 +64,7 @@ impl Rig {
             now: Nanos::ZERO,
             completed: vec![],
         };
-        Rig { open, controller }
+        Harness { open, controller }
     }
 
     /// Returns the media events that the host receives.
@@ -83,10 +83,10 @@ impl Rig {
     pub(crate) fn last_error(&mut self) -> ErrorEntry {
         let mut bytes = [0; ErrorEntry::BYTES];
         let OpenChannelHost { drive, now, .. } = &mut self.open;
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(*now);
         };
-        self.controller.log_page(log_page::ERROR, 0, &mut bytes, &mut pump).unwrap();
+        self.controller.log_page(log_page::ERROR, 0, &mut bytes, &mut progress).unwrap();
         ErrorEntry::from_bytes(bytes)
     }
 

@@ -8,7 +8,7 @@ use nvme::{PlaneMode, Ppa, Sqe, Status, VectorHints, VendorExtensions};
 use rng::Rng;
 use time::Nanos;
 
-use super::harness::{ERASE, PROGRAM, READ, Rig, SECTOR, drive, planes, seeds};
+use super::harness::{ERASE, Harness, PROGRAM, READ, SECTOR, drive, planes, seeds};
 use crate::common::open_channel_host::{DATA, OTHER_LIST, OpenChannelHost};
 
 const NO_HINT: VectorHints = VectorHints::NONE;
@@ -37,7 +37,7 @@ fn planes_are_programmed_read_and_erased_a_few_at_a_time() {
         (2, PlaneMode::Dual, 1),
         (1, PlaneMode::Single, 1),
     ] {
-        let mut r = Rig::new(drive(planes(count)));
+        let mut r = Harness::new(drive(planes(count)));
         let all = r.unit(0, 0);
         let d = &mut r.open;
         let sectors = u64::from(count);
@@ -62,7 +62,7 @@ fn planes_are_programmed_read_and_erased_a_few_at_a_time() {
 
 #[test]
 fn copies_take_their_planes_as_they_are_told() {
-    let mut r = Rig::new(drive(planes(4)));
+    let mut r = Harness::new(drive(planes(4)));
     r.open.fill(0, 0, 0, 1);
     let (from, to) = (r.unit(0, 0), r.unit(1, 0));
     let d = &mut r.open;
@@ -75,7 +75,7 @@ fn copies_take_their_planes_as_they_are_told() {
 
 #[test]
 fn more_planes_than_there_are_and_reserved_bits_are_refused_by_name() {
-    let mut r = Rig::new(drive(planes(2)));
+    let mut r = Harness::new(drive(planes(2)));
     assert_eq!(r.open.open_channel().extensions.planes.get(), 2);
     let all = r.unit(0, 0);
     for bits in [0x2, 0x3, 0x5, 0x7, 0x8, 0x100, 0x200] {
@@ -113,7 +113,7 @@ fn reads_go_between_the_planes_of_a_program_where_reads_go_first() {
         (PuScheduling::ReadPriority { suspend: None }, PROGRAM - Nanos(100_000)),
         (PuScheduling::Fifo, PROGRAM * 4 - Nanos(100_000)),
     ] {
-        let mut r = Rig::new(DriveConfig { pu_scheduling: pu_policy, ..drive(planes(4)) });
+        let mut r = Harness::new(DriveConfig { pu_scheduling: pu_policy, ..drive(planes(4)) });
         r.open.fill(0, 0, 0, 1);
         let all = r.unit(1, 0);
         let d = &mut r.open;
@@ -147,7 +147,7 @@ fn reads_into_a_program(
     config: DriveConfig,
     reads: &[(u64, VectorHints)],
 ) -> (OpenChannelHost, Vec<(u64, Nanos)>) {
-    let mut r = Rig::new(config);
+    let mut r = Harness::new(config);
     r.open.fill(0, 0, 0, 1);
     let all = r.unit(1, 0);
     let mut d = r.open;
@@ -188,7 +188,7 @@ fn suspension_is_a_hint_to_drives_that_cannot() {
     assert_eq!((hints.suspend, hints.suspend_ignored), (0, 1));
     assert!(!d.open_channel().extensions.has(VendorExtensions::SUSPEND));
     // The hint has no effect on commands that do not read.
-    let mut r = Rig::new(suspending(Some(COSTS)));
+    let mut r = Harness::new(suspending(Some(COSTS)));
     let all = r.unit(0, 0);
     let write = r.open.with_data(Sqe::vector_write(1, r.open.list(&all)), 1);
     assert_eq!(timed(&mut r.open, write, SUSPEND), (Status::SUCCESS, SECTOR + PROGRAM));
@@ -253,7 +253,7 @@ fn worn(retries: u32) -> DriveConfig {
 
 #[test]
 fn reads_are_repeated_and_with_limited_retry_fail_fast() {
-    let mut r = Rig::new(worn(5));
+    let mut r = Harness::new(worn(5));
     let extensions = r.open.open_channel().extensions;
     assert!(extensions.has(VendorExtensions::LIMITED_RETRY));
     assert_eq!(extensions.read_retries.get(), 5);
@@ -293,7 +293,7 @@ fn lost_data_takes_all_repetitions_and_drives_without_take_none() {
     for (retries, tried) in [(0, 1), (3, 4)] {
         let mut nand = planes(1);
         nand.errors.read_retries = retries;
-        let mut r = Rig::new(drive(nand));
+        let mut r = Harness::new(drive(nand));
         r.open.fill(0, 0, 0, 1);
         let d = &mut r.open;
         let lost = InjectedFault::Uncorrectable { phys: media::PhysSector(0) };
@@ -312,7 +312,7 @@ fn lost_data_takes_all_repetitions_and_drives_without_take_none() {
 fn the_page_register_has_what_repetitions_have_got() {
     let mut config = worn(5);
     config.page_register = true;
-    let mut r = Rig::new(config);
+    let mut r = Harness::new(config);
     r.open.fill(0, 0, 0, 8);
     let d = &mut r.open;
     let needs = |d: &mut OpenChannelHost, s| {
@@ -369,9 +369,9 @@ fn hints_change_only_times(seed: u64) {
     };
     let open_channel = OpenChannelConfig { suspend_on_hint: costs, ..OpenChannelConfig::default() };
     let config = DriveConfig { pu_scheduling: pu_policy, open_channel, ..drive(nand.clone()) };
-    let mut rigs = [Rig::new(config.clone()), Rig::new(config)];
-    let unit = rigs[0].open.open_channel().geometry.ws_min;
-    let last = rigs[0].open.open_channel().geometry.sectors - 1;
+    let mut harnesses = [Harness::new(config.clone()), Harness::new(config)];
+    let unit = harnesses[0].open.open_channel().geometry.ws_min;
+    let last = harnesses[0].open.open_channel().geometry.sectors - 1;
     let most = [PlaneMode::Single, PlaneMode::Dual, PlaneMode::Quad];
     for step in 0..60u64 {
         let (pu, chunk) = (rng.below(2) as u32, rng.below(4) as u32);
@@ -388,8 +388,8 @@ fn hints_change_only_times(seed: u64) {
         let (what, first) = (rng.below(6), rng.below(6) as u32 * unit);
         // The second host sends no hints.
         let mut results = Vec::new();
-        for (i, rig) in rigs.iter_mut().enumerate() {
-            let d = &mut rig.open;
+        for (i, harness) in harnesses.iter_mut().enumerate() {
+            let d = &mut harness.open;
             let hints = if i == 0 { hints } else { VectorHints::NONE };
             let layout = *d.drive.nand_mut().unwrap().layout();
             let at = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(pu, chunk)).unwrap();
@@ -426,7 +426,7 @@ fn hints_change_times_and_nothing_else() {
 fn a_hinted_read_uses_the_array_while_it_waits_for_a_programs_data() {
     let costs = OpenChannelConfig { suspend_on_hint: Some(COSTS), ..OpenChannelConfig::default() };
     for (hints, ahead) in [(SUSPEND, true), (NO_HINT, false)] {
-        let mut r = Rig::new(DriveConfig { open_channel: costs, ..drive(planes(4)) });
+        let mut r = Harness::new(DriveConfig { open_channel: costs, ..drive(planes(4)) });
         r.open.fill(0, 0, 0, 1);
         let all = r.unit(1, 0);
         let d = &mut r.open;

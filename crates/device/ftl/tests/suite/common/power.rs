@@ -122,7 +122,7 @@ impl TestFlash {
                     return None;
                 }
                 limit -= 1;
-                ends.push(self.carry_out(&job));
+                ends.push(self.execute(&job));
                 if self.order.is_none() {
                     ends.drain(..).for_each(|end| end.report(&mut recovery));
                 }
@@ -141,19 +141,19 @@ impl TestFlash {
     }
 
     /// Does everything that a recovery wants, and ends it.
-    pub fn carry_out_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
+    pub fn execute_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
         loop {
             let jobs = recovery.next_ops();
             if jobs.is_empty() {
                 return recovery.finish();
             }
             for job in jobs {
-                self.carry_out(&job).report(&mut recovery);
+                self.execute(&job).report(&mut recovery);
             }
         }
     }
 
-    fn carry_out(&mut self, job: &RecoveryOp) -> RecoveryOpEnd {
+    fn execute(&mut self, job: &RecoveryOp) -> RecoveryOpEnd {
         let shape = self.geometry;
         let size = shape.sector_bytes as usize;
         match &job.action {

@@ -152,7 +152,7 @@ impl TestFlash {
     }
 
     /// Programs and erases that were not executed yet.
-    pub(crate) fn under_way(&self) -> (usize, usize) {
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
         let ops = || self.chunks.iter().flat_map(|(_, cells)| &cells.queue);
         let programs = ops().filter(|op| matches!(op, Op::Program { .. })).count();
         (programs, ops().filter(|op| matches!(op, Op::Erase { .. })).count())

@@ -19,9 +19,9 @@ pub use testkit::nbd_client::*;
 use time::{Component, Nanos};
 
 /// A component without work.
-pub struct Nobody;
+pub struct NullComponent;
 
-impl Component for Nobody {
+impl Component for NullComponent {
     fn poll(&mut self, _: Nanos) -> bool {
         false
     }
@@ -53,7 +53,7 @@ impl Served {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = std::thread::spawn(move || {
-            server.run(RealClock::start(), IdlePolicy::default(), &mut Nobody, &told)
+            server.run(RealClock::start(), IdlePolicy::default(), &mut NullComponent, &told)
         });
         Served { path, cues, stats, stop, waker, thread: Some(thread), dir }
     }

@@ -29,7 +29,7 @@ pub struct Faults {
     pub failed: u64,
     pub lost: u64,
     pub twice: u64,
-    pub stray: u64,
+    pub spurious: u64,
     /// Aborted commands that complete with [`Status::ABORTED`], per 1,000.
     pub abortable: u64,
 }
@@ -132,7 +132,7 @@ impl ChaosQueue {
         self.rng.below(1000) < of_thousand
     }
 
-    fn pieces(&self, request: &Request) -> Vec<Segment> {
+    fn segments(&self, request: &Request) -> Vec<Segment> {
         let bytes = request.sectors * SECTOR;
         match request.data {
             Payload::Contiguous(at) => vec![Segment { at: Some(at), bytes }],
@@ -149,9 +149,9 @@ impl ChaosQueue {
     }
 
     fn places(&self, request: &Request) -> Vec<Option<Iova>> {
-        let pieces = self.pieces(request);
-        assert_eq!(pieces.iter().map(|p| p.bytes).sum::<u32>(), request.sectors * SECTOR);
-        pieces
+        let segments = self.segments(request);
+        assert_eq!(segments.iter().map(|p| p.bytes).sum::<u32>(), request.sectors * SECTOR);
+        segments
             .into_iter()
             .flat_map(|p| {
                 assert_eq!(p.bytes % SECTOR, 0);
@@ -160,7 +160,7 @@ impl ChaosQueue {
             .collect()
     }
 
-    fn carry_out(&mut self, request: &Request) {
+    fn execute(&mut self, request: &Request) {
         let places = match request.op {
             Op::Read | Op::Write => self.places(request),
             _ => vec![None; request.sectors as usize],
@@ -259,7 +259,7 @@ impl HardwareQueue for ChaosQueue {
             return Some(Event { tag, status: Status::SUCCESS, result: 0 });
         }
         let place = self.issued.iter().position(|c| c.at <= now)?;
-        if self.chance(faults.stray) {
+        if self.chance(faults.spurious) {
             let tag = Tag(self.rng.below(u64::from(self.tags.count()) + 5) as u16);
             let bound = self.tags.state(tag) == Some(driver::TagState::Bound);
             if !bound {
@@ -268,7 +268,7 @@ impl HardwareQueue for ChaosQueue {
         }
         let command = self.issued.swap_remove(place);
         if command.status.is_success() {
-            self.carry_out(&command.request);
+            self.execute(&command.request);
         }
         self.twice = command.again.then_some(command.tag);
         Some(Event { tag: command.tag, status: command.status, result: 0 })

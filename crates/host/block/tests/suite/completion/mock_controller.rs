@@ -177,7 +177,7 @@ impl MockController {
             }
             let card = &mut inner.cards[member];
             let (tag, request) = card.issued.pop_front().unwrap();
-            let status = card.carry_out(&self.memory, &request);
+            let status = card.execute(&self.memory, &request);
             card.done += 1;
             card.completed.push_back(Event { tag, status, result: 0 });
             drop(inner);
@@ -187,7 +187,7 @@ impl MockController {
 }
 
 impl MockMember {
-    fn carry_out(&mut self, memory: &AddressSpace, request: &Request) -> Status {
+    fn execute(&mut self, memory: &AddressSpace, request: &Request) -> Status {
         let from = request.lba as usize * SECTOR;
         let range = from..from + request.sectors as usize * SECTOR;
         let Some(bytes) = self.data.get_mut(range) else { return Status::LBA_OUT_OF_RANGE };

@@ -320,8 +320,8 @@ fn spurious_completions_are_harmless() {
     for scheduling in schedulings() {
         let mut scheduler = scheduling.build(DEPTH).unwrap();
         for tag in 0..100 {
-            let stray = staged(tag, Op::Read, tag, 1, tag as u16);
-            scheduler.completed(Nanos(tag), &stray, Nanos::MAX);
+            let spurious = staged(tag, Op::Read, tag, 1, tag as u16);
+            scheduler.completed(Nanos(tag), &spurious, Nanos::MAX);
         }
         scheduler.insert(Nanos(100), staged(0, Op::Read, 0, 1, 0));
         assert!(scheduler.dispatch(Nanos(100)).is_some());

@@ -51,12 +51,12 @@ pub struct MockDrive {
     pub sectors: Vec<u8>,
     pub mapped: Vec<bool>,
     /// Metadata of the sectors, as many bytes each as the namespace has.
-    pub beside: Vec<u8>,
+    pub metadata: Vec<u8>,
     /// Dwords 12 and 14 of each transfer and Write Zeroes.
     pub marks: Vec<(u32, u32)>,
     pub flushes: u64,
     pub fua: u64,
-    held: Vec<Cqe>,
+    deferred: Vec<Cqe>,
     /// Outstanding Asynchronous Event Requests.
     pub requests: Vec<u16>,
     /// The chunk notification log.
@@ -102,11 +102,11 @@ impl MockDrive {
             faults: Faults::default(),
             sectors: vec![0; sectors * SECTOR],
             mapped: vec![false; sectors],
-            beside: Vec::new(),
+            metadata: Vec::new(),
             marks: Vec::new(),
             flushes: 0,
             fua: 0,
-            held: Vec::new(),
+            deferred: Vec::new(),
             requests: Vec::new(),
             notifications: Vec::new(),
             features: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl MockDrive {
     }
 
     /// Calls [`poll`](MockDrive::poll) and ignores its result.
-    pub fn pump(&mut self) {
+    pub fn progress(&mut self) {
         self.poll();
     }
 
@@ -184,7 +184,7 @@ impl MockDrive {
     }
 
     /// Completes an Asynchronous Event Request.
-    pub fn tell(&mut self, dword: u32) {
+    pub fn send_event(&mut self, dword: u32) {
         let (sq_head, cid) = (self.admin.0.head(), self.requests.remove(0));
         let (result, status) = (dword.into(), Status::SUCCESS);
         self.admin.1.post(Cqe { result, sq_head, sq_id: 0, cid, status }).unwrap();
@@ -277,9 +277,10 @@ impl MockDrive {
             }
             AdminCommand::DeleteSq { qid } => {
                 self.submissions.remove(&qid).ok_or(Status::INVALID_QID)?;
-                // Complete half of the held commands; the others are lost.
-                let held = self.held.extract_if(.., |cqe| cqe.sq_id == qid).collect::<Vec<_>>();
-                for cqe in held.iter().take(held.len() / 2) {
+                // Complete half of the deferred commands; the others are lost.
+                let deferred =
+                    self.deferred.extract_if(.., |cqe| cqe.sq_id == qid).collect::<Vec<_>>();
+                for cqe in deferred.iter().take(deferred.len() / 2) {
                     let cq = self.completions.get_mut(&qid).unwrap();
                     cq.post(Cqe { status: Status::ABORTED_SQ_DELETED, ..*cqe }).unwrap();
                 }
@@ -324,7 +325,7 @@ impl MockDrive {
             status,
         };
         if faults.hold_io {
-            self.held.push(cqe);
+            self.deferred.push(cqe);
             return;
         }
         let cq = self.completions.get_mut(&qid).unwrap();
@@ -360,8 +361,8 @@ impl MockDrive {
                 self.mapped[range].fill(!deallocate);
             }
             IoCommand::DatasetManagement { ranges: 1, deallocate: true } => {
-                let pieces = self.pieces(sqe, DsmRange::BYTES)?;
-                let (at, _) = *pieces.first().ok_or(Status::INVALID_FIELD)?;
+                let segments = self.segments(sqe, DsmRange::BYTES)?;
+                let (at, _) = *segments.first().ok_or(Status::INVALID_FIELD)?;
                 let mut bytes = [0; DsmRange::BYTES];
                 let memory = self.port.memory();
                 memory.read(at, &mut bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
@@ -397,7 +398,7 @@ impl MockDrive {
 /// Sectors and metadata, by the data pointer and the metadata pointer.
 impl MockDrive {
     /// Returns the metadata bytes per sector: interleaved with the data, and in a separate buffer.
-    fn beside(&self) -> (usize, usize) {
+    fn metadata_bytes(&self) -> (usize, usize) {
         let bytes = usize::from(self.namespace.lbaf[0].ms.get());
         match MetadataFormat::from_namespace(&self.namespace).map(|metadata| metadata.transfer) {
             Some(MetadataTransfer::ExtendedLba) => (bytes, 0),
@@ -407,22 +408,22 @@ impl MockDrive {
     }
 
     fn write(&mut self, sqe: &Sqe, range: std::ops::Range<usize>) -> Result<(), Status> {
-        let (inline, apart) = self.beside();
+        let (inline, apart) = self.metadata_bytes();
         let mut bytes = vec![0; range.len() * (SECTOR + inline)];
-        let pieces = self.pieces(sqe, bytes.len())?;
+        let segments = self.segments(sqe, bytes.len())?;
         let mut at = 0;
-        for (from, len) in &pieces {
+        for (from, len) in &segments {
             let into = &mut bytes[at..at + len];
             self.port.memory().read(*from, into).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
             at += len;
         }
         for (lba, bytes) in range.clone().zip(bytes.chunks(SECTOR + inline)) {
-            if !pieces.is_empty() {
+            if !segments.is_empty() {
                 self.sectors[lba * SECTOR..(lba + 1) * SECTOR].copy_from_slice(&bytes[..SECTOR]);
             }
-            self.beside[lba * inline..(lba + 1) * inline].copy_from_slice(&bytes[SECTOR..]);
+            self.metadata[lba * inline..(lba + 1) * inline].copy_from_slice(&bytes[SECTOR..]);
         }
-        let into = &mut self.beside[range.start * apart..range.end * apart];
+        let into = &mut self.metadata[range.start * apart..range.end * apart];
         if apart > 0 {
             let from = Iova(sqe.mptr.get());
             self.port.memory().read(from, into).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
@@ -432,22 +433,22 @@ impl MockDrive {
     }
 
     fn read(&mut self, sqe: &Sqe, range: std::ops::Range<usize>) -> Result<(), Status> {
-        let (inline, apart) = self.beside();
+        let (inline, apart) = self.metadata_bytes();
         let bytes: Vec<u8> = range
             .clone()
             .flat_map(|lba| {
                 let sector = &self.sectors[lba * SECTOR..(lba + 1) * SECTOR];
-                [sector, &self.beside[lba * inline..(lba + 1) * inline]].concat()
+                [sector, &self.metadata[lba * inline..(lba + 1) * inline]].concat()
             })
             .collect();
         let mut at = 0;
-        for (into, len) in self.pieces(sqe, bytes.len())? {
+        for (into, len) in self.segments(sqe, bytes.len())? {
             let from = &bytes[at..at + len];
             self.port.memory().write(into, from).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
             at += len;
         }
         if apart > 0 {
-            let from = &self.beside[range.start * apart..range.end * apart];
+            let from = &self.metadata[range.start * apart..range.end * apart];
             let into = Iova(sqe.mptr.get());
             self.port.memory().write(into, from).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         }
@@ -456,15 +457,15 @@ impl MockDrive {
     }
 
     /// Returns the memory segments of a command's data; none for a bit bucket.
-    fn pieces(&self, sqe: &Sqe, bytes: usize) -> Result<Vec<(Iova, usize)>, Status> {
+    fn segments(&self, sqe: &Sqe, bytes: usize) -> Result<Vec<(Iova, usize)>, Status> {
         let DataPointer::Prp(first, second) = sqe.data() else {
             return Ok(sgl(sqe, bytes)?.map(|at| (at, bytes)).into_iter().collect());
         };
         let head = bytes.min(PAGE_BYTES - first as usize % PAGE_BYTES);
-        let mut pieces = vec![(Iova(first), head)];
+        let mut segments = vec![(Iova(first), head)];
         let (mut left, mut list) = (bytes - head, second);
         if left > 0 && left <= PAGE_BYTES {
-            pieces.push((Iova(second), left));
+            segments.push((Iova(second), left));
             left = 0;
         }
         while left > 0 {
@@ -476,10 +477,10 @@ impl MockDrive {
                 list = entry;
                 continue;
             }
-            pieces.push((Iova(entry), left.min(PAGE_BYTES)));
+            segments.push((Iova(entry), left.min(PAGE_BYTES)));
             (left, list) = (left - left.min(PAGE_BYTES), list + 8);
         }
-        Ok(pieces)
+        Ok(segments)
     }
 }
 

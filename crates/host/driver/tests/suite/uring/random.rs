@@ -41,7 +41,7 @@ fn segments(bed: &Fixture, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segmen
     out
 }
 
-struct Flight {
+struct InFlight {
     request: Request,
     at: usize,
 }
@@ -58,12 +58,12 @@ fn drive(
     let s = bed.sector();
     let sectors = bed.queue.limits().sectors;
     let discards = bed.device.features().discard;
-    let mut flights: HashMap<u16, Flight> = HashMap::new();
+    let mut in_flight: HashMap<u16, InFlight> = HashMap::new();
     let mut busy: Vec<(u64, u64)> = Vec::new();
     let Range { start: mut sent, end } = names;
-    while sent < end || !flights.is_empty() {
+    while sent < end || !in_flight.is_empty() {
         let mut batch = 0;
-        while sent < end && (flights.len() as u64) < depth && batch < 1 + rng.below(8) {
+        while sent < end && (in_flight.len() as u64) < depth && batch < 1 + rng.below(8) {
             let length = rng.below(REQUEST_SECTORS_MAX) + 1;
             let lba = rng.below(sectors - length + 1);
             if busy.iter().any(|(from, to)| lba < *to && *from < lba + length) {
@@ -97,15 +97,15 @@ fn drive(
             if request.op != Op::Flush {
                 busy.push((lba, lba + u64::from(length)));
             }
-            flights.insert(tag.0, Flight { request, at });
+            in_flight.insert(tag.0, InFlight { request, at });
             (sent, batch) = (sent + 1, batch + 1);
         }
         bed.queue.issue_tags();
-        if flights.is_empty() {
+        if in_flight.is_empty() {
             continue;
         }
         let event = wait(&mut bed.queue);
-        let Flight { request, at } = flights.remove(&event.tag.0).expect("once per command");
+        let InFlight { request, at } = in_flight.remove(&event.tag.0).expect("once per command");
         assert!(event.status.is_success(), "{request:?}: {}", event.status);
         assert_eq!(bed.queue.detach_tag_cmd(event.tag).unwrap().user, request.tag);
         bed.queue.release_tags(&[event.tag]).unwrap();

@@ -77,9 +77,9 @@ macro_rules! on_every_format {
                         continue;
                     }
                     let (nsid, data) = (Some(nsid), Some(data));
-                    let mut rig = ControllerHarness::real(ConnectOptions { nsid, data, ..ConnectOptions::default() });
-                    assert_eq!((rig.info.sector_bytes, rig.info.metadata), (sector_bytes, Some(metadata)));
-                    suite::$test(&mut rig);
+                    let mut harness = ControllerHarness::real(ConnectOptions { nsid, data, ..ConnectOptions::default() });
+                    assert_eq!((harness.info.sector_bytes, harness.info.metadata), (sector_bytes, Some(metadata)));
+                    suite::$test(&mut harness);
                 }
             }
         }
@@ -111,9 +111,9 @@ macro_rules! on_the_controller {
         #[ignore = "needs a controller of its own (make test-guest)"]
         fn $name() {
             for options in attach_variants() {
-                let mut rig = ControllerHarness::real(options);
-                assert_eq!(rig.info.sector_bytes, if options.nsid == Some(1) { 512 } else { 4096 });
-                suite::$test(&mut rig);
+                let mut harness = ControllerHarness::real(options);
+                assert_eq!(harness.info.sector_bytes, if options.nsid == Some(1) { 512 } else { 4096 });
+                suite::$test(&mut harness);
             }
         }
     )*};
@@ -203,32 +203,32 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_tells_that_it_is_hot() {
-    let mut rig = ControllerHarness::real(ConnectOptions::default());
-    let health = rig.admin(|c, pump| c.health(pump)).unwrap();
+    let mut harness = ControllerHarness::real(ConnectOptions::default());
+    let health = harness.admin(|c, progress| c.health(progress)).unwrap();
     let threshold = feature::TEMPERATURE_THRESHOLD;
-    rig.admin(|controller, pump| {
+    harness.admin(|controller, progress| {
         assert!(matches!(controller.poll_event(), Err(DriverError::NotSubscribed)));
         // Critical temperature warnings are reported, and it is warmer than the threshold from now on.
-        controller.set_feature(feature::ASYNC_EVENT, 0b10, pump).unwrap();
+        controller.set_feature(feature::ASYNC_EVENT, 0b10, progress).unwrap();
         controller.request_event().unwrap();
-        let before = controller.get_feature(threshold, FeatureSelect::Current, pump).unwrap();
+        let before = controller.get_feature(threshold, FeatureSelect::Current, progress).unwrap();
         assert_eq!(controller.poll_event().unwrap(), None);
         let below = u32::from(health.temperature.get()) - 10;
-        controller.set_feature(threshold, below, pump).unwrap();
+        controller.set_feature(threshold, below, progress).unwrap();
         let mut event = None;
         for _ in 0..100_000 {
             event = controller.poll_event().unwrap();
             if event.is_some() {
                 break;
             }
-            pump();
+            progress();
         }
         let event = event.expect("an event");
         assert_eq!((event.kind, event.info), (AsyncEvent::HEALTH, 1));
         assert_eq!(event.log_page, log_page::HEALTH);
-        let warned = controller.health(pump).unwrap();
+        let warned = controller.health(progress).unwrap();
         assert_eq!(warned.critical_warning & 0b10, 0b10);
-        controller.set_feature(threshold, before, pump).unwrap();
+        controller.set_feature(threshold, before, progress).unwrap();
     });
 }
 
@@ -323,7 +323,7 @@ fn guest_queues_say_what_they_copied() {
     let own_at = device.memory().register(&own).unwrap();
     let reached = device.buffer(64 << 10).unwrap();
     own.fill(0, 64 << 10, 0x3c);
-    let mut carry_out = |request: Request| {
+    let mut execute = |request: Request| {
         queue.submit(clock.now(), request).unwrap();
         loop {
             queue.poll(clock.now());
@@ -332,9 +332,9 @@ fn guest_queues_say_what_they_copied() {
             }
         }
     };
-    let (status, written) = carry_out(Request::write(0, 16, Payload::Contiguous(own_at), 1));
+    let (status, written) = execute(Request::write(0, 16, Payload::Contiguous(own_at), 1));
     assert_eq!(status, Status::SUCCESS);
-    let (status, read) = carry_out(Request::read(0, 16, reached.payload(), 2));
+    let (status, read) = execute(Request::read(0, 16, reached.payload(), 2));
     assert_eq!(status, Status::SUCCESS);
     let mut bytes = vec![0; 64 << 10];
     reached.read(0, &mut bytes);
@@ -349,7 +349,7 @@ fn guest_queues_say_what_they_copied() {
     assert!(rung.register_writes + rung.register_writes_saved >= 2, "{rung:?}");
     if !has_iommu() {
         let nowhere = Request::read(0, 1, Payload::Contiguous(mem::Iova(1 << 60)), 3);
-        assert!(carry_out(nowhere).0.is(Status::DATA_TRANSFER_ERROR));
+        assert!(execute(nowhere).0.is(Status::DATA_TRANSFER_ERROR));
         let sgls =
             ConnectOptions { data: Some(DataPointers::SglAndPrp), ..ConnectOptions::default() };
         drop(queue);

@@ -27,7 +27,7 @@ pub(crate) struct ControllerHarness {
     pub(crate) port: Arc<transport::Port>,
     pub(crate) world: DriveSide,
     /// Guard of a real controller. Dropped last.
-    _keeper: Option<ControllerGuard>,
+    _guard: Option<ControllerGuard>,
 }
 
 /// The device side, which makes progress and has the time.
@@ -154,11 +154,11 @@ impl ControllerHarness {
     fn new(
         controller: ControllerHandle,
         world: DriveSide,
-        keeper: Option<ControllerGuard>,
+        guard: Option<ControllerGuard>,
     ) -> ControllerHarness {
         let (info, port) = (controller.info().clone(), controller.port().clone());
         let controller = Arc::new(Mutex::new(controller));
-        ControllerHarness { controller, info, port, world, _keeper: keeper }
+        ControllerHarness { controller, info, port, world, _guard: guard }
     }
 
     /// A queue of its own interrupt vector, where there are any.

@@ -170,7 +170,7 @@ fn a_partition_of_a_served_drive_is_used_once_at_a_time() {
     let touched = format!("{at}/x");
     let out = stage.sluice(&["exec", "--volume", &other, "--at", &at, "--", "touch", &touched]);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    nobody_else(&stage, &db);
+    assert_exclusive(&stage, &db);
     assert!(holder.wait_with_output().unwrap().status.success());
     for device in [&db, &other] {
         let out = stage.sluice(&["volume", "fsck", device]);
@@ -188,7 +188,7 @@ fn start_holder_ready(volume: &str, at: &str) -> Child {
 }
 
 /// Whatever else would read all of a volume, or change it, is refused while a program has it.
-fn nobody_else(stage: &Fixture, volume: &str) {
+fn assert_exclusive(stage: &Fixture, volume: &str) {
     let file = stage.path("file");
     std::fs::write(&file, "x").unwrap();
     let calls: [&[&str]; 6] = [
@@ -213,7 +213,7 @@ fn a_volume_in_use_is_neither_checked_nor_read() {
     let stage = Fixture::new(8 << 20);
     let volume = stage.path("disk.img");
     let holder = start_holder_ready(&volume, &stage.path("at"));
-    nobody_else(&stage, &volume);
+    assert_exclusive(&stage, &volume);
     assert!(holder.wait_with_output().unwrap().status.success());
     stage.is_clean();
 }
