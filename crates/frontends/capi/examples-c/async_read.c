@@ -64,7 +64,7 @@ static int read_all(struct sluice_handle *handle, struct sluice_buffer *buffer,
         idle_count -= (uint32_t)taken;
         begun += (uint64_t)taken;
 
-        came = sluice_wait(handle, done, DEPTH, 1, SLUICE_FOREVER);
+        came = sluice_wait(handle, done, DEPTH, 1, SLUICE_TIMEOUT_INFINITE);
         if (came < 0)
             return came;
         for (n = 0; n < came; n++) {

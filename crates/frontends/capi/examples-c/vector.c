@@ -38,7 +38,7 @@ static size_t unit_bytes(void)
 static int take(size_t min, uint32_t *ended)
 {
     struct sluice_vector_completion completions[DEPTH];
-    int count = sluice_vector_wait(queue, completions, DEPTH, min, SLUICE_FOREVER), i;
+    int count = sluice_vector_wait(queue, completions, DEPTH, min, SLUICE_TIMEOUT_INFINITE), i;
 
     for (i = 0; i < count; i++) {
         if (completions[i].error) {

@@ -431,7 +431,7 @@ static int fio_sluice_commit(struct thread_data *td)
         if (taken == -EAGAIN) {
             /* The queue is less deep than the job: room is where something ended. */
             int came = sluice_wait(job->handle, job->came + job->came_count,
-                                   td->o.iodepth - job->came_count, 1, SLUICE_FOREVER);
+                                   td->o.iodepth - job->came_count, 1, SLUICE_TIMEOUT_INFINITE);
 
             if (came < 0)
                 return came;
@@ -453,7 +453,7 @@ static int fio_sluice_getevents(struct thread_data *td, unsigned int min, unsign
                                 const struct timespec *t)
 {
     struct job *job = td->io_ops_data;
-    uint64_t timeout = SLUICE_FOREVER;
+    uint64_t timeout = SLUICE_TIMEOUT_INFINITE;
     unsigned int room, wanted, i;
     int came;
 

@@ -27,6 +27,13 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+/* Marks calls under their former names. */
+#ifdef __GNUC__
+#define SLUICE_DEPRECATED __attribute__((deprecated))
+#else
+#define SLUICE_DEPRECATED
+#endif
+
 /**
  * Open for reading only: everything that would change the device fails with `-EROFS`.
  */
@@ -65,7 +72,7 @@
 /**
  * A drive, or a part of one, that another process serves.
  */
-#define SLUICE_KIND_SERVED 4
+#define SLUICE_KIND_REMOTE 4
 
 /**
  * Completed writes need a flush to be durable.
@@ -186,7 +193,7 @@
 /**
  * It does not sleep while something is on its way.
  */
-#define SLUICE_PERIOD_BUSY 2
+#define SLUICE_PERIOD_BUSY_POLL 2
 
 /**
  * Sectors to memory.
@@ -219,14 +226,14 @@
 #define SLUICE_FUA 1
 
 /**
- * Zeroes may be had by giving the sectors up.
+ * The device may deallocate the sectors that read as zeros.
  */
-#define SLUICE_MAY_UNMAP 2
+#define SLUICE_DEALLOCATE 2
 
 /**
- * No limit to the time.
+ * A timeout without limit.
  */
-#define SLUICE_FOREVER UINT64_MAX
+#define SLUICE_TIMEOUT_INFINITE UINT64_MAX
 
 /**
  * Sectors to memory.
@@ -359,7 +366,7 @@ typedef struct sluice_device_info {
     size_t size;
     /**
      * `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
-     * `SLUICE_KIND_SERVED`.
+     * `SLUICE_KIND_REMOTE`.
      */
     uint32_t kind;
     /**
@@ -798,7 +805,7 @@ typedef struct sluice_poller_options {
      */
     size_t size;
     /**
-     * `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY`.
+     * `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
      */
     uint32_t period;
     /**
@@ -852,7 +859,7 @@ typedef struct sluice_request {
      */
     uint32_t op;
     /**
-     * `SLUICE_FUA` with a write, `SLUICE_MAY_UNMAP` with zeroes.
+     * `SLUICE_FUA` with a write, `SLUICE_DEALLOCATE` with zeroes.
      */
     uint32_t flags;
     /**
@@ -1574,7 +1581,7 @@ int sluice_poller_watch(struct sluice_poller *poller,
                         const struct sluice_queue *queue);
 
 /**
- * Watches a queue no more.
+ * Ends the watch of a queue.
  *
  * @param poller The poller.
  * @param queue A queue that it watches, and no handle is bound to.
@@ -1587,7 +1594,25 @@ int sluice_poller_watch(struct sluice_poller *poller,
  *
  * Any.
  */
-int sluice_poller_forget(struct sluice_poller *poller, const struct sluice_queue *queue);
+int sluice_poller_unwatch(struct sluice_poller *poller, const struct sluice_queue *queue);
+
+/**
+ * The former name of `sluice_poller_unwatch()`, for one release.
+ *
+ * @param poller The poller.
+ * @param queue A queue that it watches, and no handle is bound to.
+ *
+ * # Returns
+ *
+ * As `sluice_poller_unwatch()`.
+ *
+ * # Threads
+ *
+ * Any.
+ */
+SLUICE_DEPRECATED
+int sluice_poller_forget(struct sluice_poller *poller,
+                         const struct sluice_queue *queue);
 
 /**
  * Says how long requests take, for who knows better than what has been seen.
@@ -1678,7 +1703,7 @@ int sluice_reap(struct sluice_handle *handle,
  * @param room How many there is room for, at least 1.
  * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
  * in any case. With 0 it is `sluice_reap()`.
- * @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+ * @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
  *
  * # Returns
  *
@@ -1786,7 +1811,7 @@ int sluice_discard(struct sluice_handle *handle, uint64_t lba, uint32_t sectors)
  * @param handle The handle.
  * @param lba The first sector.
  * @param sectors How many.
- * @param flags `SLUICE_MAY_UNMAP`: the device may give the sectors up for it; or 0.
+ * @param flags `SLUICE_DEALLOCATE`: the device may deallocate the sectors; or 0.
  *
  * # Returns
  *
@@ -2135,7 +2160,7 @@ int sluice_vector_reap(struct sluice_vector_queue *queue,
  * @param room How many there is room for, at least 1.
  * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
  * in any case. With 0 it is `sluice_vector_reap()`.
- * @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+ * @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
  *
  * # Returns
  *
@@ -2173,6 +2198,23 @@ uint32_t sluice_version(void);
 #endif  // __cplusplus
 
 #endif  /* SLUICE_H */
+
+/* Former names of constants, for one release. Their use is a warning. */
+#ifdef __GNUC__
+#define SLUICE_PRAGMA_(text) _Pragma(#text)
+#else
+#define SLUICE_PRAGMA_(text)
+#endif
+#define SLUICE_FOREVER \
+    SLUICE_PRAGMA_(GCC warning "SLUICE_FOREVER is now SLUICE_TIMEOUT_INFINITE") \
+    SLUICE_TIMEOUT_INFINITE
+#define SLUICE_MAY_UNMAP \
+    SLUICE_PRAGMA_(GCC warning "SLUICE_MAY_UNMAP is now SLUICE_DEALLOCATE") SLUICE_DEALLOCATE
+#define SLUICE_PERIOD_BUSY \
+    SLUICE_PRAGMA_(GCC warning "SLUICE_PERIOD_BUSY is now SLUICE_PERIOD_BUSY_POLL") \
+    SLUICE_PERIOD_BUSY_POLL
+#define SLUICE_KIND_SERVED \
+    SLUICE_PRAGMA_(GCC warning "SLUICE_KIND_SERVED is now SLUICE_KIND_REMOTE") SLUICE_KIND_REMOTE
 
 #ifdef __cplusplus
 extern "C" {

@@ -33,7 +33,7 @@ pub const SLUICE_KIND_DRIVE: u32 = 2;
 /// A target that manages the flash of a drive on the host.
 pub const SLUICE_KIND_TARGET: u32 = 3;
 /// A drive, or a part of one, that another process serves.
-pub const SLUICE_KIND_SERVED: u32 = 4;
+pub const SLUICE_KIND_REMOTE: u32 = 4;
 
 /// Completed writes need a flush to be durable.
 pub const SLUICE_HAS_VOLATILE_CACHE: u32 = 1;
@@ -106,7 +106,7 @@ pub struct sluice_device_info {
     /// `sizeof(struct sluice_device_info)`.
     pub size: usize,
     /// `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
-    /// `SLUICE_KIND_SERVED`.
+    /// `SLUICE_KIND_REMOTE`.
     pub kind: u32,
     /// `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
     pub features: u32,
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn sluice_device_get_info(
                 DeviceKind::File | DeviceKind::Passthrough => SLUICE_KIND_FILE,
                 DeviceKind::Drive | DeviceKind::Controller => SLUICE_KIND_DRIVE,
                 DeviceKind::Target => SLUICE_KIND_TARGET,
-                DeviceKind::Remote => SLUICE_KIND_SERVED,
+                DeviceKind::Remote => SLUICE_KIND_REMOTE,
             },
             features: features(device.features(), limits.volatile_cache),
             sectors: limits.sectors,

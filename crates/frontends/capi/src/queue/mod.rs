@@ -294,7 +294,7 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
         }
         if state.watched.is_some() {
             return Err(CallError::InUse(
-                "a poller watches the queue: sluice_poller_forget() first",
+                "a poller watches the queue: sluice_poller_unwatch() first",
             ));
         }
         drop(state);

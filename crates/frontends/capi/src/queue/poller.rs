@@ -17,7 +17,7 @@ pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;
 /// It sleeps `period_ns` between two looks.
 pub const SLUICE_PERIOD_FIXED: u32 = 1;
 /// It does not sleep while something is on its way.
-pub const SLUICE_PERIOD_BUSY: u32 = 2;
+pub const SLUICE_PERIOD_BUSY_POLL: u32 = 2;
 
 /// A thread that looks for completions. Any thread may use it, several at a time.
 pub struct sluice_poller {
@@ -32,7 +32,7 @@ pub struct sluice_poller {
 pub struct sluice_poller_options {
     /// `sizeof(struct sluice_poller_options)`.
     pub size: usize,
-    /// `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY`.
+    /// `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
     pub period: u32,
     /// 0.
     pub reserved: u32,
@@ -85,8 +85,10 @@ fn parse_period(options: &sluice_poller_options) -> Result<PollPeriod, CallError
         }
         (SLUICE_PERIOD_DYNAMIC, default) => Ok(default),
         (SLUICE_PERIOD_FIXED, _) => Ok(PollPeriod::Fixed(Nanos(period_ns))),
-        (SLUICE_PERIOD_BUSY, _) if period_ns == 0 => Ok(PollPeriod::Busy),
-        (SLUICE_PERIOD_BUSY, _) => refused("period_ns", period_ns, "0 with SLUICE_PERIOD_BUSY"),
+        (SLUICE_PERIOD_BUSY_POLL, _) if period_ns == 0 => Ok(PollPeriod::Busy),
+        (SLUICE_PERIOD_BUSY_POLL, _) => {
+            refused("period_ns", period_ns, "0 with SLUICE_PERIOD_BUSY_POLL")
+        }
         _ => refused("period", period.into(), "SLUICE_PERIOD_DYNAMIC, _FIXED or _BUSY"),
     }
 }
@@ -219,7 +221,7 @@ pub unsafe extern "C" fn sluice_poller_watch(
     })
 }
 
-/// Watches a queue no more.
+/// Ends the watch of a queue.
 ///
 /// @param poller The poller.
 /// @param queue A queue that it watches, and no handle is bound to.
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn sluice_poller_watch(
 ///
 /// Any.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sluice_poller_forget(
+pub unsafe extern "C" fn sluice_poller_unwatch(
     poller: *mut sluice_poller,
     queue: *const sluice_queue,
 ) -> c_int {
@@ -245,6 +247,28 @@ pub unsafe extern "C" fn sluice_poller_forget(
         watched.retain(|home| !Arc::ptr_eq(home, &queue.home));
         Ok(0)
     })
+}
+
+/// The former name of `sluice_poller_unwatch()`, for one release.
+///
+/// @param poller The poller.
+/// @param queue A queue that it watches, and no handle is bound to.
+///
+/// # Returns
+///
+/// As `sluice_poller_unwatch()`.
+///
+/// # Threads
+///
+/// Any.
+#[deprecated]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_poller_forget(
+    poller: *mut sluice_poller,
+    queue: *const sluice_queue,
+) -> c_int {
+    // SAFETY: the pointers are as the header demands.
+    unsafe { sluice_poller_unwatch(poller, queue) }
 }
 
 /// Says how long requests take, for who knows better than what has been seen.

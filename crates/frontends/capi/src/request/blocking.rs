@@ -10,7 +10,7 @@ use crate::device::buffer::sluice_buffer;
 use crate::device::flags;
 use crate::error::{CallError, call};
 use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
-use crate::request::{SLUICE_FUA, SLUICE_MAY_UNMAP, payload};
+use crate::request::{SLUICE_DEALLOCATE, SLUICE_FUA, payload};
 
 impl HandleInner {
     pub(crate) fn run(&mut self, request: Request) -> Result<(), CallError> {
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn sluice_discard(
 /// @param handle The handle.
 /// @param lba The first sector.
 /// @param sectors How many.
-/// @param flags `SLUICE_MAY_UNMAP`: the device may give the sectors up for it; or 0.
+/// @param flags `SLUICE_DEALLOCATE`: the device may deallocate the sectors; or 0.
 ///
 /// # Returns
 ///
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn sluice_write_zeroes(
     call(|| {
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { Guard::enter(handle) }?;
-        let unmap = self::flags(flags, SLUICE_MAY_UNMAP, "SLUICE_MAY_UNMAP or 0")? != 0;
+        let unmap = self::flags(flags, SLUICE_DEALLOCATE, "SLUICE_DEALLOCATE or 0")? != 0;
         inside.run(Request::write_zeroes(lba, sectors, unmap, 0))?;
         Ok(0)
     })

@@ -29,11 +29,11 @@ pub const SLUICE_OP_WRITE_ZEROES: u32 = 5;
 
 /// A write completes when it is durable.
 pub const SLUICE_FUA: u32 = 1;
-/// Zeroes may be had by giving the sectors up.
-pub const SLUICE_MAY_UNMAP: u32 = 2;
+/// The device may deallocate the sectors that read as zeros.
+pub const SLUICE_DEALLOCATE: u32 = 2;
 
-/// No limit to the time.
-pub const SLUICE_FOREVER: u64 = u64::MAX;
+/// A timeout without limit.
+pub const SLUICE_TIMEOUT_INFINITE: u64 = u64::MAX;
 
 /// Alignment of offsets in a buffer, which direct I/O and every drive accept.
 const ALIGNMENT: u64 = 512;
@@ -47,7 +47,7 @@ pub struct sluice_request {
     /// `SLUICE_OP_READ`, `SLUICE_OP_WRITE`, `SLUICE_OP_FLUSH`, `SLUICE_OP_DISCARD` or
     /// `SLUICE_OP_WRITE_ZEROES`.
     pub op: u32,
-    /// `SLUICE_FUA` with a write, `SLUICE_MAY_UNMAP` with zeroes.
+    /// `SLUICE_FUA` with a write, `SLUICE_DEALLOCATE` with zeroes.
     pub flags: u32,
     /// The first sector.
     pub lba: u64,
@@ -138,11 +138,11 @@ impl HandleInner {
         }
         let known = match op {
             SLUICE_OP_WRITE => SLUICE_FUA,
-            SLUICE_OP_WRITE_ZEROES => SLUICE_MAY_UNMAP,
+            SLUICE_OP_WRITE_ZEROES => SLUICE_DEALLOCATE,
             _ => 0,
         };
         if flags & !known != 0 {
-            let allowed = "SLUICE_FUA with a write, SLUICE_MAY_UNMAP with zeroes";
+            let allowed = "SLUICE_FUA with a write, SLUICE_DEALLOCATE with zeroes";
             return refused("flags", flags.into(), allowed);
         }
         let data = match op {
@@ -172,7 +172,7 @@ impl HandleInner {
             SLUICE_OP_FLUSH => Request::flush(user_data),
             SLUICE_OP_DISCARD => Request::discard(lba, sectors, user_data),
             SLUICE_OP_WRITE_ZEROES => {
-                Request::write_zeroes(lba, sectors, flags & SLUICE_MAY_UNMAP != 0, user_data)
+                Request::write_zeroes(lba, sectors, flags & SLUICE_DEALLOCATE != 0, user_data)
             }
             _ => {
                 return refused(
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn sluice_reap(
 /// @param room How many there is room for, at least 1.
 /// @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
 /// in any case. With 0 it is `sluice_reap()`.
-/// @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+/// @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
 ///
 /// # Returns
 ///

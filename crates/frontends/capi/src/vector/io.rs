@@ -576,7 +576,7 @@ pub unsafe extern "C" fn sluice_vector_reap(
 /// @param room How many there is room for, at least 1.
 /// @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
 /// in any case. With 0 it is `sluice_vector_reap()`.
-/// @param timeout_ns How long at most; `SLUICE_FOREVER` for no limit.
+/// @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
 ///
 /// # Returns
 ///

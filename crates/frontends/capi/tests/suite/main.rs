@@ -4,6 +4,7 @@
 mod support;
 
 mod fio_engine;
+mod former_names;
 mod header;
 mod installed;
 mod misuse;

@@ -69,7 +69,7 @@ fn null_is_refused_where_it_is_not_allowed_and_destroys_nothing() {
     expect!(sluice_wait(handle, null_mut(), 1, 1, 0), EINVAL, "`completions`");
     expect!(sluice_poller_create(null(), null(), &mut null_mut()), EINVAL, "`device`");
     expect!(sluice_poller_watch(null_mut(), queue), EINVAL, "`poller`");
-    expect!(sluice_poller_forget(null_mut(), queue), EINVAL, "`poller`");
+    expect!(sluice_poller_unwatch(null_mut(), queue), EINVAL, "`poller`");
     expect!(sluice_poller_hint(null_mut(), 0), EINVAL, "`poller`");
     expect!(sluice_poller_get_stats(null(), null_mut()), EINVAL, "`poller`");
     // SAFETY: NULL.
@@ -211,7 +211,7 @@ fn options_that_make_no_sense_are_refused() {
     refused!("SLUICE_PERIOD_DYNAMIC", period: 3);
     refused!("up to a second", period: SLUICE_PERIOD_FIXED);
     refused!("up to a second", period: SLUICE_PERIOD_FIXED, period_ns: 2_000_000_000);
-    refused!("SLUICE_PERIOD_BUSY", period: SLUICE_PERIOD_BUSY, period_ns: 1);
+    refused!("SLUICE_PERIOD_BUSY_POLL", period: SLUICE_PERIOD_BUSY_POLL, period_ns: 1);
     refused!("without SLUICE_PERIOD_DYNAMIC", period: SLUICE_PERIOD_FIXED, period_ns: 1, late_ns: 1);
 }
 
@@ -235,7 +235,7 @@ fn requests_that_make_no_sense_are_refused() {
     refused!(EINVAL, "op = 0", op: 0, buffer: null());
     refused!(EINVAL, "op = 6", op: 6, buffer: null());
     refused!(EINVAL, "SLUICE_FUA with a write", flags: SLUICE_FUA);
-    refused!(EINVAL, "flags", op: SLUICE_OP_WRITE, flags: SLUICE_MAY_UNMAP);
+    refused!(EINVAL, "flags", op: SLUICE_OP_WRITE, flags: SLUICE_DEALLOCATE);
     refused!(EINVAL, "2^63", user_data: 1 << 63);
     refused!(EINVAL, "reserved", reserved: 1);
     refused!(EINVAL, "512", buffer_offset: 8);
@@ -257,7 +257,7 @@ fn requests_that_make_no_sense_are_refused() {
     // SAFETY: zeros are a value.
     let mut came: [sluice_completion; 8] = unsafe { std::mem::zeroed() };
     // SAFETY: everything is there.
-    assert_eq!(unsafe { sluice_wait(handle, came.as_mut_ptr(), 8, 8, SLUICE_FOREVER) }, 3);
+    assert_eq!(unsafe { sluice_wait(handle, came.as_mut_ptr(), 8, 8, SLUICE_TIMEOUT_INFINITE) }, 3);
     let error = |name: u64| came[..3].iter().find(|c| c.user_data == name).map(|c| c.error);
     let errors = (error(0), error(7), error(8));
     assert_eq!(errors, (Some(0), Some(-libc::ERANGE), Some(-libc::EINVAL)));
@@ -267,7 +267,7 @@ fn requests_that_make_no_sense_are_refused() {
     expect!(sluice_read(handle, u64::MAX, 2, buffer, 0), ERANGE, "LBA out of range");
     expect!(sluice_read(handle, 0, 1, other.buffer, 0), EXDEV, "another device");
     expect!(sluice_write(handle, 0, 1, buffer, 0, 4), EINVAL, "SLUICE_FUA or 0");
-    expect!(sluice_write_zeroes(handle, 0, 1, 1), EINVAL, "SLUICE_MAY_UNMAP or 0");
+    expect!(sluice_write_zeroes(handle, 0, 1, 1), EINVAL, "SLUICE_DEALLOCATE or 0");
     expect!(sluice_discard(handle, 2048, 1), ERANGE, "out of range");
     let mut memory = [0u8; 1024];
     let into = memory.as_mut_ptr().cast();
@@ -316,16 +316,16 @@ fn what_is_in_use_stays() {
     ok!(sluice_poller_create(stand.device, null(), &mut poller));
     ok!(sluice_poller_create(stand.device, null(), &mut second));
     expect!(sluice_poller_watch(poller, stand.queue), EINVAL, "SLUICE_QUEUE_SHARED");
-    expect!(sluice_poller_forget(poller, queue), EBUSY, "does not watch");
+    expect!(sluice_poller_unwatch(poller, queue), EBUSY, "does not watch");
     ok!(sluice_poller_watch(poller, queue));
     expect!(sluice_poller_watch(second, queue), EBUSY, "already");
-    expect!(sluice_poller_forget(second, queue), EBUSY, "does not watch");
-    expect!(sluice_queue_destroy(queue), EBUSY, "sluice_poller_forget");
+    expect!(sluice_poller_unwatch(second, queue), EBUSY, "does not watch");
+    expect!(sluice_queue_destroy(queue), EBUSY, "sluice_poller_unwatch");
     ok!(sluice_handle_create(queue, null(), &mut handle));
     expect!(sluice_poller_destroy(poller), EBUSY, "destroy them first");
-    expect!(sluice_poller_forget(poller, queue), EBUSY, "destroy them first");
+    expect!(sluice_poller_unwatch(poller, queue), EBUSY, "destroy them first");
     ok!(sluice_handle_destroy(handle));
-    ok!(sluice_poller_forget(poller, queue));
+    ok!(sluice_poller_unwatch(poller, queue));
     ok!(sluice_poller_watch(second, queue));
     let mut stats = options!(sluice_poller_stats {});
     ok!(sluice_poller_get_stats(second, &mut stats));

@@ -359,7 +359,7 @@ impl Run {
                 self.model[range].fill(0);
             }
             _ => {
-                let flags = if self.rng.chance(0.5) { SLUICE_MAY_UNMAP } else { 0 };
+                let flags = if self.rng.chance(0.5) { SLUICE_DEALLOCATE } else { 0 };
                 ok!(sluice_write_zeroes(self.handle, lba, count, flags));
                 self.model[range].fill(0);
             }
@@ -428,7 +428,8 @@ impl Run {
                 true => ok!(sluice_reap(self.handle, came.as_mut_ptr(), came.len())),
                 false => {
                     let min = 1 + self.rng.below(5) as usize;
-                    let timeout = if self.rng.chance(0.5) { SLUICE_FOREVER } else { 50_000 };
+                    let timeout =
+                        if self.rng.chance(0.5) { SLUICE_TIMEOUT_INFINITE } else { 50_000 };
                     ok!(sluice_wait(self.handle, came.as_mut_ptr(), came.len(), min, timeout))
                 }
             };

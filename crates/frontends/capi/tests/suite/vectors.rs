@@ -297,8 +297,9 @@ fn many(v: Vectors) {
         let own = v.run(sent as u32 % 8, 20, 0, 1);
         assert_eq!(unsafe_read(&v, &own), -libc::ENODATA);
         // SAFETY: as above.
-        let count =
-            unsafe { sluice_vector_wait(v.queue, ended.as_mut_ptr(), 64, 4, SLUICE_FOREVER) };
+        let count = unsafe {
+            sluice_vector_wait(v.queue, ended.as_mut_ptr(), 64, 4, SLUICE_TIMEOUT_INFINITE)
+        };
         assert!(count >= 0, "{}", last_error());
         for done in &ended[..count as usize] {
             assert_eq!((done.error, done.failed), (0, 0), "{}", done.status);
@@ -311,7 +312,10 @@ fn many(v: Vectors) {
         assert_eq!(sluice_vector_outstanding(v.queue), 0);
         assert_eq!(sluice_vector_reap(v.queue, ended.as_mut_ptr(), 64), 0);
         let begin = std::time::Instant::now();
-        assert_eq!(sluice_vector_wait(v.queue, ended.as_mut_ptr(), 64, 1, SLUICE_FOREVER), 0);
+        assert_eq!(
+            sluice_vector_wait(v.queue, ended.as_mut_ptr(), 64, 1, SLUICE_TIMEOUT_INFINITE),
+            0
+        );
         assert!(begin.elapsed().as_secs() < 5, "nothing is outstanding");
         // Left outstanding for who destroys it.
         let read = request(SLUICE_VECTOR_READ, &lists[0]);
@@ -424,7 +428,7 @@ fn what_cannot_be_is_refused_in_words() {
     // SAFETY: everything is there; NULL.
     unsafe {
         assert_eq!(sluice_vector_submit(queue, two.as_ptr(), 2), 1);
-        assert_eq!(sluice_vector_wait(queue, &mut ended, 1, 1, SLUICE_FOREVER), 1);
+        assert_eq!(sluice_vector_wait(queue, &mut ended, 1, 1, SLUICE_TIMEOUT_INFINITE), 1);
         assert_eq!(sluice_vector_submit(queue, null(), 0), 0);
         assert_eq!(sluice_vector_queue_destroy(null_mut()), 0);
     }

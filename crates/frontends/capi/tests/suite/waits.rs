@@ -92,7 +92,7 @@ fn time_passes() {
             assert!((0..3).contains(&first), "{first} at once");
             assert!(begin.elapsed().as_millis() >= 20);
             let left = 3 - first as usize;
-            let rest = sluice_wait(handle, came.as_mut_ptr(), 4, 4, SLUICE_FOREVER);
+            let rest = sluice_wait(handle, came.as_mut_ptr(), 4, 4, SLUICE_TIMEOUT_INFINITE);
             assert_eq!(rest as usize, left, "no more are outstanding");
         }
         ok!(sluice_handle_destroy(handle));

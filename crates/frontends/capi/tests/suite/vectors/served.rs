@@ -108,8 +108,9 @@ fn when_the_server_is_killed_every_command_ends_with_an_error() {
         let mut seen = [0; 8];
         while seen.contains(&0) {
             // SAFETY: everything is there.
-            let count =
-                unsafe { sluice_vector_wait(v.queue, ended.as_mut_ptr(), 8, 1, SLUICE_FOREVER) };
+            let count = unsafe {
+                sluice_vector_wait(v.queue, ended.as_mut_ptr(), 8, 1, SLUICE_TIMEOUT_INFINITE)
+            };
             assert!(count > 0, "{count}: {}", last_error());
             for done in &ended[..count as usize] {
                 assert!([0, -libc::ECONNRESET].contains(&done.error), "{}", done.error);
