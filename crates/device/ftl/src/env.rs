@@ -1,4 +1,4 @@
-//! [`Env`]: what every part may read and none changes.
+//! [`Env`]: configuration that every part may read and none changes.
 
 use crate::{CapacityPlan, FlashGeometry, FtlConfig};
 

@@ -1,4 +1,5 @@
-//! [`Shape`]: what the layer knows of the flash; [`Layout`]: what follows for capacity and buffers.
+//! [`FlashGeometry`]: the geometry of the flash; [`CapacityPlan`]: the capacities and buffers that
+//! follow from it.
 
 use nvme::Geometry;
 

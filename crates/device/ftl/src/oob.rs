@@ -1,4 +1,4 @@
-//! [`Oob`]: what is written beside every sector.
+//! [`Oob`]: the out-of-band bytes of every sector.
 
 /// The sixteen out-of-band bytes of a sector: the reverse map, on the media.
 ///

@@ -1,4 +1,4 @@
-//! [`FtlStats`]: what was written for whom.
+//! [`FtlStats`]: counters of the FTL.
 
 /// Counters since the layer was started, in sectors unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! [`Issued`]: the numbers of write units, and which of them are still under way.
+//! [`WriteSequencer`]: the sequence numbers of write units, and which of these units are in flight.
 
 use crate::ids::ToIndex;
 

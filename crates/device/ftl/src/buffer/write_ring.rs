@@ -1,10 +1,10 @@
-//! The write buffer [LightNVM17 §4.2.1]: a ring of write units between acknowledgement
-//! and the media.
+//! The write buffer: a ring of write units between acknowledgement and the media [LightNVM17
+//! §4.2.1].
 //!
-//! Entries go in at the head, in order; a unit that is full is mapped and programmed as a whole,
-//! possibly out of order; `persisted` and `released` follow in order. A unit is *persisted* when it
-//! is programmed, and *released* when it can be read from the media, that is when its paired pages
-//! are programmed too; only then are its slots used again.
+//! Entries are appended at the head, in order. A full unit is mapped and programmed as a whole,
+//! possibly out of order; `persisted` and `released` advance in order. A unit is *persisted* when
+//! it is programmed. It is *released* when it is readable from the media, that is, when its paired
+//! pages are programmed too. Only then are its slots reused.
 
 use crate::FlashGeometry;
 use crate::buffer::unit_id::UnitId;

@@ -1,14 +1,14 @@
-//! [`Checkpoint`]: brings the map to the media piece by piece, so that recovery reads a bounded part
-//! of it (LightNVM paper section 4.2.2; kernel pblk never had them).
+//! [`Checkpoint`]: writes the map to the media incrementally, so that recovery reads a bounded part
+//! of it [LightNVM17 §4.2.2]. Linux pblk never had checkpoints.
 //!
-//! A checkpoint notes how far write units are numbered (the *base*), writes every page of the map
-//! that has changed since the last one, paced by what users write, and when those pages are durable
-//! puts a snapshot into the journal: the base, where the pages are, and the lines. Recovery then
-//! needs the pages, and the units from the base on; those are in lines that were open at the base
-//! or have been opened since.
+//! A checkpoint records the next sequence number (the *base*), and writes every map page that has
+//! changed since the last checkpoint, paced by host writes. When those pages are durable, it puts a
+//! snapshot into the journal: the base, the locations of the pages, and the lines. Recovery then
+//! needs the pages, and the units sequenced from the base on. Those are in lines that were open at
+//! the base, or have been opened since.
 //!
-//! A line takes write units only when the journal says that it was opened: so no unit is in a line that
-//! recovery does not know.
+//! A line takes write units only after the journal has its opening, so that recovery knows every
+//! line with data.
 
 use crate::check::{Subject, Violation, require};
 use crate::durability::Durability;

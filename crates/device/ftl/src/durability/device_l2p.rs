@@ -1,25 +1,25 @@
-//! [`DeviceL2p`]: what is left for the layer to do when the drive keeps the map (thesis chapter 6,
-//! section 4.3, the dual map: "the host does not maintain the on-disk translation table durably").
+//! [`DeviceL2p`]: the FTL's remaining tasks when the drive keeps the map, the dual map of [Thesis15
+//! ch. 6 §4.3].
 //!
-//! The drive takes the map from the out-of-band bytes of what is written, so that there are no pages
-//! of the map, and no lines in the journal: after a restart any chunks are lines together. What the
-//! drive cannot see is the layer's:
+//! The drive builds the map from the out-of-band bytes of the sectors written. So there are no map
+//! pages, and no lines in the journal: after a restart, lines are formed from any chunks. The FTL
+//! provides what the drive cannot see:
 //!
-//! * **Trims** are told with the flush that makes them durable ([`FlashBackend::device_trim`]). *Untold* sectors
-//!   have a bit each. A trim takes back what is numbered below the flush; a sector that was written
-//!   again since is told of only as long as no copy since the trim is on the media, because such a
-//!   copy may be numbered below it, too, and promised.
-//! * **Numbers** of write units are never used twice, or the drive would take what is new for old: of
-//!   a trim, nothing on the media tells which number it had. So a range of them is reserved in the
+//! * **Trims** are sent with the flush that makes them durable ([`FlashBackend::device_trim`]). A
+//!   bit per sector marks *pending* trims. A trim drops versions sequenced before the flush. If a
+//!   sector was rewritten after its trim, the trim is sent only while no later copy is on the
+//!   media: such a copy may be sequenced before the flush, too, and acknowledged.
+//! * **Sequence numbers** are never used twice; otherwise the drive would take new data for old.
+//!   The media does not record the number of a trim. So a range of numbers is reserved in the
 //!   journal before the first one is used, and recovery begins behind it.
-//! * **Lost sectors** ([`Oob::poison`](crate::Oob)) look like others in the drive's map. The journal
-//!   names sectors that may be lost, before a unit with such a copy is written; recovery looks at the
-//!   out-of-band bytes of just those.
+//! * **Lost sectors** ([`Oob::poison`](crate::Oob)) look like others in the drive's map. The
+//!   journal names sectors that may be lost before a unit with such a copy is written. Recovery
+//!   reads the out-of-band bytes of just those.
 //!
-//! In the journal a snapshot's base is the end of the reserved numbers, it has no lines, and its words
-//! of map pages name the suspects: logical sector + 1, 0 for none; all of them the number of physical
-//! sectors when there are more suspects than words. The record of a suspect is the byte 2, three of 0,
-//! and the logical sector.
+//! In the journal, a snapshot's base is the end of the reserved numbers, it has no lines, and its
+//! map page entries name sectors that may be lost: logical sector + 1, or 0 for none. If there are
+//! more such sectors than entries, every entry is the number of physical sectors. The record of
+//! such a sector is the byte 2, three bytes 0, and the logical sector.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A layer from what a recovery found.
+//! Builds an FTL from the results of a recovery.
 
 use std::collections::BTreeSet;
 

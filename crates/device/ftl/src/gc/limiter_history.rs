@@ -1,8 +1,8 @@
-//! [`Curve`]: what the rate limiter did, as a bounded history [LightNVM17 §4.2.4].
+//! [`LimiterHistory`]: a bounded history of the rate limiter [LightNVM17 §4.2.4].
 //!
-//! Sampled by what is written, not by time: a device that rests adds nothing. When the history is full
-//! every other sample goes into its neighbour, and half as many are taken from then on: it always
-//! reaches back to its beginning, in no more memory than it began with.
+//! Samples are taken per amount written, not per time: an idle device adds none. When the history
+//! is full, every second sample is merged into its neighbor, and the sampling interval doubles. So
+//! it always covers the whole run, in constant memory.
 
 use time::Nanos;
 

@@ -1,9 +1,9 @@
-//! Garbage collection [LightNVM17 §4.2.4]: takes victims while free space is low, reads
-//! their valid sectors into a ring of its own, and erases a victim when all of them are durable
-//! elsewhere.
+//! Garbage collection [LightNVM17 §4.2.4]: selects victims while free space is low, reads their
+//! valid sectors into its own ring, and erases a victim when all of them are durable elsewhere.
 //!
-//! The reverse map is what was written, not what is valid: a sector is valid if its logical sector
-//! still points at it, looked up for a whole write unit at a time so that the cache misses overlap.
+//! The reverse map says what was written, not what is valid: a sector is valid if its logical
+//! sector still maps to it. The lookups are done for a whole write unit at a time, so that the
+//! cache misses overlap.
 
 mod candidates;
 pub(crate) mod defer;

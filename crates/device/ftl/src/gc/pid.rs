@@ -1,18 +1,18 @@
-//! [`Pid`]: the controller of [`RateLimiterKind::Pid`](crate::RateLimiterKind::Pid) (LightNVM paper
-//! section 4.2.4).
+//! [`Pid`]: the controller of [`RateLimiterKind::Pid`](crate::RateLimiterKind::Pid) [LightNVM17
+//! §4.2.4].
 //!
-//! It holds the free space at a set point between the limiter's levels: users' share of what is
-//! written is the sum of a term for the error, one for what the error has been so far, and one for how
-//! it changes. Where a share that follows the free space alone settles lower the more is to be moved,
-//! the integral finds the share that the workload has, one over its write amplification, and the free
-//! space stays where it is wanted.
+//! It controls the free space to a set point between the limiter's watermarks. The host's share of
+//! the writes is the sum of a term for the error, one for its integral, and one for its change. A
+//! share proportional to the free space settles lower the more data is relocated. The integral
+//! finds the share of the workload, the inverse of its write amplification, and the free space
+//! stays at the set point.
 //!
-//! Its time is what is written, by whomever, in multiples of what lies between the levels: results do
-//! not depend on how fast the flash is, and a pause changes nothing.
+//! Its time is the amount written, by the host and GC, in multiples of the distance between the
+//! watermarks. So results do not depend on the speed of the flash, and a pause changes nothing.
 //!
-//! Bounds: the integral is a share itself and stays from 0 to 1, and does not grow further in a
-//! direction in which the output is at its end (no windup); the output stays within [`SHARE_MIN`] and
-//! [`MOST`], so that users earn something from every victim.
+//! Bounds: the integral is a share itself and stays from 0 to 1. It does not grow further in a
+//! direction in which the output is at its limit (no windup). The output stays within [`SHARE_MIN`]
+//! and [`SHARE_MAX`], so that the host earns credits from every victim.
 
 /// Users' share of what is written at least: one sector for 63 that are moved. A victim is larger than
 /// that by far, so that users never wait for more than one.

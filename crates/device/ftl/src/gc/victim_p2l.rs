@@ -1,10 +1,9 @@
-//! [`Reading`]: what was written in a victim, read back from the media when there is no reverse map in
-//! memory (LightNVM paper section 4.2.4: garbage collection looks up "the reverse map" of the block it
-//! reclaims; section 4.2.2 says where that is).
+//! [`VictimP2lRead`]: reads the P2L of a victim from the media when there is no reverse map in
+//! memory [LightNVM17 §4.2.2, §4.2.4].
 //!
-//! The line's last metadata, if it has any that can be read; else the out-of-band bytes of all its
-//! sectors. If those cannot be read either, the map says which logical sectors are in the line: then
-//! what is lost is known to be lost, instead of the line being erased below its readers.
+//! It uses the line's footer if there is a readable one, otherwise the out-of-band bytes of all its
+//! sectors. If those cannot be read either, the L2P says which logical sectors are in the line.
+//! Their loss is then recorded, instead of erasing the line while it has valid sectors.
 
 use crate::Oob;
 use crate::env::Env;

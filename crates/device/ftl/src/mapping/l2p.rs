@@ -1,5 +1,5 @@
-//! [`Map`]: logical to physical, four bytes per sector; all of it in memory, or those pages of it that
-//! are in [`Frames`].
+//! [`L2p`]: the logical-to-physical map, four bytes per sector; all of it in memory, or the pages
+//! that are in [`Frames`].
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! [`P2l`]: which logical sector was written at a physical one, and what was lost before it came
-//! there. In memory four bytes per physical sector, or only what was lost: then the rest is in the
-//! last metadata of lines (`line_meta`).
+//! [`P2l`]: the logical sector written at a physical one, and sectors that were already lost when
+//! they were written. In memory, four bytes per physical sector, or only the lost ones: then the
+//! rest is in the footers of lines (`line_meta`).
 
 use std::collections::BTreeSet;
 use std::io;

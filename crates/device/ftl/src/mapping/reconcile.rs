@@ -1,17 +1,15 @@
-//! [`Reconcile`]: after a recovery that leaves the map's pages where they are, what they say: how many
-//! sectors of each line are valid, which logical sector is where, and what was lost.
+//! [`Reconcile`]: reads the map pages after a recovery that left them on the media: the count of
+//! valid sectors of each line, the P2L, and the lost sectors.
 //!
-//! A page is counted when it is first looked at for good, be it because a request needs it or because
-//! its turn has come; one that says the same as when it was written needs no frame for that. Copies
-//! that were found in units which its page does not know of wait here until then, and change it. Until
-//! every page is counted
+//! A page is reconciled when a request first needs it, or in the background; a page without newer
+//! copies needs no frame for that. Copies that recovery found in units that the page does not cover
+//! wait here, and are merged into it then. Until every page is reconciled
 //!
 //! * the counts of valid sectors are too low, so that no line is closed and none reclaimed;
-//! * no checkpoint begins, so that copies that no page knows of are found again after the next power
-//!   cut.
+//! * no checkpoint begins, so that the next recovery finds the unmerged copies again.
 //!
-//! Nothing else waits: reads and writes are served from the start. Without need one page is read at a
-//! time, and only when nothing else is; when space gets short, many.
+//! Nothing else waits: reads and writes are served from the start. In the background one page is
+//! read at a time, and only when nothing else is; when space gets short, many are.
 
 use std::collections::BTreeSet;
 

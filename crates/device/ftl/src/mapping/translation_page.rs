@@ -1,17 +1,17 @@
-//! [`MapPage`]: a piece of the map as it is on the media [LightNVM17 §4.2.2].
+//! [`TranslationPage`]: a page of the map as it is on the media [LightNVM17 §4.2.2].
 //!
 //! ```text
 //! bytes 0..4      0x4d617031 ("1paM"), little endian
 //! bytes 4..8      the page's number: it maps the logical sectors from number * count on
-//! bytes 8..16     low: what every write unit with a smaller number wrote is in this page
+//! bytes 8..16     base: every write unit with a smaller sequence number is included in this page
 //! bytes 16..20    CRC-32C of everything else in the page
 //! bytes 20..32    0
 //! then            one bit per logical sector, lowest first: its data was lost; without a physical
-//!                 sector also where it was
+//!                 sector its location was lost too
 //! then            one 32-bit word per logical sector: physical sector + 1, or 0 if it is not mapped
 //! ```
-//! A page says where a sector was on the media when the page was made, whatever was in the write
-//! buffer. A copy in a unit numbered `low` or more may be newer than the page; one with a smaller
+//! A page holds the locations on the media when it was written, without those in the write buffer.
+//! A copy in a unit sequenced at or after `base_seq` may be newer than the page; one with a smaller
 //! number is not.
 
 use crate::FlashGeometry;

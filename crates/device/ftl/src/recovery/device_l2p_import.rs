@@ -1,9 +1,10 @@
-//! [`DeviceL2pImport`]: recovery when the drive keeps the map: it is taken as it is, and checked against the
-//! chunks (thesis chapter 6, section 4.3: "on device bring up, the mapping table is loaded").
+//! [`DeviceL2pImport`]: recovery when the drive keeps the map. The map is taken from the drive and
+//! checked against the chunks [Thesis15 ch. 6 §4.3].
 //!
-//! Read are the journal and the out-of-band bytes of sectors that may be lost. If the journal is
-//! damaged those of everything are, to find what is lost; numbers then go on far behind the largest.
-//! They are, too, if the map knows of nothing: with data of the layer on the media it was wiped.
+//! Recovery reads the journal, and the out-of-band bytes of sectors that may be lost. If the
+//! journal is damaged, it reads the out-of-band bytes of all sectors to find the lost ones, and
+//! sequence numbers continue far behind the largest. It also does so if the map is empty: with data
+//! of the FTL on the media, the map was wiped.
 
 use std::collections::BTreeSet;
 

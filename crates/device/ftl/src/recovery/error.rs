@@ -1,4 +1,4 @@
-//! [`RecoveryError`]: why what is on the media cannot be used.
+//! [`RecoveryError`]: reasons why the contents of the media cannot be used.
 
 use crate::NewFtlError;
 use crate::durability::journal::JournalError;

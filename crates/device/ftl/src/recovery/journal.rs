@@ -1,5 +1,5 @@
-//! [`JournalReader`]: the journal, which is read first: without padding it, to see whose it is, then what
-//! only padding makes readable.
+//! [`JournalReader`]: reads the journal first: without padding it, to identify its owner, and then the rest,
+//! which only padding makes readable.
 
 use std::collections::BTreeMap;
 

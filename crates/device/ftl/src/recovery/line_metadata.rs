@@ -1,13 +1,12 @@
-//! [`LineMetaScan`]: lines that are known by what they say of themselves (LightNVM paper section 4.2.2: "the
-//! last page of all available blocks" first).
+//! [`LineMetaScan`]: lines that are recovered from their metadata [LightNVM17 §4.2.2].
 //!
-//! A line whose chunks are all fully written, and as many as a line has, may have last metadata: a few
-//! sectors with data stand for the out-of-band bytes of all of it. What cannot be read, or is not this
-//! line's, makes nothing worse: then its out-of-band bytes are read.
+//! A line whose chunks are all fully written, and as many as a line has, may have a footer: its few
+//! sectors replace the out-of-band bytes of the whole line. If the footer cannot be read, or
+//! belongs to another line, the out-of-band bytes are read.
 //!
-//! When there is no snapshot, first metadata says which chunks are a line, and the line opened last
-//! has a chunk that several name. A chunk may have been erased and written in another line since, one
-//! without metadata: so one sector of each is compared with what the list says of it.
+//! Without a snapshot, headers say which chunks form a line; if several name one chunk, it belongs
+//! to the line opened last. A chunk may have been erased since and written in another line without
+//! metadata. So one sector of each chunk is compared with the table.
 
 use super::lines::{RecoveredLines, unknown_line};
 use super::op::RecoveryOpPurpose;

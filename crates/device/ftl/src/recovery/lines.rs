@@ -1,4 +1,5 @@
-//! [`RecoveredLines`]: lines as the journal knows them, and what has become of their chunks.
+//! [`RecoveredLines`]: lines after a power loss, as the journal describes them, with the current states of
+//! their chunks.
 
 use super::ScanObservations;
 use super::oob_scan::QueuedChunk;

@@ -1,7 +1,7 @@
-//! [`ChunkScan`]: padding of open chunks, and reading of the out-of-band bytes of what lines hold.
+//! [`ChunkScan`]: pads open chunks, and reads the out-of-band bytes of lines.
 //!
-//! With a *probe* only what can be read without padding is read first, so that foreign data is refused
-//! before anything is written.
+//! A *probe* first reads only what is readable without padding, so that foreign data is refused before
+//! anything is written.
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, OPS_PER_BATCH_MAX, RecoveryOp};

@@ -1,4 +1,4 @@
-//! [`Job`]: what a recovery wants done on the flash.
+//! [`RecoveryOp`]: a flash operation that a recovery requests.
 
 use nvme::Status;
 

@@ -1,4 +1,4 @@
-//! [`PageLoader`]: the translation pages, which say where everything is that no newer copy was found of.
+//! [`PageLoader`]: reads the translation pages: the locations of all sectors without a newer copy.
 
 use super::op::RecoveryOpPurpose;
 use super::{NewestCopies, OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};

@@ -1,15 +1,15 @@
-//! How many parallel units are written at a time, chosen at run time (LightNVM paper sections 4.2.1 and
-//! 5.2: fewer active units mean that fewer reads find theirs writing, and less write bandwidth).
+//! Number of parallel units that are written at a time, chosen at run time. Fewer active units mean
+//! that fewer reads wait for programs, and less write bandwidth [LightNVM17 §4.2.1, §5.2].
 //!
-//! Guarantees: takes effect with the next write unit, in lines that are open already too; nothing that
-//! capacity, reserves or recovery go by changes, because lines stay as wide as they were configured:
-//! only so many of an open line's chunks are written at a time, each to its end, then the next ones.
-//! At the configured number, lines overlap at their ends as if it had never been changed.
+//! Guarantees: a change takes effect with the next write unit, also in open lines. Capacity,
+//! reserves and recovery do not depend on it, because lines stay as wide as configured: only that
+//! many chunks of an open line are written at a time, each to its end, then the next ones. At the
+//! configured number, lines overlap at their ends as if the number had never been changed.
 //!
-//! Chunks that were left half written when the number fell are gone on with in their line's order. Those
-//! whose last units cannot be read before more are programmed behind them hold slots of the write buffer;
-//! when they hold half of it they come first, and until their line is full up to as many of them are
-//! written beside the number.
+//! Chunks that were partly written when the number decreased are continued in the order of their
+//! line. Some of them hold slots of the write buffer, because their last units are not readable
+//! before more is programmed behind them. When these hold half of the buffer, they go first, and
+//! until their line is full up to as many of them are written in addition to the number.
 
 /// No limit but the line's: the number is the configured one.
 pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! [`ChunkState`]: what of a chunk is programmed, what of that can be read, and what has become of it.
+//! [`ChunkState`]: how far a chunk is programmed, how much of that is readable, and its condition.
 //! [`ChunkTable`]: all chunks, and the lines that they are in.
 
 use crate::FlashGeometry;

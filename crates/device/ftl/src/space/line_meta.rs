@@ -1,10 +1,10 @@
-//! [`LineHeader`], [`LineFooter`]: what a line says of itself on the media, in its first write unit and
-//! in its last ones (LightNVM paper section 4.2.2: "block-level metadata, on the first and last page
-//! of each block"); [`P2lTable`]: the same in memory while a line is written.
+//! [`LineHeader`], [`LineFooter`]: a line's metadata on the media, in its first write unit and in
+//! its last ones [LightNVM17 §4.2.2]. [`P2lTable`]: the metadata in memory while a line is open.
 //!
-//! `docs/format/line.md` is the byte map. The last metadata is valid only as a whole: one CRC covers
-//! all of it, and it names the line's chunks and opening number, so that what is left of an earlier
-//! line is never taken for it. Both fit into one part in [`METADATA_DIVISOR`] of a line, or it has none.
+//! `docs/format/line.md` is the byte map. The footer is valid only as a whole: one CRC covers all
+//! of it, and it names the line's chunks and open sequence number, so that remains of an earlier
+//! line are never accepted. Header and footer fit into one part in [`METADATA_DIVISOR`] of a line,
+//! or the line has no metadata.
 
 use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;

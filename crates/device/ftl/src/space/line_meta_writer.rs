@@ -1,14 +1,14 @@
-//! [`Metadata`]: writes what lines say of themselves [LightNVM17 §4.2.2], first when a line
-//! takes its first unit, and last when nothing else goes into it.
+//! [`LineMetaWriter`]: writes the metadata of lines [LightNVM17 §4.2.2]: the header when a line
+//! takes its first unit, and the footer when the line is full.
 //!
-//! * It goes through write units of slots of its own, so that it waits for no ring, and none for it
-//!   but where the media has it so: the first unit of a chunk is programmed before the second.
-//! * The last metadata is written when every program of the line has ended, so that what it says is
-//!   what is on the media. If a chunk has failed by then or fails meanwhile, padding takes its place:
-//!   the paired pages of what was written before must be programmed (section 4.2.3), and the line is
-//!   reclaimed next.
-//! * A parallel unit has one program of last metadata under way at most, so that there is always a
-//!   place for users' data beside it; that one goes first, or a busy drive would never close a line.
+//! * Metadata uses write units of slots of its own, so that it waits for no ring. A ring waits for
+//!   it only because of the media: the first unit of a chunk is programmed before the second.
+//! * The footer is written when every program of the line has completed, so that it describes what
+//!   is on the media. If a chunk has failed by then or fails meanwhile, padding replaces the
+//!   footer: the paired pages of earlier units must be programmed [LightNVM17 §4.2.3], and the line
+//!   is reclaimed next.
+//! * A parallel unit has at most one footer program in flight, so that it always has capacity for
+//!   host data besides. The footer has priority; otherwise a busy drive would never close a line.
 
 use crate::CapacityPlan;
 use crate::durability::journal::Lsn;

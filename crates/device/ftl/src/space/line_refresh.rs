@@ -1,4 +1,4 @@
-//! Lines whose data is to be moved although their space is not needed, and what becomes of chunks.
+//! Lines whose data is relocated for refresh or wear leveling, and changes of chunks.
 
 use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};

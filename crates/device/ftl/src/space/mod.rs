@@ -1,4 +1,4 @@
-//! Chunks and lines: which are free, which are written, and what lines say of themselves.
+//! Chunks and lines: free and open ones, and the metadata of lines.
 
 pub(crate) mod active_pus;
 mod check;

@@ -1,4 +1,4 @@
-//! [`OpenLine`]: a line that is being written: which of its chunks takes the next write unit.
+//! [`OpenLine`]: a line that is being written, and the choice of the chunk for the next write unit.
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require_eq};

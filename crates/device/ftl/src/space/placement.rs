@@ -1,4 +1,4 @@
-//! [`Placement`]: where the next write unit goes, in lines that are open.
+//! [`Placement`]: the choice of the location of the next write unit, in open lines.
 
 use crate::durability::journal::Lsn;
 use crate::env::Env;

@@ -103,7 +103,9 @@ fn addresses_past_the_end_and_trims_of_them() {
     assert_eq!(harness.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
     let past = Request::discard(SECTORS - 1, 2, 0);
     assert_eq!(harness.run(0, &past).status, Status::LBA_OUT_OF_RANGE);
-    assert!(harness.run(0, &Request::read(SECTORS - 1, 1, Payload::BitBucket, 0)).status.is_success());
+    assert!(
+        harness.run(0, &Request::read(SECTORS - 1, 1, Payload::BitBucket, 0)).status.is_success()
+    );
     assert_eq!(harness.queues[0].stats().recoveries, 2);
 }
 

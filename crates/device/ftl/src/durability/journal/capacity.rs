@@ -1,8 +1,9 @@
-//! [`JournalConfig`]: what an owner wants room for; [`Capacity`]: what that makes of the flash.
+//! [`JournalConfig`]: sizes that an owner needs; [`JournalCapacity`]: the resulting capacities of
+//! the flash.
 //!
-//! A journal always holds back what one more snapshot needs, in as many copies as there are: the old
-//! generation stays until the new one's snapshot is durable. With `s` chunks per copy for a snapshot
-//! and `g` for a generation, `g + s` per copy are enough.
+//! A journal always reserves space for one more snapshot in every copy: the old generation stays
+//! until the new one's snapshot is durable. With `s` chunks per copy for a snapshot and `g` for a
+//! generation, `g + s` per copy are enough.
 
 use super::JournalError;
 use super::frame::HEADER_BYTES;

@@ -1,7 +1,7 @@
-//! [`Pool`]: the reserved chunks, what each is used for, and which is taken next.
+//! [`ChunkPool`]: the reserved chunks, the use of each, and the choice of the next one.
 //!
-//! A chunk holds frames of one generation and one copy only, so that it can be erased when that
-//! generation is no longer needed and nothing else goes with it.
+//! A chunk holds frames of one generation and one copy only, so that it can be erased alone when
+//! that generation is obsolete.
 
 use super::JournalError;
 use crate::FlashGeometry;

@@ -1,4 +1,4 @@
-//! [`JournalError`]: why a journal refuses something, or has ended.
+//! [`JournalError`]: errors of a journal.
 
 /// Why a journal cannot be made, read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
-//! [`Header`]: the first bytes of every frame. One write unit is one frame. The byte map is
+//! [`FrameHeader`]: the first bytes of every frame. One write unit is one frame. The byte map is
 //! `docs/format/journal.md`.
 //!
-//! Two CRC-32C: one of the header, so that a scan which reads only the first sector of every unit
-//! knows what it has found; and, inside of the header, one of the payload, which is checked when it
+//! There are two CRC-32C. One covers the header, so that a scan can verify it from the first sector
+//! of a unit. The other is inside the header, covers the payload, and is verified when the payload
 //! is used. Together they cover everything but the zeros behind the payload.
 
 use crate::ids::ToIndex;

@@ -1,5 +1,5 @@
-//! Room: what may still be appended, where a lane goes on, when a copy is given up, and when a
-//! snapshot is due.
+//! Free space of the journal: how much can still be appended, where a copy continues, when a copy
+//! is dropped, and when a snapshot is due.
 
 use crate::ids::{ToIndex, ToU32};
 

@@ -1,8 +1,9 @@
-//! [`MirrorCopy`]: how far one copy of the journal is written.
+//! [`MirrorCopy`]: the progress of one copy of the journal.
 //!
-//! A lane programs its frames strictly in order: several at a time in one chunk, which the flash
-//! executes in order, and the first of the next chunk only when the last of this one has ended. So a
-//! frame of a copy is on the media only if all before it were programmed too; recovery relies on it.
+//! A copy programs its frames strictly in order: several at a time in one chunk, which the flash
+//! executes in order, and the first of the next chunk only after the last of this one has
+//! completed. So a frame is on the media only if all earlier frames of its copy were programmed
+//! too. Recovery relies on it.
 
 /// Programs under way per lane at most.
 pub(crate) const PROGRAMS_MAX: u32 = 4;

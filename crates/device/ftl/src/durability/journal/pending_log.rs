@@ -1,8 +1,8 @@
-//! [`PendingLog`]: what was given to the journal and is not durable yet, cut into frames.
+//! [`PendingLog`]: records and snapshots that are not durable yet, cut into frames.
 //!
-//! Frames have numbers that go on through generations (`seq`, while this journal lives), so that
-//! each copy needs one cursor only. Records are one stream per generation, each behind its length;
-//! a frame says how much of its start belongs to a record of the frame before.
+//! Frame numbers (`seq`) continue through generations as long as the journal lives, so that each
+//! copy needs one cursor only. The records of a generation are one stream; each follows its length.
+//! A frame says how much of its start belongs to a record of the previous frame.
 
 use crate::ids::{ToIndex, ToU32};
 

@@ -1,7 +1,7 @@
-//! [`JournalRecovery`]: what the chunks hold after power was lost, and the journal that goes on.
+//! [`JournalRecovery`]: reads the chunks after a power loss, and makes the journal that continues.
 //!
-//! Of all generations the newest is taken whose snapshot is there in full, and of its records those
-//! up to the first frame that no copy has. Nothing but padding is written.
+//! It takes the newest generation with a complete snapshot, and its records up to the first frame
+//! that no copy has. It writes nothing but padding.
 
 use nvme::Status;
 use time::Nanos;

@@ -1,5 +1,5 @@
-//! [`Replay`]: the snapshot and the records of one generation, from its frames in order; of each
-//! frame the copy that can be read.
+//! [`Replay`]: reads the snapshot and the records of one generation from its frames in order, each
+//! from a readable copy.
 
 use crate::ids::{ToIndex, ToU32};
 

@@ -1,10 +1,10 @@
-//! [`Scan`]: what every write unit of the reserved chunks is, by its first sector.
+//! [`Scan`]: classifies every write unit of the reserved chunks by its first sector.
 //!
-//! First everything is looked at that can be read as it is, so that chunks which hold something else
-//! are refused before they are touched: of a journal that is the snapshot at least, from soon after it
-//! was made. Then padding is programmed behind what was being written,
-//! until the paired pages of all of it are programmed [LightNVM17 §4.2.2], and the rest
-//! is looked at. Padding that fails closes its chunk, which makes what it holds readable as well.
+//! It first reads everything that is readable without padding, so that chunks with other contents
+//! are refused unchanged. A journal has at least its snapshot readable, from soon after it was
+//! made. Then the scan programs padding behind the write pointers, until the paired pages of all
+//! units are programmed [LightNVM17 §4.2.2], and reads the rest. A failed padding program closes
+//! its chunk, which makes its contents readable as well.
 
 use time::Nanos;
 

@@ -1,4 +1,4 @@
-//! [`JournalStats`]: what was written; [`Lsn`]: how far.
+//! [`JournalStats`]: counters of a journal; [`Lsn`]: a position in it.
 
 /// A place in the order of everything that was given to a
 /// [`Journal`](super::Journal). Positions of one journal value

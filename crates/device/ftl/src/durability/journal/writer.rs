@@ -1,4 +1,4 @@
-//! [`Journal`]: records and snapshots in, flash operations out.
+//! [`Journal`]: takes records and snapshots, and issues flash operations.
 
 use nvme::Status;
 use time::Nanos;

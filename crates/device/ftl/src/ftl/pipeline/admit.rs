@@ -1,8 +1,8 @@
-//! Requests that change the map: they are taken into the write buffer, or unmap sectors, in the order in
-//! which they came, as far as the rate limiter and the buffer have room (LightNVM paper sections 4.2.1 and
-//! 4.2.4).
+//! Admission of writes and trims into the write buffer, in the order of submission, as far as the
+//! rate limiter and the free slots allow [LightNVM17 §4.2.1, §4.2.4].
 //!
-//! Guarantee: what was admitted has its space on the media. What can never be admitted is told so.
+//! Guarantee: admitted data has space on the media. Requests that can never be admitted fail with
+//! `CAPACITY_EXCEEDED`.
 
 use nvme::Status;
 use time::Nanos;

@@ -1,5 +1,5 @@
-//! Programming: where write units go, what happens when a program ends or fails, and when the map
-//! moves from the write buffer to the media [LightNVM17 §4.2.1, §4.2.3].
+//! Dispatch: the location of each write unit, completion and failure of its program, and the update
+//! of the map from the write buffer to the media [LightNVM17 §4.2.1, §4.2.3].
 
 use nvme::Status;
 use time::Nanos;

@@ -1,15 +1,17 @@
-//! [`PageFetches`]: pages of the map on their way from the media into [`Frames`](crate::mapping::cache::frames::Frames).
+//! [`PageFetches`]: fetches of map pages from the media into
+//! [`Frames`](crate::mapping::cache::frames::Frames).
 //!
-//! Each is read into a slot of the write buffer that is its fetch's own, and copied into its frame when
-//! it has come. Guarantees: a page is fetched once at a time, however many wait for it; its frame is
-//! kept for it from the beginning; so many fetches are under way at most, and some of them are only for
-//! requests.
+//! A fetch reads a page into a slot of the write buffer of its own, and copies it into its frame on
+//! completion. Guarantees: a page has one fetch at a time, however many requests wait for it; its
+//! frame is allocated at the start; the number of fetches is limited, and some of them are reserved
+//! for requests.
 //!
-//! # A page that cannot be read
+//! # Unreadable pages
 //!
-//! is tried again, and then rebuilt (see `salvage`); its fetch goes on until it has been. If there is nothing
-//! that it can be rebuilt of, it is given up: its sectors are [`L2pEntry::Lost`], reads of them fail, writes
-//! heal them; and that is written, so that what garbage collection does not find is not found later.
+//! A failed read is retried, and then the page is rebuilt (see `rebuild`); its fetch stays open
+//! until then. If there is no source for a rebuild, the page is lost: its sectors are
+//! [`L2pEntry::Lost`], reads of them fail, and writes repair them. The lost page is written, so
+//! that sectors that garbage collection did not find are not found later.
 
 use std::fmt;
 

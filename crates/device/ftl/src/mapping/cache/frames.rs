@@ -1,11 +1,10 @@
-//! [`Frames`]: the memory for pages of a map that does not fit it, with CLOCK replacement (Corbato, "A
-//! paging experiment with the Multics system", 1968; for flash: Gupta, Kim, Urgaonkar, "DFTL",
-//! ASPLOS 2009, which caches single entries; here pages are whole).
+//! [`Frames`]: memory for map pages, with CLOCK replacement [Corbato68]. DFTL caches single entries
+//! [DFTL09]; this cache holds whole pages.
 //!
-//! A page is in a frame or it is not; a frame holds one page or none. A frame that is *held* keeps its
-//! page. Guarantees: never more pages than frames; what is held is never chosen; every other frame is
-//! chosen within two rounds. The last frame is not one of them: it shows a page for the time of a
-//! look-up when no other frame is to be had, so that reads never wait for one.
+//! A page is in at most one frame, and a frame holds at most one page. A *pinned* frame keeps its
+//! page. Guarantees: there are never more pages than frames; a pinned frame is never picked; every
+//! other frame is picked within two rounds. The last frame is outside of the cache: it holds a page
+//! for the time of a lookup when no other frame is available, so that reads never wait for one.
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};

@@ -1,5 +1,5 @@
-//! Durability: who waits for it, padding for those in a hurry, and the map pages that a flush writes
-//! [LightNVM17 §4.2.1].
+//! Flushes: barriers, padding for urgent ones, and the map pages that a flush writes [LightNVM17
+//! §4.2.1].
 
 use time::Nanos;
 use tracepoint::Event;

@@ -1,4 +1,4 @@
-//! Lines that are moved for the health of the flash, and chunks that go offline. The rules are in
+//! Refresh of lines for the health of the flash, and chunks that go offline. The rules are in
 //! [`health`](crate::health).
 
 use crate::ftl::GC;

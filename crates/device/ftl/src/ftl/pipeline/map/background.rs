@@ -1,4 +1,4 @@
-//! Translation pages that are counted after a recovery, and rebuilt when they cannot be read.
+//! Reconciliation of translation pages after a recovery, and the rebuild of unreadable ones.
 
 use time::Nanos;
 

@@ -1,4 +1,4 @@
-//! Translation pages come from flash, or from the write buffer, into their frames.
+//! Fetches of translation pages, from flash or from the write buffer, into their frames.
 
 use time::Nanos;
 

@@ -1,4 +1,4 @@
-//! Transactions of the map cache: translation pages come, go, and are counted and rebuilt.
+//! Transactions of the map cache: fetch, eviction, reconciliation and rebuild of translation pages.
 
 mod background;
 mod fetch;
