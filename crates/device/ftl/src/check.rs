@@ -1,16 +1,17 @@
-//! Consistency checks of the translation layer's state.
+//! Consistency checks of the FTL's state.
 //!
-//! [`Ftl::check_invariants`](crate::Ftl::check_invariants) recomputes, from the map, the write buffer and the
-//! lines, what the counters and lists of every part should say, and reports the first difference by name. It
-//! reads all of the state, so that its cost grows with the flash: tests call it, the data path does not.
+//! [`Ftl::check_invariants`](crate::Ftl::check_invariants) recomputes the counters and lists of
+//! every part from the map, the write buffer and the lines, and reports the first difference by
+//! name. It reads all of the state, so that its cost grows with the flash: tests call it, the data
+//! path does not.
 //!
-//! Every part checks its own state in a `check_invariants` method; `ftl::pipeline::check` calls these, and
-//! compares the parts with one another.
+//! Every part checks its own state in a `check_invariants` method. `ftl::pipeline::check` calls
+//! these, and compares the parts with one another.
 
 use crate::ids::LineId;
 use std::fmt;
 
-/// A part of the translation layer.
+/// A part of the FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Host requests: queued writes and trims, reads in progress, completions.

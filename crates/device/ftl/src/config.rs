@@ -1,4 +1,4 @@
-//! [`FtlConfig`]: the choices of a flash translation layer.
+//! [`FtlConfig`]: the configuration of an FTL.
 
 use crate::CapacityError;
 
@@ -16,13 +16,13 @@ pub enum VictimPolicyKind {
     CostWear,
 }
 
-/// Where the layer keeps which logical sector was written at each physical one.
+/// Location of the P2L: the logical sector written at each physical one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum P2lLocation {
     /// In memory: four bytes per physical sector.
     Memory,
-    /// On the media, in the last metadata of lines; in memory only for lines that are being written
-    /// or reclaimed. Garbage collection reads a victim's before it moves anything.
+    /// On the media, in the footers of lines; in memory only for lines that are open or being
+    /// reclaimed. Garbage collection reads a victim's P2L before it relocates anything.
     Media,
 }
 
@@ -35,19 +35,21 @@ pub enum LineMetadata {
     /// line; none on a drive that keeps the map, which is never asked for lines. Which of the two it
     /// is follows from geometry and `active_pus` alone, and is in [`CapacityPlan::line_metadata_units`](crate::CapacityPlan::line_metadata_units).
     Auto,
-    /// All have, if both fit into one part in 16 of the line. Where it does not fit the layer is
-    /// refused, and on a drive that keeps the map.
+    /// All lines have metadata, if header and footer fit into one part in 16 of the line. Otherwise
+    /// the configuration is rejected, as on a drive that keeps the map.
     On,
 }
 
-/// How users' share of the write bandwidth follows from the free space [LightNVM17 §4.2.4].
+/// Rule for the host's share of the write bandwidth, depending on the free space [LightNVM17
+/// §4.2.4].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RateLimiterKind {
-    /// In proportion to what is left between the reserve and where garbage collection starts.
+    /// In proportion to the free space between the reserve and the start of garbage collection.
     Proportional,
-    /// By a controller that holds the free space in the middle between the two. Its output is the
-    /// users' share, its input the free space over what lies between the two levels, its time what is
-    /// written over the same. Gains from 0 to [`RateLimiterKind::GAIN_MAX`].
+    /// By a controller that holds the free space in the middle between the two watermarks. Its
+    /// output is the host's share. Its input is the free space, and its time the amount written,
+    /// both relative to the distance of the watermarks. Gains from 0 to
+    /// [`RateLimiterKind::GAIN_MAX`].
     Pid {
         /// Gain of the error.
         kp: f64,
@@ -59,28 +61,29 @@ pub enum RateLimiterKind {
 }
 
 impl RateLimiterKind {
-    /// A controller that does not swing: with a share `v` of victims valid, free space follows users'
-    /// share with gain `1 / v` per sector written, so that the damping is `kp / (2 sqrt(ki v))`, 1.6
-    /// and more. As much of the error as [`Share`](RateLimiterKind::Proportional) takes, so that users are let
-    /// wait no more abruptly.
+    /// Gains that do not oscillate. With a share `v` of victims valid, free space follows the
+    /// host's share with gain `1 / v` per sector written, so that the damping is `kp / (2 sqrt(ki
+    /// v))`, at least 1.6. The proportional gain equals that of
+    /// [`Proportional`](RateLimiterKind::Proportional), so that host writes are delayed no more
+    /// abruptly.
     pub const PID: RateLimiterKind = RateLimiterKind::Pid { kp: 1.0, ki: 0.1, kd: 0.05 };
 
     /// A gain at most.
     pub const GAIN_MAX: f64 = 100.0;
 }
 
-/// Which users' reads garbage collection yields to, as long as space does not press.
+/// Host reads that garbage collection is deferred for, while free space is not critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GcReadPriority {
     /// None.
     Off,
-    /// Those that wait on the parallel unit that it wants: it takes another one.
+    /// Reads on the parallel unit that an operation needs: garbage collection uses another one.
     PerPu,
     /// Any: it goes on when none is under way. Pays where reads come in bursts.
     Global,
 }
 
-/// The choices of a flash translation layer.
+/// Configuration of an FTL.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FtlConfig {
     /// Spare space: physical sectors over logical sectors, minus 1. Lines that are always held in
@@ -91,21 +94,21 @@ pub struct FtlConfig {
     pub active_pus: u32,
     /// Which line is reclaimed next.
     pub victim_policy: VictimPolicyKind,
-    /// Whether moved (cold) data goes to lines of its own, apart from the user's (hot) writes.
+    /// Whether relocated (cold) data is written to lines of its own, apart from host writes (hot).
     pub hot_cold: bool,
     /// Free lines that only garbage collection may use.
     pub gc_low_watermark_lines: u32,
     /// Free lines beyond the reserve at which garbage collection starts, but no more than half of the
     /// over-provisioning; between here and the reserve the rate limiter shares the write bandwidth.
     pub gc_high_watermark_lines: u32,
-    /// Sectors of the users' write buffer; at least, and with 0 just, what the geometry needs: for
-    /// every active parallel unit the write units that wait for their pair, and three more.
+    /// Sectors of the host's write buffer. At least, and for 0, the minimum of the geometry: for
+    /// every active parallel unit, the write units that wait for their paired page, and three more.
     pub write_buffer_sectors: u32,
-    /// Sectors that are written between the beginnings of two checkpoints of the map, by users and by
-    /// garbage collection, without the map's pages: recovery looks at one and a half times as many, the
-    /// open lines and the pages at most. 0 for as many of the users' as keep the pages below one part in
-    /// 64 of what users write; what recovery looks at is then as many times more as is written for each of
-    /// theirs.
+    /// Sectors written by the host and garbage collection between the starts of two checkpoints,
+    /// without map pages. Recovery scans at most one and a half times as many, the open lines and
+    /// the pages. 0 chooses the interval that keeps the pages below one part in 64 of the host's
+    /// writes; it then counts host writes only, and recovery scans as many times more as the write
+    /// amplification.
     pub checkpoint_sectors: u32,
     /// Memory for the map, in sectors; each holds one map page. 0 keeps the whole map in memory.
     /// Otherwise pages are fetched from the media on demand, and evicted when others need the
@@ -117,34 +120,35 @@ pub struct FtlConfig {
     pub map_cache_sectors: u32,
     /// Write units that garbage collection may have in flight; 0 for twice the parallel units.
     pub gc_queue_depth_units: u32,
-    /// Names one of several layers on the same flash: a journal that was written under another name
-    /// is refused. 0 where there is one layer.
+    /// Distinguishes several FTLs on the same flash: a journal with another id is refused. 0 for a
+    /// single FTL.
     pub instance_id: u32,
-    /// Whether lines are opened on the least worn of the free chunks (dynamic wear levelling), and not
-    /// on the one that has been free longest.
+    /// Whether lines are opened on the free chunks with the least wear (dynamic wear leveling),
+    /// instead of the ones free for longest.
     pub dynamic_wear_leveling: bool,
-    /// Whether lines have metadata in their first and last write units (LightNVM paper section
-    /// 4.2.2), so that recovery reads a few sectors of a closed line and not the out-of-band bytes of
-    /// all of them; it costs capacity and write bandwidth, a unit in some 250. The same for as long as
-    /// a medium is in use: one that was written otherwise is refused.
+    /// Whether lines have headers and footers [LightNVM17 §4.2.2]. Recovery then reads a few
+    /// sectors of a closed line instead of the out-of-band bytes of all of them. It costs capacity
+    /// and write bandwidth, about one unit in 250. It cannot be changed later: media written with
+    /// the other setting is refused.
     pub line_metadata: LineMetadata,
     /// Where physical to logical is kept. [`P2lLocation::Media`] needs lines with metadata.
     pub p2l_location: P2lLocation,
-    /// Static wear levelling: erases that a cold line's chunks may be behind the most worn chunk before
-    /// its data goes to the most worn of the free ones; 0 for none.
+    /// Static wear leveling: number of erases that the chunks of a cold line may be behind the most
+    /// worn chunk before its data is relocated to the most worn free chunks; 0 disables it.
     pub static_wear_leveling: u32,
-    /// How users and garbage collection share the write bandwidth when space is short.
+    /// Division of the write bandwidth between the host and garbage collection when space is short.
     pub rate_limiter: RateLimiterKind,
     /// Parallel units that garbage collection avoids while free space is not critical.
     pub gc_read_priority: GcReadPriority,
 }
 
 impl FtlConfig {
-    /// The choices of a layer on a drive that keeps the map. Its recovery does not ask for lines, so
-    /// that they have no metadata.
+    /// Returns the configuration for a drive that keeps the map. Recovery reads no lines there, so
+    /// they have no metadata.
     ///
     /// # Errors
-    /// [`CapacityError`] for what needs a map of the layer's own.
+    ///
+    /// [`CapacityError`] if a setting needs an L2P of the FTL's own.
     pub fn for_device_l2p(self) -> Result<FtlConfig, CapacityError> {
         if self.map_cache_sectors > 0 {
             return Err(CapacityError::MapCacheOnDeviceL2p);

@@ -7,7 +7,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::ftl::HOST;
 use crate::{BufferEntry, Oob};
 
-/// Names a flash operation of the layer; given back when it is done.
+/// Identifies a flash operation of the FTL; the backend returns it on completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct OpToken(pub u32);
@@ -24,7 +24,7 @@ pub(crate) enum OpKind {
     Erase,
     Journal,
     Trim,
-    /// First and last metadata of lines; as a read: what a victim says of itself.
+    /// Writes of headers and footers; reads of a victim's metadata.
     Meta,
     MapRead,
 }
@@ -58,7 +58,7 @@ impl OpToken {
         self.0 & INDEX_MASK
     }
 
-    /// The part of the layer that wants the operation.
+    /// Returns the part of the FTL that issued the operation.
     pub fn cause(self) -> Cause {
         match self.kind() {
             OpKind::HostRead => Cause::Host,
@@ -113,35 +113,37 @@ impl WriteUnit<'_> {
 
 /// The flash below, and the memory of requests above.
 ///
-/// Operations are started by these calls and reported later through [`Ftl::read_done`],
-/// [`Ftl::program_done`] and [`Ftl::erase_done`]; never from within the call. Addresses are flat
+/// These calls start operations. The backend reports completions later through [`Ftl::read_done`],
+/// [`Ftl::program_done`] and [`Ftl::erase_done`], never from within the call. Addresses are flat
 /// physical sector numbers ([`nvme::Geometry::flat`]).
 ///
-/// Every operation is reported once, by the function of its kind: a report of one that is not in
-/// flight is a defect of the backend, and panics.
+/// Every operation is reported once, by the function of its kind. A report of an operation that is
+/// not in flight is a defect of the backend, and panics.
 ///
 /// Order has two sides:
 ///
-/// * *Executed* are programs of one chunk in the order in which they were started, and an erase behind every
-///   read and program of its parallel unit that was started before it. All else may overtake.
-/// * *Reported* are ends in any order, of any operations: several completion queues, or a retry, may turn
-///   them round.
+/// * *Execution*: programs of one chunk execute in the order in which they were started. An erase
+///   executes after every read and program of its parallel unit that was started before it. Other
+///   operations may be reordered.
+/// * *Reports* may come in any order: several completion queues, or a retry, may reorder them.
 ///
 /// [`Ftl::read_done`]: crate::Ftl::read_done
+///
 /// [`Ftl::program_done`]: crate::Ftl::program_done
+///
 /// [`Ftl::erase_done`]: crate::Ftl::erase_done
 pub trait FlashBackend {
     /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
     fn stores_data(&self) -> bool;
 
-    /// Programs a write unit: the next one of its chunk. Several of a chunk may be under way.
+    /// Programs a write unit, the next one of its chunk. A chunk may have several in flight.
     ///
-    /// One that is reported as a success stands for those of its chunk that were started before it: the
-    /// media refuses what is not at its write pointer, so that they are programmed, whether that has been
-    /// reported or not. A failure ends its chunk: what was started in it later fails as well, in whatever
-    /// order this is told, and what was programmed before can be read without its pairs. So it is not
-    /// possible that a unit fails and one behind it in the chunk is programmed. [`Status::OFFLINE_CHUNK`]
-    /// says that what is there may have gone, too, the successes among it.
+    /// A success implies those of its chunk that were started before it: the media refuses a
+    /// program that is not at its write pointer, so they are programmed, whether or not that has
+    /// been reported. A failure ends its chunk: later programs there fail as well, in whatever
+    /// order that is reported, and earlier ones can be read without their paired pages. So a unit
+    /// cannot fail while a later one of its chunk is programmed. [`Status::OFFLINE_CHUNK`] means
+    /// that the contents of the chunk may be lost, too, including successful programs.
     ///
     /// [`Status::OFFLINE_CHUNK`]: nvme::Status::OFFLINE_CHUNK
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>);
@@ -184,7 +186,7 @@ pub trait FlashBackend {
     /// Zeros sector number `sector` of a read request.
     fn zero_to_host(&mut self, request: u64, sector: u32);
 
-    /// Puts bytes of the layer's own into a slot; an empty slice stands for zeros.
+    /// Writes bytes of the FTL's own into a slot; an empty slice stands for zeros.
     fn write_slot(&mut self, slot: u32, bytes: &[u8]);
 
     /// A read into slots is done: makes sure that the data of `phys` is in `slot`.

@@ -32,7 +32,7 @@ pub struct Completion {
     pub status: Status,
 }
 
-/// Which ring: the user's, or garbage collection's.
+/// Index of the host's ring; the next is garbage collection's.
 pub(crate) const HOST: usize = 0;
 pub(crate) const GC: usize = 1;
 /// The stream of what static wear levelling moves; it has no ring of its own.
@@ -43,7 +43,7 @@ pub(crate) const MAP_PAGES: usize = 3;
 /// Streams: each has open lines of its own.
 pub(crate) const STREAM_COUNT: usize = 4;
 
-/// A page-mapped translation layer. See the crate's first page for the path of a request.
+/// A page-mapped FTL. See the crate's first page for the path of a request.
 #[derive(Clone, Debug)]
 pub struct Ftl {
     env: Env,
@@ -58,11 +58,12 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// A layer over erased flash: `found` says which chunks it may use, those that are
+    /// Creates an FTL over erased flash. `found` says which chunks it may use: those that are
     /// [`ChunkReport::Free`].
     ///
     /// # Errors
-    /// [`crate::CapacityError`], or what `mmap(2)` returns for the tables.
+    ///
+    /// [`crate::CapacityError`], or the error of `mmap(2)` for the tables.
     pub fn new(
         shape: FlashGeometry,
         config: FtlConfig,
@@ -111,12 +112,12 @@ impl Ftl {
         for chunk in (0..shape.total_chunks()).filter(|chunk| !is_journals(chunk)) {
             ftl.space.add_chunk(chunk, good(&chunk));
         }
-        // So that the journal is of this layer before a line is.
+        // The journal must identify this FTL before the first line is opened.
         ftl.durability.request_snapshot();
         Ok(ftl)
     }
 
-    /// A layer without any chunk, whose first unit gets the sequence number `first_seq`.
+    /// Creates an FTL without chunks. Its first unit gets the sequence number `first_seq`.
     fn empty(env: Env, durability: Durability, first_seq: u64) -> io::Result<Ftl> {
         let buffer = WriteBuffer::new(&env, first_seq);
         let first_slot = buffer.capacity() + env.geometry.ws_opt;
@@ -140,12 +141,13 @@ impl Ftl {
         self.gc.import_wear(self.space.table());
     }
 
-    /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
+    /// Returns how often a chunk has been erased, as far as known; 0 for a chunk that does not
+    /// exist.
     pub fn wear_of(&self, chunk: u32) -> u32 {
         self.space.table().erases(chunk)
     }
 
-    /// Sectors that users see.
+    /// Returns the capacity of the host in sectors.
     pub fn sectors(&self) -> u64 {
         self.env.plan.logical.into()
     }
@@ -155,7 +157,7 @@ impl Ftl {
         &self.env.plan
     }
 
-    /// The flash as the layer sees it.
+    /// Returns the geometry of the flash.
     pub fn geometry(&self) -> &FlashGeometry {
         &self.env.geometry
     }
@@ -182,16 +184,16 @@ impl Ftl {
         self.gc.limiter()
     }
 
-    /// Slots of the write buffer: the rings', then a write unit that is never written to and must be
-    /// zeros, then those that pages of the map are read into, those of lines' metadata, and the
-    /// journal's.
+    /// Returns the number of slots of the write buffer: those of the rings, a write unit that is
+    /// never written to and must be zeros, those for reads of map pages, those for line metadata,
+    /// and the journal's.
     pub fn slots(&self) -> u32 {
         let rings = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
         let meta = self.mapping.slots() + self.metadata_slots();
         rings + self.env.geometry.ws_opt + meta + Ftl::journal_slots(&self.env.geometry)
     }
 
-    /// Sectors of the users' write buffer that are in use.
+    /// Returns the number of used sectors of the host's write buffer.
     pub fn buffered(&self) -> u32 {
         self.buffer.ring(HOST).used()
     }
@@ -201,16 +203,18 @@ impl Ftl {
         self.free_sectors() as f64 / f64::from(self.env.plan.line_sectors)
     }
 
-    /// Logical sectors that are mapped. With a map in frames at most: after a recovery those of a page
-    /// count in full until it has been looked at, and for ever those of a page that was lost.
+    /// Returns the number of mapped logical sectors. With a map in frames this is an upper bound:
+    /// after a recovery, all sectors of a page count until it is reconciled, and those of a lost
+    /// page always do.
     pub fn mapped(&self) -> u64 {
         self.mapping.mapped_sectors(&self.env.geometry)
     }
 
-    /// Where a logical sector is; `None` when its page of the map is not in memory.
+    /// Returns the location of a logical sector; `None` if its map page is not in memory.
     ///
     /// # Panics
-    /// When it is not one of the users' sectors.
+    ///
+    /// If it is not a host sector.
     #[inline]
     pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
@@ -244,8 +248,8 @@ impl Ftl {
         self.requests.pop_completion()
     }
 
-    /// Sectors that can be written, now or when erases under way have ended, less those that have
-    /// been promised: what is admitted has its space.
+    /// Returns the sectors that can be written, now or after the erases in flight, less the
+    /// committed ones: admitted data has its space.
     #[inline]
     pub(crate) fn free_sectors(&self) -> u64 {
         let chunks = self.space.free_chunks() + self.space.erasing();
@@ -254,8 +258,8 @@ impl Ftl {
             .saturating_sub(self.buffer.undispatched_sectors(&self.env.geometry, HOST))
     }
 
-    /// Whether garbage collection may place a write unit: not in the space that users' admitted
-    /// data needs, because lines that are drained already may wait for that data to be durable.
+    /// Returns whether garbage collection may place a write unit. It may not use the space of
+    /// admitted host data, because drained lines may wait for that data to be durable.
     pub(crate) fn gc_can_place_unit(&self) -> bool {
         self.space.writable_sectors(&self.env, self.space.free_chunks())
             >= self.committed_sectors() + u64::from(self.env.geometry.ws_opt)
@@ -270,10 +274,10 @@ impl Ftl {
             + pages.next_multiple_of(unit)
     }
 
-    /// Whether users may write one unit more although the limiter lets them wait. What was overwritten
-    /// in lines that are still open cannot be won back before they are full; when space is short with
-    /// all of the rest won back, to write on is what makes there be more. A line, and half of what is
-    /// held for power cuts, stays garbage collection's.
+    /// Returns whether the host may write one more unit although the limiter delays it. Overwritten
+    /// sectors in open lines cannot be reclaimed before these are full. If everything else is
+    /// reclaimed and space is short, further writes are what frees space. One line, and half of the
+    /// reserve for power cuts, stays garbage collection's.
     pub(crate) fn host_can_use_reserve(&self) -> bool {
         let unit = u64::from(self.env.geometry.ws_opt);
         let kept =
@@ -311,13 +315,13 @@ impl Ftl {
     }
 }
 
-/// Chunks that are this layer's, bad ones included.
+/// Returns the number of chunks that the FTL owns, bad ones included.
 pub(crate) fn owned_chunks(found: &[ChunkReport]) -> u32 {
     found.iter().filter(|f| **f != ChunkReport::NotOwned).count().to_u32()
 }
 
-/// The chunks reserved for the journal: the layer's first ones on each parallel unit, in striping
-/// order, bad ones included, so that they are the same whatever goes bad.
+/// Returns the chunks reserved for the journal: the FTL's first ones on each parallel unit, in
+/// striping order. Bad chunks are included, so that the set does not change when chunks fail.
 pub(crate) fn journal_chunks(shape: &FlashGeometry, found: &[ChunkReport], count: u32) -> Vec<u32> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
     let by_number =
@@ -326,7 +330,7 @@ pub(crate) fn journal_chunks(shape: &FlashGeometry, found: &[ChunkReport], count
     own.take(count.index()).collect()
 }
 
-/// Why a layer could not be started.
+/// Errors of the start of an FTL.
 #[derive(Debug, thiserror::Error)]
 pub enum NewFtlError {
     /// The flash cannot host it.

@@ -10,7 +10,7 @@ use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
 
-/// Names the layer in its journal, together with [`FtlConfig::instance_id`].
+/// Identifies the FTL in its journal, together with [`FtlConfig::instance_id`].
 const OWNER: u32 = 0x006c_7466;
 /// Owner of the journal of an FTL whose drive keeps the map.
 const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
@@ -38,7 +38,7 @@ impl FastDivisor {
     }
 }
 
-/// The flash as the layer sees it: parallel units of chunks of sectors, written in units.
+/// Geometry of the flash: parallel units of chunks of sectors, programmed in write units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashGeometry {
     /// Channels; parallel units are numbered channel by channel.
@@ -129,7 +129,7 @@ impl FlashGeometry {
     }
 }
 
-/// Why the flash cannot host a translation layer with this configuration.
+/// Reasons why the flash cannot host an FTL with this configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CapacityError {
     /// The write unit is too wide for a vector command.
@@ -175,7 +175,7 @@ pub enum CapacityError {
         }
     )]
     LineMetadata {
-        /// Bytes of the first metadata.
+        /// Bytes of the header.
         first_bytes: u64,
         /// Bytes of a write unit.
         unit_bytes: u64,
@@ -228,7 +228,7 @@ pub enum CapacityError {
     /// Pages cannot be read back from a flash that keeps nothing.
     #[error("map_cache_sectors needs a drive that keeps what is written")]
     MapCacheWithoutData,
-    /// Nothing is left for data.
+    /// No sectors remain for data.
     #[error(
         "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
          {active} chunks; {reserved_lines} lines are held in reserve (open lines and room for garbage \
@@ -283,22 +283,22 @@ pub struct CapacityPlan {
     pub active_pus: u32,
     /// Lines that the good chunks make.
     pub lines: u32,
-    /// Lines held in reserve: open ones, and those that only garbage collection may take.
+    /// Reserved lines: open ones, and those that only garbage collection may take.
     pub reserved_lines: u32,
     /// Sectors of a full line that hold data.
     pub line_sectors: u32,
-    /// Write units of a full line that hold its first and last metadata, beside those; 0 if lines
-    /// have none.
+    /// Write units of a full line for its header and footer, besides its data; 0 if lines have
+    /// none.
     pub line_metadata_units: u32,
     /// Sectors held for padding and metadata.
     pub padding_reserve: u32,
     /// Sectors beyond what can be mapped and what is held: the over-provisioning.
     pub op_sectors: u32,
-    /// Sectors that users see.
+    /// Capacity of the host in sectors.
     pub logical: u32,
-    /// Further sectors, behind the users', that hold the map: its pages.
+    /// Map pages, as logical sectors behind the host's.
     pub map_pages: u32,
-    /// Write units of the user's ring.
+    /// Write units of the host's ring.
     pub host_buffer_units: u32,
     /// Write units of garbage collection's ring.
     pub gc_buffer_units: u32,
@@ -314,11 +314,13 @@ impl CapacityPlan {
         JournalConfig { owner, ..self.journal.config }
     }
 
-    /// Free sectors at which the [rate limiter](crate::RateLimiter) stops users, and from which on it
-    /// lets them write freely and garbage collection rests. In steady state free space is in between.
+    /// Returns the free sectors at which the [rate limiter](crate::RateLimiter) stops the host, and
+    /// from which on it does not limit the host and garbage collection stops. In steady state the
+    /// free space is in between.
     pub fn limiter_watermarks(&self, config: &FtlConfig) -> (u64, u64) {
         let line = u64::from(self.line_sectors);
-        // Open room is counted as free; of garbage collection's stream up to a line is not users'.
+        // Free sectors of open lines are counted as free; up to a line of garbage collection's
+        // stream is not available to the host.
         let low = u64::from(config.gc_low_watermark_lines.max(1) + u32::from(config.hot_cold))
             * line
             + u64::from(self.padding_reserve)
@@ -334,12 +336,14 @@ impl CapacityPlan {
         if drive_map { 0 } else { self.map_pages.min(self.padding_reserve / 4) }
     }
 
-    /// The layout for `counted` usable chunks of the `owned` ones that are the layer's.
+    /// Computes the plan for `counted` usable chunks of the `owned` ones.
     ///
-    /// The journal's chunks are set aside; the others make L lines. Of these H are held, and with N
-    /// sectors per line `logical = (L - H) * N / (1 + over_provisioning)`, less the pages of the map.
+    /// The journal's chunks are set aside; the others make L lines. H of these are reserved, and
+    /// with N sectors per line `logical = (L - H) * N / (1 + over_provisioning)`, less the map
+    /// pages.
     ///
     /// # Errors
+    ///
     /// [`CapacityError`].
     pub fn new(
         shape: &FlashGeometry,
@@ -374,7 +378,7 @@ impl CapacityPlan {
         let wanted = JournalConfig { owner, snapshot_bytes, record_bytes };
         let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;
         let lines = counted.saturating_sub(journal) / active;
-        // Per stream the line that fills up; and room for padding, metadata, and four power cuts
+        // One partly filled line per stream; and space for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold);
         let line_meta = line_meta::metadata_units(config.line_metadata, shape, active)?;
@@ -400,8 +404,8 @@ impl CapacityPlan {
                 over_provisioning: config.over_provisioning,
             });
         }
-        // Per active parallel unit: the units that wait for their pair, two programs under way, and
-        // one that fills up.
+        // Per active parallel unit: the units that wait for their paired page, two programs in
+        // flight, and one unit that is being filled.
         let least = active * (shape.pair_units() + 3);
         let asked_units = config.write_buffer_sectors.div_ceil(shape.ws_opt);
         let window = if config.gc_queue_depth_units == 0 {

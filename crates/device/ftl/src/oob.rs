@@ -17,8 +17,8 @@ pub struct Oob {
     pub lba: Option<u32>,
     /// The data was lost before it could be moved: reads of the sector fail.
     pub poison: bool,
-    /// The sector holds first or last metadata of a line (`docs/format/line.md`): no data, and
-    /// `sequence` is the line's opening number.
+    /// Whether the sector holds a line's header or footer (`docs/format/line.md`) instead of data.
+    /// Then `sequence` is the line's open sequence number.
     pub metadata: bool,
     /// The write unit's number.
     pub sequence: u64,
@@ -40,7 +40,7 @@ impl Oob {
         out
     }
 
-    /// Reads bytes from the media; `None` if they are not from this layer.
+    /// Decodes bytes from the media; `None` if an FTL did not write them.
     pub fn decode(bytes: &[u8]) -> Option<Oob> {
         let bytes: &[u8; Oob::BYTES] = bytes.get(..Oob::BYTES)?.try_into().ok()?;
         let [a, b, c, d, m0, m1, flags, zero, s @ ..] = *bytes;

@@ -1,13 +1,13 @@
 //! [`FtlStats`]: counters of the FTL.
 
-/// Counters since the layer was started, in sectors unless the name says otherwise.
+/// Counters since the FTL was started, in sectors unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlStats {
-    /// Sectors that users wrote.
+    /// Sectors written by the host.
     pub host_writes: u64,
     /// Host writes admitted from the reserve, because there was no space to reclaim.
     pub host_writes_from_reserve: u64,
-    /// Sectors that users read.
+    /// Sectors read by the host.
     pub host_reads: u64,
     /// Reads served from the write buffer.
     pub buffer_hits: u64,
@@ -19,15 +19,15 @@ pub struct FtlStats {
     pub gc_relocations: u64,
     /// Sectors of padding, for flushes.
     pub padding: u64,
-    /// Sectors of the map's pages, and of the first and last metadata of lines.
+    /// Sectors of map pages, and of headers and footers of lines.
     pub metadata: u64,
-    /// Lines that had room for last metadata and were closed without.
+    /// Lines with space for a footer that were closed without one.
     pub lines_without_metadata: u64,
     /// Victims whose footer garbage collection read. 0 while the reverse map is in memory.
     pub victims_read_by_metadata: u64,
     /// Victims whose out-of-band bytes garbage collection read instead of a footer.
     pub victims_read_by_oob: u64,
-    /// Trimmed sectors that a drive with a map of its own was told of.
+    /// Trimmed sectors that were synced with a drive that keeps the map.
     pub trims_synced: u64,
     /// Checkpoints of the map; with the drive's map, reservations of numbers.
     pub checkpoints: u64,
@@ -62,10 +62,9 @@ pub struct FtlStats {
     pub redispatched_sectors: u64,
     /// Checkpoints asked for because something newer than the last one could not be read.
     pub loss_checkpoints: u64,
-    /// Pages of the map that users' requests found in memory; of a map that is all there, none are
-    /// counted.
+    /// Map pages that host requests found in memory; not counted if all of the map is in memory.
     pub map_hits: u64,
-    /// Pages of the map that users' requests had to wait for.
+    /// Map pages that host requests had to wait for.
     pub map_misses: u64,
     /// Pages of the map read from the media.
     pub map_page_reads: u64,
@@ -73,8 +72,8 @@ pub struct FtlStats {
     pub map_page_writes: u64,
     /// Reads of a page of the map that failed.
     pub map_read_errors: u64,
-    /// Pages of the map given up because they can neither be read nor rebuilt: reads of their sectors
-    /// fail until they are written again.
+    /// Map pages that can neither be read nor rebuilt: reads of their sectors fail until these are
+    /// rewritten.
     pub map_pages_lost: u64,
     /// Pages of the map that could not be read and were rebuilt of what is beside their sectors, and the
     /// sectors that were read for it.
@@ -90,13 +89,14 @@ pub struct FtlStats {
 }
 
 impl FtlStats {
-    /// Sectors programmed over sectors that users wrote; `None` before anything was written.
+    /// Returns the sectors programmed per sector written by the host; `None` before the first
+    /// write.
     pub fn write_amplification(&self) -> Option<f64> {
         let all = self.host_writes + self.gc_relocations + self.padding + self.metadata;
         (self.host_writes > 0).then(|| all as f64 / self.host_writes as f64)
     }
 
-    /// The counters of two layers together.
+    /// Returns the sums of the counters of two FTLs.
     #[must_use]
     pub fn plus(&self, other: &FtlStats) -> FtlStats {
         FtlStats {

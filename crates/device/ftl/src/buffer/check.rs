@@ -35,8 +35,8 @@ impl WriteBuffer {
         units.map(|(unit, _)| self.ring(ring).unit(unit).fills_pending).sum()
     }
 
-    /// The queue of units that are dispatched once more, and the counter of those that are on the media
-    /// already.
+    /// Checks the queue of units to re-dispatch, and the counter of those that are already on the
+    /// media.
     fn check_redispatch(&self) -> Result<(), Violation> {
         let mut queued = BTreeSet::new();
         for id in self.redispatch.units() {

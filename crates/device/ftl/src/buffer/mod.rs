@@ -27,7 +27,7 @@ struct Chain {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BegunProgram {
     pub(crate) sequence: u64,
-    /// The unit gets its sequence number now; else it keeps the one that it had.
+    /// Whether the unit gets a sequence number now. Otherwise it keeps its own.
     pub(crate) is_new: bool,
 }
 
@@ -159,7 +159,7 @@ impl WriteBuffer {
         self.rings[ring].advance_dispatched();
     }
 
-    /// Removes a unit from the queue of those that are redispatched: it has a location.
+    /// Removes a unit from the re-dispatch queue, because it has a location.
     pub(crate) fn remove_redispatched(&mut self, position: usize) {
         self.redispatch.remove(position);
     }

@@ -51,9 +51,9 @@ use crate::buffer::unit_id::UnitId;
 pub(crate) struct RedispatchTracker {
     /// Units that get a location before any other, in order.
     queue: VecDeque<UnitId>,
-    /// Rescued units that are not on the media elsewhere.
+    /// Re-dispatched units that are not durable at their new location.
     in_flight: u32,
-    /// The position of the users' ring that must be durable for what became padding.
+    /// Position of the host ring that must be durable because of entries replaced by padding.
     flush_floor: u64,
 }
 
@@ -98,12 +98,12 @@ impl RedispatchTracker {
         self.in_flight
     }
 
-    /// Whether rescued units are on their way.
+    /// Returns whether re-dispatched units are in flight.
     pub(crate) fn has_in_flight(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// Whether requests for durability must not end when this position of the users' ring is durable.
+    /// Returns whether barriers must wait although this position of the host ring is durable.
     #[inline]
     pub(crate) fn defers_flush_at(&self, durable: u64) -> bool {
         self.in_flight > 0 || self.flush_floor > durable

@@ -24,8 +24,8 @@ pub struct BufferEntry {
     pub(crate) durable_copy: u32,
     /// Every unit with a smaller number holds no newer copy than `under`.
     pub(crate) durable_copy_seq: u64,
-    /// Names the trim that it comes after and that the drive's own map was not told of, as long as no
-    /// copy since is on the media; 0 for none.
+    /// Identifies the pending trim that this entry follows, while no later copy is on the media; 0
+    /// for none.
     pub(crate) trim_dep: u64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct BufferUnit {
 pub(crate) struct WriteRing {
     ws_opt: u32,
     unit_count: u64,
-    /// First slot number: slots of all rings are numbered together.
+    /// Number of the first slot. Slots of all rings share one numbering.
     base: u32,
     entries: Box<[BufferEntry]>,
     units: Box<[BufferUnit]>,

@@ -26,7 +26,7 @@ enum Phase {
     Idle,
     /// Pages are being written, from this one on.
     WritePages(PageCursor),
-    /// The pages must be durable up to this position of the users' ring.
+    /// Waits until the pages are durable, up to this position of the host ring.
     AwaitPages(u64),
     /// The snapshot must be durable.
     AwaitSnapshot(Lsn),
@@ -39,8 +39,8 @@ pub(crate) struct CheckpointFacts {
     pub(crate) durable_pos: u64,
     pub(crate) next_seq: u64,
     pub(crate) low_watermark: u64,
-    /// Translation pages are still to be counted, or brought away from chunks that are going: none may begin,
-    /// because those pages would be missing.
+    /// Whether no checkpoint may begin: translation pages are to be reconciled, or fetched from
+    /// chunks at risk, and would be missing.
     pub(crate) is_blocked: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Checkpoint {
     requested: bool,
     /// Whether a caller waits for the checkpoint in progress, which is then not paced.
     unpaced: bool,
-    /// The journal has no room for records until it gets a snapshot.
+    /// Whether the journal has no capacity for records until it gets a snapshot.
     needs_journal_space: bool,
     /// The journal wanted a snapshot when it last changed.
     journal_wants_snapshot: bool,
@@ -127,8 +127,8 @@ impl Checkpoint {
         self.requested || self.needs_journal_space || self.has_undurable_loss()
     }
 
-    /// Whether the last durable checkpoint, or the one that would be begun for what was lost before,
-    /// does not say where the units with numbers up to `newest` are.
+    /// Returns whether units sequenced up to `newest` are covered neither by the last durable
+    /// checkpoint nor by one that would be started for an earlier loss.
     pub(crate) fn would_lose(&self, newest: u64) -> bool {
         newest >= self.base_seq && !self.losses.is_begun_due()
     }
@@ -167,7 +167,7 @@ impl Checkpoint {
         self.pace.record_host_change();
     }
 
-    /// A unit of so many moved sectors was numbered.
+    /// Records that a unit with this number of relocated sectors was sequenced.
     #[inline]
     pub(crate) fn record_relocated(&mut self, sectors: u32) {
         self.pace.record_relocated(sectors);
@@ -211,7 +211,7 @@ impl Checkpoint {
         self.requested || self.unpaced
     }
 
-    /// Asks for a snapshot, because the journal has no room for a record.
+    /// Requests a snapshot, because the journal has no capacity for a record.
     pub(super) fn request_space(&mut self) {
         self.needs_journal_space = true;
     }
@@ -221,8 +221,8 @@ impl Checkpoint {
         self.base_seq
     }
 
-    /// Has so many sectors bring on no checkpoint: else those of one would bring on the next, while garbage
-    /// collection changes more pages to make room.
+    /// Excludes sectors from the interval. Otherwise the writes of one checkpoint would cause the
+    /// next, while garbage collection changes more pages to free space.
     pub(super) fn exclude(&mut self, sectors: u64) {
         self.pace.exclude(sectors);
     }
@@ -256,7 +256,7 @@ impl Durability {
         }
     }
 
-    /// Asks for a snapshot, because the journal has no room for a record.
+    /// Requests a snapshot, because the journal has no capacity for a record.
     pub(crate) fn request_snapshot(&mut self) {
         self.checkpoint.request_space();
     }
@@ -304,7 +304,7 @@ impl Durability {
         true
     }
 
-    /// Whether a snapshot is to be written because the records need room, and can be.
+    /// Returns whether a snapshot must and can be written because records need capacity.
     pub(crate) fn wants_space_snapshot(&mut self) -> bool {
         let c = &mut self.checkpoint;
         if !self.journal.is_unchanged() {
@@ -332,8 +332,8 @@ impl Durability {
         }
     }
 
-    /// Pages that are to be written by now: in half of the interval, so that the other half covers what
-    /// goes wrong.
+    /// Returns the number of pages that should be written by now. Pages are written in half of the
+    /// interval; the other half covers delays.
     pub(crate) fn due_pages(&self, env: &Env, next_seq: u64) -> u64 {
         let c = &self.checkpoint;
         if self.is_checkpoint_urgent() {
@@ -354,7 +354,8 @@ impl Durability {
         self.checkpoint.phase = Phase::WritePages(cursor);
     }
 
-    /// All pages are in the host ring. Those that a flush has written meanwhile must be durable, too.
+    /// Records that all pages are in the host ring. Pages that a flush has written meanwhile must
+    /// be durable, too.
     pub(crate) fn await_pages(&mut self) {
         self.checkpoint.phase = Phase::AwaitPages(self.trims.pages_pos());
     }

@@ -34,7 +34,7 @@ use crate::ids::{ToIndex, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashGeometry};
 
-/// Runs of sectors that are told of at a time.
+/// Maximum number of ranges per sync.
 const TRIM_RANGES_MAX: usize = 256;
 
 /// The first byte of the record of a suspect.
@@ -46,49 +46,51 @@ pub(crate) const SEQ_GAP_AFTER_DAMAGE: u64 = 1 << 36;
 /// How far telling the drive of trims is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrimSync {
-    /// All have been told.
+    /// All trims are synced.
     Complete,
     /// The drive has not answered.
     InFlight,
-    /// The drive has refused; the next flush tells it again.
+    /// The drive has rejected the sync; the next flush retries it.
     Failed(Status),
     /// The [ranges](Durability::trim_ranges) are to be sent.
     Send,
 }
 
-/// The trims that are being told.
+/// State of a sync of trims with the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrimSyncState {
     Idle,
     InFlight,
     Failed(Status),
-    /// Failed before, to be told again.
+    /// The sync failed, and is to be retried.
     Retry,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceL2p {
-    /// One bit per users' sector: it was trimmed, and the drive may have a copy from before.
+    /// A bit per host sector: it was trimmed, and the drive may have an older copy.
     pending_trims: Box<[u64]>,
     sync_state: TrimSyncState,
     /// Ranges being synced, as first sector and length, and the sequence number that they hold for.
     ranges: Vec<(u32, u32)>,
     sync_seq: u64,
-    /// The page of those trimmed that is being told, and where to go on in it.
+    /// Map page whose trims are being synced, and the position in it.
     cursor: Option<(u32, u32)>,
-    /// Units are numbered below this; the next such limit, and where the journal says so.
+    /// End of the reserved sequence numbers; and the next end, with the journal position of its
+    /// reservation.
     reserved_seq_end: u64,
     reservation: Option<(u64, Lsn)>,
     /// Numbers that are reserved at a time.
     reserve_batch: u64,
-    /// Sectors that may be lost; those that the journal has no room for yet; where the others are.
+    /// Sectors that may be lost; those not in the journal yet; and the journal position of the
+    /// others.
     maybe_lost: BTreeSet<u32>,
     unrecorded: Vec<u32>,
     recorded_lsn: Lsn,
 }
 
 impl DeviceL2p {
-    /// Nothing to tell, and every unit is numbered `from` or more.
+    /// Creates the state without pending trims. Sequence numbers start at `from`.
     pub(crate) fn new(
         shape: &FlashGeometry,
         layout: &CapacityPlan,
@@ -156,7 +158,7 @@ impl DeviceL2p {
         None
     }
 
-    /// Adds a sector to what is told; `false` if there is no room.
+    /// Adds a sector to the ranges; returns `false` if they are full.
     fn add_range(&mut self, lba: u32) -> bool {
         if let Some((first, count)) = self.ranges.last_mut()
             && *first + *count == lba
@@ -171,12 +173,12 @@ impl DeviceL2p {
         true
     }
 
-    /// Whether there is something to be told beside the pages with trims.
+    /// Returns whether there is something to sync besides the pages with trims.
     pub(crate) fn has_sync_work(&self) -> bool {
         self.sync_state != TrimSyncState::Idle || self.cursor.is_some()
     }
 
-    /// Whether the drive is being told.
+    /// Returns whether a sync is in flight.
     pub(crate) fn is_syncing(&self) -> bool {
         self.sync_state == TrimSyncState::InFlight
     }
@@ -192,7 +194,8 @@ impl DeviceL2p {
         words
     }
 
-    /// The suspects of a snapshot and the records behind it; `None` if it does not tell.
+    /// Returns the sectors that may be lost, from a snapshot and the records behind it; `None` if
+    /// there were too many to name.
     pub(crate) fn decode_maybe_lost(
         snapshot: &Snapshot,
         records: &[Vec<u8>],
@@ -219,7 +222,7 @@ pub(crate) struct ReservationStep {
 }
 
 impl Durability {
-    /// Whether a sector was trimmed and the drive has not been told.
+    /// Returns whether a sector was trimmed and the trim is not synced with the drive.
     #[inline]
     pub(crate) fn is_trim_pending(&self, lba: u32) -> bool {
         self.device_l2p.as_ref().is_some_and(|map| map.is_trim_pending(lba))
@@ -230,8 +233,9 @@ impl Durability {
         self.device_l2p.as_ref().is_some_and(|map| map.is_syncing())
     }
 
-    /// Makes the first `trimmed` trims durable: everything that was written before is numbered up to
-    /// `sequence` and durable. `needs_sync` says whether no copy of a trimmed sector since is durable.
+    /// Makes the first `trimmed` trims durable. Everything written before them is sequenced up to
+    /// `sequence` and durable. `needs_sync` returns whether no later copy of a trimmed sector is
+    /// durable.
     pub(crate) fn sync_trims(
         &mut self,
         env: &Env,
@@ -333,8 +337,9 @@ impl Durability {
         next_seq < map.reserved_seq_end && (!is_relocated || known)
     }
 
-    /// Reserves sequence numbers, and gives the journal what it must say. `is_lost` says whether a sector
-    /// that may be lost still may; its second argument is whether the drive has not been told of a trim.
+    /// Reserves sequence numbers, and writes the pending records to the journal. `is_lost` returns
+    /// whether a sector may still be lost; its second argument is whether the sector has a pending
+    /// trim.
     pub(crate) fn step_reservation(
         &mut self,
         env: &Env,

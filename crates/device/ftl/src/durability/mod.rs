@@ -100,8 +100,9 @@ impl Durability {
         self.journal.erase_done(op, status);
     }
 
-    /// Appends the record of a line that is opened, and returns where the journal must be durable before
-    /// the line takes units; none if the journal has no room before the next snapshot, which is requested.
+    /// Appends the record of an opened line. Returns the position up to which the journal must be
+    /// durable before the line takes units. Returns `None` if the journal has no capacity before
+    /// the next snapshot, which is requested.
     pub(crate) fn line_opened(&mut self, opened: &LineOpened) -> Option<Lsn> {
         if self.journal.append(&opened.encode()).is_err() {
             self.request_snapshot();
@@ -167,14 +168,14 @@ impl Durability {
             if self.trims.clear_written(page) {
                 continue;
             }
-            // A page trimmed again since is left to the next flush: copies of what was trimmed may be in
-            // units that have no location yet, or are not durable.
+            // The next flush handles a page with later trims: copies of the trimmed sectors may be
+            // in units that have no location yet, or are not durable.
             self.trims.settle(page, self.trims.is_later_than(page, trimmed));
             return Some(page);
         }
     }
 
-    /// The flush has dealt with all pages: what is left is the next one's.
+    /// Records that the flush has handled all pages. Remaining ones belong to the next flush.
     pub(crate) fn start_next_trims(&mut self) {
         self.trims.start_next();
     }

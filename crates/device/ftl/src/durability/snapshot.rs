@@ -1,20 +1,20 @@
-//! [`Snapshot`], [`Opened`]: what the layer keeps in its journal (LightNVM paper section 4.2.2: a
-//! checkpoint of the map, and a log of operations on blocks).
+//! [`Snapshot`], [`LineOpened`]: the FTL's contents of the journal: a checkpoint of the map, and a
+//! log of operations on lines [LightNVM17 §4.2.2].
 //!
 //! ```text
 //! snapshot
 //! bytes 0..4     0x50616e53 ("Snap"), little endian as everything
 //! bytes 4..8     version, 1
 //! bytes 8..48    ten words: parallel units, chunks, sectors, write unit, pair, bytes per sector, chunks
-//!                per line, users' sectors, map pages, chunks that count
-//! bytes 48..56   base: what every write unit with a smaller number wrote is in the map's pages
+//!                per line, host sectors, map pages, usable chunks
+//! bytes 48..56   base: every write unit with a smaller sequence number is included in the map pages
 //! bytes 56..60   lines
 //! bytes 60..64   write units of metadata in a full line, 0 if lines have none
-//! then           per page of the map: physical sector + 1, 0 if it was never written, or 0xffffffff
-//!                if it was and its newest copy is lost
-//! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with last
-//!                metadata), chunks (2 bytes), 0 (4 bytes), the
-//!                largest number of a unit in it (8 bytes), its chunks (4 bytes each)
+//! then           per map page: physical sector + 1, 0 if it was never written, or 0xffffffff
+//!                if it was and its latest version is lost
+//! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with
+//!                footer), chunks (2 bytes), 0 (4 bytes), the
+//!                largest sequence number of a unit in it (8 bytes), its chunks (4 bytes each)
 //!
 //! record: a line was opened
 //! byte 0         1
@@ -22,7 +22,8 @@
 //! bytes 2..4     0
 //! then           its chunks (4 bytes each)
 //! ```
-//! The journal's frames carry the checksum.
+//!
+//! The checksum is in the journal's frames.
 
 use crate::ids::ToU32;
 use crate::{CapacityPlan, FlashGeometry};
@@ -39,7 +40,7 @@ const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
 pub(crate) struct LineEntry {
     pub(crate) stream: u8,
     pub(crate) open: bool,
-    /// Its last metadata is on the media.
+    /// Whether its footer is on the media.
     pub(crate) has_footer: bool,
     /// The largest number of a write unit in it; the largest there is if it is open.
     pub(crate) max_seq: u64,

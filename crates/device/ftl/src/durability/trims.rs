@@ -86,7 +86,8 @@ impl TrimLog {
         self.page_epoch[page.index()] > epoch
     }
 
-    /// The flush has dealt with a page. With `redirtied` its later trims are left to the next flush.
+    /// Records that the flush has handled a page. With `redirtied`, its later trims belong to the
+    /// next flush.
     pub(crate) fn settle(&mut self, page: u32, redirtied: bool) {
         if redirtied {
             self.redirtied.push(page);
@@ -95,7 +96,7 @@ impl TrimLog {
         }
     }
 
-    /// The flush has dealt with all pages: what is left is the next one's.
+    /// Records that the flush has handled all pages. Remaining ones belong to the next flush.
     pub(crate) fn start_next(&mut self) {
         std::mem::swap(&mut self.dirty, &mut self.redirtied);
     }

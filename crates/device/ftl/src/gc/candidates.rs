@@ -8,8 +8,8 @@ use crate::check::{Subject, Violation, require_eq};
 use crate::env::Env;
 use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
 
-/// Closed lines by how they are reclaimed: those with a failed chunk first, those without valid sectors for
-/// an erase and nothing else, all others by the victim policy.
+/// Closed lines by kind: lines with a failed chunk, which are reclaimed first; lines without valid
+/// sectors, which only need an erase; and all others, in the victim policy.
 ///
 /// Invariant: a closed line is in exactly one of the three.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl VictimCandidates {
         self.degraded.pop_front().or_else(|| self.policy.take(closed_total))
     }
 
-    /// Tells the policy whether the host gets nothing until space is given back.
+    /// Notifies the policy whether the host waits until space is reclaimed.
     pub(super) fn set_critical(&mut self, is_critical: bool) {
         self.policy.set_critical(is_critical);
     }

@@ -68,7 +68,7 @@ impl GcDeferral {
         self.deferred_erases.iter().copied()
     }
 
-    /// Whether units of the victim were passed over that are still to be looked at.
+    /// Returns whether skipped units of the victim are still to be processed.
     #[inline]
     pub(crate) fn has_skipped_units(&self) -> bool {
         !self.skipped_units.is_empty()

@@ -14,12 +14,12 @@ use crate::gc::limiter_history::{LimiterHistory, LimiterSample};
 use crate::gc::pid::Pid;
 use crate::ids::ToU32;
 
-/// Shares the write bandwidth between users and garbage collection by the free space, between two
-/// levels of it, `low` and `high` sectors.
+/// Shares the write bandwidth between the host and garbage collection by the free space, between
+/// the watermarks `low` and `high` in sectors.
 ///
-/// In between users get a share `s` of what is written: every moved sector earns them `s / (1 - s)`
-/// sectors. In steady state `s` is one over the write amplification, and both sides flow evenly
-/// instead of stopping and going. What `s` is, the [`RateLimiterKind`] says.
+/// In between, the host gets a share `s` of the writes: every relocated sector earns it `s / (1 -
+/// s)` sectors. In steady state `s` is the inverse of the write amplification, and both sides write
+/// evenly instead of alternately. The [`RateLimiterKind`] determines `s`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimiter {
     low: u64,
@@ -43,13 +43,13 @@ impl RateLimiter {
         RateLimiter { low, high, credits: 0.0, credits_max: f64::from(burst), pid, history }
     }
 
-    /// How much is left between the levels at this much free space, from 0 to 1: what
-    /// [`RateLimiterKind::Proportional`] gives users, and, whatever the kind, how short space is.
+    /// Returns the position of this much free space between the watermarks, from 0 to 1: the host's
+    /// share for [`RateLimiterKind::Proportional`], and a measure of the shortage for every kind.
     pub fn headroom(&self, free: u64) -> f64 {
         (free.saturating_sub(self.low) as f64 / (self.high - self.low) as f64).min(1.0)
     }
 
-    /// The users' share of what is written, from 0 to 1.
+    /// Returns the host's share of the writes, from 0 to 1.
     #[inline]
     pub fn host_share(&self, free: u64) -> f64 {
         match &self.pid {
@@ -58,7 +58,7 @@ impl RateLimiter {
         }
     }
 
-    /// The free sectors at which the limiter lets users wait, and from which on they are free.
+    /// Returns the free sectors at which the host waits, and from which on it is not limited.
     pub fn watermarks(&self) -> (u64, u64) {
         (self.low, self.high)
     }
@@ -95,7 +95,8 @@ impl RateLimiter {
         }
     }
 
-    /// How many of `wanted` sectors users may write now: none of those that leave fewer than `low`.
+    /// Returns how many of `wanted` sectors the host may write now. The rest would leave fewer than
+    /// `low` free.
     #[inline]
     pub(crate) fn admissible_sectors(&self, wanted: u32, free: u64, idle: bool) -> u32 {
         let above = free.saturating_sub(self.low);
@@ -103,14 +104,15 @@ impl RateLimiter {
         if free >= self.high {
             wanted
         } else if idle {
-            // Nothing is being moved that could earn quota; what is left may be used.
+            // No relocation is in progress that could earn credits: the remaining space may be
+            // used.
             wanted
         } else {
             wanted.min(self.credits as u32)
         }
     }
 
-    /// Users wrote `sectors`.
+    /// Records that the host wrote `sectors`.
     #[inline]
     pub(crate) fn spend(&mut self, sectors: u32, free: u64) {
         self.on_written(sectors, free);
@@ -229,8 +231,8 @@ mod tests {
     /// The plant of a device in steady state: a moved sector gives `1 / v - 1` back, in lines.
     #[test]
     fn the_controller_settles_at_its_set_point_whatever_the_amplification() {
-        // What one victim takes before it gives back swings by more the fuller it is, and at the lower
-        // level users wait: the mean gives way.
+        // The amplitude grows with the valid share of the victims, and at the low watermark the
+        // host waits: the mean yields.
         for (valid, near) in [(0.3, 0.12), (0.6, 0.12), (0.8, 0.12), (0.9, 0.2)] {
             let (low, high, line) = (10_000u64, 30_000u64, 10_000.0);
             let mut l = RateLimiter::new(low, high, 512, RateLimiterKind::PID);

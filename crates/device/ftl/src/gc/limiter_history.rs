@@ -16,7 +16,7 @@ const SAMPLES_PER_RANGE: u64 = 64;
 pub struct LimiterSample {
     /// When.
     pub at: Nanos,
-    /// Written by users and garbage collection since the curve began.
+    /// Sectors written by the host and garbage collection since the history began.
     pub written: u64,
     /// Free.
     pub free: u64,
@@ -24,7 +24,8 @@ pub struct LimiterSample {
     pub free_min: u64,
     /// Free at most since the sample before.
     pub free_max: u64,
-    /// Free sectors that the controller aims at; without one those from which on users are free.
+    /// Free sectors that the controller aims at; without a controller, those from which on the host
+    /// is not limited.
     pub set_point: u64,
     /// Contribution of the error to the host's share; 0 without a controller, as the next two.
     pub proportional: f64,
@@ -32,9 +33,9 @@ pub struct LimiterSample {
     pub integral: f64,
     /// Contribution of the error's change.
     pub derivative: f64,
-    /// The users' share of what is written, from 0 to 1.
+    /// The host's share of the writes, from 0 to 1.
     pub host_share: f64,
-    /// Sectors that users have earned and not written yet.
+    /// Sectors that the host has earned and not written yet.
     pub credits: f64,
 }
 

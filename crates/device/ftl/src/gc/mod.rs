@@ -142,8 +142,9 @@ impl Gc {
         self.candidates.remove(line, lines.line(line));
     }
 
-    /// Takes the next victim, for which relocated data may take `room` sectors of the `free` ones. With less
-    /// than a line left only what fits into it can be relocated: the emptiest line, whatever the policy.
+    /// Picks the next victim. Relocations may use `room` sectors of the `free` ones. If less than a
+    /// line is available, only a victim that fits can be relocated: the line with the fewest valid
+    /// sectors, whatever the policy.
     pub(crate) fn pick_victim(
         &mut self,
         env: &Env,

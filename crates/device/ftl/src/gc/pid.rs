@@ -14,8 +14,8 @@
 //! direction in which the output is at its limit (no windup). The output stays within [`SHARE_MIN`]
 //! and [`SHARE_MAX`], so that the host earns credits from every victim.
 
-/// Users' share of what is written at least: one sector for 63 that are moved. A victim is larger than
-/// that by far, so that users never wait for more than one.
+/// Minimum share of the host: one sector for 63 relocated ones. A victim is much larger, so that
+/// the host never waits for more than one.
 const SHARE_MIN: f64 = 1.0 / 64.0;
 /// And at most.
 const SHARE_MAX: f64 = 1.0 - SHARE_MIN;
@@ -44,8 +44,8 @@ impl Pid {
     /// Where between the levels the free space is held, from 0 to 1.
     pub(crate) const SET_POINT: f64 = 0.5;
 
-    /// A controller between two levels, with the gains of its three terms. It begins where users and
-    /// garbage collection get the same ("in the beginning, both compete equally").
+    /// Creates a controller between two watermarks with the gains of its three terms. The host and
+    /// garbage collection start with equal shares [LightNVM17 §4.2.4].
     pub(crate) fn new(low: u64, high: u64, [kp, ki, kd]: [f64; 3]) -> Pid {
         Pid {
             low: low as f64,
@@ -65,7 +65,7 @@ impl Pid {
     #[inline]
     pub(crate) fn step(&mut self, sectors: u32, free: u64) {
         let error = (free as f64 - self.low) / self.range - Pid::SET_POINT;
-        // Out of reach, above: users are not limited, and nothing is learnt about their share.
+        // Outside of the range, above: the host is not limited, and its share cannot be measured.
         let error = error.clamp(-Pid::SET_POINT, 1.0 - Pid::SET_POINT);
         let time = f64::from(sectors) / self.range;
         let change = (error - self.filtered_error) / (FILTER_WINDOW + time);
@@ -82,7 +82,7 @@ impl Pid {
         }
     }
 
-    /// The users' share of what is written.
+    /// Returns the host's share of the writes.
     #[inline]
     pub(crate) fn host_share(&self) -> f64 {
         (self.proportional + self.integral + self.derivative).clamp(SHARE_MIN, SHARE_MAX)

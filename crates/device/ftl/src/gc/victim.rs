@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::VictimPolicyKind;
 use crate::ids::LineId;
 
-/// Chooses victims among the closed lines. Told of every change, so that a choice need not look at
-/// every line.
+/// Chooses victims among the closed lines. It is notified of every change, so that a choice need
+/// not inspect every line.
 pub trait VictimPolicy: std::fmt::Debug + Send {
     /// A line was closed, `at` a moment that only grows, with `valid` of its `sectors` valid.
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64);
@@ -27,7 +27,7 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
         let _ = (line, erases);
     }
 
-    /// Whether users get nothing until space is given back, so that nothing else counts. Said before
+    /// Sets whether the host waits until space is reclaimed; then only space counts. Called before
     /// each choice.
     fn set_critical(&mut self, scarce: bool) {
         let _ = scarce;
@@ -260,16 +260,16 @@ impl VictimPolicy for Fifo {
     }
 }
 
-/// The line with the least cost: its share of valid sectors, and its wear above the mean of all closed
-/// lines, where [`CostWear::SPREAD`] erases weigh as much as a line full of valid sectors (thesis chapter
-/// 6, section 4.3: "a cost-based approach that takes active pages and wear into account"). A little
-/// worn line is reclaimed although it is nearly full, so that its chunks take their share of
-/// the writes; what it holds goes to others, and, being cold, lets them rest.
+/// The line with the least cost, from its share of valid sectors and its wear above the mean of all
+/// closed lines: [`CostWear::SPREAD`] erases weigh as much as a line full of valid sectors
+/// [Thesis15 ch. 6 §4.3]. A line with little wear is reclaimed although it is nearly full, so that
+/// its chunks take their share of the writes. Its cold data goes to other chunks, which are then
+/// rarely erased.
 ///
-/// While space is [scarce](VictimPolicy::set_critical) wear does not count: lines that give next to nothing
-/// back, taken one after the other, would lose in padding what they give.
+/// While space is [critical](VictimPolicy::set_critical) wear does not count: a series of victims
+/// with almost no free space would lose more in padding than it gains.
 ///
-/// Among equals the lowest number. Looks at every closed line per choice.
+/// Ties go to the lowest line. Each choice inspects every closed line.
 #[derive(Clone, Debug, Default)]
 pub struct CostWear {
     critical: bool,

@@ -15,7 +15,7 @@ use crate::space::lines::{Footer, Line, LineTable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VictimP2lSource {
-    /// The last metadata.
+    /// The footer.
     Footer,
     /// Out-of-band bytes.
     Oob,
@@ -50,7 +50,7 @@ pub(crate) struct VictimReadDone {
 /// A read of one write unit under way.
 #[derive(Clone, Copy, Debug)]
 struct VictimUnitRead {
-    /// Which of the last metadata; the first sector otherwise.
+    /// Index of the unit in the footer; otherwise the first sector.
     unit_index: u32,
     member: u32,
     first_phys: u32,

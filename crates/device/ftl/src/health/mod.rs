@@ -37,7 +37,7 @@ pub(crate) struct Health {
     is_static_wl: bool,
     /// Other victims since the last refresh.
     victims_since: u32,
-    /// Lines reclaimed at which cold lines are looked for.
+    /// Number of reclaimed lines at which cold lines are searched next.
     wl_check_at: u64,
     /// By parallel unit, whether something on it could not be read.
     pus_with_read_errors: Vec<bool>,

@@ -21,13 +21,14 @@ pub enum L2pEntry {
     Lost,
 }
 
-/// The map. A word of zero means nothing, so memory is touched only for what is mapped.
+/// The map. An entry of zero is unmapped, so that memory is touched only for mapped sectors.
 ///
 /// ```text
-/// word: 0 unmapped | 1..=0x7000_0000 physical sector + 1 | 0x8000_0000 + slot | 0xffff_ffff lost
+/// entry: 0 unmapped | 1..=0x7000_0000 physical sector + 1 | 0x8000_0000 + slot | 0xffff_ffff lost
 /// ```
-/// Of a map in frames only those sectors may be asked for whose page is in one; where the pages
-/// themselves are is always there.
+///
+/// With a map in frames, a caller may only access sectors whose page is in a frame. The locations
+/// of the pages themselves are always in memory.
 #[derive(Clone, Debug)]
 pub struct L2p {
     table: HugeArray,
@@ -40,7 +41,7 @@ pub struct L2p {
 const BUFFER_BIT: u32 = 1 << 31;
 const LOST_ENTRY: u32 = u32::MAX;
 
-/// A place as a word of the map.
+/// Encodes a location as a map entry.
 #[inline]
 pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
     match at {
@@ -51,7 +52,7 @@ pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
     }
 }
 
-/// The place that a word of the map stands for.
+/// Decodes a map entry.
 #[inline(always)]
 fn decode_l2p_entry(word: u32) -> L2pEntry {
     match word {
@@ -118,8 +119,8 @@ impl L2p {
         decode_l2p_entry(self.table[self.index(lba)])
     }
 
-    /// The physical sector of a logical one, if it has one and there is one: a look ahead. Of a map in
-    /// frames nothing is looked at.
+    /// Returns the physical sector of a logical one, if it has one, for a prefetch. With a map in
+    /// frames it returns nothing.
     #[inline]
     pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
         if self.frames.is_some() {
@@ -165,7 +166,7 @@ impl L2p {
         &self.table[at..at + count.index()]
     }
 
-    /// The word number `i` of a frame.
+    /// Sets the `i`-th entry of a frame.
     #[inline]
     pub(crate) fn set_raw(&mut self, frame_at: usize, i: u32, word: u32) {
         self.table[frame_at + i.index()] = word;
@@ -189,7 +190,7 @@ impl L2p {
         self.frames.as_ref().is_none_or(|frames| frames.is_resident(page))
     }
 
-    /// The page of a users' sector must stay in its frame: the sector is in the write buffer.
+    /// Pins the page of a host sector: the sector is in the write buffer.
     #[inline]
     pub(crate) fn pin(&mut self, lba: u32) {
         if let Some(frames) = &mut self.frames
@@ -199,7 +200,7 @@ impl L2p {
         }
     }
 
-    /// A sector has left the write buffer.
+    /// Releases the pin of a sector that has left the write buffer.
     #[inline]
     pub(crate) fn unpin(&mut self, lba: u32) {
         if let Some(frames) = &mut self.frames

@@ -10,13 +10,13 @@ use mem::HugeArray;
 use crate::P2lLocation;
 use crate::ids::ToIndex;
 
-/// The reverse map. It says what was written, not what is valid: a physical sector is valid when its
-/// logical sector points back at it; nothing else says so. Of a map in frames it says what is valid, or on
-/// its way from the write buffer, as far as pages have been counted: a page that is lost is made of that
-/// (see `salvage`).
+/// The reverse map. It says what was written, not what is valid: a physical sector is valid if its
+/// logical sector maps to it. With a map in frames it names only sectors that are valid, or in the
+/// write buffer on their way, as far as pages are reconciled: a lost page is rebuilt from it (see
+/// `rebuild`).
 ///
 /// ```text
-/// word: 0 nothing | logical sector + 1 | bit 31: poison
+/// entry: 0 nothing | logical sector + 1 | bit 31: poison
 /// ```
 #[derive(Clone, Debug)]
 pub(crate) struct P2l {
@@ -48,11 +48,12 @@ fn encode_p2l_entry(lba: Option<u32>, poison: bool) -> u32 {
 }
 
 impl P2l {
-    /// An empty one, of a map in `frames` or one that is all in memory; memory is touched only for what
-    /// is written.
+    /// Creates an empty one, for a map in `frames` or one in memory. Memory is touched only for
+    /// written sectors.
     ///
     /// # Errors
-    /// What `mmap(2)` returns.
+    ///
+    /// The error of `mmap(2)`.
     pub(crate) fn new(physical: u64, kind: P2lLocation, frames: bool) -> io::Result<P2l> {
         let words = match kind {
             P2lLocation::Memory => Some(HugeArray::zeroed(physical.index())?),

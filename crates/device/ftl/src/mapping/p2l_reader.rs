@@ -20,12 +20,12 @@ use crate::space::lines::{Footer, LineState, LineTable};
 
 /// Write units that are read at a time.
 const READS_MAX: usize = 4;
-/// How often one is read before it is given up.
+/// Read attempts before a unit counts as unreadable.
 const READ_ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum P2lSource {
-    /// The last metadata.
+    /// The footer.
     Footer,
     /// Out-of-band bytes.
     Oob,
@@ -77,20 +77,20 @@ impl ScanMaps<'_> {
 /// A write unit that is being read, or will be again.
 #[derive(Clone, Copy, Debug)]
 struct UnitRead {
-    /// Which of the last metadata.
+    /// Index of the unit in the footer.
     unit_index: u32,
     first_phys: u32,
     attempts: u32,
     in_flight: bool,
 }
 
-/// The line that is being looked at.
+/// The read of one line.
 #[derive(Clone, Debug)]
 struct LineRead {
     source: P2lSource,
     next: u32,
     reads: [Option<UnitRead>; READS_MAX],
-    /// The last metadata could not be read.
+    /// Whether the footer could not be read.
     failed: bool,
     /// Unreadable units that nothing describes have sequence numbers up to this one.
     unknown_below_seq: u64,

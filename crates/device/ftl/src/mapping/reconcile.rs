@@ -21,17 +21,17 @@ use crate::mapping::cache::install::PageInstalled;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 
-/// Pages that have not been looked at since the recovery, and copies newer than what they say.
+/// Pages that have not been reconciled since the recovery, and copies newer than their entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reconcile {
     /// One bit per page; how many are set; where to go on.
     pending: Box<[u64]>,
     remaining: u32,
     next: u32,
-    /// Pages that could not be read when they were only looked at, or that say what does not hold.
+    /// Pages that need a frame: they could not be read without one, or contradict the copies.
     frame_needed: BTreeSet<u32>,
     copies: NewestCopies,
-    /// Everything on the media was looked at; and what was found there.
+    /// Whether everything on the media was scanned; and the observations of that scan.
     full_scan: bool,
     observations: ScanObservations,
 }
@@ -84,7 +84,7 @@ impl Reconcile {
         u64::from(self.remaining) * u64::from(TranslationPage::entries_per_page(shape))
     }
 
-    /// A page that was only looked at cannot be read, or does not say what holds.
+    /// Records that a page needs a frame: it cannot be read without one, or contradicts the copies.
     pub(crate) fn mark_frame_needed(&mut self, page: u32) {
         if self.is_pending(page) {
             self.frame_needed.insert(page);

@@ -29,7 +29,7 @@ pub(crate) struct PageEntry {
     pub(crate) poison: bool,
 }
 
-/// A piece of the map as it is on the media.
+/// A page of the map as it is on the media.
 #[derive(Debug)]
 pub(crate) struct TranslationPage<'a> {
     pub(crate) base_seq: u64,

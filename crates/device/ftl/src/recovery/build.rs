@@ -9,10 +9,12 @@ use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
 
 impl Recovery {
-    /// The layer as it was, less what was not durable. If too many chunks went bad, it can be read
-    /// and trimmed, and writes fail with [`Status::CAPACITY_EXCEEDED`](nvme::Status::CAPACITY_EXCEEDED).
+    /// Returns the FTL with its durable state. If too many chunks are bad, it can be read and
+    /// trimmed, and writes fail with
+    /// [`Status::CAPACITY_EXCEEDED`](nvme::Status::CAPACITY_EXCEEDED).
     ///
     /// # Errors
+    ///
     /// [`RecoveryError`].
     pub fn finish(mut self) -> Result<Ftl, RecoveryError> {
         if let Some(error) = self.error.take() {
@@ -55,7 +57,7 @@ impl Recovery {
     }
 }
 
-/// Plain data of a recovery, from which the layer is made.
+/// Plain data of a recovery, from which the FTL is built.
 #[derive(Debug)]
 pub(crate) struct RecoveredState {
     pub(crate) env: Env,

@@ -37,7 +37,7 @@ pub(super) struct DeviceL2pImport {
     max_seq: u64,
     /// The map knows of nothing, not even of a trim.
     blank: bool,
-    /// The journal does not tell which numbers were given away.
+    /// Whether the journal does not say which sequence numbers were reserved.
     seqs_unknown: bool,
 }
 

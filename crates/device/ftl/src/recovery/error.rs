@@ -7,7 +7,7 @@ use crate::durability::snapshot::ConfigMismatch;
 /// Why what is on the media cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
-    /// The layer does not fit the flash.
+    /// The configuration does not fit the flash.
     #[error(transparent)]
     New(#[from] NewFtlError),
     /// The journal belongs to another owner, or has another version.
@@ -40,7 +40,7 @@ pub enum RecoveryError {
     /// Jobs have not been reported.
     #[error("the recovery was ended before all of it was done")]
     Unfinished,
-    /// Nothing that is written was written by a translation layer.
+    /// No readable sector was written by an FTL.
     #[error(
         "none of {sectors} readable sectors, the first of them flat sector {first}, was written by a \
          translation layer: reset the chunks if what is there is not needed"
@@ -51,7 +51,7 @@ pub enum RecoveryError {
         /// The first, flat.
         first: u32,
     },
-    /// A sector of a layer of another size.
+    /// A sector is beyond the capacity of this configuration.
     #[error(
         "flat sector {phys} holds logical sector {lba}, but this configuration makes only {sectors}: \
          open the drive with the over_provisioning, active_pus and streams that it was written with"

@@ -222,7 +222,7 @@ pub(super) fn journal_chunk_report(
         ChunkReport::Free => JournalChunkReport::Free,
         ChunkReport::Open(n) if n.is_multiple_of(shape.ws_opt) => JournalChunkReport::Written(n),
         ChunkReport::Closed(n) if n == shape.sectors_per_chunk => JournalChunkReport::Written(n),
-        // Nothing that this layer writes ends inside a write unit.
+        // The FTL's writes never end inside a write unit.
         ChunkReport::Open(n) | ChunkReport::Closed(n) => {
             JournalChunkReport::Closed(n - n % shape.ws_opt)
         }

@@ -17,11 +17,11 @@ use crate::env::Env;
 use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
 
-/// Reads of last metadata that are handed out at a time at most: their contents are kept until a line
-/// has all of its.
+/// Maximum number of outstanding footer reads: their contents are kept until the footer is
+/// complete.
 const FOOTER_READS_MAX: usize = 64;
 
-/// A line whose last metadata is being read or checked.
+/// A line whose footer is being read or checked.
 #[derive(Debug)]
 struct FooterCandidate {
     line: usize,

@@ -111,7 +111,7 @@ pub struct RecoveryStats {
     pub lines_by_metadata: u64,
     /// Lines whose out-of-band bytes were read.
     pub lines_by_oob: u64,
-    /// Without a snapshot, lines that were found by their first metadata.
+    /// Without a snapshot, lines that were found by their headers.
     pub lines_found: u64,
     /// Sectors whose out-of-band bytes were read.
     pub oob_sectors: u64,
@@ -191,11 +191,12 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// A recovery of the layer on the chunks that `found` tells of, all of the flash. `counted` of the
-    /// layer's count towards capacity: all but those that were bad when the layer was first made,
-    /// because the capacity must not change; a snapshot knows better.
+    /// Starts the recovery of an FTL on the chunks of `found`, which covers all of the flash.
+    /// `counted` of its chunks count towards capacity: all but those that were bad when the FTL was
+    /// created, because the capacity must not change. A snapshot overrides this number.
     ///
     /// # Errors
+    ///
     /// As [`Ftl::new`](crate::Ftl::new).
     pub fn new(
         shape: FlashGeometry,
@@ -473,7 +474,7 @@ impl Recovery {
             RecoveryOpPurpose::Page { page } => {
                 self.stats.data_sectors += 1;
                 self.stats.page_sectors += 1;
-                // One that could not be read may have sent the others of its batch round again.
+                // An unreadable page may have repeated the reads of the others in its batch.
                 if matches!(self.phase, Phase::MapPages) {
                     self.import_page(page, readable);
                 }

@@ -28,19 +28,19 @@ pub(crate) enum RecoveryOpPurpose {
         /// How many.
         count: u32,
     },
-    /// First metadata of a line, in this chunk.
+    /// Read of the header of a line, in this chunk.
     LineHeader {
         /// The chunk.
         chunk: u32,
     },
-    /// A write unit of last metadata.
+    /// Read of a write unit of a footer.
     LineFooter {
         /// Index of the line among those being read.
         candidate: u32,
         /// Which.
         unit_index: u32,
     },
-    /// Out-of-band bytes of a sector, to be compared with last metadata.
+    /// Read of a sector's out-of-band bytes, to be compared with a footer.
     Check {
         /// Index of the line among those being read.
         candidate: u32,

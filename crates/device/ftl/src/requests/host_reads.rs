@@ -15,7 +15,7 @@ pub(crate) struct HostRead {
     pub(crate) status: Status,
     pub(crate) lba: u32,
     pub(crate) sectors: u32,
-    /// Sectors that have been looked up.
+    /// Number of sectors that have been looked up.
     pub(crate) resolved: u32,
 }
 
@@ -29,8 +29,8 @@ struct Slot {
 
 /// Host reads in progress, by index. A read's index is in the tokens of its flash reads.
 ///
-/// Invariants: a read in progress has something outstanding; it waits for one translation page at most,
-/// and it does so exactly if sectors are left to be looked up.
+/// Invariants: a read in progress has an outstanding operation; it waits for at most one
+/// translation page, and it does so exactly if it has sectors to look up.
 #[derive(Clone, Debug)]
 pub(crate) struct HostReads {
     slots: Vec<Slot>,
@@ -73,10 +73,11 @@ impl HostReads {
         self.slots[index.index()].read = read;
     }
 
-    /// Counts a flash read of a host read as completed, and returns what is left of it. Without anything
-    /// outstanding it is [released](HostReads::release).
+    /// Records the completion of a flash read of a host read, and returns the rest of the read. A
+    /// read without outstanding operations is [released](HostReads::release).
     ///
     /// # Panics
+    ///
     /// If nothing of the read is outstanding.
     #[inline]
     pub(crate) fn complete_one(&mut self, index: u32, ok: bool) -> HostRead {

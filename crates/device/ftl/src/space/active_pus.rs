@@ -14,7 +14,7 @@
 /// No limit but the line's: the number is the configured one.
 pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
 
-/// More parallel units than the layer was configured for.
+/// More parallel units than configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{requested} active parallel units, but the layer was opened with {max}: allowed are 1 to {max}, or \

@@ -24,7 +24,7 @@ impl Space {
         Ok(())
     }
 
-    /// Open lines, and the one that is being finished.
+    /// Returns the open lines and the one that is being finished.
     pub(crate) fn all_open(&self) -> impl Iterator<Item = &OpenLine> {
         self.open_lines.iter().flatten().chain(&self.finishing)
     }

@@ -42,8 +42,9 @@ impl ChunkState {
         self.write_pointer = self.write_pointer.max(end);
     }
 
-    /// Where what can be read ends: what is behind waits for its pair, which is programmed or will never be
-    /// if nothing more goes into the chunk. Not always at the end of a write unit.
+    /// Returns the end of the readable sectors. Sectors behind it wait for their paired page, which
+    /// is programmed later, or never if the chunk is not written further. The end may be inside a
+    /// write unit.
     #[inline]
     pub(crate) fn readable_end(&self, shape: &FlashGeometry) -> u32 {
         let whole = self.write_pointer == shape.sectors_per_chunk || self.bad;

@@ -28,13 +28,14 @@ const NO_CHUNK: u32 = u32::MAX;
 const NO_UNIT: i32 = i32::MIN;
 const POISON: u32 = 1 << 31;
 
-/// Write units of metadata in a line of this many chunks, first and last together; 0 if lines are to
-/// have none, or may have and it does not fit.
+/// Returns the write units of metadata in a line of this many chunks, header and footer together.
+/// Returns 0 if lines have none, or need none and it does not fit.
 ///
 /// # Errors
-/// [`CapacityError::LineMetadata`] if they must have and the first does not fit one write unit, or
-/// both together are more than one part in [`METADATA_DIVISOR`] of the line; those that may have [none above one part
-/// in 32](METADATA_DIVISOR_AUTO).
+///
+/// [`CapacityError::LineMetadata`] if lines must have metadata, and the header does not fit one
+/// write unit or both together exceed one part in [`METADATA_DIVISOR`] of the line. Lines that may
+/// have metadata have [none above one part in 32](METADATA_DIVISOR_AUTO).
 pub(crate) fn metadata_units(
     wanted: LineMetadata,
     shape: &FlashGeometry,
@@ -59,21 +60,21 @@ pub(crate) fn metadata_units(
     }
 }
 
-/// Bytes of the first metadata.
+/// Returns the bytes of a header.
 pub(crate) fn header_bytes(members: u32) -> u64 {
     HEADER_BYTES as u64 + 4 * u64::from(members)
 }
 
-/// Bytes of the last metadata.
+/// Returns the bytes of a footer.
 fn footer_bytes(shape: &FlashGeometry, members: u32) -> u64 {
     let rows = u64::from(shape.sectors_per_chunk / shape.ws_opt);
     let per_member = 4 + 4 * rows * (1 + u64::from(shape.ws_opt));
     HEADER_BYTES as u64 + u64::from(members) * per_member
 }
 
-/// The place of the `piece`-th of `last` write units of last metadata in a line of `members` chunks:
-/// the member and its first sector. They are the line's last units, counted across all members'
-/// first units, then all members' second, and so on.
+/// Returns the location of the `piece`-th of `last` write units of a footer in a line of `members`
+/// chunks: the member and its first sector. They are the line's last units, counted across all
+/// members' first units, then all members' second, and so on.
 pub(crate) fn footer_unit_location(
     shape: &FlashGeometry,
     members: u32,
@@ -86,7 +87,7 @@ pub(crate) fn footer_unit_location(
     (member.to_u32(), row.to_u32() * shape.ws_opt)
 }
 
-/// The sector of a member that its data ends before, when the last metadata takes `last` write units.
+/// Returns the sector that ends the data of a member, when the footer takes `last` write units.
 pub(crate) fn data_end(shape: &FlashGeometry, members: u32, last: u32, member: u32) -> u32 {
     let all =
         u64::from(members) * u64::from(shape.sectors_per_chunk / shape.ws_opt) - u64::from(last);
@@ -215,7 +216,7 @@ pub(crate) struct P2lTable {
     seq_deltas: Vec<i32>,
     /// Per member and sector: logical sector + 1 and bit 31 for poison; 0 for nothing.
     entries: Vec<u32>,
-    /// A number did not fit: there is no last metadata of this list.
+    /// Whether a sequence number did not fit: the line gets no footer.
     seq_overflow: bool,
 }
 

@@ -20,8 +20,8 @@ use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
 use crate::space::open_line::PreviousLine;
 
-/// Write units of metadata under way, at least and at most: as many as the last metadata of a line, because
-/// what is in front of it leaves the write buffer only when all of it is written.
+/// Minimum and maximum number of metadata write units in flight: as many as a footer has, because
+/// the units in front of it leave the write buffer only when all of it is written.
 const WRITES_RANGE: [usize; 2] = [4, 64];
 /// Write units of victims' metadata that are read at once.
 pub(crate) const VICTIM_READS_MAX: usize = 4;

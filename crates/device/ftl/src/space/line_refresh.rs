@@ -105,7 +105,7 @@ impl LineTable {
         }
     }
 
-    /// Tells that there is nothing in a chunk any more.
+    /// Emits that a chunk is empty.
     pub(crate) fn emit_emptied(&mut self, chunk: u32) {
         if let Some(changes) = &mut self.chunk_events {
             changes.push_back(ChunkEvent::Emptied { chunk });

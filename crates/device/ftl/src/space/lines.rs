@@ -33,7 +33,7 @@ pub(crate) enum LineState {
     Draining,
 }
 
-/// Where a line is with its last metadata.
+/// State of a line's footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Footer {
     /// It has none, and gets none.
@@ -79,7 +79,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// What must be durable before the line is erased.
+    /// Records that a sector is obsolete, but still the durable version until position `after` of
+    /// the host ring, or a trim, is durable.
     #[inline]
     pub(crate) fn gate(&self) -> &EraseGate {
         &self.gate
@@ -103,8 +104,8 @@ impl Line {
         })
     }
 
-    /// The valid sectors that the victim policy is told of. Those of a line of map pages, which are soon
-    /// written again, weigh four times as much: to wait for that is cheaper than to move them.
+    /// Returns the number of valid sectors for the victim policy. Sectors of map pages count four
+    /// times: they are soon rewritten, so waiting is cheaper than relocating them.
     fn victim_weight(&self) -> u32 {
         if usize::from(self.stream) != MAP_PAGES {
             return self.valid_sectors;
@@ -123,7 +124,7 @@ pub(crate) struct ClosedLine {
     /// A chunk of it failed.
     pub(crate) degraded: bool,
     pub(crate) valid_sectors: u32,
-    /// The valid sectors that the victim policy is told.
+    /// Valid sectors as reported to the victim policy.
     pub(crate) weight: u32,
     pub(crate) sectors: u32,
     /// Erases of its chunks, on average.
@@ -138,7 +139,7 @@ pub(crate) struct CandidateChange {
     pub(crate) line: LineId,
     /// No valid sector is left.
     pub(crate) is_empty: bool,
-    /// The valid sectors that the victim policy is told.
+    /// Valid sectors as reported to the victim policy.
     pub(crate) weight: u32,
 }
 
@@ -251,7 +252,8 @@ impl LineTable {
         !self.refresh_queue.is_empty()
     }
 
-    /// How often a chunk has been erased, as far as is known; 0 for one that there is not.
+    /// Returns how often a chunk has been erased, as far as known; 0 for a chunk that does not
+    /// exist.
     pub(crate) fn erases(&self, chunk: u32) -> u32 {
         self.chunks.get(chunk).map_or(0, |c| c.erases)
     }

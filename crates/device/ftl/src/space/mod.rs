@@ -37,7 +37,7 @@ pub(crate) struct Space {
     /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,
     /// cold data that static wear leveling relocates, translation pages.
     open_lines: [Vec<OpenLine>; STREAM_COUNT],
-    /// Parallel units that a stream is written to at a time, of those that a line has.
+    /// Number of parallel units of a line that a stream writes at a time.
     active_pus: u32,
     programs: ProgramsInFlight,
     line_meta_writer: LineMetaWriter,
@@ -107,7 +107,8 @@ impl Space {
         self.lines.erasing
     }
 
-    /// Sectors for data of this many chunks, however they become lines, and of the room in open lines.
+    /// Returns the data capacity of this many chunks, however they form lines, and of the open
+    /// lines.
     pub(crate) fn writable_sectors(&self, env: &Env, chunks: u32) -> u64 {
         let unit = u64::from(env.geometry.ws_opt);
         let meta = match env.plan.line_metadata_units {

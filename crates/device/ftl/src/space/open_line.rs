@@ -7,7 +7,7 @@ use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 
-/// No unit of a ring waits for last metadata.
+/// Position for a ring without units that wait for a footer.
 pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
 
 /// A chunk of an open line.
@@ -17,10 +17,10 @@ pub(crate) struct Member {
     pub(crate) pu: u32,
     /// Next sector to be mapped; `end` when it takes no more.
     pub(crate) next: u32,
-    /// Where data ends: at the chunk's size, or before the last metadata.
+    /// End of the data: the chunk's size, or the start of the footer.
     pub(crate) end: u32,
-    /// Where its tail begins: units from there on can be read only when the last metadata behind them is
-    /// written. `end` if there is none.
+    /// Start of the tail, whose units can be read only when the footer behind them is written;
+    /// `end` if there is none.
     footer_bound_from: u32,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct OpenLine {
     pub(crate) line: LineId,
     pub(crate) members: Vec<Member>,
     cursor: usize,
-    /// Write units that can still be mapped; and those of them in tails of chunks that end with last
-    /// metadata. What is in a tail keeps its slots of the write buffer until all of the line is full, so
-    /// tails are begun when the rest of the line is sure to find slots beside it, or when nothing else is
-    /// left. A chunk that has run ahead of the others by more can be given a unit of its tail for each
-    /// older one that must be readable.
+    /// Write units that can still be placed; and those of them in the tails of chunks that end with
+    /// a footer. A unit in a tail retains its slots of the write buffer until the line is full. So
+    /// tails are begun only when the rest of the line is sure to find slots besides, or no other
+    /// units remain. A chunk ahead of the others may get a tail unit for each older one that must
+    /// become readable.
     pub(crate) free_units: u32,
     footer_bound_units: u32,
     /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
@@ -63,7 +63,7 @@ pub(crate) struct OpenLine {
     pub(crate) retained: [u64; 2],
     /// Where the journal says that it was opened: only when that is durable it takes units.
     pub(crate) recorded_lsn: Lsn,
-    /// Its first metadata is still to be written, in front of everything in the first chunk.
+    /// Whether the header is still to be written, in front of the data in the first chunk.
     pub(crate) header_due: bool,
     /// The line opened before it in its stream.
     pub(crate) previous: Option<PreviousLine>,
@@ -253,7 +253,8 @@ impl OpenLine {
             self.members.iter().map(|m| m.footer_bound_remaining(shape)).sum();
     }
 
-    /// Whether a chunk takes no more data and waits for the last metadata: that is, for the others.
+    /// Returns whether a chunk takes no more data and waits for the footer, that is, for the other
+    /// chunks.
     pub(crate) fn is_blocked_on_footer(&self, shape: &FlashGeometry, chunk: u32) -> bool {
         let waits =
             |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors_per_chunk;
@@ -266,7 +267,7 @@ impl OpenLine {
         members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|chunk| will_do(*chunk))
     }
 
-    /// Gives the write units that are kept for the last metadata to data.
+    /// Releases the write units that are reserved for the footer to data.
     pub(crate) fn release_footer(&mut self, shape: &FlashGeometry, lines: &mut LineTable) {
         let line = &mut lines.lines[self.line.index()];
         line.footer = Footer::Absent;

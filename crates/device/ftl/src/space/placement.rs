@@ -18,15 +18,15 @@ pub(crate) struct Placement {
     pub(crate) sector: u32,
 }
 
-/// A location in a stream's open lines, or how many write units they have room for.
+/// A location in a stream's open lines, or the number of write units that fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenLineSpace {
     pub(crate) placed: Option<Placement>,
     pub(crate) free_units: u32,
 }
 
-/// The first unit of a ring that waits for a footer in an open line, and the room of the lines with such
-/// units.
+/// The first unit of a ring that waits for a footer in an open line, and the free units of the
+/// lines with such units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetainedUnits {
     pub(crate) first: u64,
@@ -235,8 +235,8 @@ impl Space {
         (0..STREAM_COUNT).for_each(|stream| self.retire_full(stream));
     }
 
-    /// Finds a location for padding that makes the units of a chunk readable, which wait for their pairs.
-    /// Returns it, and whether the line is not going to have a footer for it.
+    /// Finds a location for padding that makes the units of a chunk readable that wait for their
+    /// paired page. Returns it, and whether the line loses its footer for it.
     pub(crate) fn place_pair_padding(
         &mut self,
         env: &Env,

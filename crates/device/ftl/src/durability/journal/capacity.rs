@@ -55,7 +55,7 @@ pub(crate) struct JournalCapacity {
     pub(crate) snapshot_frames: u32,
     /// Frames of the records of a generation.
     record_frames: u32,
-    /// Write units behind one that must be programmed before it can be read.
+    /// Write units behind a unit that must be programmed before it can be read.
     pair_units: u32,
     /// Chunks of one copy of it.
     pub(crate) snapshot_chunks: u32,
@@ -136,9 +136,9 @@ impl JournalCapacity {
         u64::from(chunks) * u64::from(self.units)
     }
 
-    /// Write units that must be programmed behind a generation's snapshot of so many frames before all of
-    /// it can be read, when `left` more fit its chunk: the chunk's end will do as well. Not more than there
-    /// is room for beyond the records that were announced.
+    /// Returns the number of write units that must be programmed behind a generation's snapshot
+    /// before all of it can be read, when `left` more fit into its chunk: reaching the chunk's end
+    /// is enough. The result does not exceed the capacity beyond the announced records.
     pub(crate) fn base_pairing_units(&self, good: u32, base_frames: u32, left: u32) -> u32 {
         let announced = u64::from(base_frames) + u64::from(self.record_frames);
         let spare = self.generation_frames(good).saturating_sub(announced);

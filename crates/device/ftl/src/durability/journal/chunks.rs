@@ -123,9 +123,9 @@ impl ChunkPool {
         self.untrusted_count += 1;
     }
 
-    /// Takes a free chunk for a copy of a generation: on another parallel unit than all of the other
-    /// copy, or else than what the other copy is being written to (`beside`), if there is such a
-    /// chunk; then the one that has been free longest.
+    /// Allocates a free chunk for a copy of a generation. It prefers a parallel unit that the other
+    /// copy does not use, then one that the other copy is not writing to (`beside`), and then the
+    /// chunk that has been free longest.
     pub(crate) fn allocate(
         &mut self,
         generation: u64,

@@ -67,14 +67,15 @@ pub enum JournalError {
         /// The limit at present.
         max: u64,
     },
-    /// The generation has no room for a record, or cannot be continued: a snapshot must come first.
+    /// The generation has no capacity for a record, or cannot be continued: a snapshot must come
+    /// first.
     #[error(
         "a record needs {frames} more frames where there is room for {available}: a snapshot is due"
     )]
     SnapshotNeeded {
         /// Frames that the record needs.
         frames: u64,
-        /// Frames that there is room for.
+        /// Frames available.
         available: u64,
     },
     /// The last snapshot is not durable yet.
@@ -83,7 +84,7 @@ pub enum JournalError {
         /// Its generation.
         generation: u64,
     },
-    /// No chunks are left that a snapshot can be written to.
+    /// No chunks are left for a snapshot.
     #[error("of {reserved} chunks {good} are good, and a snapshot of {frames} frames fits nowhere")]
     WornOut {
         /// Chunks reserved.

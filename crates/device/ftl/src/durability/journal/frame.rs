@@ -73,7 +73,8 @@ pub(crate) enum FrameDecode {
 }
 
 impl FrameHeader {
-    /// A frame of padding. It names no owner: who pads may not know yet whose chunks these are.
+    /// Returns a frame of padding. It names no owner: recovery pads before it may know the owner of
+    /// the chunks.
     pub(crate) fn padding() -> FrameHeader {
         FrameHeader {
             kind: FrameKind::Padding,

@@ -6,7 +6,7 @@ use crate::ids::{ToIndex, ToU32};
 use super::capacity::RECORD_HEADER;
 use super::{Journal, JournalError};
 
-/// Times that a snapshot is begun anew in one copy before more is given up for it.
+/// Attempts to write a snapshot in one copy before another copy is dropped for it.
 const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
 
 /// Returns the largest number of frames that two mirror copies can both get. They have `a` and `b`

@@ -61,7 +61,7 @@ pub use recovery::{JournalRecovery, Recovered};
 pub use stats::{JournalStats, Lsn};
 pub use writer::Journal;
 
-/// Flash operations of a journal outstanding at most; they are numbered below it.
+/// Maximum number of outstanding flash operations of a journal. Operation numbers are below it.
 pub const OPS_MAX: usize = 16;
 
 /// The flash below a journal.
@@ -103,7 +103,7 @@ pub struct FoundJournalChunk {
 pub enum JournalChunkReport {
     /// Erased, nothing written.
     Free,
-    /// Written up to this sector, and can be written further if there is room.
+    /// Written up to this sector, and writable from there.
     Written(u32),
     /// Written up to this sector, and takes no more until it is erased: its erase was interrupted.
     Closed(u32),

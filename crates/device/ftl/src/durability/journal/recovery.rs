@@ -54,7 +54,7 @@ pub struct JournalRecovery {
     capacity: JournalCapacity,
     scan: JournalScan,
     phase: Phase,
-    /// Generations seen, the newest last; those that turned out to be incomplete are taken off.
+    /// Generations seen, the newest last; incomplete ones are removed.
     generations: Vec<u64>,
     newest: u64,
     truncated: bool,

@@ -193,7 +193,7 @@ impl Replay {
         moved
     }
 
-    /// Takes one frame, unless it is one that cannot come here.
+    /// Takes one frame. Returns `false` if it does not continue the generation.
     fn frame(&mut self, bytes: &[u8]) -> bool {
         let FrameDecode::Frame(header) = FrameHeader::decode(bytes, self.capacity.payload_bytes)
         else {

@@ -18,7 +18,7 @@ use crate::ids::{ToIndex, ToU32};
 /// State of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitContent {
-    /// Not looked at yet.
+    /// Not read yet.
     Unknown,
     /// It cannot be read, or is no frame.
     Unreadable,
@@ -132,7 +132,7 @@ impl JournalScan {
         })
     }
 
-    /// Whether everything was looked at, or what makes that pointless.
+    /// Returns the result once everything was read, or once a further scan is pointless.
     pub(super) fn result(&self) -> Option<Result<(), JournalError>> {
         if self.ops.iter().any(Option::is_some) {
             return None;
@@ -162,8 +162,8 @@ impl JournalScan {
     }
 
     fn next_phase(&mut self) {
-        // Nothing that can be read is a journal's, and something is not nothing. A journal whose
-        // snapshot can be seen only after padding has nothing else that can be read.
+        // No readable unit belongs to a journal, and at least one is not empty. A journal whose
+        // snapshot is readable only after padding has no other readable units.
         if let (Some(chunk), 0) = (self.garbage, self.frames) {
             self.refused = Some(JournalError::NotAJournal { chunk });
         }

@@ -25,8 +25,8 @@ pub struct JournalStats {
     pub erases: u64,
     /// Erases that failed.
     pub erase_failures: u64,
-    /// Chunks that are not used any more; at power-on those that were bad.
+    /// Chunks that are not used any more; at power-on, the bad ones.
     pub retired_chunks: u64,
-    /// Copies given up because chunks ran short.
+    /// Copies dropped because chunks ran short.
     pub copies_lost: u64,
 }

@@ -149,14 +149,16 @@ impl Journal {
         journal
     }
 
-    /// Adds a record of any length, empty ones included. It is programmed once its frame is full, or
-    /// with the next [`flush`](Journal::flush); it is durable when [`durable`](Journal::durable) has
-    /// reached the position returned. Until then it is in memory: at most what the generation has
-    /// room for is taken.
+    /// Appends a record of any length, including 0. It is programmed once its frame is full, or
+    /// with the next [`flush`](Journal::flush). It is durable when [`durable`](Journal::durable)
+    /// has reached the returned position. Until then it is in memory, which is bounded by the
+    /// capacity of the generation.
     ///
     /// # Errors
-    /// [`JournalError::RecordTooLarge`]; [`JournalError::SnapshotNeeded`] when the generation has no
-    /// room, or cannot be continued; what [`failed`](Journal::failed) says. Nothing was added then.
+    ///
+    /// [`JournalError::RecordTooLarge`]; [`JournalError::SnapshotNeeded`] if the generation has no
+    /// capacity, or cannot be continued; the error of [`failed`](Journal::failed). Then nothing was
+    /// added.
     pub fn append(&mut self, record: &[u8]) -> Result<Lsn, JournalError> {
         self.ensure_not_failed()?;
         self.unchanged = false;
@@ -225,8 +227,8 @@ impl Journal {
         Lsn(self.pending_log.durable())
     }
 
-    /// Why the journal takes nothing more, if it does not: no chunks are left for a snapshot. What it
-    /// holds can still be recovered.
+    /// Returns why the journal accepts nothing more: no chunks are left for a snapshot. Its
+    /// contents can still be recovered.
     pub fn failed(&self) -> Option<&JournalError> {
         self.failed.as_ref()
     }
@@ -313,7 +315,7 @@ impl Journal {
         moved
     }
 
-    /// Starts programs of a lane.
+    /// Starts programs of a copy.
     fn fill(&mut self, i: usize, now: Nanos, flash: &mut impl JournalFlash) -> bool {
         let mut moved = false;
         loop {
@@ -367,14 +369,14 @@ impl Journal {
         }
     }
 
-    /// Whether copies that have nothing else to write pad until their snapshot can be read: only when no
-    /// older one can be. Otherwise it is left to records, and to the want of chunks.
+    /// Returns whether copies without other work pad until their snapshot can be read: only if no
+    /// older one is readable. Otherwise records, or the need for chunks, make it readable.
     pub(super) fn can_pad_for_pairing(&self) -> bool {
         self.generations.readable() == 0
     }
 
-    /// Whether padding can make a lane's snapshot readable, which is the generation's that would be found
-    /// now.
+    /// Returns whether padding can make a copy's snapshot readable, and that is the generation that
+    /// recovery would find now.
     pub(super) fn is_paddable(&self, i: usize) -> bool {
         let lane = &self.mirrors[i];
         lane.live
@@ -383,8 +385,8 @@ impl Journal {
             && lane.pairing_remaining > 0
     }
 
-    /// Starts a program of padding in a lane that has nothing else to write: one at a time, so that a
-    /// record waits for no more.
+    /// Starts a program of padding in a copy without other work: one at a time, so that a record
+    /// waits for at most one.
     fn pad_for_pairing(&mut self, i: usize, now: Nanos, flash: &mut impl JournalFlash) -> bool {
         let lane = self.mirrors[i];
         if lane.pairing_remaining == 0 || lane.in_flight > 0 || lane.padding {
@@ -399,7 +401,7 @@ impl Journal {
         true
     }
 
-    /// Puts frame number `seq` as a lane has it into the scratch buffer.
+    /// Encodes a copy's frame `seq` into the scratch buffer.
     fn encode(&mut self, lane: usize, seq: u64) {
         let Some(segment) = self.pending_log.segment_at(seq) else { return };
         let (kind, payload, continues) = segment.frame(seq, self.capacity.payload_bytes);

@@ -35,7 +35,7 @@ use crate::{CapacityPlan, FlashGeometry, L2pEntry};
 pub(crate) const FETCH_MAX: u32 = 32;
 pub(crate) const BACKGROUND_FETCH_MAX: u32 = 24;
 
-/// How often a page is read before it is given up.
+/// Read attempts before a page is lost.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// Reason of a fetch, which decides what may be done for it.
@@ -62,7 +62,7 @@ pub(crate) enum FetchOutcome {
     Resident,
     /// This fetch brings it.
     InFlight(u32),
-    /// There is no room for it now.
+    /// No frame is available now.
     NoFrame,
 }
 
@@ -82,7 +82,7 @@ enum State {
 struct PageFetch {
     state: State,
     page: u32,
-    /// Where it goes; [`NONE`] if it is only looked at.
+    /// Frame of the page; [`NONE`] if it is only used for a lookup.
     frame: u32,
     phys: u32,
     attempts: u32,
@@ -107,7 +107,7 @@ enum PageContents<'a> {
 pub(crate) enum PageSource {
     /// The page was never written: all of its sectors are unmapped.
     Unwritten,
-    /// A slot of the write buffer, or one that the page was read into.
+    /// A slot of the write buffer, or the slot that the page was read into.
     Buffered(u32),
     /// A physical sector.
     OnFlash(u32),
@@ -130,7 +130,7 @@ pub(crate) struct CompletedFetch {
     pub(crate) slot: u32,
 }
 
-/// A flash read of a translation page: the physical sector and the slot that it goes to.
+/// A flash read of a translation page: the physical sector and the destination slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRead {
     pub(crate) phys: u32,
@@ -199,12 +199,12 @@ impl PageFetches {
         self.in_transfer() + self.rebuilding
     }
 
-    /// Those that are not being rebuilt.
+    /// Returns the number of fetches that are not rebuilds.
     pub(crate) fn in_transfer(&self) -> u32 {
         self.reading + self.completed
     }
 
-    /// The slot number `i` of those that lines are read into, and what names such a read.
+    /// Returns the `i`-th slot for reads of lines, which also identifies the read.
     pub(crate) fn scan_slot(&self, i: u32) -> u32 {
         self.first_slot + FETCH_MAX + i
     }
@@ -232,7 +232,7 @@ impl PageFetches {
         before > self.rebuilding
     }
 
-    /// Appends a read to those that wait for a fetch, and returns the one in front of it.
+    /// Appends a read to the waiters of a fetch. Returns the one in front of it.
     fn add_waiter(&mut self, fetch: u32, index: u32) -> Option<u32> {
         let fetch = &mut self.fetches[fetch.index()];
         let last = Some(fetch.last_waiter).filter(|last| *last != NONE);
@@ -298,7 +298,7 @@ impl PageFetches {
         Ok(self.scratch_page)
     }
 
-    /// A fetch that is not used; only if enough of them are left for requests, or this is one.
+    /// Returns an unused fetch, if enough remain for requests or this is one.
     fn find_idle(&self, demand: FetchReason) -> Option<u32> {
         let most = match demand {
             FetchReason::ReadFast | FetchReason::ReadBlocking | FetchReason::Modify => FETCH_MAX,
@@ -361,7 +361,7 @@ impl Mapping {
         self.fetches.fetches[fetch.index()].frame = frame;
     }
 
-    /// A fetch that is not in use, if one is left for this reason.
+    /// Returns an unused fetch, if one is available for this reason.
     pub(crate) fn idle_fetch(&self, reason: FetchReason) -> Option<u32> {
         self.fetches.find_idle(reason)
     }
@@ -447,7 +447,7 @@ impl Mapping {
         Some(self.fetches.fetches[fetch.index()].first_waiter).filter(|first| *first != NONE)
     }
 
-    /// Appends a read to those that wait for a fetch, and returns the one in front of it.
+    /// Appends a read to the waiters of a fetch. Returns the one in front of it.
     pub(crate) fn add_fetch_waiter(&mut self, fetch: u32, read: u32) -> Option<u32> {
         self.fetches.add_waiter(fetch, read)
     }

@@ -26,7 +26,8 @@ struct Frame {
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
     geometry: FlashGeometry,
-    /// Logical sectors per page; users' sectors; where the words of the pages' own places begin.
+    /// Logical sectors per page; host sectors; index of the first entry for the pages' own
+    /// locations.
     sectors_per_page: u32,
     logical: u32,
     gtd_base: usize,
@@ -73,7 +74,7 @@ impl Frames {
         (4 * words + size_of_val(&*self.frames)) as u64
     }
 
-    /// Where the word of a logical sector is; of a users' one, its page must be in a frame.
+    /// Returns the index of a logical sector's entry. The page of a host sector must be in a frame.
     #[inline]
     pub(crate) fn index(&self, lba: u32) -> usize {
         if lba >= self.logical {
@@ -85,7 +86,7 @@ impl Frames {
         frame.index() * self.sectors_per_page.index() + (lba - page * self.sectors_per_page).index()
     }
 
-    /// The page of a users' sector; `None` for the pages' own.
+    /// Returns the page of a host sector; `None` for the pages' own sectors.
     #[inline]
     pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
         (lba < self.logical).then(|| self.geometry.map_page_of(lba))
@@ -140,7 +141,7 @@ impl Frames {
         frame.pins += 1;
     }
 
-    /// One who held a page needs it no more.
+    /// Releases one pin of a page.
     #[inline]
     pub(crate) fn unpin(&mut self, page: u32) {
         self.unpin_frame(self.frame_of[page.index()]);
@@ -170,8 +171,8 @@ impl Frames {
         self.frame_of[page.index()] = frame;
     }
 
-    /// Moves the hand to the next page that may go: one that is `clean`, or with `any` whatever is not
-    /// held. `None` if there is none within `steps`.
+    /// Advances the hand to the next page that may be evicted: a `clean` one, or with `any` every
+    /// unpinned one. Returns `None` if there is none within `steps`.
     pub(crate) fn pick_victim(
         &mut self,
         steps: u32,

@@ -10,7 +10,7 @@ use crate::space::lines::LineTable;
 pub(crate) struct PageInstalled {
     /// The page differs from its copy on flash.
     pub(crate) is_dirty: bool,
-    /// The page was given up.
+    /// Whether the page is lost.
     pub(crate) is_lost: bool,
     /// The page was rebuilt.
     pub(crate) is_rebuilt: bool,

@@ -47,7 +47,7 @@ use crate::mapping::cache::frames::Frames;
 use crate::space::lines::NONE;
 use crate::{FlashGeometry, L2pEntry};
 
-/// Frames that are looked at for a clean page when nothing may be written.
+/// Frames that are searched for a clean page when dirty ones cannot be written.
 const CLEAN_STEPS: u32 = 64;
 
 /// Memory for the map.
@@ -118,7 +118,7 @@ impl MapPager {
         scan.chain(self.head_write_page.1.then_some(self.head_write_page.0))
     }
 
-    /// A page has arrived in its frame: it is held for those who wait to change what is in it.
+    /// Records that a page has arrived in its frame, and pins it for the waiting modifications.
     pub(crate) fn fill_done(&mut self, page: u32, frames: &mut Frames) {
         let scanned = self.gc_pages.iter_mut().map(|w| (w.page, &mut w.pinned));
         for (wanted, held) in scanned.chain([(self.head_write_page.0, &mut self.head_write_page.1)])
@@ -303,8 +303,8 @@ impl Mapping {
         self.l2p.frames_mut()?.allocate(page)
     }
 
-    /// Chooses the page to evict. Without `waits` only a few frames are looked at; without `any` the page
-    /// must be clean.
+    /// Picks the page to evict. Without `waits` only a few frames are searched; without `any` the
+    /// page must be clean.
     pub(crate) fn choose_eviction(
         &mut self,
         waits: bool,

@@ -69,8 +69,8 @@ use crate::recovery::CopyRef;
 use crate::space::lines::{LineState, LineTable, NONE};
 use crate::{FlashGeometry, L2pEntry, Oob};
 
-/// Pages that are being rebuilt, or have been and are in no frame yet, at most, besides those that are
-/// fetched.
+/// Maximum number of pages that are being rebuilt, or are rebuilt and in no frame yet, besides
+/// those with fetches.
 const REBUILD_PAGES_MAX: usize = 64;
 
 /// A sector without a copy so far.
@@ -83,10 +83,10 @@ struct RebuildJob {
     stop_line: LineId,
     rounds: u32,
     done: bool,
-    /// The reverse map knows what is valid: nothing needs to be looked for.
+    /// Whether the reverse map names the valid sectors: no scan is needed.
     exact: bool,
-    /// Units with numbers up to this one may hold copies that nothing tells of; none of those in lines that
-    /// were opened from `until` on does.
+    /// Units with sequence numbers up to this one may hold copies that nothing describes. Lines
+    /// opened from `until_seq` on have no copies.
     unknown_below_seq: u64,
     until_seq: u64,
     /// Latest versions found of its sectors.
@@ -94,8 +94,8 @@ struct RebuildJob {
 }
 
 impl RebuildJob {
-    /// Everything has been looked at; `lost` as in [`PageRebuild`]. What may have had a newer copy, or was lost
-    /// before, is lost.
+    /// Completes the rebuild; `lost` as in [`PageRebuild`]. Sectors that may have had a newer copy,
+    /// or were lost before, are lost.
     fn complete(&mut self, blind: u64, lost: u64) {
         self.done = true;
         let blind = if self.exact { 0 } else { self.unknown_below_seq.max(blind).max(lost) };
@@ -113,11 +113,11 @@ impl RebuildJob {
 pub(crate) struct PageRebuild {
     jobs: BTreeMap<u32, RebuildJob>,
     reader: P2lReader,
-    /// A page that the reverse map knows all of has joined, and has not been looked for.
+    /// Whether a job has joined that needs only the reverse map, and has not been processed.
     has_exact_job: bool,
     /// A page has joined since the scan went on.
     has_new_job: bool,
-    /// Pages on chunks that are going, in no frame: they are to be brought there, and written elsewhere.
+    /// Pages in no frame that are on chunks at risk: they are to be fetched, and written elsewhere.
     at_risk_pages: BTreeSet<u32>,
     /// Pages that alone know of some of their sectors that those were lost, and the number that the next unit
     /// had when that was last seen.
@@ -170,7 +170,7 @@ impl PageRebuild {
         self.jobs.get(&page).is_some_and(|r| r.done)
     }
 
-    /// The copies of a page that has been rebuilt; to be given back if it goes into no frame.
+    /// Takes the copies of a rebuilt page. The caller returns them if it does not install the page.
     pub(super) fn take_copies(&mut self, page: u32) -> Box<[CopyRef]> {
         self.jobs.get_mut(&page).map_or_else(Box::default, |r| std::mem::take(&mut r.copies))
     }
@@ -187,17 +187,17 @@ impl PageRebuild {
         self.at_risk_pages.remove(&page)
     }
 
-    /// A page that is in no frame is on a chunk that is going.
+    /// Marks a page that is in no frame as on a chunk at risk.
     pub(super) fn mark_at_risk(&mut self, page: u32) {
         self.at_risk_pages.insert(page);
     }
 
-    /// Whether there are pages on chunks that are going, which are in no frame yet.
+    /// Returns whether there are pages in no frame on chunks at risk.
     pub(crate) fn has_at_risk(&self) -> bool {
         !self.at_risk_pages.is_empty()
     }
 
-    /// A page says of some sector that it was lost, and not where: nothing else does.
+    /// Records that a page has a lost sector without location: no other structure names it.
     #[cold]
     pub(super) fn record_unlocated_loss(&mut self, page: u32, next: u64) {
         self.unlocated_losses.insert(page, next);
@@ -241,12 +241,12 @@ impl PageRebuild {
 }
 
 impl Mapping {
-    /// Records that a page, which is in no frame, is on a chunk that is going.
+    /// Records that a page in no frame is on a chunk at risk.
     pub(crate) fn mark_page_at_risk(&mut self, page: u32) {
         self.page_rebuild.mark_at_risk(page);
     }
 
-    /// A page that is on a chunk that is going, from this one on.
+    /// Returns the next page on a chunk at risk, from this one on.
     pub(crate) fn next_page_at_risk(&self, from: u32) -> Option<u32> {
         self.page_rebuild.at_risk_pages.range(from..).next().copied()
     }

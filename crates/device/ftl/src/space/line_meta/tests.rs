@@ -123,7 +123,7 @@ fn small_lines_have_none_and_in_others_it_is_little() {
         metadata_units(LineMetadata::Auto, shape, members).unwrap()
     };
     let must = |shape: &FlashGeometry, members| metadata_units(LineMetadata::On, shape, members);
-    // Sixteen units of one sector: the first metadata and one of the last would be an eighth.
+    // Sixteen units of one sector: the header and one unit of the footer would be an eighth.
     let small = shape(4, 16, 1, 512);
     assert_eq!(fit(&small, 1), 0);
     let refused = must(&small, 1).unwrap_err();
@@ -167,7 +167,7 @@ fn the_footer_is_behind_all_data_in_every_chunk() {
                 (0..members).map(|m| data_end(&shape, members, last, m)).collect();
             let data: u32 = ends.iter().map(|e| e / 4).sum();
             assert_eq!(data + last, members * 24);
-            // Each piece goes where its chunk has got to.
+            // Each unit is written at the write pointer of its chunk.
             for piece in 0..last {
                 let (member, sector) = footer_unit_location(&shape, members, last, piece);
                 assert_eq!(ends[member.index()], sector, "piece {piece} of {last} on {members}");
