@@ -347,9 +347,9 @@ impl MockOpenChannelDrive {
             IoCommand::VectorReset { addresses, .. } => (addresses, 2),
             other => panic!("{other:?} on an open-channel drive"),
         };
-        let psns = self.addresses(list);
-        psns.iter().for_each(|phys| self.fold_history(*phys));
-        let count = psns.len() as u32;
+        let phys_sectors = self.addresses(list);
+        phys_sectors.iter().for_each(|phys| self.fold_history(*phys));
+        let count = phys_sectors.len() as u32;
         assert!(kind == 2 || count <= self.options.mdts_sectors, "a transfer of {count} sectors");
         let new = Command { sqe, queue, count, parts: 0, failed: 0, status: Status::SUCCESS };
         let id = self.free.pop().unwrap_or_else(|| {
@@ -365,10 +365,10 @@ impl MockOpenChannelDrive {
         let sectors = u64::from(self.geometry.sectors);
         match kind {
             0 => {
-                let phys = psns[0];
+                let phys = phys_sectors[0];
                 assert!(
-                    psns.iter().copied().eq(phys..phys + u64::from(count)),
-                    "in order: {psns:?}"
+                    phys_sectors.iter().copied().eq(phys..phys + u64::from(count)),
+                    "in order: {phys_sectors:?}"
                 );
                 assert_eq!(phys / sectors, (phys + u64::from(count) - 1) / sectors, "one chunk");
                 assert!(count.is_multiple_of(self.geometry.ws_min));
@@ -378,7 +378,7 @@ impl MockOpenChannelDrive {
             1 => {
                 self.stats.vectors += u64::from(count > 1);
                 let mut parts: Vec<Vec<(u32, u64)>> = vec![Vec::new(); self.pus.len()];
-                for (i, phys) in (0..).zip(psns) {
+                for (i, phys) in (0..).zip(phys_sectors) {
                     parts[(phys / per_pu) as usize].push((i, phys));
                 }
                 for (pu, part) in (0..).zip(parts).filter(|(_, p)| !p.is_empty()) {
@@ -387,7 +387,7 @@ impl MockOpenChannelDrive {
             }
             _ => {
                 assert_eq!(count, 1);
-                self.queue(psns[0] / per_pu, id, Work::Erase { chunk: psns[0] / sectors });
+                self.queue(phys_sectors[0] / per_pu, id, Work::Erase { chunk: phys_sectors[0] / sectors });
             }
         }
     }

@@ -450,7 +450,7 @@ impl DriveFlash<'_> {
             return;
         }
         let size = self.sector_bytes as usize;
-        for (i, &SectorAddress { phys: phys, position }) in
+        for (i, &SectorAddress { phys, position }) in
             self.array.addresses(done.op).iter().enumerate()
         {
             if done.failed >> i & 1 != 0 {

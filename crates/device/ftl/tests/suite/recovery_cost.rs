@@ -124,8 +124,8 @@ fn worst_case(
 /// checkpoints, the units in flight, and the contents of the lines that were open then, two for
 /// each of two streams.
 fn bound(layout: &CapacityPlan) -> u64 {
-    let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * UNIT;
-    u64::from(INTERVAL * 3 / 2 + 2 * layout.map_pages + under_way + 4 * layout.line_sectors)
+    let in_flight = (layout.host_buffer_units + layout.gc_buffer_units) * UNIT;
+    u64::from(INTERVAL * 3 / 2 + 2 * layout.map_pages + in_flight + 4 * layout.line_sectors)
 }
 
 #[test]

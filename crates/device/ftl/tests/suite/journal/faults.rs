@@ -328,7 +328,7 @@ fn what_could_not_be_read_is_erased_before_anything_is_programmed() {
         let position = recovered.journal.snapshot(b"fourth".to_vec()).unwrap();
         recovered.journal.kick(Nanos(0), &mut script.flash);
         while recovered.journal.durable() < position {
-            let (programs, erases) = script.flash.under_way();
+            let (programs, erases) = script.flash.in_flight();
             let third_is_there = format::frames(&script.flash, true)
                 .iter()
                 .any(|(_, f)| f.generation == third && f.payload == b"third");

@@ -184,7 +184,10 @@ fn a_scrub_reads_the_copies_and_rewrites_what_is_lost_and_periodically_all_of_it
     // All copies at once: the superblock is rewritten from memory.
     (0..4).for_each(|place| harness.lose(place));
     harness.scrub_pass();
-    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (13, 2));
+    assert_eq!(
+        (harness.superblock_health().generation, harness.superblock_health().copies),
+        (13, 2)
+    );
     harness.power_cycle(false);
     assert_eq!(harness.superblock_health().generation, 13);
 }
@@ -269,7 +272,11 @@ fn locations_that_fail_are_replaced_and_the_last_one_is_kept() {
                 harness.drive.faults.program_fail = 0.0;
                 harness.power_cycle(false);
                 // Sectors programmed before a failure are readable as well.
-                assert!(harness.superblock_health().copies >= 2, "{:?}", harness.superblock_health());
+                assert!(
+                    harness.superblock_health().copies >= 2,
+                    "{:?}",
+                    harness.superblock_health()
+                );
                 harness.drive.faults.program_fail = 0.2;
             }
         }
@@ -293,11 +300,20 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
     let mut harness = Harness::new(5);
     LOCATIONS[..2].iter().for_each(|chunk| first_version(&mut harness.drive, *chunk));
     harness.power_cycle(false);
-    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (0, 2));
+    assert_eq!(
+        (harness.superblock_health().generation, harness.superblock_health().copies),
+        (0, 2)
+    );
     harness.rewrite();
-    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (1, 2));
+    assert_eq!(
+        (harness.superblock_health().generation, harness.superblock_health().copies),
+        (1, 2)
+    );
     harness.power_cycle(false);
-    assert_eq!((harness.superblock_health().generation, harness.superblock_health().copies), (1, 2));
+    assert_eq!(
+        (harness.superblock_health().generation, harness.superblock_health().copies),
+        (1, 2)
+    );
     // The newest generation wins, whatever an older one contains; two copies of a generation must
     // agree.
     let old = u64::from(LOCATIONS[0] * SECTORS);
@@ -325,5 +341,9 @@ fn a_superblock_of_the_first_version_opens_and_is_rewritten() {
         ),
         "{error}"
     );
-    assert_eq!((harness.drive.stats.programs, harness.drive.stats.erases), programs, "nothing was written");
+    assert_eq!(
+        (harness.drive.stats.programs, harness.drive.stats.erases),
+        programs,
+        "nothing was written"
+    );
 }
