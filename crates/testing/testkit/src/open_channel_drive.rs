@@ -387,7 +387,11 @@ impl MockOpenChannelDrive {
             }
             _ => {
                 assert_eq!(count, 1);
-                self.queue(phys_sectors[0] / per_pu, id, Work::Erase { chunk: phys_sectors[0] / sectors });
+                self.queue(
+                    phys_sectors[0] / per_pu,
+                    id,
+                    Work::Erase { chunk: phys_sectors[0] / sectors },
+                );
             }
         }
     }
