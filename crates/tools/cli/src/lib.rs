@@ -77,6 +77,11 @@ enum Command {
     Generate(commands::generate_command::GenerateArgs),
 }
 
+/// Returns the definitions of all commands. Man pages, completions and `docs/commands.md` are made of them.
+pub fn definitions() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs one command. The exit code is 0 for success, 1 for a failure, 2 for invalid arguments or an
 /// invalid scenario, 3 for a benchmark result out of its bound, and 130 for an interrupted run,
 /// which prints the results so far.
@@ -105,7 +110,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plot(args) => commands::plot_command::run(&args),
         Command::Kv(args) => commands::kv_command::run(&args),
         Command::Volume(args) => commands::volume_command::run(&args),
-        Command::Generate(args) => commands::generate_command::run(&args, Cli::command()),
+        Command::Generate(args) => commands::generate_command::run(&args, definitions()),
         Command::Exec(args) => match commands::exec_command::run(&args) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

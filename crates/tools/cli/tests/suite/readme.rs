@@ -1,4 +1,4 @@
-//! The README's figures are what its commands print.
+//! The figures of the README and of the book are what their commands print.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +11,26 @@ fn readme() -> String {
     std::fs::read_to_string(root().join("README.md")).unwrap()
 }
 
+/// A chapter of the book.
+fn chapter(name: &str) -> String {
+    std::fs::read_to_string(root().join("docs/book/src").join(name)).unwrap()
+}
+
+/// The block of `language` behind the first line that has `mark`.
+fn block<'t>(text: &'t str, mark: &str, language: &str) -> &'t str {
+    let after = text.find(mark).unwrap_or_else(|| panic!("no {mark:?}"));
+    between(&text[after..], &format!("```{language}"), "```")
+}
+
 /// Runs `sluice sim` in `folder` and returns what it prints.
 fn sim(folder: &Path, scenarios: &[&str]) -> String {
+    sluice(folder, &[&["sim"], scenarios].concat())
+}
+
+/// Runs `sluice` in `folder` and returns what it prints.
+fn sluice(folder: &Path, arguments: &[&str]) -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_sluice"))
-        .arg("sim")
-        .args(scenarios)
+        .args(arguments)
         .current_dir(folder)
         .output()
         .unwrap();
@@ -74,6 +89,23 @@ fn the_demo_prints_what_the_readme_shows() {
     let shown = between(&text, "|---|---|---|---|", "");
     let shown: Vec<_> = shown.lines().map(|row| row.splitn(3, "| ").nth(2).unwrap()).collect();
     assert_eq!(shown, measured);
+    let book = chapter("who-manages-flash.md");
+    let shown = block(&book, "sluice sim demo/", "text");
+    assert!(printed.starts_with(shown), "the book shows\n{shown}\nthe command prints\n{printed}");
+}
+
+#[test]
+fn the_first_chapter_shows_what_its_commands_print() {
+    let text = chapter("getting-started.md");
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = block(&text, "Write this to `first.toml`", "toml");
+    std::fs::write(folder.path().join("first.toml"), scenario).unwrap();
+    let printed = sim(folder.path(), &["first.toml"]);
+    let shown = block(&text, "Run it with `sluice sim first.toml`", "text");
+    assert!(printed.starts_with(shown), "the book shows\n{shown}\nthe command prints\n{printed}");
+    let printed = sluice(folder.path(), &["drive", "show", "first.toml"]);
+    let shown = block(&text, "`sluice drive show first.toml` prints", "text");
+    assert!(printed.contains(shown), "the book shows\n{shown}\nthe command prints\n{printed}");
 }
 
 #[test]

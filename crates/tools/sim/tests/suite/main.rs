@@ -7,4 +7,5 @@ mod note_codes;
 mod paper_effect;
 mod precondition;
 mod repository;
+mod scenario_reference;
 mod shards;

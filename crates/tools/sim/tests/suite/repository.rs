@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use scenario::{HostTarget, ProblemKind, Scenario, ScenarioError};
+use scenario::{HostTarget, Scenario};
 use sluice_sim::analytic::ClosedFormLimits;
 
 fn root() -> PathBuf {
@@ -55,67 +55,4 @@ fn the_readme_names_commands_that_exist() {
 fn licences_are_there_in_full() {
     assert!(read("LICENSE-APACHE").contains("END OF TERMS AND CONDITIONS"));
     assert!(read("LICENSE-MIT").contains("WITHOUT WARRANTY OF ANY KIND"));
-}
-
-/// Every key that the reader knows is in the reference, found by asking for one it does not know.
-#[test]
-fn the_reference_names_every_key() {
-    let reference = read("docs/scenario.md");
-    let base = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
-    for section in [
-        "",
-        "drive",
-        "drive.geometry",
-        "drive.timing",
-        "drive.errors",
-        "drive.write_buffer",
-        "drive.controller",
-        "drive.null",
-        "drive.ftl",
-        "target",
-        "path",
-        "path.limit",
-        "path.scheduler deadline",
-        "path.scheduler kyber",
-        "path.scheduler fair",
-        "host",
-        "precondition",
-        "partition",
-        "partition.allow",
-    ] {
-        let text = match section {
-            "" => format!("nonsense = 1\n{base}"),
-            "drive" => format!("{base}nonsense = 1\n"),
-            "target" => format!("{base}[target]\nkind = \"none\"\nnonsense = 1\n"),
-            "partition" => {
-                format!("{base}[[partition]]\nname = \"p\"\nsectors = 1\nnonsense = 1\n")
-            }
-            "partition.allow" => format!(
-                "{base}[[partition]]\nname = \"p\"\nsectors = 1\n\
-                 [[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"
-            ),
-            "path.limit" => {
-                format!(
-                    "{base}[path]\nqueue_model = \"sq\"\n[[{section}]]\ngroup = 0\nnonsense = 1\n"
-                )
-            }
-            _ => match section.split_once(' ') {
-                Some((section, kind)) => format!(
-                    "{base}[path]\nqueue_model = \"sq\"\n[{section}]\nkind = \"{kind}\"\nnonsense = 1\n"
-                ),
-                None => format!("{base}[{section}]\nnonsense = 1\n"),
-            },
-        };
-        let Err(ScenarioError::Invalid(invalid)) = Scenario::parse(Path::new("x.toml"), &text)
-        else {
-            panic!("{section} takes nonsense")
-        };
-        let ProblemKind::UnknownKey { allowed, .. } = &invalid.problem else {
-            panic!("{section}: {invalid}")
-        };
-        for key in allowed {
-            let named = [format!("`{key}`"), format!("{key}]")];
-            assert!(named.iter().any(|n| reference.contains(n)), "{section}.{key} is missing");
-        }
-    }
 }

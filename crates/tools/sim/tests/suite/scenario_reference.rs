@@ -1,0 +1,217 @@
+//! `docs/scenario.md` has the keys of every section that the reader accepts, and no others.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use scenario::{ProblemKind, Scenario, ScenarioError};
+
+const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
+const BLOCK_DRIVE: &str = "[drive]\npreset = \"tlc-2020s-small\"\n";
+
+/// A section of scenarios and its place in the reference.
+struct Section {
+    /// The text of the heading below which its keys are, without `#`.
+    heading: &'static str,
+    /// The kind in the first column of the table, where each kind has keys of its own.
+    kind: Option<&'static str>,
+    /// A scenario with a key that the section does not have.
+    text: String,
+    /// Whether the table of the heading has keys of this section only, so that each must be a key of it.
+    is_whole_table: bool,
+}
+
+fn section(heading: &'static str, text: String) -> Section {
+    Section { heading, kind: None, text, is_whole_table: true }
+}
+
+/// A section whose keys are in a sentence, or in the table of another one.
+fn in_prose(heading: &'static str, text: String) -> Section {
+    Section { is_whole_table: false, ..section(heading, text) }
+}
+
+fn sections() -> Vec<Section> {
+    let simple = |name: &str| format!("{DRIVE}[{name}]\nnonsense = 1\n");
+    let path = format!("{DRIVE}[path]\nqueue_model = \"sq\"\n");
+    let partition = format!("{DRIVE}[[partition]]\nname = \"p\"\nsectors = 1\n");
+    let mut sections = vec![
+        section("Top level", format!("nonsense = 1\n{DRIVE}")),
+        section("`[drive]`, or several `[[drive]]`", format!("{DRIVE}nonsense = 1\n")),
+        section("`[drive.geometry]`", simple("drive.geometry")),
+        section("`[drive.timing]`", simple("drive.timing")),
+        section("`[drive.errors]`", simple("drive.errors")),
+        section("`[drive.controller]`", simple("drive.controller")),
+        in_prose("`[drive.write_buffer]`", simple("drive.write_buffer")),
+        in_prose("`[drive.null]`", simple("drive.null")),
+        in_prose("`[drive.ftl]` and `[target]`", simple("drive.ftl")),
+        section(
+            "`[drive.ftl]` and `[target]`",
+            format!("{DRIVE}[target]\nkind = \"none\"\nnonsense = 1\n"),
+        ),
+        section("`[path]`", format!("{path}nonsense = 1\n")),
+        section("`[[path.limit]]`", format!("{path}[[path.limit]]\ngroup = 0\nnonsense = 1\n")),
+        in_prose("`[host]`", simple("host")),
+        in_prose("`[precondition]`", simple("precondition")),
+        in_prose(
+            "`[precondition]`",
+            format!("{DRIVE}[precondition]\nuntil = {{ kind = \"steady\", nonsense = 1 }}\n"),
+        ),
+        section("`[[partition]]`", format!("{partition}nonsense = 1\n")),
+        section(
+            "`[[partition.allow]]`",
+            format!("{partition}[[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"),
+        ),
+        // Values that are tables.
+        in_prose(
+            "`[drive]`, or several `[[drive]]`",
+            format!("{DRIVE}suspend_hint = {{ suspend = \"1us\", nonsense = 1 }}\n"),
+        ),
+        in_prose(
+            "`[drive.controller]`",
+            format!("{BLOCK_DRIVE}controller.scrub = {{ rate = \"1MB/s\", nonsense = 1 }}\n"),
+        ),
+        in_prose(
+            "`[drive.controller]`",
+            format!("{DRIVE}controller.arbitration = {{ kind = \"weighted\", nonsense = 1 }}\n"),
+        ),
+        in_prose(
+            "`[drive.ftl]` and `[target]`",
+            format!(
+                "{DRIVE}[target]\nkind = \"pblk\"\nscrub = {{ rate = \"1MB/s\", nonsense = 1 }}\n"
+            ),
+        ),
+        in_prose(
+            "`[drive.ftl]` and `[target]`",
+            format!(
+                "{DRIVE}[target]\nkind = \"pblk\"\nrate_limiter = {{ kind = \"pid\", nonsense = 1 }}\n"
+            ),
+        ),
+    ];
+    for kind in ["deadline", "kyber", "fair", "priority"] {
+        sections.push(Section {
+            kind: Some(kind),
+            ..section(
+                "`[path.scheduler]`",
+                format!("{path}[path.scheduler]\nkind = \"{kind}\"\nnonsense = 1\n"),
+            )
+        });
+    }
+    sections
+}
+
+/// The keys that the reader accepts where `text` has one that it does not.
+fn accepted(text: &str) -> BTreeSet<String> {
+    let Err(ScenarioError::Invalid(invalid)) = Scenario::parse(Path::new("x.toml"), text) else {
+        panic!("accepted:\n{text}")
+    };
+    let ProblemKind::UnknownKey { allowed, .. } = &invalid.problem else {
+        panic!("{invalid}:\n{text}")
+    };
+    allowed.iter().map(|key| key.to_string()).collect()
+}
+
+/// The text below a heading, up to the next one.
+fn below<'t>(reference: &'t str, heading: &str) -> &'t str {
+    let is_heading = |line: &str| line.starts_with('#');
+    let mut offset = 0;
+    let mut start = None;
+    for line in reference.split_inclusive('\n') {
+        if is_heading(line) {
+            if let Some(start) = start {
+                return &reference[start..offset];
+            }
+            if line.trim_start_matches('#').trim() == heading {
+                start = Some(offset + line.len());
+            }
+        }
+        offset += line.len();
+    }
+    &reference[start.unwrap_or_else(|| panic!("no heading {heading}"))..]
+}
+
+/// The keys of the tables below a heading: of all rows, or of those of a kind.
+fn listed(text: &str, kind: Option<&str>) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let mut current = String::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let mut cell = cells.next().unwrap_or_default();
+        if let Some(kind) = kind {
+            if !cell.is_empty() {
+                current = cell.to_owned();
+            }
+            if current != format!("`\"{kind}\"`") {
+                continue;
+            }
+            cell = cells.next().unwrap_or_default();
+        }
+        let names = cell.split(", ").filter_map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+        keys.extend(names.map(str::to_owned));
+    }
+    keys
+}
+
+#[test]
+fn the_reference_and_the_reader_have_the_same_keys() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/scenario.md");
+    let reference = std::fs::read_to_string(path).expect("docs/scenario.md");
+    let mut problems = Vec::new();
+    for section in sections() {
+        let text = below(&reference, section.heading);
+        let (accepted, listed) = (accepted(&section.text), listed(text, section.kind));
+        for key in &accepted {
+            // A table within a table has a heading of its own.
+            let is_section = reference.lines().any(|line| {
+                line.starts_with('#')
+                    && [format!("[{key}]"), format!(".{key}]")].iter().any(|end| line.contains(end))
+            });
+            let is_kind = section.kind.is_some() && key == "kind";
+            let is_in_prose = !section.is_whole_table
+                && text
+                    .split('`')
+                    .skip(1)
+                    .step_by(2)
+                    .any(|code| code.split([' ', ',', '{', '}']).any(|word| word == key));
+            if !(listed.contains(key) || is_section || is_kind || is_in_prose) {
+                problems.push(format!("{}: `{key}` is not documented", section.heading));
+            }
+        }
+        if section.is_whole_table {
+            for key in listed.difference(&accepted) {
+                problems.push(format!("{}: no reader accepts `{key}`", section.heading));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "docs/scenario.md:\n{}", problems.join("\n"));
+}
+
+/// The blocks of TOML of a document.
+fn blocks(document: &str) -> impl Iterator<Item = &str> {
+    document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next())
+}
+
+#[test]
+fn scenarios_of_the_documents_have_present_keys() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut files = vec![root.join("README.md")];
+    for folder in ["docs", "docs/book/src", "docs/book/src/own"] {
+        let entries = std::fs::read_dir(root.join(folder)).expect("the folder");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        files.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "md")));
+    }
+    let mut read = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("the document");
+        for block in blocks(&text) {
+            // A block may show one section: then the drive is one that has flash.
+            let has_drive = block.contains("[drive]") || block.contains("[[drive]]");
+            let whole = if has_drive { block.to_owned() } else { format!("{DRIVE}{block}") };
+            let scenario = Scenario::parse(&file, &whole)
+                .unwrap_or_else(|e| panic!("{}: {e}\n{whole}", file.display()));
+            let former: Vec<_> =
+                scenario.former_spellings.iter().map(ToString::to_string).collect();
+            assert!(former.is_empty(), "{}: {former:?}\n{whole}", file.display());
+            read += 1;
+        }
+    }
+    assert!(read >= 5, "{read} blocks were read");
+}
