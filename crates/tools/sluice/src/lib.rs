@@ -1,83 +1,56 @@
 //! Sluice: a software-defined SSD and the user-space I/O stack that drives it.
 //!
-//! A [`scenario`] is one TOML file with drives, a host stack and jobs. [`sim`] runs it in virtual time, and
-//! [`mod@open`] runs its drives in real time for this program. [`report`] and [`trace_file`] write results.
-//!
-//! The library re-exports these crates, and those of the stack, under their own names. The command line,
-//! its server and the benches are crates of their own (`sluice-cli`, `sluice-bench`). This example powers on a
-//! zero-latency drive, creates a queue pair, writes a vector of physical addresses and reads it back:
+//! A scenario names a drive and jobs. [`sim::simulate`] runs it in virtual time: the same text gives the same bytes.
 //!
 //! ```
-//! use sluice::time::{Component, Nanos};
-//! use sluice::controller::Controller;
-//! use sluice::driver::ControllerHandle;
-//! use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
-//! use sluice::mem::SharedRegion;
 //! use sluice::scenario::Scenario;
+//! use sluice::sim::{SimOptions, simulate};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The drive: a preset's timing and geometry with fewer chunks, data in memory.
-//! let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ngeometry.chunks = 8\ndata = \"memory\"\n";
-//! let scenario = Scenario::parse("example.toml".as_ref(), text)?;
-//! let mut drive = Controller::new(scenario.drives[0].config.clone())?;
-//! drive.set_zero_latency(true);
-//!
-//! // The host: a port, an initialized controller and a queue pair of 64 entries.
-//! let port = drive.attach()?;
-//! let mut pump = || {
-//!     drive.poll(Nanos::ZERO);
-//! };
-//! let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000)?;
-//! let mut queue = controller.create_queue_pair(64, None, &mut pump)?;
-//! let oc = controller.info().open_channel.expect("the preset is open-channel");
-//! let unit = oc.geometry.ws_opt;
-//!
-//! // Registered memory: data to write, data read, and the list of addresses.
-//! let bytes = unit as usize * 4096;
-//! let memory = SharedRegion::anonymous(2 * bytes + 4096)?;
-//! let base = port.memory().register(&memory)?;
-//! memory.fill(0, bytes, 0x5a);
-//! let list = base.offset(2 * bytes as u64);
-//! let addresses = PpaList::List { at: list.0, count: unit as u8 };
-//! let data = |offset: usize| SglDescriptor::DataBlock {
-//!     address: base.offset(offset as u64).0,
-//!     length: bytes as u32,
-//! };
-//!
-//! // A page is readable once its paired pages are programmed: write that many units.
-//! for i in 0..=oc.geometry.mw_cunits / unit {
-//!     for sector in 0..unit {
-//!         let address = Address { group: 3, pu: 1, chunk: 2, sector: i * unit + sector };
-//!         let ppa = oc.format.pack(address).0.to_le_bytes();
-//!         memory.write(2 * bytes + 8 * sector as usize, &ppa);
-//!     }
-//!     let mut write = Sqe::vector_write(1, addresses);
-//!     write.set_sgl(data(0));
-//!     queue.submit(write, 0)?;
-//!     queue.ring();
-//!     pump();
-//!     assert!(queue.reap().expect("done").status.is_success());
-//! }
-//! for sector in 0..unit {
-//!     let ppa = oc.format.pack(Address { group: 3, pu: 1, chunk: 2, sector }).0.to_le_bytes();
-//!     memory.write(2 * bytes + 8 * sector as usize, &ppa);
-//! }
-//! let mut read = Sqe::vector_read(1, addresses);
-//! read.set_sgl(data(bytes));
-//! queue.submit(read, 1)?;
-//! queue.ring();
-//! pump();
-//! let done = queue.reap().expect("done");
-//! assert!(done.status.is_success());
-//! assert_eq!(done.result, 0, "no address failed");
-//! let mut back = vec![0; bytes];
-//! memory.read(bytes, &mut back);
-//! assert!(back.iter().all(|b| *b == 0x5a));
+//! let text = r#"
+//!     drive.preset = "femu-default"   # 8 channels of 8 parallel units
+//!     drive.geometry.chunks = 16
+//!     precondition.fill = "sequential"
+//!     job = [{ name = "reader", rw = "randread", bs = "4k", size = "4m" }]
+//! "#;
+//! let scenario = Scenario::parse("first.toml".as_ref(), text)?;
+//! let outcome = simulate(&scenario, SimOptions::default())?;
+//! let reads = &outcome.drives[0].run.jobs[0].directions[0];
+//! println!("{} reads, {} ns each", reads.ios, reads.clat.mean());
+//! assert_eq!((reads.ios, reads.clat.mean()), (1024, 40_000.0));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`sim::simulate`] has an example of a complete scenario in virtual time.
+//! [`open()`] opens a drive of a scenario, a served drive, a real controller or a file for this program, in real
+//! time. A queue of it, with a policy on top if you choose one, is driven by a handle:
+//!
+//! ```
+//! use sluice::direct::{Handle, QueueConfig};
+//! use sluice::open::{OpenOptions, open_scenario};
+//! use sluice::scenario::Scenario;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = "drive = { preset = \"femu-default\", geometry = { chunks = 16 } }";
+//! let scenario = Scenario::parse("first.toml".as_ref(), text)?;
+//! let (device, _) = open_scenario(&scenario, None, &OpenOptions::default())?;
+//! let queue = device.create_queue(QueueConfig::default())?;
+//! let mut handle = Handle::new(&device, queue)?;
+//! let sector = device.buffer(4096)?; // memory that the drive may access
+//! sector.fill(0, 4096, 7);
+//! handle.write(0, &sector, false)?;
+//! handle.flush()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The programs in `examples/` have one idea each: a block cache, waiting strategies, statistics, `pblk`, keys and
+//! values, physical addresses, power cuts, a target and a victim policy of one's own.
+//!
+//! The library re-exports its crates under their own names: [`scenario`] has the keys and presets, [`sim`] and
+//! [`analytic`] simulation and closed forms, [`report`] and [`trace_file`] results, [`mod@direct`] queues and
+//! handles, and the others the parts of a drive and of the host's stack. The command line, its server and the
+//! benches are crates of their own (`sluice-cli`, `sluice-bench`).
 
 #![forbid(unsafe_code)]
 
