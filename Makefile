@@ -11,7 +11,7 @@ TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
-.PHONY: help demo book install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs
+.PHONY: help demo book install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs pages
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench lightnvm --json \
 	  --part drive,mixed,predictable,steady,recovery,errors > docs/lightnvm/results.jsonl
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" plot docs/lightnvm/results.jsonl --dir docs/lightnvm
+
+pages: ## write the pages and pictures that are made from data: guarantees, results, limits, figures
+	scripts/guarantees && scripts/results && scripts/limits && scripts/figures
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -10,7 +10,7 @@ use std::error::Error;
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{Address, PuSet};
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
     let mut progress = || bench.turn();

@@ -65,7 +65,7 @@ fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<d
     Ok(latencies)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (first, second): (Vec<PuIndex>, Vec<PuIndex>) =
         ((0..8).map(PuIndex).collect(), (8..16).map(PuIndex).collect());
     for (name, writers) in [("PUs of their own", &second), ("the same PUs", &first)] {

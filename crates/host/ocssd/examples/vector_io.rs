@@ -11,7 +11,7 @@ use ocssd::OpenChannelSsd;
 use ocssd::ppa::{Address, Ppa, Session, SessionConfig, VectorOptions};
 use time::Component;
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
     let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 1_000_000)?;

@@ -10,7 +10,7 @@ use std::error::Error;
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{FreeChunks, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
 
-fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
     let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 100_000)?;

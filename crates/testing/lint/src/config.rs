@@ -32,6 +32,10 @@ pub struct LintConfig {
     pub citations: Citations,
     /// Settings of the check of guarantees.
     pub guarantees: Guarantees,
+    /// Settings of the check of paths in documents.
+    pub paths: Paths,
+    /// Settings of the check that documents are linked.
+    pub reachable: Reachable,
     /// The contents of `banned.toml`.
     #[serde(skip)]
     pub banned: Banned,
@@ -145,6 +149,24 @@ pub struct Citations {
 pub struct Guarantees {
     /// The file that lists the guarantees.
     pub file: String,
+}
+
+/// Settings of the check of paths in documents.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paths {
+    /// Documents that name files of the past.
+    pub except: Vec<String>,
+}
+
+/// Settings of the check that documents are linked.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reachable {
+    /// Documents from which readers start.
+    pub start: Vec<String>,
+    /// Folders whose documents must be found from there.
+    pub folders: Vec<String>,
 }
 
 /// The contents of `banned.toml`.

@@ -64,6 +64,8 @@ pub struct Workspace {
     pub toml: BTreeMap<String, String>,
     /// Every file and folder, for links.
     pub paths: BTreeSet<String>,
+    /// Symbolic links and the paths that they lead to.
+    pub symlinks: BTreeMap<String, String>,
 }
 
 /// The crate's folder name, and whether the file is outside of its `src`.
@@ -92,6 +94,29 @@ pub fn root() -> PathBuf {
     start.ancestors().find(is_root).unwrap_or_else(|| panic!("no workspace above {start:?}")).into()
 }
 
+/// The path that a relative link of a file leads to, or `None` if it leaves the repository.
+///
+/// A link that begins with `/` is relative to the repository.
+pub fn follow(from: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = match link.strip_prefix('/') {
+        Some(_) => Vec::new(),
+        None => from.split('/').collect(),
+    };
+    if !link.starts_with('/') {
+        parts.pop();
+    }
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
 impl Workspace {
     /// Reads the repository at `root`.
     ///
@@ -100,7 +125,15 @@ impl Workspace {
         let mut sources = Vec::new();
         let mut paths = BTreeSet::new();
         walk(root, "", &mut sources, &mut paths)?;
-        Self::build(sources, paths)
+        let mut workspace = Self::build(sources, paths)?;
+        for path in &workspace.paths {
+            if let Ok(target) = std::fs::read_link(root.join(path))
+                && let Some(target) = target.to_str().and_then(|target| follow(path, target))
+            {
+                workspace.symlinks.insert(path.clone(), target);
+            }
+        }
+        Ok(workspace)
     }
 
     /// Builds a workspace from sources in memory.

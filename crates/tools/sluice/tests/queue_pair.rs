@@ -1,10 +1,10 @@
 //! A queue pair without a driver above it: a vector of physical addresses is written and read back.
 
-use sluice::clock::{Component, Nanos};
+use sluice::time::{Component, Nanos};
 use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
 use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
-use sluice::ring::SharedRegion;
+use sluice::mem::SharedRegion;
 use sluice::scenario::Scenario;
 
 #[test]

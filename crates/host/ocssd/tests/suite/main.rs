@@ -1,6 +1,7 @@
 //! The library for physical addressing, on an emulated open-channel drive in virtual time.
 
 mod block;
+mod examples;
 mod harness;
 mod oracle;
 mod session;

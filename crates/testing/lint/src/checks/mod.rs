@@ -6,15 +6,14 @@ use crate::config::LintConfig;
 use crate::workspace::Workspace;
 
 pub mod casts;
-pub mod citations;
 pub mod dependencies;
+pub mod documents;
+pub mod examples;
 pub mod guarantees;
 pub mod identifiers;
 pub mod layout;
-pub mod links;
 pub mod parameters;
 pub mod parts;
-pub mod prose;
 pub mod skips;
 pub mod structs;
 pub mod type_names;
@@ -100,19 +99,34 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "banned_prose",
         purpose: "Banned phrases in comments, by crate, and in Markdown.",
-        run: prose::banned_prose,
+        run: documents::prose::banned_prose,
     },
     Check {
         name: "citations",
         purpose: "Citations that the bibliography does not resolve, by crate, and in Markdown.",
-        run: citations::citations,
+        run: documents::citations::citations,
     },
     Check {
         name: "guarantees",
         purpose: "Guarantees without a test, and markers without a guarantee.",
         run: guarantees::guarantees,
     },
-    Check { name: "links", purpose: "Broken links, by document.", run: links::links },
+    Check { name: "links", purpose: "Broken links, by document.", run: documents::links::links },
+    Check {
+        name: "paths",
+        purpose: "Files that documents name and that do not exist, by document.",
+        run: documents::paths::paths,
+    },
+    Check {
+        name: "reachable",
+        purpose: "Documents that are not found from the README or the book.",
+        run: documents::reachable::reachable,
+    },
+    Check {
+        name: "examples",
+        purpose: "Examples that no test runs, by crate.",
+        run: examples::examples,
+    },
     Check {
         name: "integer_casts",
         purpose: "`as` casts to integers, by crate.",

@@ -51,6 +51,9 @@ tests! {
     citations
     guarantees
     links
+    paths
+    reachable
+    examples
     integer_casts
     cli_dependencies
     skipped_tests

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Violation;
+use crate::checks::Violation;
 use crate::config::LintConfig;
 use crate::markdown;
-use crate::workspace::{Document, Workspace};
+use crate::workspace::{Document, Workspace, follow};
 
 /// Relative links whose file or anchor does not exist.
 pub fn links(workspace: &Workspace, _: &LintConfig) -> Vec<Violation> {
@@ -45,7 +45,7 @@ fn resolve(
     let path = if file.is_empty() {
         document.path.clone()
     } else {
-        let path = normalize(&document.path, &file.replace("%20", " "))
+        let path = follow(&document.path, &file.replace("%20", " "))
             .ok_or("leads out of the repository")?;
         if !path.is_empty() && !workspace.paths.contains(&path) {
             return Err(format!("{path} does not exist"));
@@ -58,27 +58,6 @@ fn resolve(
         }
         _ => Ok(()),
     }
-}
-
-/// The path that a link leads to, or `None` if it leaves the repository.
-fn normalize(from: &str, link: &str) -> Option<String> {
-    let mut parts: Vec<&str> = match link.strip_prefix('/') {
-        Some(_) => Vec::new(),
-        None => from.split('/').collect(),
-    };
-    if !link.starts_with('/') {
-        parts.pop();
-    }
-    for part in link.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 #[cfg(test)]

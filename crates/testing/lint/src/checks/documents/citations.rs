@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Violation;
+use crate::checks::Violation;
 use crate::config::LintConfig;
 use crate::text_block::{TextBlock, text_blocks};
 use crate::workspace::Workspace;

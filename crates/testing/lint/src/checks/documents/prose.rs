@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Violation;
+use crate::checks::Violation;
 use crate::config::{BannedPhrase, LintConfig};
 use crate::text_block::{ProseWord, TextBlock, text_blocks};
 use crate::workspace::Workspace;
