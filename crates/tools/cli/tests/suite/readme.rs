@@ -128,6 +128,33 @@ fn a_wrong_key_is_reported_as_the_readme_shows() {
 }
 
 #[test]
+#[ignore = "long: drives that are filled and overwritten"]
+fn the_first_experiment_shows_what_its_commands_print() {
+    let text = chapter("first-experiment.md");
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = block(&text, "## 1. A scenario", "toml");
+    for value in ["0.10", "0.25", "0.50"] {
+        let changed = scenario.replace("OP 0.25", &format!("OP {value}"));
+        let changed = changed.replace("provisioning = 0.25", &format!("provisioning = {value}"));
+        std::fs::write(folder.path().join(format!("op-{value}.toml")), changed).unwrap();
+    }
+    let printed = sim(folder.path(), &["op-0.10.toml", "op-0.25.toml", "op-0.50.toml"]);
+    let shown = block(&text, "## 2. Run and compare", "text");
+    assert!(printed.starts_with(shown), "the book shows\n{shown}\nthe command prints\n{printed}");
+    let printed = sim(folder.path(), &["op-0.25.toml", "--slowest", "1"]);
+    let shown = block(&text, "## 4. Ask why a request was slow", "text");
+    assert!(printed.contains(shown), "the book shows\n{shown}\nthe command prints\n{printed}");
+}
+
+#[test]
+fn the_slow_read_is_what_the_readme_shows() {
+    let printed = sim(&root(), &["demo/slow-reads.toml", "--slowest", "1"]);
+    let text = readme();
+    let shown = block(&text, "`sluice sim demo/slow-reads.toml --slowest 1`", "text");
+    assert!(printed.contains(shown), "the README shows\n{shown}\nthe command prints\n{printed}");
+}
+
+#[test]
 fn the_waits_of_the_slow_read_add_up() {
     let text = readme();
     let begin = text.find("read of 4 KiB at LBA").unwrap();

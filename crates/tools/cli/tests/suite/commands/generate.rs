@@ -114,6 +114,7 @@ fn write_command(
             format!(" One of {}.", choices.join(", "))
         };
         let meaning = cell(&help.unwrap_or_default());
+        let spelled = spelled.replace('|', "\\|");
         writeln!(page, "| `{spelled}` | {meaning}{choices} | {defaults} |").unwrap();
     }
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
