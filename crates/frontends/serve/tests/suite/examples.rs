@@ -17,8 +17,8 @@ fn mem_nbd_greets_its_client_and_stops() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("s");
     let stop = AtomicBool::new(false);
+    let endpoint = format!("unix:{}", socket.display());
     thread::scope(|scope| {
-        let endpoint = format!("unix:{}", socket.display());
         let server =
             scope.spawn(|| mem_nbd::serve(&endpoint, 1, 512, &stop).map_err(|e| e.to_string()));
         let deadline = Instant::now() + Duration::from_secs(60);
