@@ -95,7 +95,7 @@ impl BenchRequest {
         match self.group {
             BenchGroup::Block if self.parts.is_empty() => Some(device::block),
             BenchGroup::Hiops if self.parts.is_empty() => Some(device::strategies),
-            BenchGroup::Lightnvm if self.parts == overhead => Some(lightnvm::device_overhead::run),
+            BenchGroup::Lightnvm if self.parts == overhead => Some(lightnvm::overhead::device::run),
             _ => None,
         }
     }

@@ -16,13 +16,11 @@
 //! | [`recovery`] | reads of recovery after a power cut, by the drive's size (section 4.2.2) | virtual |
 //! | [`errors`] | data loss on failing media (section 4.2.3) | virtual |
 //! | [`overhead`] | overhead of pblk per request (section 5, CPU utilization) | real |
-//! | [`device_overhead`] | overhead of pblk on a device of this machine (`--device`) | real |
+//! | [`overhead::device`] | overhead of pblk on a device of this machine (`--device`) | real |
 //! | [`shards`] | one and two threads on one sharded device (section 4.2.1) | real |
 //! | [`work`] | 4 KB random overwrites with GC, in the drive and on the host | real |
 
 pub mod active_pus;
-pub mod block_backed;
-pub mod device_overhead;
 pub mod drive;
 pub mod errors;
 pub mod harness;

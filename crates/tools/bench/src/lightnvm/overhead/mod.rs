@@ -13,6 +13,9 @@
 //! | reads | 400 ns | 133 ns | 80 ns |
 //! | writes | 900 ns | 308 ns | 150 ns |
 
+pub mod block_backed;
+pub mod device;
+
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};

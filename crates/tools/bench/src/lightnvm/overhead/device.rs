@@ -23,11 +23,11 @@ use pblk::Pblk;
 use rng::Rng;
 use time::{Component, Nanos};
 
-use super::super::echo::QueuePairMemory;
-use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 use super::block_backed::BlockBackedDrive;
-use super::overhead::{chunks, info_of};
-use super::{BENCH, setup};
+use super::{chunks, info_of};
+use crate::echo::QueuePairMemory;
+use crate::lightnvm::{BENCH, setup};
+use crate::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 
 /// Number of outstanding requests.
 const DEPTH: u64 = 32;
@@ -270,8 +270,8 @@ pub fn run(what: &str, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), Ben
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Format;
     use super::*;
+    use crate::Format;
 
     #[test]
     fn pblk_runs_on_a_file_and_on_the_null_device() {

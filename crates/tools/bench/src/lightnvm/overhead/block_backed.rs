@@ -16,9 +16,9 @@ use nvme::{Cqe, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Sqe, Status};
 use time::Nanos;
 use transport::{CqProducer, Port, SqConsumer};
 
-use super::super::BenchError;
-use super::super::echo::QueuePairMemory;
-use super::setup;
+use crate::BenchError;
+use crate::echo::QueuePairMemory;
+use crate::lightnvm::setup;
 
 /// Maximum number of sectors of a vector command.
 const VECTOR_SECTORS_MAX: usize = nvme::MAX_VECTOR_ADDRESSES as usize;
