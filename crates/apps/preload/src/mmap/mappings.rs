@@ -50,13 +50,37 @@ impl Mapping {
 struct MappingRef {
     fd: c_int,
     number: u64,
-    /// Inode, and the access mode of the mapped descriptor.
-    file: (u64, u64),
+    file: MappedFileId,
     mappings: usize,
 }
 
+/// A range of addresses of this process.
+#[derive(Clone, Copy)]
+pub(crate) struct AddressRange {
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+}
+
+/// A file as it was opened for a mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MappedFileId {
+    pub(crate) ino: u64,
+    /// Access mode of the mapped descriptor.
+    pub(crate) access: u64,
+}
+
+/// The service's side of a mapping.
+#[derive(Clone, Copy)]
+pub(crate) struct MappingSource {
+    /// The socket that keeps the mapping alive in the service.
+    pub(crate) socket: c_int,
+    /// The handle that represents the mapping.
+    pub(crate) number: u64,
+}
+
 const NO_MAPPING: Mapping = Mapping { begin: 0, end: 0, offset: 0, can_write: false, reference: 0 };
-const NO_MAPPING_REF: MappingRef = MappingRef { fd: -1, number: 0, file: (0, 0), mappings: 0 };
+const NO_MAPPING_REF: MappingRef =
+    MappingRef { fd: -1, number: 0, file: MappedFileId { ino: 0, access: 0 }, mappings: 0 };
 
 /// All mappings, protected by the lock.
 pub(crate) struct Mappings {
@@ -257,12 +281,13 @@ impl Mappings {
     /// `ENOMEM` for too many files. The socket is closed.
     pub(crate) fn add(
         &mut self,
-        (begin, end): (usize, usize),
+        range: AddressRange,
         offset: u64,
-        writes: bool,
-        file: (u64, u64),
-        (socket, number): (c_int, u64),
+        can_write: bool,
+        file: MappedFileId,
+        source: MappingSource,
     ) -> Result<(), Errno> {
+        let (AddressRange { begin, end }, MappingSource { socket, number }) = (range, source);
         let known = self.references.iter().position(|hold| hold.mappings > 0 && hold.file == file);
         let free = self.references.iter().position(|hold| hold.mappings == 0);
         // If no high descriptor is available, the socket keeps its own.
@@ -280,13 +305,14 @@ impl Mappings {
             DESCRIPTORS[hold].store(kept, Ordering::Release);
             DESCRIPTORS_USED.fetch_max(hold + 1, Ordering::AcqRel);
         }
-        self.push(Mapping { begin, end, offset, can_write: writes, reference: hold });
+        self.push(Mapping { begin, end, offset, can_write, reference: hold });
         self.update_bounds();
         Ok(())
     }
 
     /// Adds another mapping of the same file.
-    pub(crate) fn add_like(&mut self, of: &Mapping, (begin, end): (usize, usize), offset: u64) {
+    pub(crate) fn add_like(&mut self, of: &Mapping, range: AddressRange, offset: u64) {
+        let AddressRange { begin, end } = range;
         self.push(Mapping { begin, end, offset, ..*of });
         self.update_bounds();
     }
@@ -343,7 +369,8 @@ impl Mappings {
     }
 
     /// Moves the mappings of a range to a new range; there must be capacity for two more.
-    pub(crate) fn on_remap(&mut self, (begin, end): (usize, usize), new: (usize, usize)) {
+    pub(crate) fn on_remap(&mut self, old: AddressRange, new: AddressRange) {
+        let AddressRange { begin, end } = old;
         self.split(begin);
         self.split(end);
         let first = self.all[..self.len].iter().position(|m| m.begin == begin);
@@ -352,9 +379,9 @@ impl Mappings {
         let first_end = self.all[place].end;
         (self.all[place].begin, self.all[place].end) = (0, 0);
         self.remove_range(first_end, end);
-        self.remove_range(new.0.max(1), new.1);
+        self.remove_range(new.begin.max(1), new.end);
         if let Some(moved) = self.all[..self.len].iter_mut().find(|m| m.end == 0) {
-            (moved.begin, moved.end) = new;
+            (moved.begin, moved.end) = (new.begin, new.end);
         }
         self.update_bounds();
     }

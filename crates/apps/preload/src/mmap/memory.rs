@@ -5,7 +5,9 @@ use exec_proto::Op;
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::descriptors::data::{FileOffset, read_into};
-use crate::mmap::mappings::{MappingsGuard, can_overlap};
+use crate::mmap::mappings::{
+    AddressRange, MappedFileId, MappingSource, MappingsGuard, can_overlap,
+};
 use crate::session::{call, receive};
 use crate::{Errno, descriptors::fd_table, fail, libc_fns, start, status, unsupported_fd};
 
@@ -102,11 +104,14 @@ unsafe fn share(
     let (begin, end) = (base as usize, end_of(base as usize, len));
     // With `MAP_FIXED`, the range may have been mapped.
     locked.remove_range(begin, end);
-    let (file, hold) = ((fetched.ino, opened), (fetched.socket, fetched.number));
-    locked.add((begin, end), offset as u64, writes, file, hold).inspect_err(|_| {
-        unsupported_fd("mmap", fd, "the process has too many files with shared mappings");
-        libc_fns::munmap()(base, len);
-    })?;
+    let file = MappedFileId { ino: fetched.ino, access: opened };
+    let source = MappingSource { socket: fetched.socket, number: fetched.number };
+    locked.add(AddressRange { begin, end }, offset as u64, writes, file, source).inspect_err(
+        |_| {
+            unsupported_fd("mmap", fd, "the process has too many files with shared mappings");
+            libc_fns::munmap()(base, len);
+        },
+    )?;
     Ok(base)
 }
 
@@ -261,15 +266,15 @@ unsafe fn remap(
     if base == libc::MAP_FAILED {
         return base;
     }
-    let new = (base as usize, end_of(base as usize, len));
+    let new = AddressRange { begin: base as usize, end: end_of(base as usize, len) };
     let stays = old_len == 0 || flags & libc::MREMAP_DONTUNMAP != 0;
     match mapping {
         Some(mapping) if stays => {
-            locked.remove_range(new.0, new.1);
+            locked.remove_range(new.begin, new.end);
             locked.add_like(&mapping, new, mapping.offset_of(begin));
         }
-        Some(_) => locked.on_remap((begin, end), new),
-        None => locked.remove_range(new.0, new.1),
+        Some(_) => locked.on_remap(AddressRange { begin, end }, new),
+        None => locked.remove_range(new.begin, new.end),
     }
     base
 }
