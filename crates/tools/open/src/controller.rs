@@ -23,7 +23,8 @@ pub const UNSAFE: &str =
 /// [`OpenError::Controller`]; also for options that do not apply to a controller or that it does
 /// not grant.
 pub(super) fn open(
-    (address, nsid): (PciAddress, Option<u32>),
+    address: PciAddress,
+    nsid: Option<u32>,
     by: PciDriver,
     options: &OpenOptions,
 ) -> Result<IoDevice, OpenError> {

@@ -67,9 +67,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, O
         Target::Remote { socket, partition } => {
             remote::connect(socket, partition.as_deref(), options)
         }
-        Target::Controller { address, nsid, by } => {
-            controller::open((*address, *nsid), *by, options)
-        }
+        Target::Controller { address, nsid, by } => controller::open(*address, *nsid, *by, options),
         Target::File(path) => file(path, options),
     }
 }

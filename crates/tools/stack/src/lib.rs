@@ -48,7 +48,7 @@ pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
 pub use shards::{ShardCounts, Shards};
 
 use named_target::{NamedError, TargetShare};
-use shards::OpenShardsError;
+use shards::{OpenShardsError, QueuePairOptions};
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner
 /// polls the drive. The two share only the queue pair (ARCHITECTURE.md, R1).
@@ -398,7 +398,7 @@ impl Stack {
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         if let (HostTarget::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
             let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
-            let queues = (depth, vector.is_some());
+            let queues = QueuePairOptions { depth, interrupts: vector.is_some() };
             let opened = Shards::open(&mut controller, config, queues, &mut pump, keeps_data);
             let shards = opened.map_err(|e| match e {
                 OpenShardsError::Driver(source) => failed(source),

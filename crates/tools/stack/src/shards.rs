@@ -76,16 +76,26 @@ pub(super) enum OpenShardsError {
     Shards(#[from] ShardedError),
 }
 
+/// The queue pairs of the shards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueuePairOptions {
+    /// Entries of each queue.
+    pub(super) depth: u16,
+    /// Whether each queue pair has an interrupt vector.
+    pub(super) interrupts: bool,
+}
+
 impl Shards {
-    /// Opens a sharded pblk on the drive of `controller`. The queue pairs have `entries` entries
-    /// each, and optionally an interrupt vector each.
+    /// Opens a sharded pblk on the drive of `controller`. Each shard has a queue pair with the
+    /// options `pairs`.
     pub(super) fn open(
         controller: &mut ControllerHandle,
         config: ShardedConfig,
-        (depth, interrupts): (u16, bool),
+        pairs: QueuePairOptions,
         pump: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Shards, OpenShardsError> {
+        let QueuePairOptions { depth, interrupts } = pairs;
         let granted = u32::from(controller.info().io_queues);
         if config.shards > granted {
             let (queues, shards) = (granted as usize, config.shards);
