@@ -155,11 +155,24 @@ fn notes(out: &mut String, report: &Report) {
     out.push_str("</ul>\n");
 }
 
+/// A job and a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JobKey<'a> {
+    name: &'a str,
+    direction: Direction,
+}
+
+impl JobKey<'_> {
+    fn of(row: &JobRow) -> JobKey<'_> {
+        JobKey { name: &row.name, direction: row.direction }
+    }
+}
+
 /// Returns every job and direction of any variant, in the order of first appearance.
-pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
-    let mut seen: Vec<(&str, Direction)> = Vec::new();
+pub(super) fn rows(report: &Report) -> Vec<JobKey<'_>> {
+    let mut seen: Vec<JobKey<'_>> = Vec::new();
     for row in report.variants.iter().flat_map(|way| &way.jobs) {
-        let key = (row.name.as_str(), row.direction);
+        let key = JobKey::of(row);
         if !seen.contains(&key) {
             seen.push(key);
         }
@@ -170,19 +183,16 @@ pub(super) fn rows(report: &Report) -> Vec<(&str, Direction)> {
 /// Returns the rows of one job and direction, each with the index of its variant.
 pub(super) fn rows_of<'r>(
     report: &'r Report,
-    key: (&'r str, Direction),
+    key: JobKey<'r>,
 ) -> impl Iterator<Item = (usize, &'r Variant, &'r JobRow)> {
     report.variants.iter().enumerate().flat_map(move |(i, way)| {
-        way.jobs
-            .iter()
-            .filter(move |row| (row.name.as_str(), row.direction) == key)
-            .map(move |row| (i, way, row))
+        way.jobs.iter().filter(move |row| JobKey::of(row) == key).map(move |row| (i, way, row))
     })
 }
 
 /// Returns the caption of a job and direction.
-pub(super) fn heading(key: (&str, Direction)) -> String {
-    format!("{} ({})", key.0, key.1.as_str())
+pub(super) fn heading(key: JobKey<'_>) -> String {
+    format!("{} ({})", key.name, key.direction.as_str())
 }
 
 fn latencies(out: &mut String, report: &Report) {

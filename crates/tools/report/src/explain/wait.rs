@@ -121,11 +121,6 @@ impl WaitKind {
         }
     }
 
-    /// Returns whether the time is service of the request itself, rather than a wait for another.
-    pub fn is_service(self) -> bool {
-        matches!(self, WaitKind::Array(_) | WaitKind::Transfer | WaitKind::Station(_))
-    }
-
     /// Returns the name in JSON: lower case, words joined by `_`.
     pub fn code(self) -> String {
         match self {

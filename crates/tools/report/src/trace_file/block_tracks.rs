@@ -18,7 +18,7 @@ use std::io::Write;
 use block::trace::{Action, TraceEvent};
 use block::{Op, Submitter};
 
-use super::{TraceFile, Track};
+use super::{Argument, TraceFile, Track};
 
 /// Submitter and operation of requests.
 type Source = (u16, u8);
@@ -69,13 +69,22 @@ struct RequestFragment {
     sectors: u64,
 }
 
+/// A submitter and the name of its track.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedSubmitter<'a> {
+    /// The submitter.
+    pub submitter: Submitter,
+    /// The name of its track.
+    pub name: &'a str,
+}
+
 impl BlockTracks {
     /// Names `process` and creates a track for each of `submitters` in it.
     pub fn new<W: Write>(
         file: &mut TraceFile<W>,
         process: u32,
         name: &str,
-        submitters: &[(Submitter, &str)],
+        submitters: &[NamedSubmitter<'_>],
     ) -> BlockTracks {
         file.name_process(process, name);
         let tracks = BlockTracks {
@@ -88,7 +97,7 @@ impl BlockTracks {
             staged: 0,
             unmatched: 0,
         };
-        for (submitter, name) in submitters {
+        for NamedSubmitter { submitter, name } in submitters {
             file.name_track(track(process, *submitter), name);
         }
         tracks
@@ -144,7 +153,8 @@ impl BlockTracks {
         let (id, track, at) = (self.next, track(self.process, event.submitter), event.at);
         self.next += 1;
         let name = op_name(event.op);
-        let place = [("lba", event.lba), ("sectors", event.sectors.into())];
+        let place =
+            [Argument::number("lba", event.lba), Argument::number("sectors", event.sectors.into())];
         file.begin_async_with(track, CATEGORY, name, id, at, &place);
         file.begin_async(track, CATEGORY, STAGED, id, at);
         let end = event.lba.saturating_add(event.sectors.into());

@@ -15,7 +15,7 @@ mod block_tracks;
 #[cfg(test)]
 mod tests;
 
-pub use block_tracks::BlockTracks;
+pub use block_tracks::{BlockTracks, NamedSubmitter};
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -37,13 +37,43 @@ pub struct Track {
     pub thread: u32,
 }
 
-/// An argument of a span.
+/// The value of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Argument<'a> {
+pub enum ArgumentValue<'a> {
     /// A number.
     Number(u64),
     /// A text.
     Text(&'a str),
+}
+
+/// A named argument of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument<'a> {
+    /// Name of the argument.
+    pub name: &'a str,
+    /// Value of the argument.
+    pub value: ArgumentValue<'a>,
+}
+
+impl<'a> Argument<'a> {
+    /// Returns an argument that is a number.
+    pub fn number(name: &'a str, number: u64) -> Argument<'a> {
+        Argument { name, value: ArgumentValue::Number(number) }
+    }
+
+    /// Returns an argument that is a text.
+    pub fn text(name: &'a str, text: &'a str) -> Argument<'a> {
+        Argument { name, value: ArgumentValue::Text(text) }
+    }
+}
+
+/// A time on a track.
+#[derive(Clone, Copy, Debug)]
+pub struct TrackTime {
+    /// The track.
+    pub track: Track,
+    /// The time.
+    pub at: Nanos,
 }
 
 /// Writes trace events as they happen.
@@ -113,32 +143,37 @@ impl<W: Write> TraceFile<W> {
         name: &str,
         start: Nanos,
         end: Nanos,
-        arguments: &[(&str, Argument<'_>)],
+        arguments: &[Argument<'_>],
     ) {
         self.begin('X', name, track.process, track.thread, Some(start));
         self.buffer.push_str(",\"dur\":");
         self.microseconds(end.since(start));
-        self.buffer.push_str(",\"args\":{");
-        for (i, (key, value)) in arguments.iter().enumerate() {
-            if i > 0 {
-                self.buffer.push(',');
-            }
-            quote(&mut self.buffer, key);
-            self.buffer.push(':');
-            match value {
-                // Writing to a string cannot fail.
-                Argument::Number(n) => drop(write!(self.buffer, "{n}")),
-                Argument::Text(text) => quote(&mut self.buffer, text),
-            }
-        }
-        self.buffer.push('}');
+        self.arguments(arguments);
         self.end();
     }
 
-    /// Writes an arrow from the slice that covers `at` on `from` to the slice of `to` that covers
-    /// or begins at `then`. `id` is unique among arrows.
-    pub fn arrow(&mut self, id: u64, (from, at): (Track, Nanos), (to, then): (Track, Nanos)) {
-        for (phase, track, at) in [('s', from, at), ('f', to, then)] {
+    /// Writes the arguments of an event.
+    fn arguments(&mut self, arguments: &[Argument<'_>]) {
+        self.buffer.push_str(",\"args\":{");
+        for (i, argument) in arguments.iter().enumerate() {
+            if i > 0 {
+                self.buffer.push(',');
+            }
+            quote(&mut self.buffer, argument.name);
+            self.buffer.push(':');
+            match argument.value {
+                // Writing to a string cannot fail.
+                ArgumentValue::Number(n) => drop(write!(self.buffer, "{n}")),
+                ArgumentValue::Text(text) => quote(&mut self.buffer, text),
+            }
+        }
+        self.buffer.push('}');
+    }
+
+    /// Writes an arrow from the slice that covers `from` to the slice that covers or begins at
+    /// `to`. `id` is unique among arrows.
+    pub fn arrow(&mut self, id: u64, from: TrackTime, to: TrackTime) {
+        for (phase, TrackTime { track, at }) in [('s', from), ('f', to)] {
             self.asynchronous(phase, track, "flow", "operation", id, at);
             if phase == 'f' {
                 // Binds to the slice that encloses the end, not to the next one.
@@ -155,7 +190,7 @@ impl<W: Write> TraceFile<W> {
         self.end();
     }
 
-    /// Begins a span as [`begin_async`](TraceFile::begin_async) does, with numeric arguments.
+    /// Begins a span as [`begin_async`](TraceFile::begin_async) does, with arguments.
     pub fn begin_async_with(
         &mut self,
         track: Track,
@@ -163,18 +198,10 @@ impl<W: Write> TraceFile<W> {
         name: &str,
         id: u64,
         at: Nanos,
-        arguments: &[(&str, u64)],
+        arguments: &[Argument<'_>],
     ) {
         self.asynchronous('b', track, category, name, id, at);
-        self.buffer.push_str(",\"args\":{");
-        for (i, (key, value)) in arguments.iter().enumerate() {
-            if i > 0 {
-                self.buffer.push(',');
-            }
-            quote(&mut self.buffer, key);
-            let _ = write!(self.buffer, ":{value}");
-        }
-        self.buffer.push('}');
+        self.arguments(arguments);
         self.end();
     }
 

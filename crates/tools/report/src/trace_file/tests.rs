@@ -35,7 +35,7 @@ fn every_kind_of_event() {
         "erase",
         Nanos(0),
         Nanos(1),
-        &[("chunk", Argument::Number(12)), ("cause", Argument::Text("gc"))],
+        &[Argument::number("chunk", 12), Argument::text("cause", "gc")],
     );
     trace.begin_async(PU, "io", "read", 255, Nanos(5));
     trace.end_async(PU, "io", "read", 255, Nanos(1_005));
@@ -136,7 +136,12 @@ mod block {
     fn draw(events: &[TraceEvent]) -> DrawnTrace {
         let shared = SharedBuffer::default();
         let mut file = TraceFile::new(shared.clone());
-        let mut tracks = BlockTracks::new(&mut file, 9, "block", &[(Submitter(1), "db")]);
+        let mut tracks = BlockTracks::new(
+            &mut file,
+            9,
+            "block",
+            &[NamedSubmitter { submitter: Submitter(1), name: "db" }],
+        );
         tracks.draw(&mut file, events);
         file.finish().unwrap();
         let (mut drawn, mut counters) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedDevice};
 use block::trace::{TraceEvent, merge_by_time};
 use block::{BlockDevice, Submitter};
-use report::trace_file::{BlockTracks, TraceFile};
+use report::trace_file::{BlockTracks, NamedSubmitter, TraceFile};
 
 use crate::{DriveRun, SimError};
 
@@ -82,8 +82,11 @@ impl BlockLayerTrace {
             trace.writers.push(writer.transpose()?);
             let tracks = file.as_deref_mut().map(|file| {
                 let names: Vec<String> = (0..cores).map(|core| format!("core {core}")).collect();
-                let submitters: Vec<(Submitter, &str)> =
-                    (0..cores).map(Submitter).zip(names.iter().map(String::as_str)).collect();
+                let submitters: Vec<NamedSubmitter<'_>> = (0..cores)
+                    .map(Submitter)
+                    .zip(&names)
+                    .map(|(submitter, name)| NamedSubmitter { submitter, name })
+                    .collect();
                 let process = count + i as u32 + 1;
                 BlockTracks::new(file, process, &format!("block layer of {name}"), &submitters)
             });

@@ -14,7 +14,7 @@ use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
 };
-use report::trace_file::{Argument, TraceFile, Track};
+use report::trace_file::{Argument, TraceFile, Track, TrackTime};
 use scenario::Scenario;
 use time::Nanos;
 use tracepoint::ArrayOp;
@@ -138,9 +138,9 @@ impl ExplanationSink for DriveSink<'_> {
         let track = tracks.slot(file, request.job, request.slot);
         let end = request.start + request.latency;
         let arguments = [
-            ("request", Argument::Number(request.serial)),
-            ("lba", Argument::Number(request.lba)),
-            ("sectors", Argument::Number(request.sectors.into())),
+            Argument::number("request", request.serial),
+            Argument::number("lba", request.lba),
+            Argument::number("sectors", request.sectors.into()),
         ];
         file.span_with(track, op_name(request.op), request.start, end, &arguments);
         let names = Names {
@@ -160,7 +160,8 @@ impl ExplanationSink for DriveSink<'_> {
             }
             let (_, to, then) = tracks.operations.swap_remove(i);
             trace.next_id += 1;
-            file.arrow(trace.next_id, (track, request.start.max(request.issued)), (to, then));
+            let from = TrackTime { track, at: request.start.max(request.issued) };
+            file.arrow(trace.next_id, from, TrackTime { track: to, at: then });
         }
     }
 
@@ -174,12 +175,12 @@ impl ExplanationSink for DriveSink<'_> {
             (FlashResource::Pu(pu), ArrayOp::Erase) => ("erase", FIRST_PU + pu),
         };
         let track = Track { process: tracks.drive, thread };
-        let mut arguments = [("", Argument::Number(0)); 4];
+        let mut arguments = [Argument::number("", 0); 4];
         let facts = [
-            Some(("cause", Argument::Text(cause_name(span.cause)))),
-            Some(("chunk", Argument::Number(span.chunk.into()))),
-            span.request.map(|request| ("request", Argument::Number(request))),
-            span.lba.map(|lba| ("lba", Argument::Number(lba))),
+            Some(Argument::text("cause", cause_name(span.cause))),
+            Some(Argument::number("chunk", span.chunk.into())),
+            span.request.map(|request| Argument::number("request", request)),
+            span.lba.map(|lba| Argument::number("lba", lba)),
         ];
         let mut count = 0;
         for fact in facts.into_iter().flatten() {
@@ -199,7 +200,10 @@ impl ExplanationSink for DriveSink<'_> {
         let id = trace.next_id;
         let (thread, name, arguments) = match span.work {
             Background::Gc { line, valid } => {
-                let valid = vec![("line", line.into()), ("valid sectors", valid.into())];
+                let valid = vec![
+                    Argument::number("line", line.into()),
+                    Argument::number("valid sectors", valid.into()),
+                ];
                 (BACKGROUND, "GC of a line", valid)
             }
             Background::Checkpoint => (BACKGROUND + 1, "checkpoint", Vec::new()),

@@ -17,7 +17,7 @@ use block::trace::blktrace::{
 use block::trace::{TraceEvent, merge_by_time};
 use block::{QueueModel, StagingScope, Submitter};
 use reference::{Amount, Summary};
-use report::trace_file::{BlockTracks, TraceFile};
+use report::trace_file::{BlockTracks, NamedSubmitter, TraceFile};
 use served::{program, succeed};
 use source::{CORES, events};
 
@@ -308,7 +308,12 @@ fn perfetto_sees_the_same_requests() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let mut file = TraceFile::create(&path).unwrap();
-    let submitters = [(Submitter(0), "first"), (Submitter(1), "second"), (Submitter(2), "third")];
+    let names = ["first", "second", "third"];
+    let submitters: Vec<NamedSubmitter<'_>> = (0..)
+        .map(Submitter)
+        .zip(names)
+        .map(|(submitter, name)| NamedSubmitter { submitter, name })
+        .collect();
     let mut tracks = BlockTracks::new(&mut file, 1, "block layer", &submitters);
     let each: Vec<&[TraceEvent]> = events.iter().map(|e| &e.1[..]).collect();
     tracks.draw(&mut file, &merge_by_time(&each));
