@@ -4,7 +4,7 @@ use media::MediaConfig;
 use nvme::{MediaTiming, VendorExtensions, feature};
 use time::Nanos;
 
-use crate::admin::ControllerIdentity;
+use crate::admin::{ControllerIdentity, NamespaceIdentity};
 use crate::controller::Personality;
 use crate::host_interface::cmb::Cmb;
 use crate::{Arbitration, DriveConfig};
@@ -63,10 +63,13 @@ pub(crate) fn controller_identity(
     ControllerIdentity {
         name: config.name.clone(),
         personality: config.personality,
-        sectors,
-        sector_bytes,
-        oob_bytes: oob,
-        optimal_sectors: optimal,
+        namespace: NamespaceIdentity {
+            sectors,
+            sector_bytes,
+            oob_bytes: oob,
+            optimal_sectors: optimal,
+            write_protected: false,
+        },
         max_transfer_bytes: 0,
         volatile_cache: match personality {
             Personality::Block(d) => d.has_volatile_cache(),
@@ -79,7 +82,6 @@ pub(crate) fn controller_identity(
         queue_depth: config.controller.queue_depth,
         extensions: vendor_extensions(personality),
         protected_cmb: cmb.is_some_and(Cmb::is_protected),
-        write_protected: false,
         doorbell_buffer: config.controller.doorbell_buffer,
         arbitration,
     }

@@ -20,14 +20,8 @@ pub(crate) struct ControllerIdentity {
     pub(crate) name: String,
     /// The interface that the drive exposes.
     pub(crate) personality: PersonalityKind,
-    /// Capacity in sectors.
-    pub(crate) sectors: u64,
-    /// Sector size in bytes: a power of two, at least 512.
-    pub(crate) sector_bytes: u32,
-    /// Out-of-band bytes per sector that the host may use.
-    pub(crate) oob_bytes: u16,
-    /// Optimal write size in sectors, at least 1.
-    pub(crate) optimal_sectors: u32,
+    /// The namespace.
+    pub(crate) namespace: NamespaceIdentity,
     /// Maximum transfer size in bytes, rounded down to a power of two of pages; 0 for no limit.
     pub(crate) max_transfer_bytes: u64,
     /// Whether completed writes need a Flush to be durable.
@@ -46,12 +40,25 @@ pub(crate) struct ControllerIdentity {
     pub(crate) extensions: VendorExtensions,
     /// Whether the contents of the controller memory buffer survive a power loss.
     pub(crate) protected_cmb: bool,
-    /// Whether the namespace is write protected for this host.
-    pub(crate) write_protected: bool,
     /// Whether the drive supports Doorbell Buffer Config.
     pub(crate) doorbell_buffer: bool,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
+}
+
+/// The properties of a drive's namespace that its host may know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamespaceIdentity {
+    /// Capacity in sectors.
+    pub(crate) sectors: u64,
+    /// Sector size in bytes: a power of two, at least 512.
+    pub(crate) sector_bytes: u32,
+    /// Out-of-band bytes per sector that the host may use.
+    pub(crate) oob_bytes: u16,
+    /// Optimal write size in sectors, at least 1.
+    pub(crate) optimal_sectors: u32,
+    /// Whether the namespace is write protected for this host.
+    pub(crate) write_protected: bool,
 }
 
 /// The counters that the health log reports.
@@ -105,7 +112,8 @@ impl ControllerIdentity {
         c.lpa = IdentifyController::LPA_EXTENDED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         (c.wctemp, c.cctemp) = (TEMPERATURE_WARNING.into(), TEMPERATURE_CRITICAL.into());
-        c.tnvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
+        c.tnvmcap =
+            (u128::from(self.namespace.sectors) * u128::from(self.namespace.sector_bytes)).into();
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
@@ -138,26 +146,31 @@ impl ControllerIdentity {
         // space.
         let format = self.geometry.as_ref().and_then(|g| PpaFormat::from_geometry(g).ok());
         n.nsze = match format {
-            None => self.sectors,
+            None => self.namespace.sectors,
             Some(f) => {
                 let bits = f.group_bits + f.pu_bits + f.chunk_bits + f.sector_bits;
                 1u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
             }
         }
         .into();
-        n.ncap = self.sectors.into();
-        n.nuse = mapped.min(self.sectors).into();
-        n.nsattr = self.write_protected.into();
-        n.nvmcap = (u128::from(self.sectors) * u128::from(self.sector_bytes)).into();
-        n.lbaf[0] =
-            LbaFormat { ms: self.oob_bytes.into(), lbads: self.sector_bytes.ilog2() as u8, rp: 0 };
-        if self.oob_bytes > 0 {
+        n.ncap = self.namespace.sectors.into();
+        n.nuse = mapped.min(self.namespace.sectors).into();
+        n.nsattr = self.namespace.write_protected.into();
+        n.nvmcap =
+            (u128::from(self.namespace.sectors) * u128::from(self.namespace.sector_bytes)).into();
+        n.lbaf[0] = LbaFormat {
+            ms: self.namespace.oob_bytes.into(),
+            lbads: self.namespace.sector_bytes.ilog2() as u8,
+            rp: 0,
+        };
+        if self.namespace.oob_bytes > 0 {
             // Out-of-band bytes are transferred as a separate buffer, through the metadata pointer.
             n.mc = 1 << 1;
         }
         // The fields for preferred write granularity and size are valid.
         n.nsfeat = 1 << 4;
-        let optimal = u16::try_from(self.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
+        let optimal =
+            u16::try_from(self.namespace.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
         (n.npwg, n.nows) = (optimal.into(), optimal.into());
         if self.personality == PersonalityKind::OpenChannel {
             n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;

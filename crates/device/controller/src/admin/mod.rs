@@ -24,7 +24,7 @@ use time::Nanos;
 
 mod identity;
 
-pub(crate) use identity::{ControllerIdentity, HealthCounters};
+pub(crate) use identity::{ControllerIdentity, HealthCounters, NamespaceIdentity};
 
 /// The identifier of the only namespace.
 const NSID: u32 = 1;

@@ -13,10 +13,13 @@ pub(crate) fn identity() -> ControllerIdentity {
     ControllerIdentity {
         name: "unit-7".into(),
         personality: PersonalityKind::Block,
-        sectors: 1000,
-        sector_bytes: 4096,
-        oob_bytes: 0,
-        optimal_sectors: 16,
+        namespace: NamespaceIdentity {
+            sectors: 1000,
+            sector_bytes: 4096,
+            oob_bytes: 0,
+            optimal_sectors: 16,
+            write_protected: false,
+        },
         max_transfer_bytes: 1 << 20,
         volatile_cache: true,
         geometry: None,
@@ -26,7 +29,6 @@ pub(crate) fn identity() -> ControllerIdentity {
         queue_depth: 1024,
         extensions: VendorExtensions::default(),
         protected_cmb: false,
-        write_protected: false,
         doorbell_buffer: false,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
@@ -54,9 +56,8 @@ fn open_channel() -> AdminState {
     let max_open_chunks = (12, 2);
     let facts = ControllerIdentity {
         personality,
-        sectors,
+        namespace: NamespaceIdentity { sectors, oob_bytes: 16, ..identity().namespace },
         geometry,
-        oob_bytes: 16,
         max_open_chunks,
         ..identity()
     };

@@ -172,15 +172,17 @@ impl AccessCheck {
         let (mut sectors, mut pus) = (None, 0..all_pus);
         match access.scope {
             AccessScope::All if all_pus > 0 => {}
-            AccessScope::All => sectors = Some(0..facts.sectors),
+            AccessScope::All => sectors = Some(0..facts.namespace.sectors),
             AccessScope::Sectors { first, count } => {
-                let end = first.checked_add(count).filter(|end| count > 0 && *end <= facts.sectors);
+                let end = first
+                    .checked_add(count)
+                    .filter(|end| count > 0 && *end <= facts.namespace.sectors);
                 match end {
                     Some(end) if all_pus == 0 => sectors = Some(first..end),
                     _ if all_pus > 0 => return Err(wrong("physical addresses".into())),
-                    _ => return Err(wrong(format!("{} sectors", facts.sectors))),
+                    _ => return Err(wrong(format!("{} sectors", facts.namespace.sectors))),
                 }
-                facts.sectors = count;
+                facts.namespace.sectors = count;
             }
             AccessScope::ParallelUnits { first, count } => {
                 let end = first.checked_add(count).filter(|end| count > 0 && *end <= all_pus);
@@ -198,7 +200,7 @@ impl AccessCheck {
         }
         facts.io_queues = facts.io_queues.min(access.queues);
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
-        facts.write_protected = !access.write;
+        facts.namespace.write_protected = !access.write;
         facts.protected_cmb = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
@@ -407,7 +409,7 @@ mod tests {
         let facts = identity();
         let all = AccessPolicy::for_scope(AccessScope::All);
         assert!(AccessCheck::new(all, &facts).is_ok());
-        let (first, count) = (facts.sectors - 1, 2);
+        let (first, count) = (facts.namespace.sectors - 1, 2);
         for access in [
             AccessPolicy::for_scope(AccessScope::Sectors { first: 0, count: 0 }),
             AccessPolicy::for_scope(AccessScope::Sectors { first, count }),
