@@ -198,11 +198,6 @@ impl Controller {
         }
     }
 
-    /// Returns the number of operations that wait or run on a parallel unit.
-    pub fn pu_queue_depth(&self, pu: u32) -> usize {
-        self.array().map_or(0, |a| a.depth(pu))
-    }
-
     /// Returns the number of completions posted so far. While it does not change, no host has new
     /// information.
     #[inline]

@@ -32,8 +32,7 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
     let mut cq = CqProducer::open(&port, 1, cq_at, DEPTH, None).unwrap();
     let info = ControllerInfo {
         serial: String::new(),
-        model: String::new(),
-        firmware: String::new(),
+        product: driver::ProductIdentity { model: String::new(), firmware: String::new() },
         nsid: 1,
         sector_bytes: 4096,
         oob_bytes: 0,

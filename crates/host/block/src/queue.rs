@@ -152,25 +152,6 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         self.ctx.outstanding()
     }
 
-    /// Submits requests in order until the queue is full. Returns the number of requests taken.
-    #[inline]
-    pub fn submit_many(&mut self, now: Nanos, requests: &[Request]) -> usize {
-        let full = requests.iter().position(|request| self.submit(now, *request).is_err());
-        full.unwrap_or(requests.len())
-    }
-
-    /// Reaps completions until `into` is full or no completion is left. Returns their number.
-    #[inline]
-    pub fn reap_many(&mut self, into: &mut [Completion]) -> usize {
-        let mut reaped = 0;
-        for place in into {
-            let Some(completion) = self.reap() else { break };
-            *place = completion;
-            reaped += 1;
-        }
-        reaped
-    }
-
     /// Sleeps until there may be a completion, for at most `timeout`. Returns at once if there is a
     /// completion. The caller polls afterwards.
     ///

@@ -138,11 +138,6 @@ impl NandArray {
         self.ops.is_idle() && self.completions.is_empty()
     }
 
-    /// Returns the number of operations that wait or run on a parallel unit.
-    pub(crate) fn depth(&self, pu: u32) -> usize {
-        self.pus[pu as usize].depth()
-    }
-
     /// Returns the addresses of an operation that has just completed.
     #[inline]
     pub(crate) fn addresses(&self, op: u32) -> &[SectorAddress] {

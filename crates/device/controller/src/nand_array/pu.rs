@@ -149,16 +149,6 @@ impl Pu {
         *self = Pu { busy: self.busy, register_hits: self.register_hits, ..Pu::default() };
     }
 
-    /// Returns the number of operations that wait or run.
-    pub(crate) fn depth(&self) -> usize {
-        self.queue.len()
-            + self.reads.len()
-            + usize::from(self.array.active.is_some())
-            + usize::from(self.cache.staged != NO_PU_OP)
-            + usize::from(self.cache.outgoing != NO_PU_OP)
-            + usize::from(self.array.suspended.is_some())
-    }
-
     /// Returns all operations of the parallel unit.
     pub(crate) fn pu_ops(&self) -> impl Iterator<Item = u32> {
         let registers = [self.cache.staged, self.cache.outgoing];

@@ -114,7 +114,8 @@ impl HugePageAllocator {
     }
 
     /// Returns the number of bytes of huge pages.
-    pub(super) fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
         arenas.iter().map(|arena| arena.region.len() as u64).sum()
     }

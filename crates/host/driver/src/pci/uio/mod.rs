@@ -188,11 +188,6 @@ impl UioFunction {
     pub fn window(&self) -> DmaWindow {
         self.window
     }
-
-    /// Returns the number of bytes of huge pages in use.
-    pub fn huge_bytes(&self) -> u64 {
-        self.memory.bytes()
-    }
 }
 
 impl Drop for UioFunction {
