@@ -40,7 +40,7 @@ mod uring;
 pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
 pub use controller::cmb::{Cmb, OutOfCmbBounds};
 pub use controller::events::MediaEvent;
-pub use controller::info::{ControllerInfo, OpenChannelInfo};
+pub use controller::info::{ControllerInfo, OpenChannelInfo, ProductIdentity};
 pub use controller::reset::ControllerGeneration;
 pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};

@@ -17,7 +17,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut ssd = OpenChannelSsd::attach(port, &mut progress, 1_000_000)?;
 
     let (g, space) = (*ssd.geometry(), ssd.space());
-    println!("{} {}: {} B", ssd.info().model, ssd.info().serial, g.total_bytes());
+    println!("{} {}: {} B", ssd.info().product.model, ssd.info().serial, g.total_bytes());
     println!(
         "  {} channels x {} PUs x {} chunks x {} sectors",
         g.groups, g.pus, g.chunks, g.sectors

@@ -79,8 +79,7 @@ fn geometry() -> Geometry {
 fn info(geometry: Geometry, format: PpaFormat) -> ControllerInfo {
     ControllerInfo {
         serial: "echo".into(),
-        model: "echo".into(),
-        firmware: String::new(),
+        product: driver::ProductIdentity { model: "echo".into(), firmware: String::new() },
         nsid: 1,
         sector_bytes: geometry.sector_bytes,
         oob_bytes: geometry.oob_bytes,

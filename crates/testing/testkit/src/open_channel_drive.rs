@@ -202,8 +202,7 @@ impl MockOpenChannelDrive {
     pub fn info(&self) -> ControllerInfo {
         ControllerInfo {
             serial: "mock-oc".into(),
-            model: "Mock".into(),
-            firmware: "1".into(),
+            product: driver::ProductIdentity { model: "Mock".into(), firmware: "1".into() },
             nsid: 1,
             sector_bytes: self.geometry.sector_bytes,
             oob_bytes: self.geometry.oob_bytes,

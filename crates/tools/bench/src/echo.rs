@@ -91,8 +91,7 @@ impl QueuePairMemory {
     pub fn raw(&self) -> Result<Raw, BenchError> {
         let info = ControllerInfo {
             serial: "echo".into(),
-            model: "echo".into(),
-            firmware: String::new(),
+            product: driver::ProductIdentity { model: "echo".into(), firmware: String::new() },
             nsid: 1,
             sector_bytes: SECTOR_BYTES,
             oob_bytes: 0,

@@ -122,8 +122,8 @@ pub(super) fn describe(what: &str, device: &IoDevice) -> Result<Value, DirectErr
     if let Some(info) = device.drive_info() {
         said["drive"] = json!({
             "serial": info.serial,
-            "model": info.model,
-            "firmware": info.firmware,
+            "model": info.product.model,
+            "firmware": info.product.firmware,
             "namespace": info.nsid,
             "io_queues": info.io_queues,
             "interrupts": device.has_interrupts(),

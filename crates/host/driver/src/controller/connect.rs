@@ -1,132 +1,23 @@
-//! Initialization of a [`ControllerHandle`] over a port: the part of [NVMe1.4 §7.6.1] that uses
-//! queues.
-
-use std::sync::Arc;
+//! Steps of the initialization of a [`ControllerHandle`](super::ControllerHandle): the part of
+//! [NVMe1.4 §7.6.1] that uses queues.
 
 use mem::{NotRegistered, PAGE_BYTES};
 use nvme::feature::{self, NumberOfQueues};
-use nvme::{AdminCommand, GeometryPage, IdentifyController, IdentifyNamespace, NamespaceList, cns};
+use nvme::{AdminCommand, IdentifyController, NamespaceList, cns};
 use time::Nanos;
 use transport::{Port, ShadowDoorbells};
 
-use super::{ConnectOptions, ControllerHandle, DoorbellUse};
 use crate::controller::admin::{AdminQueue, ProgressFn};
-use crate::controller::info::CommandSupport;
-use crate::controller::init;
-use crate::controller::reset::ControllerGeneration;
-use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
+use crate::{DataPointers, DriverError};
 
 /// Time that a real controller may leave an admin command unanswered.
-const ADMIN_TIMEOUT: Nanos = Nanos::from_millis(10_000);
+pub(super) const ADMIN_TIMEOUT: Nanos = Nanos::from_millis(10_000);
 /// Maximum number of entries of a queue, if no register reports a smaller one.
-const QUEUE_ENTRIES_MAX: u32 = 1 << 16;
-
-impl ControllerHandle {
-    /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
-    /// queues. `timeout_polls` is the number of calls of `progress` after which an admin command counts
-    /// as unanswered.
-    ///
-    /// # Errors
-    /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
-    pub fn connect(
-        port: Arc<Port>,
-        progress: &mut dyn FnMut(),
-        timeout_polls: u64,
-    ) -> Result<ControllerHandle, DriverError> {
-        ControllerHandle::connect_with(port, ConnectOptions::default(), progress, timeout_polls)
-    }
-
-    /// Initializes the drive as [`connect`](ControllerHandle::connect) does, with options.
-    ///
-    /// # Errors
-    /// As for `connect`; also [`DriverError::NoSuchNamespace`], and [`DriverError::Unsupported`]
-    /// for SGLs with a drive that does not support them.
-    pub fn connect_with(
-        port: Arc<Port>,
-        options: ConnectOptions,
-        progress: &mut dyn FnMut(),
-        timeout_polls: u64,
-    ) -> Result<ControllerHandle, DriverError> {
-        let mut admin = AdminQueue::open(&port, timeout_polls)?;
-        let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
-        let controller =
-            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), progress)?);
-        let data = choose_data_pointers(&controller, options.data, port.memory().is_paged())?;
-        let nsid = choose_namespace(&mut admin, options.nsid, progress)?;
-        let namespace = IdentifyNamespace::from_bytes(
-            admin.identify(identify(cns::NAMESPACE, nsid), progress)?,
-        );
-        if namespace.is_open_channel() && port.memory().is_paged() {
-            return Err(DriverError::Unsupported { what: "IOMMU, which vector commands need" });
-        }
-        let geometry = if namespace.is_open_channel() {
-            let page = admin.identify(AdminCommand::Geometry { nsid }, progress)?;
-            Some(GeometryPage::from_bytes(page))
-        } else {
-            None
-        };
-        let most = port.max_io_queues().min(options.queues.unwrap_or(u16::MAX));
-        let io_queues = negotiate_queue_count(&mut admin, most, progress)?;
-        let offered = controller.oacs.get() & IdentifyController::OACS_DOORBELL_BUFFER_CONFIG != 0;
-        let shadows = match options.doorbells {
-            DoorbellUse::Memory if offered => set_up_shadow_doorbells(&port, &mut admin, progress)?,
-            DoorbellUse::Memory | DoorbellUse::Registers => None,
-        };
-        let own_commands = !port.is_real_controller();
-        let how = CommandSupport { data_pointers: data, own_commands };
-        let info =
-            ControllerInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
-        let cmb = Cmb::from_port(&port, &controller)?;
-        let queues = vec![None; usize::from(info.io_queues)];
-        Ok(ControllerHandle {
-            port,
-            admin,
-            info,
-            cmb,
-            event_subscription: None,
-            event_requested: false,
-            queues,
-            spare: Vec::new(),
-            indeterminate_queues: Vec::new(),
-            spare_ranges: Vec::new(),
-            spare_lists: Vec::new(),
-            shadows,
-            max_entries: QUEUE_ENTRIES_MAX,
-            reset_in_progress: None,
-            queues_negotiated: true,
-            generation: ControllerGeneration::default(),
-            resets: 0,
-        })
-    }
-
-    /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
-    /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
-    ///
-    /// `pump_time` is the minimum duration of a call of `progress`. The controller gets the time that
-    /// it reports, and ten seconds per admin command.
-    ///
-    /// # Errors
-    /// As for `connect_with`; also [`DriverError::InitTimeout`], [`DriverError::Failed`] and
-    /// [`DriverError::Removed`].
-    pub fn connect_pci(
-        port: Arc<Port>,
-        options: ConnectOptions,
-        progress: &mut dyn FnMut(),
-        pump_time: Nanos,
-    ) -> Result<ControllerHandle, DriverError> {
-        let capabilities = init::capabilities(&port)?;
-        init::stop(&port, progress, pump_time)?;
-        init::start(&port, progress, pump_time)?;
-        let polls = ADMIN_TIMEOUT.0 / pump_time.0.max(1);
-        let mut controller = ControllerHandle::connect_with(port, options, progress, polls)?;
-        controller.max_entries = capabilities.max_entries;
-        Ok(controller)
-    }
-}
+pub(super) const QUEUE_ENTRIES_MAX: u32 = 1 << 16;
 
 /// Sets up doorbells in memory: the page of event indices follows the page of values. If a drive
 /// reports support but rejects the command, its registers are used.
-fn set_up_shadow_doorbells(
+pub(super) fn set_up_shadow_doorbells(
     port: &Port,
     admin: &mut AdminQueue,
     progress: ProgressFn<'_>,
@@ -148,7 +39,7 @@ fn set_up_shadow_doorbells(
 
 /// Chooses the kind of data pointers: the requested one, if the drive supports it. Memory that the
 /// drive reaches page by page needs PRPs.
-fn choose_data_pointers(
+pub(super) fn choose_data_pointers(
     controller: &IdentifyController,
     asked: Option<DataPointers>,
     by_pages: bool,
@@ -172,7 +63,7 @@ fn choose_data_pointers(
 }
 
 /// Returns the requested namespace if it is active; without a request, the first active one.
-fn choose_namespace(
+pub(super) fn choose_namespace(
     admin: &mut AdminQueue,
     asked: Option<u32>,
     progress: ProgressFn<'_>,
@@ -190,7 +81,7 @@ fn choose_namespace(
 }
 
 /// Requests `most` I/O queue pairs. Returns how many the drive grants.
-fn negotiate_queue_count(
+pub(super) fn negotiate_queue_count(
     admin: &mut AdminQueue,
     most: u16,
     progress: ProgressFn<'_>,

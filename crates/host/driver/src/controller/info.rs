@@ -8,15 +8,22 @@ use nvme::{
 use crate::data::{METADATA_BYTES_MAX, PRP_TRANSFER_MAX};
 use crate::{DataPointers, DriverError, Features};
 
+/// The model of a drive and its firmware.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProductIdentity {
+    /// Model number.
+    pub model: String,
+    /// Firmware revision.
+    pub firmware: String,
+}
+
 /// The properties of a drive that a host needs. The driver has checked their consistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Serial number: the drive's name in results.
     pub serial: String,
-    /// Model number.
-    pub model: String,
-    /// Firmware revision.
-    pub firmware: String,
+    /// Model and firmware.
+    pub product: ProductIdentity,
     /// The namespace in use; by default the drive's first.
     pub nsid: u32,
     /// Sector size in bytes.
@@ -148,8 +155,7 @@ impl ControllerInfo {
         let optimal = open_channel.map_or(namespace.optimal_write(), |o| o.geometry.ws_opt);
         Ok(ControllerInfo {
             serial: controller.serial(),
-            model: controller.model(),
-            firmware: controller.firmware(),
+            product: ProductIdentity { model: controller.model(), firmware: controller.firmware() },
             nsid,
             sector_bytes,
             oob_bytes,

@@ -8,19 +8,21 @@ pub(crate) mod events;
 pub(crate) mod info;
 pub(crate) mod init;
 mod logs;
+mod queue_table;
 mod queues;
 pub(crate) mod reset;
 
 use std::sync::Arc;
 
-use nvme::AdminCommand;
+use nvme::{AdminCommand, GeometryPage, IdentifyController, IdentifyNamespace, cns};
+use time::Nanos;
 use transport::{Port, ShadowDoorbells};
 
 use crate::controller::admin::AdminQueue;
 use crate::controller::events::EventSubscription;
-use crate::controller::reset::{ControllerGeneration, ControllerReset};
-use crate::data::PrpLists;
-use crate::queue_pair::memory::{QueueMemory, RangeMemory};
+use crate::controller::info::CommandSupport;
+use crate::controller::queue_table::QueueTable;
+use crate::controller::reset::ResetTracker;
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
 
 /// Options of a connection to a drive.
@@ -64,28 +66,112 @@ pub struct ControllerHandle {
     event_subscription: Option<EventSubscription>,
     /// Whether an Asynchronous Event Request is outstanding that is not the subscription's.
     event_requested: bool,
-    /// Memory of each existing queue, by queue identifier minus one.
-    queues: Vec<Option<QueueMemory>>,
-    /// Memory of deleted queues.
-    spare: Vec<QueueMemory>,
-    /// Queues that the drive may or may not have, since it did not answer in time.
-    indeterminate_queues: Vec<u16>,
-    spare_ranges: Vec<RangeMemory>,
-    spare_lists: Vec<PrpLists>,
+    queues: QueueTable,
     /// Doorbells in memory, if they are used, and the Doorbell Buffer Config command for their two
     /// pages.
     shadows: Option<(ShadowDoorbells, AdminCommand)>,
     /// Maximum number of entries of a queue.
     max_entries: u32,
-    /// The controller reset in progress, if any.
-    pub(crate) reset_in_progress: Option<ControllerReset>,
-    /// Whether the number of queues has been negotiated since the controller was last enabled.
-    pub(crate) queues_negotiated: bool,
-    pub(crate) generation: ControllerGeneration,
-    pub(crate) resets: u64,
+    reset: ResetTracker,
 }
 
 impl ControllerHandle {
+    /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
+    /// queues. `timeout_polls` is the number of calls of `pump` after which an admin command counts
+    /// as unanswered.
+    ///
+    /// # Errors
+    /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
+    pub fn connect(
+        port: Arc<Port>,
+        pump: &mut dyn FnMut(),
+        timeout_polls: u64,
+    ) -> Result<ControllerHandle, DriverError> {
+        ControllerHandle::connect_with(port, ConnectOptions::default(), pump, timeout_polls)
+    }
+
+    /// Initializes the drive as [`connect`](ControllerHandle::connect) does, with options.
+    ///
+    /// # Errors
+    /// As for `connect`; also [`DriverError::NoSuchNamespace`], and [`DriverError::Unsupported`]
+    /// for SGLs with a drive that does not support them.
+    pub fn connect_with(
+        port: Arc<Port>,
+        options: ConnectOptions,
+        pump: &mut dyn FnMut(),
+        timeout_polls: u64,
+    ) -> Result<ControllerHandle, DriverError> {
+        let mut admin = AdminQueue::open(&port, timeout_polls)?;
+        let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
+        let controller =
+            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), pump)?);
+        let data =
+            connect::choose_data_pointers(&controller, options.data, port.memory().is_paged())?;
+        let nsid = connect::choose_namespace(&mut admin, options.nsid, pump)?;
+        let namespace =
+            IdentifyNamespace::from_bytes(admin.identify(identify(cns::NAMESPACE, nsid), pump)?);
+        if namespace.is_open_channel() && port.memory().is_paged() {
+            return Err(DriverError::Unsupported { what: "IOMMU, which vector commands need" });
+        }
+        let geometry = if namespace.is_open_channel() {
+            let page = admin.identify(AdminCommand::Geometry { nsid }, pump)?;
+            Some(GeometryPage::from_bytes(page))
+        } else {
+            None
+        };
+        let most = port.max_io_queues().min(options.queues.unwrap_or(u16::MAX));
+        let io_queues = connect::negotiate_queue_count(&mut admin, most, pump)?;
+        let offered = controller.oacs.get() & IdentifyController::OACS_DOORBELL_BUFFER_CONFIG != 0;
+        let shadows = match options.doorbells {
+            DoorbellUse::Memory if offered => {
+                connect::set_up_shadow_doorbells(&port, &mut admin, pump)?
+            }
+            DoorbellUse::Memory | DoorbellUse::Registers => None,
+        };
+        let own_commands = !port.is_real_controller();
+        let how = CommandSupport { data_pointers: data, own_commands };
+        let info =
+            ControllerInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
+        let cmb = Cmb::from_port(&port, &controller)?;
+        let queues = QueueTable::new(info.io_queues);
+        Ok(ControllerHandle {
+            port,
+            admin,
+            info,
+            cmb,
+            event_subscription: None,
+            event_requested: false,
+            queues,
+            shadows,
+            max_entries: connect::QUEUE_ENTRIES_MAX,
+            reset: ResetTracker::new(),
+        })
+    }
+
+    /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
+    /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
+    ///
+    /// `pump_time` is the minimum duration of a call of `pump`. The controller gets the time that
+    /// it reports, and ten seconds per admin command.
+    ///
+    /// # Errors
+    /// As for `connect_with`; also [`DriverError::InitTimeout`], [`DriverError::Failed`] and
+    /// [`DriverError::Removed`].
+    pub fn connect_pci(
+        port: Arc<Port>,
+        options: ConnectOptions,
+        pump: &mut dyn FnMut(),
+        pump_time: Nanos,
+    ) -> Result<ControllerHandle, DriverError> {
+        let capabilities = init::capabilities(&port)?;
+        init::stop(&port, pump, pump_time)?;
+        init::start(&port, pump, pump_time)?;
+        let polls = connect::ADMIN_TIMEOUT.0 / pump_time.0.max(1);
+        let mut controller = ControllerHandle::connect_with(port, options, pump, polls)?;
+        controller.max_entries = capabilities.max_entries;
+        Ok(controller)
+    }
+
     /// Returns the maximum number of entries of a queue.
     pub fn max_entries(&self) -> u32 {
         self.max_entries

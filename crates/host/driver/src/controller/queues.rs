@@ -1,10 +1,7 @@
 //! Queue pairs of a [`ControllerHandle`]: creation, deletion, and recreation after a reset.
 //!
-//! The memory of deleted queues is reused.
-//!
-//! Invariants: memory that the drive may still write to is not given to another queue. If it is
-//! unknown whether the drive has a queue, the queue's identifier stays reserved until
-//! [`reclaim`](ControllerHandle::reclaim).
+//! The memory of deleted queues is reused, and that of queues which the drive may still have is
+//! reserved until [`reclaim`](ControllerHandle::reclaim).
 
 use nvme::{AdminCommand, QueuePriority, Status};
 
@@ -36,26 +33,18 @@ impl ControllerHandle {
         }
         let granted = self.info.io_queues;
         let qid = self.next_qid().ok_or(DriverError::NoFreeQueue { granted })?;
-        let slot = usize::from(qid) - 1;
-        let memory = match self.spare.iter().position(|m| m.depth() == depth) {
-            Some(i) => {
-                let used = self.spare.swap_remove(i);
-                used.zero();
-                used
-            }
-            None => QueueMemory::new(&self.port, depth)?,
-        };
+        let memory = self.queues.allocate(&self.port, depth)?;
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
         let made = self.create_on_device(qid, &memory, vector, progress);
         if let Err(error) = made {
             match error.is_unresponsive() {
-                false => self.spare.push(memory),
+                false => self.queues.free(memory),
                 // The drive may still write there, and may have created the queue.
                 true => {
-                    self.queues[slot] = Some(memory);
-                    self.indeterminate_queues.push(qid);
+                    self.queues.insert(qid, memory);
+                    self.queues.set_indeterminate(qid);
                 }
             }
             return Err(error);
@@ -65,26 +54,23 @@ impl ControllerHandle {
         if let Some((shadows, _)) = &self.shadows {
             pair.set_shadow_doorbells(shadows);
         }
-        self.queues[slot] = Some(memory);
+        self.queues.insert(qid, memory);
         Ok(pair)
     }
 
     /// Returns the identifier of the queue pair that would be created next; `None` if none is left.
     pub fn next_qid(&self) -> Option<u16> {
-        self.queues.iter().position(Option::is_none).map(|slot| slot as u16 + 1)
+        self.queues.next_qid()
     }
 
     /// Allocates memory for the ranges of discards of a queue with `tags` tags.
     pub(crate) fn alloc_ranges(&mut self, tags: u16) -> Result<RangeMemory, DriverError> {
-        match self.spare_ranges.iter().position(|r| r.tags() >= tags.into()) {
-            Some(i) => Ok(self.spare_ranges.swap_remove(i)),
-            None => RangeMemory::new(&self.port, tags),
-        }
+        self.queues.allocate_ranges(&self.port, tags)
     }
 
     /// Frees the ranges of a queue that the drive has deleted.
     pub(crate) fn free_ranges(&mut self, ranges: RangeMemory) {
-        self.spare_ranges.push(ranges);
+        self.queues.free_ranges(ranges);
     }
 
     /// Allocates memory for the PRP lists of a queue with `tags` tags, if the drive needs them.
@@ -95,21 +81,15 @@ impl ControllerHandle {
         if !self.info.needs_prp_lists() {
             return Ok(None);
         }
-        // All lists are for one namespace, whose format does not change.
-        let most = self.info.max_wire_bytes();
-        match self.spare_lists.iter().position(|l| l.is_compatible(tags, most)) {
-            Some(i) => {
-                let mut lists = self.spare_lists.swap_remove(i);
-                lists.reset();
-                Ok(Some(lists.into()))
-            }
-            None => PrpLists::new(&self.port, tags, &self.info).map(|lists| Some(lists.into())),
-        }
+        let lists = self.queues.allocate_prp_lists(&self.port, &self.info, tags)?;
+        Ok(Some(Box::new(lists)))
     }
 
     /// Frees the PRP lists of a queue that the drive has deleted.
     pub(crate) fn free_prp_lists(&mut self, lists: Option<Box<PrpLists>>) {
-        self.spare_lists.extend(lists.map(|lists| *lists));
+        if let Some(lists) = lists {
+            self.queues.free_prp_lists(*lists);
+        }
     }
 
     /// Returns the commands that delete queue `qid` and recreate it in the same memory, in order;
@@ -119,7 +99,7 @@ impl ControllerHandle {
         qid: u16,
         vector: Option<u16>,
     ) -> Option<[AdminCommand; 4]> {
-        let memory = self.queue_memory(qid)?;
+        let memory = self.queues.memory(qid)?;
         let [create_cq, create_sq] = create_queue_commands(qid, memory, vector);
         let (delete_sq, delete_cq) =
             (AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid });
@@ -133,22 +113,18 @@ impl ControllerHandle {
         qid: u16,
         vector: Option<u16>,
     ) -> Option<[AdminCommand; 2]> {
-        Some(create_queue_commands(qid, self.queue_memory(qid)?, vector))
+        Some(create_queue_commands(qid, self.queues.memory(qid)?, vector))
     }
 
     /// Clears the rings of queue `qid`, and its doorbells in memory. Returns the addresses of the
     /// rings.
     pub(crate) fn clear_rings(&self, qid: u16) -> Option<RingAddresses> {
-        let memory = self.queue_memory(qid)?;
+        let memory = self.queues.memory(qid)?;
         if let Some((shadows, _)) = &self.shadows {
             shadows.clear_queue(qid);
         }
         memory.zero();
         Some(memory.rings())
-    }
-
-    fn queue_memory(&self, qid: u16) -> Option<&QueueMemory> {
-        self.queues.get(usize::from(qid).checked_sub(1)?)?.as_ref()
     }
 
     /// Creates the completion queue, then the submission queue.
@@ -193,8 +169,7 @@ impl ControllerHandle {
         progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {
         let qid = pair.qid();
-        let slot = usize::from(qid).wrapping_sub(1);
-        let known = self.queues.get(slot).is_some_and(Option::is_some);
+        let known = self.queues.memory(qid).is_some();
         let deleted = if known {
             self.delete(AdminCommand::DeleteSq { qid }, qid, progress)
         } else {
@@ -210,10 +185,10 @@ impl ControllerHandle {
         let deleted =
             deleted.and_then(|()| self.delete(AdminCommand::DeleteCq { qid }, qid, progress));
         match deleted {
-            Ok(()) => self.spare.extend(self.queues.get_mut(slot).and_then(Option::take)),
+            Ok(()) => self.queues.remove(qid),
             Err(error) => {
                 if known && error.is_unresponsive() {
-                    self.indeterminate_queues.push(qid);
+                    self.queues.set_indeterminate(qid);
                 }
                 return Err(error);
             }
@@ -227,7 +202,7 @@ impl ControllerHandle {
     /// # Errors
     /// [`DriverError`]: the drive still does not answer.
     pub fn reclaim(&mut self, progress: &mut dyn FnMut()) -> Result<(), DriverError> {
-        while let Some(qid) = self.indeterminate_queues.last().copied() {
+        while let Some(qid) = self.queues.indeterminate() {
             for delete in [AdminCommand::DeleteSq { qid }, AdminCommand::DeleteCq { qid }] {
                 match self.admin.run(delete, qid, progress) {
                     // If the drive does not have the queue, it needs no deletion.
@@ -235,9 +210,7 @@ impl ControllerHandle {
                     Err(error) => return Err(error),
                 }
             }
-            self.indeterminate_queues.pop();
-            let slot = usize::from(qid).wrapping_sub(1);
-            self.spare.extend(self.queues.get_mut(slot).and_then(Option::take));
+            self.queues.reclaimed();
         }
         Ok(())
     }
@@ -251,7 +224,7 @@ impl ControllerHandle {
     ) -> Result<(), DriverError> {
         match self.admin.run(command, qid, progress) {
             Err(DriverError::Command { status, .. })
-                if self.resets > 0 && status.is(Status::INVALID_QID) =>
+                if self.resets() > 0 && status.is(Status::INVALID_QID) =>
             {
                 Ok(())
             }

@@ -73,6 +73,30 @@ pub(crate) enum ResetState {
     Removed,
 }
 
+/// The resets of a controller.
+#[derive(Debug)]
+pub(super) struct ResetTracker {
+    /// The reset in progress, if any.
+    in_progress: Option<ControllerReset>,
+    /// Whether the number of queues has been negotiated since the controller was last enabled.
+    queues_negotiated: bool,
+    generation: ControllerGeneration,
+    /// Number of resets.
+    count: u64,
+}
+
+impl ResetTracker {
+    /// Returns the state of an enabled controller whose queues have been negotiated.
+    pub(super) fn new() -> ResetTracker {
+        ResetTracker {
+            in_progress: None,
+            queues_negotiated: true,
+            generation: ControllerGeneration::default(),
+            count: 0,
+        }
+    }
+}
+
 impl ControllerHandle {
     /// Starts a reset of a real controller. Commands outstanding on any of its queues are
     /// forgotten, and each queue is recreated when its owner polls it. Has no effect during a
@@ -85,17 +109,17 @@ impl ControllerHandle {
         if !self.port().is_real_controller() {
             return Err(DriverError::Unsupported { what: "registers for a controller reset" });
         }
-        if self.generation.is_removed() {
+        if self.reset.generation.is_removed() {
             return Err(DriverError::Removed);
         }
-        if self.reset_in_progress.is_none() {
-            self.generation.0.fetch_add(1, Ordering::Relaxed);
-            self.resets += 1;
-            tracing::warn!(at = now.0, resets = self.resets, "controller reset begins");
+        if self.reset.in_progress.is_none() {
+            self.reset.generation.0.fetch_add(1, Ordering::Relaxed);
+            self.reset.count += 1;
+            tracing::warn!(at = now.0, resets = self.reset.count, "controller reset begins");
             self.admin().set_suspended(true);
             let begun = init::begin_stop(self.port());
             let patience = begun.inspect_err(|_| self.mark_removed())?;
-            self.reset_in_progress =
+            self.reset.in_progress =
                 Some(ControllerReset { step: ResetStep::Stopping, deadline: now + patience });
         }
         Ok(())
@@ -107,27 +131,27 @@ impl ControllerHandle {
         if init::is_removed(self.port()) {
             self.mark_removed();
         }
-        self.generation.is_removed()
+        self.reset.generation.is_removed()
     }
 
     /// Marks the controller as removed. Every queue sees it at its next poll.
     fn mark_removed(&mut self) {
-        if !self.generation.is_removed() {
+        if !self.reset.generation.is_removed() {
             tracing::error!("controller removed");
         }
-        self.reset_in_progress = None;
+        self.reset.in_progress = None;
         self.admin().mark_removed();
-        self.generation.0.store(REMOVED, Ordering::Relaxed);
+        self.reset.generation.0.store(REMOVED, Ordering::Relaxed);
     }
 
     /// Returns the number of resets of the controller.
     pub fn resets(&self) -> u64 {
-        self.resets
+        self.reset.count
     }
 
     /// Returns the generation of the controller, for callers that cannot wait for its lock.
     pub fn generation(&self) -> ControllerGeneration {
-        self.generation.clone()
+        self.reset.generation.clone()
     }
 
     /// Advances a reset and returns the state of the controller.
@@ -135,11 +159,11 @@ impl ControllerHandle {
         if self.is_removed() {
             return ResetState::Removed;
         }
-        let Some(ControllerReset { step, deadline: give_up }) = self.reset_in_progress else {
+        let Some(ControllerReset { step, deadline: give_up }) = self.reset.in_progress else {
             return ResetState::Up;
         };
         match self.run_reset_step(step, now) {
-            Ok(Some(next)) => self.reset_in_progress = Some(next),
+            Ok(Some(next)) => self.reset.in_progress = Some(next),
             Ok(None) if now < give_up => {}
             Ok(None) | Err(_) => {
                 self.mark_removed();
@@ -149,10 +173,10 @@ impl ControllerHandle {
         if let Some(ControllerReset {
             step: ResetStep::NegotiatingQueues(_) | ResetStep::ConfiguringDoorbells(_),
             ..
-        }) = self.reset_in_progress
-            && self.queues_negotiated
+        }) = self.reset.in_progress
+            && self.reset.queues_negotiated
         {
-            self.reset_in_progress = None;
+            self.reset.in_progress = None;
             return ResetState::Up;
         }
         ResetState::Resetting
@@ -175,7 +199,7 @@ impl ControllerHandle {
                 }
                 self.reinit_admin()?;
                 let patience = init::begin_start(self.port())?;
-                self.queues_negotiated = false;
+                self.reset.queues_negotiated = false;
                 Ok(Some(ControllerReset { step: ResetStep::Starting, deadline: now + patience }))
             }
             ResetStep::Starting => match init::init_state(self.port())? {
@@ -214,7 +238,7 @@ impl ControllerHandle {
                         ControllerReset { step, deadline: give_up }
                     }
                     None => {
-                        self.queues_negotiated = true;
+                        self.reset.queues_negotiated = true;
                         ControllerReset { step, deadline: give_up }
                     }
                 }))
@@ -222,7 +246,7 @@ impl ControllerHandle {
             ResetStep::ConfiguringDoorbells(ticket) => {
                 let Some(answer) = self.admin().pop_response(ticket) else { return Ok(None) };
                 answer?;
-                self.queues_negotiated = true;
+                self.reset.queues_negotiated = true;
                 Ok(Some(ControllerReset { step, deadline: now + COMMAND_TIMEOUT }))
             }
         }

@@ -49,7 +49,7 @@ fn a_block_drive_is_what_it_says() {
     });
     let controller = attached.unwrap();
     let info = controller.info();
-    assert_eq!((info.serial.as_str(), info.model.as_str()), ("mock-1", "Mock"));
+    assert_eq!((info.serial.as_str(), info.product.model.as_str()), ("mock-1", "Mock"));
     assert_eq!((info.nsid, info.sector_bytes, info.sectors), (1, 4096, 1000));
     assert_eq!((info.max_sectors, info.optimal_sectors), (32, 16));
     assert_eq!((info.io_queues, info.max_outstanding), (4, 256));

@@ -75,8 +75,7 @@ pub(super) fn info_of(geometry: Geometry) -> Result<ControllerInfo, BenchError> 
     let timing = MediaTiming::default();
     Ok(ControllerInfo {
         serial: "echo".into(),
-        model: "echo".into(),
-        firmware: String::new(),
+        product: driver::ProductIdentity { model: "echo".into(), firmware: String::new() },
         nsid: 1,
         sector_bytes: geometry.sector_bytes,
         oob_bytes: geometry.oob_bytes,
@@ -148,7 +147,7 @@ pub struct Batches<D> {
 
 impl<D: BlockDevice> Batches<D> {
     /// Returns requests to the first `area` sectors.
-    pub fn new((device, echo): (D, EchoController), area: u64, seed: u64) -> Batches<D> {
+    pub fn new(device: D, echo: EchoController, area: u64, seed: u64) -> Batches<D> {
         Batches { device, echo, rng: Rng::new(seed), area, now: Nanos(1) }
     }
 
@@ -292,7 +291,10 @@ fn measure(
 type Pair = (Batches<Pblk>, Batches<Raw>);
 
 fn prepare(area: u64, seed: u64) -> Result<Pair, BenchError> {
-    let (mut with, without) = (Batches::new(pblk()?, area, seed), Batches::new(raw()?, area, seed));
+    let (device, echo) = pblk()?;
+    let mut with = Batches::new(device, echo, area, seed);
+    let (device, echo) = raw()?;
+    let without = Batches::new(device, echo, area, seed);
     with.fill()?;
     Ok((with, without))
 }
@@ -326,7 +328,8 @@ mod tests {
     #[test]
     fn every_write_reaches_the_drive_and_is_found_there() {
         let area = 1 << 12;
-        let mut with = Batches::new(pblk().unwrap(), area, 1);
+        let (device, echo) = pblk().unwrap();
+        let mut with = Batches::new(device, echo, area, 1);
         with.fill().unwrap();
         assert_eq!(with.device.stats().host_writes, area);
         assert!(with.reads(3200).unwrap() > 0.0);
