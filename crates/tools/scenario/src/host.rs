@@ -4,7 +4,7 @@ use time::Nanos;
 
 use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::STEP_TIME;
-use super::section::{Result, Section};
+use super::section::{Keyword, Result, Section};
 
 /// Queues between submitters and hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,14 +42,14 @@ impl PathConfig {
         let mut path = PathConfig::default();
         s.set("queue_model", &mut path.queue_model, |v| {
             v.choice(&[
-                ("raw", QueueModelKind::Raw),
-                ("sq", QueueModelKind::Sq),
-                ("mq", QueueModelKind::Mq),
+                Keyword("raw", QueueModelKind::Raw),
+                Keyword("sq", QueueModelKind::Sq),
+                Keyword("mq", QueueModelKind::Mq),
             ])
         })?;
         s.set("completion", &mut path.completion, |v| {
             v.choice_or_later(
-                &[("poll", CompletionMethod::Poll)],
+                &[Keyword("poll", CompletionMethod::Poll)],
                 &["interrupt", "lazy", "coop", "hybrid", "speculate"],
             )
         })?;

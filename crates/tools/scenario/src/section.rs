@@ -29,6 +29,10 @@ pub(super) struct Section<'a> {
     former_keys: Vec<&'static str>,
 }
 
+/// A keyword that a value may be, and its meaning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keyword<'a, T>(pub(super) &'a str, pub(super) T);
+
 /// One value of a section.
 #[derive(Clone)]
 pub(super) struct Value<'a> {
@@ -373,27 +377,27 @@ impl<'a> Value<'a> {
     }
 
     /// Reads one of these keywords.
-    pub(super) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Result<T> {
+    pub(super) fn choice<T: Clone>(&self, choices: &[Keyword<'_, T>]) -> Result<T> {
         self.choice_or_later(choices, &[])
     }
 
     /// Reads one of these keywords; those of `later` are planned but not supported.
     pub(super) fn choice_or_later<T: Clone>(
         &self,
-        choices: &[(&str, T)],
+        choices: &[Keyword<'_, T>],
         later: &[&str],
     ) -> Result<T> {
         let mut word = self.string()?;
         if let Some(new) = renamed::new_word(&self.key, word)
-            && choices.iter().any(|(name, _)| *name == new)
+            && choices.iter().any(|choice| choice.0 == new)
         {
             self.source.record_former(self.value.span().start, word, new);
             word = new;
         }
-        if let Some((_, value)) = choices.iter().find(|(name, _)| *name == word) {
-            return Ok(value.clone());
+        if let Some(choice) = choices.iter().find(|choice| choice.0 == word) {
+            return Ok(choice.1.clone());
         }
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = choices.iter().map(|choice| choice.0).collect();
         if later.contains(&word) {
             return Err(self.source_span().error(ProblemKind::NotYetSupported {
                 key: self.key.clone(),

@@ -8,7 +8,7 @@ use super::error::ProblemKind;
 use super::keys::ftl_keys::FtlBuilder;
 use super::named_target::NamedTarget;
 use super::ranges::AGE;
-use super::section::{Result, Section};
+use super::section::{Keyword, Result, Section};
 use super::source::SourceSpan;
 
 /// Target on the host, which converts block requests to vector commands.
@@ -126,11 +126,11 @@ impl TargetBuilder {
             shards: None,
         };
         let kinds = [
-            ("none", Kind::None),
-            ("pblk", Kind::Pblk),
-            ("rrpc", Kind::Rrpc),
-            ("kv", Kind::Kv),
-            ("ppa", Kind::Ppa),
+            Keyword("none", Kind::None),
+            Keyword("pblk", Kind::Pblk),
+            Keyword("rrpc", Kind::Rrpc),
+            Keyword("kv", Kind::Kv),
+            Keyword("ppa", Kind::Ppa),
         ];
         if let Some(value) = section.get("name") {
             let name = value.string()?;
@@ -151,7 +151,7 @@ impl TargetBuilder {
             (Some(value), name) => {
                 // Kinds without a block device must be named, so that their kind can be queried.
                 let (now, later) = if name.is_some() { (5, 5) } else { (3, 3) };
-                let later: Vec<&str> = kinds[later..].iter().map(|(word, _)| *word).collect();
+                let later: Vec<&str> = kinds[later..].iter().map(|kind| kind.0).collect();
                 draft.kind = value.choice_or_later(&kinds[..now], &later)?;
                 draft.kind_span = Some(value.source_span());
             }

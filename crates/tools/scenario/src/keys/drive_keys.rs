@@ -16,7 +16,7 @@ use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
 use crate::ranges::{AGE, STEP_TIME};
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::sizing::Sizing;
 use crate::source::{Source, SourceSpan};
 use crate::target::{HostTarget, TargetBuilder};
@@ -41,15 +41,21 @@ pub(crate) struct DriveBuilder {
     media: MediaBuilder,
     ftl: FtlBuilder,
     controller: ControllerConfig,
-    pu_policy: PuScheduling,
-    page_register: bool,
-    cache_program: bool,
-    transfers: TransferConfig,
+    pus: PuKeys,
     buffer: (BufferKind, u64, Option<SourceSpan>),
     null: NullConfig,
     interface: InterfaceBuilder,
     scrub: Option<DriveScrubBuilder>,
     pub(crate) target: Option<TargetBuilder>,
+}
+
+/// The keys of the parallel units: scheduling, registers and transfers.
+#[derive(Clone, Debug)]
+struct PuKeys {
+    policy: PuScheduling,
+    page_register: bool,
+    cache_program: bool,
+    transfers: TransferConfig,
 }
 
 /// Scrub of the drive's own FTL, and the span of its key.
@@ -92,10 +98,10 @@ impl DriveScrubBuilder {
     }
 }
 
-const PERSONALITIES: [(&str, PersonalityKind); 3] = [
-    ("null", PersonalityKind::Null),
-    ("block", PersonalityKind::Block),
-    ("open-channel", PersonalityKind::OpenChannel),
+const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
+    Keyword("null", PersonalityKind::Null),
+    Keyword("block", PersonalityKind::Block),
+    Keyword("open-channel", PersonalityKind::OpenChannel),
 ];
 
 impl DriveBuilder {
@@ -109,10 +115,12 @@ impl DriveBuilder {
             media: MediaBuilder::default(),
             ftl: FtlBuilder::from_config(DriveConfig::default_ftl()),
             controller: ControllerConfig::default(),
-            pu_policy: PuScheduling::Fifo,
-            page_register: true,
-            cache_program: true,
-            transfers: TransferConfig::default(),
+            pus: PuKeys {
+                policy: PuScheduling::Fifo,
+                page_register: true,
+                cache_program: true,
+                transfers: TransferConfig::default(),
+            },
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
             interface: InterfaceBuilder::default(),
@@ -176,13 +184,13 @@ impl DriveBuilder {
             self.ftl.read(&mut ftl)?;
             ftl.finish()?;
         }
-        s.set("page_register", &mut self.page_register, |v| v.boolean())?;
-        s.set("cache_program", &mut self.cache_program, |v| v.boolean())?;
-        s.set("cache_read", &mut self.transfers.cache_read, |v| v.boolean())?;
-        s.set("dedicated_read_register", &mut self.transfers.dedicated_read_register, |v| {
+        s.set("page_register", &mut self.pus.page_register, |v| v.boolean())?;
+        s.set("cache_program", &mut self.pus.cache_program, |v| v.boolean())?;
+        s.set("cache_read", &mut self.pus.transfers.cache_read, |v| v.boolean())?;
+        s.set("dedicated_read_register", &mut self.pus.transfers.dedicated_read_register, |v| {
             v.boolean()
         })?;
-        s.set("page_transfers", &mut self.transfers.by_page, |v| v.boolean())?;
+        s.set("page_transfers", &mut self.pus.transfers.by_page, |v| v.boolean())?;
         self.read_pu_policy(s)?;
         self.interface.read(s)?;
         if let Some(value) = s.get("write_buffer") {
@@ -204,26 +212,27 @@ impl DriveBuilder {
     }
 
     fn read_pu_policy(&mut self, s: &mut Section<'_>) -> Result<()> {
-        let policies = [("fifo", PuScheduling::Fifo), ("read-priority", read_priority(None))];
-        s.set("pu_scheduling", &mut self.pu_policy, |v| v.choice(&policies))?;
+        let policies =
+            [Keyword("fifo", PuScheduling::Fifo), Keyword("read-priority", read_priority(None))];
+        s.set("pu_scheduling", &mut self.pus.policy, |v| v.choice(&policies))?;
         let Some(value) = s.get("suspend") else {
             return Ok(());
         };
-        if self.pu_policy == PuScheduling::Fifo {
+        if self.pus.policy == PuScheduling::Fifo {
             return Err(value.source_span().error(ProblemKind::Conflict {
                 message: "a parallel unit that works in order of arrival suspends nothing".into(),
                 help: "set pu_scheduling = \"read-priority\", or remove `suspend`".into(),
             }));
         }
-        self.pu_policy = read_priority(suspension(&value)?);
+        self.pus.policy = read_priority(suspension(&value)?);
         Ok(())
     }
 
     fn read_buffer(&mut self, value: &Value<'_>) -> Result<()> {
         let kinds = [
-            ("none", BufferKind::None),
-            ("volatile", BufferKind::Volatile),
-            ("power-loss-protected", BufferKind::PowerLossProtected),
+            Keyword("none", BufferKind::None),
+            Keyword("volatile", BufferKind::Volatile),
+            Keyword("power-loss-protected", BufferKind::PowerLossProtected),
         ];
         let mut s = value.section().map_err(|_| {
             value.wrong_type("a table such as { kind = \"volatile\", size = \"16M\" }")
@@ -441,10 +450,10 @@ impl DriveBuilder {
             personality,
             media,
             controller,
-            pu_scheduling: self.pu_policy,
-            page_register: self.page_register,
-            cache_program: self.cache_program,
-            transfers: self.transfers,
+            pu_scheduling: self.pus.policy,
+            page_register: self.pus.page_register,
+            cache_program: self.pus.cache_program,
+            transfers: self.pus.transfers,
             write_buffer: match personality {
                 PersonalityKind::Block => write_buffer,
                 _ => WriteBuffer::None,
@@ -506,7 +515,7 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
         Arbitration::RoundRobin { burst: 8 },
         Arbitration::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
     );
-    let kinds = [("round-robin", round_robin), ("weighted", weighted)];
+    let kinds = [Keyword("round-robin", round_robin), Keyword("weighted", weighted)];
     if value.string().is_ok() {
         return value.choice(&kinds);
     }

@@ -5,7 +5,7 @@ use ftl::{
 };
 use lnvm::TargetOptions;
 
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
 /// Builder of an FTL configuration, with the spans of its keys.
@@ -18,23 +18,23 @@ pub(crate) struct FtlBuilder {
     spans: Vec<(&'static str, SourceSpan)>,
 }
 
-const POLICIES: [(&str, VictimPolicyKind); 4] = [
-    ("greedy", VictimPolicyKind::Greedy),
-    ("cost-benefit", VictimPolicyKind::CostBenefit),
-    ("fifo", VictimPolicyKind::Fifo),
-    ("cost-wear", VictimPolicyKind::CostWear),
+const POLICIES: [Keyword<'static, VictimPolicyKind>; 4] = [
+    Keyword("greedy", VictimPolicyKind::Greedy),
+    Keyword("cost-benefit", VictimPolicyKind::CostBenefit),
+    Keyword("fifo", VictimPolicyKind::Fifo),
+    Keyword("cost-wear", VictimPolicyKind::CostWear),
 ];
 
-const P2L_LOCATIONS: [(&str, P2lLocation); 2] =
-    [("memory", P2lLocation::Memory), ("media", P2lLocation::Media)];
-const GC_READ_PRIORITIES: [(&str, GcReadPriority); 3] = [
-    ("off", GcReadPriority::Off),
-    ("per-pu", GcReadPriority::PerPu),
-    ("global", GcReadPriority::Global),
+const P2L_LOCATIONS: [Keyword<'static, P2lLocation>; 2] =
+    [Keyword("memory", P2lLocation::Memory), Keyword("media", P2lLocation::Media)];
+const GC_READ_PRIORITIES: [Keyword<'static, GcReadPriority>; 3] = [
+    Keyword("off", GcReadPriority::Off),
+    Keyword("per-pu", GcReadPriority::PerPu),
+    Keyword("global", GcReadPriority::Global),
 ];
 
-const LIMITERS: [(&str, RateLimiterKind); 2] =
-    [("proportional", RateLimiterKind::Proportional), ("pid", RateLimiterKind::PID)];
+const LIMITERS: [Keyword<'static, RateLimiterKind>; 2] =
+    [Keyword("proportional", RateLimiterKind::Proportional), Keyword("pid", RateLimiterKind::PID)];
 
 /// Reads a limiter: its name, or a table with its name and the gains of its controller.
 fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
@@ -58,7 +58,7 @@ fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
 /// Reads whether lines have metadata: all, none, or all if it fits.
 fn read_line_metadata(value: &Value<'_>) -> Result<LineMetadata> {
     if value.string().is_ok() {
-        return value.choice(&[("auto", LineMetadata::Auto)]);
+        return value.choice(&[Keyword("auto", LineMetadata::Auto)]);
     }
     match value.boolean() {
         Ok(true) => Ok(LineMetadata::On),

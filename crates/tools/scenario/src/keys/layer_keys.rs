@@ -14,7 +14,7 @@ use super::scheduler_keys;
 use crate::QueueModelKind;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::ranges::TIMEOUT;
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
 /// Maximum number of cores: each needs a queue and a job.
@@ -197,9 +197,9 @@ impl BlockLayerBuilder {
         }
         self.queues = self.set(s, "queues", many)?;
         let staging = [
-            ("core", StagingScope::Core),
-            ("socket", StagingScope::Socket),
-            ("global", StagingScope::Device),
+            Keyword("core", StagingScope::Core),
+            Keyword("socket", StagingScope::Socket),
+            Keyword("global", StagingScope::Device),
         ];
         if let Some(staging) = self.set(s, "staging", |v| v.choice(&staging))? {
             self.staging = staging;

@@ -11,7 +11,7 @@ use time::Nanos;
 
 use crate::error::ProblemKind;
 use crate::ranges::{AGE, MEDIA_TIME};
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,11 +47,11 @@ pub(crate) struct MediaBuilder {
     spans: Vec<(&'static str, SourceSpan)>,
 }
 
-const CELLS: [(&str, CellType); 4] = [
-    ("slc", CellType::Slc),
-    ("mlc", CellType::Mlc),
-    ("tlc", CellType::Tlc),
-    ("qlc", CellType::Qlc),
+const CELLS: [Keyword<'static, CellType>; 4] = [
+    Keyword("slc", CellType::Slc),
+    Keyword("mlc", CellType::Mlc),
+    Keyword("tlc", CellType::Tlc),
+    Keyword("qlc", CellType::Qlc),
 ];
 
 /// Keys of a NAND medium without a default.
@@ -99,7 +99,8 @@ impl Default for MediaBuilder {
 impl MediaBuilder {
     /// Reads the keys of a medium in a `[drive]` section.
     pub(crate) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
-        let kinds = [("nand", Kind::Nand), ("pcm", Kind::Pcm), ("null", Kind::Null)];
+        let kinds =
+            [Keyword("nand", Kind::Nand), Keyword("pcm", Kind::Pcm), Keyword("null", Kind::Null)];
         let place = drive.set("media", &mut self.kind, |v| v.choice(&kinds).map(Some))?;
         self.record_span("media", place);
         let place = drive.set("cell", &mut self.cell, |v| v.choice(&CELLS))?;
@@ -112,7 +113,11 @@ impl MediaBuilder {
         self.record_span("capacity", place);
         let place = drive.set("seed", &mut self.seed, |v| v.u64().map(Some))?;
         self.record_span("seed", place);
-        let stores = [("memory", Data::Memory), ("file", Data::File), ("none", Data::None)];
+        let stores = [
+            Keyword("memory", Data::Memory),
+            Keyword("file", Data::File),
+            Keyword("none", Data::None),
+        ];
         let place = drive.set("data", &mut self.data, |v| v.choice(&stores))?;
         self.record_span("data", place);
         let source = drive.source;

@@ -5,15 +5,15 @@ use block::sched::{FairBy, SchedulerConfig};
 use time::Nanos;
 
 use super::layer_keys::check_scheduler;
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 
 /// Maximum number of weights, one per core or group.
 const WEIGHTS_MAX: usize = 1024;
 
-fn kinds() -> [(&'static str, SchedulerConfig); 5] {
+fn kinds() -> [Keyword<'static, SchedulerConfig>; 5] {
     // The names are valid names of the block layer.
     ["none", "deadline", "kyber", "fair", "priority"]
-        .map(|name| (name, name.parse().unwrap_or_default()))
+        .map(|name| Keyword(name, name.parse().unwrap_or_default()))
 }
 
 /// Reads `"kyber"`, or `{ kind = "kyber", read_target = "2ms" }`.
@@ -79,7 +79,12 @@ fn set(s: &mut Section<'_>, config: &mut SchedulerConfig, key: &'static str) -> 
             *into = v.duration()?;
         }
         SchedulerConfig::Fair(c) => match key {
-            "by" => c.by = v.choice(&[("core", FairBy::Submitter), ("group", FairBy::Group)])?,
+            "by" => {
+                c.by = v.choice(&[
+                    Keyword("core", FairBy::Submitter),
+                    Keyword("group", FairBy::Group),
+                ])?
+            }
             "weights" => c.weights = weights(&v)?,
             "default_weight" => c.default_weight = v.u16_from(0)?,
             "request_cost" => c.request_cost_sectors = v.u32()?,
