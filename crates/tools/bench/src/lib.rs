@@ -47,7 +47,7 @@ pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
     BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue,
 };
-pub use measurement::{Bound, Measurement, Reference, SampleSpread, Verdict};
+pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;
 pub use request::BenchRequest;
 pub use samples::{BenchCandidate, Quantiles, Samples, interleave, interleaved};

@@ -4,6 +4,15 @@ use serde_json::{Value, json};
 
 use super::Samples;
 
+/// The part of a run that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredInterval {
+    /// Time before the measurement begins.
+    pub ramp: time::Nanos,
+    /// Length of the measurement.
+    pub time: time::Nanos,
+}
+
 /// Measurement of the same run that a result is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {

@@ -23,7 +23,7 @@ use time::Nanos;
 
 use super::super::uring::{cpu_time, test_files::ScratchFile};
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
-use super::load::Load;
+use super::load::{Load, LoadArea};
 use super::{BENCH, setup};
 
 /// Wait mode, kernel completion mode, and submission batch.
@@ -157,7 +157,13 @@ fn ours(
     let mut handle = Handle::new(&device, queue).map_err(setup)?;
     // If the kernel finds completions only when polled, it wakes no sleeping handle.
     handle.set_wait(if polled { WaitMode::Poll } else { wait }).map_err(setup)?;
-    let mut load = Load::new(&device, (BLOCK, u64::MAX), depth.into(), true, 1)?;
+    let mut load = Load::new(
+        &device,
+        LoadArea { block_bytes: BLOCK, bytes: u64::MAX },
+        depth.into(),
+        true,
+        1,
+    )?;
     // Use every slot once, which pins its memory.
     load.run(&mut handle, depth.into())?;
     let before = cpu_time();

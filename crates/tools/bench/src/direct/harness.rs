@@ -16,7 +16,7 @@ use stack::{AssembledDrive, HostHandles, Stack, precondition};
 use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
-use super::super::BenchError;
+use super::super::{BenchError, MeasuredInterval};
 use super::setup;
 
 /// A drive in virtual time.
@@ -131,18 +131,17 @@ impl DirectHarness {
         Ok(Raw::new(queue, limits))
     }
 
-    /// Runs applications for `ramp`, measures them for `time`, and then waits for outstanding
-    /// requests.
+    /// Runs applications, measures them in `interval`, and then waits for outstanding requests.
     ///
     /// # Errors
     /// If a request fails or nothing can make progress.
     pub(super) fn measure(
         &mut self,
         applications: &mut [Application],
-        (ramp, time): (Nanos, Nanos),
+        interval: MeasuredInterval,
     ) -> Result<(), BenchError> {
-        let begin = self.runner.now() + ramp;
-        let measured = (begin, begin + time);
+        let begin = self.runner.now() + interval.ramp;
+        let measured = (begin, begin + interval.time);
         loop {
             let now = self.runner.now();
             loop {

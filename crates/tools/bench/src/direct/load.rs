@@ -45,19 +45,28 @@ impl LoadInterval {
     }
 }
 
+/// The blocks that a load reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadArea {
+    /// Size of a block in bytes.
+    pub(super) block_bytes: u32,
+    /// Length in bytes of the area, from the start of the device.
+    pub(super) bytes: u64,
+}
+
 impl Load {
-    /// Returns a load with `depth` outstanding reads of `block_bytes` within the first `area` bytes
-    /// of `device`. Data goes to memory of its own, or is discarded.
+    /// Returns a load with `depth` outstanding reads of blocks of `area` of `device`. Data goes to memory of its own, or is discarded.
     pub(super) fn new(
         device: &direct::IoDevice,
-        (block_bytes, area): (u32, u64),
+        area: LoadArea,
         depth: usize,
         keep_data: bool,
         seed: u64,
     ) -> Result<Load, BenchError> {
+        let LoadArea { block_bytes, bytes } = area;
         let limits = device.limits();
         let sectors = (block_bytes / limits.sector_bytes).max(1);
-        let blocks = (area.min(limits.bytes()) / u64::from(block_bytes)).max(1);
+        let blocks = (bytes.min(limits.bytes()) / u64::from(block_bytes)).max(1);
         let data = match keep_data {
             true => Some(device.buffer(depth * block_bytes as usize).map_err(setup)?),
             false => None,
@@ -178,7 +187,9 @@ mod tests {
         let queue = device.create_queue(QueueConfig::default()).unwrap();
         let mut handle = Handle::new(&device, queue).unwrap();
         for keep_data in [true, false] {
-            let mut load = Load::new(&device, (4096, 1 << 20), 8, keep_data, 1).unwrap();
+            let mut load =
+                Load::new(&device, LoadArea { block_bytes: 4096, bytes: 1 << 20 }, 8, keep_data, 1)
+                    .unwrap();
             assert_eq!(load.blocks, 256);
             load.warm(&mut handle).unwrap();
             assert!(load.run(&mut handle, 1000).unwrap() > 0.0);

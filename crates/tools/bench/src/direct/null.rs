@@ -18,7 +18,7 @@ use event::AllowedCpus;
 use rng::Rng;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
-use super::load::Load;
+use super::load::{Load, LoadArea};
 use super::{BENCH, setup};
 
 /// Size of a command in bytes.
@@ -64,7 +64,7 @@ fn measure_policy<D: block::BlockDevice + 'static>(
     area: u64,
 ) -> Result<MeasuredPath, BenchError> {
     let mut handle = Handle::new(device, policy).map_err(setup)?;
-    let mut load = Load::new(device, (BLOCK, area), depth, true, 1)?;
+    let mut load = Load::new(device, LoadArea { block_bytes: BLOCK, bytes: area }, depth, true, 1)?;
     Ok(Box::new(move |count| load.run(&mut handle, count)))
 }
 
@@ -121,7 +121,8 @@ fn rows(device: &IoDevice) -> Result<Vec<Row>, BenchError> {
         let config = CacheConfig { bytes: 2 * area, ..CacheConfig::default() };
         let cache = Cache::new(device, queue(device)?, config).map_err(setup)?;
         let mut handle = Handle::new(device, cache).map_err(setup)?;
-        let mut load = Load::new(device, (BLOCK, area), 32, true, 1)?;
+        let mut load =
+            Load::new(device, LoadArea { block_bytes: BLOCK, bytes: area }, 32, true, 1)?;
         load.warm(&mut handle)?;
         let way: MeasuredPath = Box::new(move |count| {
             let before = handle.device().stats();

@@ -51,7 +51,7 @@ use time::Nanos;
 use super::super::{
     BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave, on_first_cpu,
 };
-use super::load::{Load, LoadInterval};
+use super::load::{Load, LoadArea, LoadInterval};
 use super::{BENCH, setup};
 
 /// The drive of the paper, as far as large reads show it.
@@ -271,7 +271,8 @@ fn measure_polling(
 ) -> Result<PolledInterval, BenchError> {
     let queue =
         device.create_queue(QueueConfig { depth: 256, interrupts: false }).map_err(setup)?;
-    let mut load = Load::new(device, (size, u64::MAX), depth, false, 1)?;
+    let mut load =
+        Load::new(device, LoadArea { block_bytes: size, bytes: u64::MAX }, depth, false, 1)?;
     let PollingThread::Thread(period) = looks else {
         let mut handle = Handle::new(device, queue).map_err(setup)?;
         let stretch = load.run_for(&mut handle, time)?;

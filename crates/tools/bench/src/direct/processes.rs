@@ -27,7 +27,7 @@ use scenario::Scenario;
 use time::Nanos;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
-use super::load::Load;
+use super::load::{Load, LoadArea};
 use super::{BENCH, setup};
 use crate::calibrate::copies;
 
@@ -147,7 +147,8 @@ fn measure_data(
     for lba in (0..limits.sectors).step_by(step as usize) {
         handle.write(lba, &fill, false).map_err(setup)?;
     }
-    let mut load = Load::new(&device, (4096, u64::MAX), 128, true, 1)?;
+    let mut load =
+        Load::new(&device, LoadArea { block_bytes: 4096, bytes: u64::MAX }, 128, true, 1)?;
     let count = effort.choose(200_000, 2_000);
     load.run(&mut handle, count / 10)?;
     let rates: Result<Vec<f64>, BenchError> =
@@ -172,7 +173,9 @@ impl RemotePath {
         let config = QueueConfig { depth: 256, interrupts: false };
         let queue = device.create_queue(config).map_err(setup)?;
         let handle = Handle::new(device, queue).map_err(setup)?;
-        let load = |depth| Load::new(device, (4096, 1 << 30), depth, false, 1);
+        let load = |depth| {
+            Load::new(device, LoadArea { block_bytes: 4096, bytes: 1 << 30 }, depth, false, 1)
+        };
         Ok(RemotePath { handle, single: load(1)?, many: load(128)? })
     }
 }

@@ -20,7 +20,7 @@ use block::sched::{
 use direct::{Group, Scheduled, ScheduledConfig, SharedQueue};
 use time::Nanos;
 
-use super::super::{BenchError, Measurement, RunLength, Sink};
+use super::super::{BenchError, MeasuredInterval, Measurement, RunLength, Sink};
 use super::harness::{Application, DirectHarness, Job};
 use super::{BENCH, setup};
 
@@ -131,7 +131,7 @@ fn writers(way: WriterQueues, time: Nanos) -> Result<[u64; 4], BenchError> {
             }
         }
     }
-    bed.measure(&mut writers, (Nanos(time.0 / 4), time))?;
+    bed.measure(&mut writers, MeasuredInterval { ramp: Nanos(time.0 / 4), time })?;
     let mut counts = [0; 4];
     for (count, writer) in counts.iter_mut().zip(&writers) {
         *count = writer.latency.count();
@@ -186,7 +186,7 @@ fn readers(
     if let Some(depth) = neighbour {
         all.push(Application::new(shared.attach_group(Group(1)), Job { depth, ..job }, 2));
     }
-    bed.measure(&mut all, (Nanos::from_millis(20), time))?;
+    bed.measure(&mut all, MeasuredInterval { ramp: Nanos::from_millis(20), time })?;
     let mut latencies = all.into_iter().map(|application| application.latency);
     Ok((latencies.next().unwrap_or_default(), latencies.next().unwrap_or_default()))
 }

@@ -11,7 +11,7 @@ use time::Nanos;
 
 use super::child_process::ChildProcess;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
-use super::rows::{PairedSamples, Rows, pair, without_bound};
+use super::rows::{Metric, PairedSamples, Rows, pair, without_bound};
 use super::ycsb::{Clients, Measured};
 use super::{resource_usage, setup};
 use crate::{BenchError, Measurement, RunLength, Sink, interleave};
@@ -115,30 +115,30 @@ fn report(
         move |row: Measurement, kernel: f64| if paper { row.at_most(kernel * share) } else { row }
     };
     let (us, nanos) = (1e-3, |n: Nanos| n.0 as f64 * 1e-3);
-    rows.push(("throughput", "1/s"), samples, Sample::rate, more)?;
+    rows.push(Metric("throughput", "1/s"), samples, Sample::rate, more)?;
     rows.spread("throughput_spread", samples, Sample::rate)?;
-    rows.push(("read_mean", "us"), samples, |s| s.measured.read.mean() * us, less(0.87))?;
-    rows.push(("update_mean", "us"), samples, |s| s.measured.update.mean() * us, less(0.80))?;
+    rows.push(Metric("read_mean", "us"), samples, |s| s.measured.read.mean() * us, less(0.87))?;
+    rows.push(Metric("update_mean", "us"), samples, |s| s.measured.update.mean() * us, less(0.80))?;
     rows.push(
-        ("read_p99", "us"),
+        Metric("read_p99", "us"),
         samples,
         |s| nanos(s.measured.read.percentile(99.0)),
         without_bound,
     )?;
     rows.push(
-        ("update_p99", "us"),
+        Metric("update_p99", "us"),
         samples,
         |s| nanos(s.measured.update.percentile(99.0)),
         without_bound,
     )?;
     rows.push(
-        ("cpu_per_op", "us"),
+        Metric("cpu_per_op", "us"),
         samples,
         |s| s.per_operation(nanos(s.usage.cpu)),
         without_bound,
     )?;
     rows.push(
-        ("sleeps_per_op", "1"),
+        Metric("sleeps_per_op", "1"),
         samples,
         |s| s.per_operation(s.usage.sleeps as f64),
         without_bound,

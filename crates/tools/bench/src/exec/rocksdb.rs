@@ -8,7 +8,7 @@ use time::Nanos;
 
 use super::child_process::run_to_end;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
-use super::rows::{Rows, pair, without_bound};
+use super::rows::{Metric, Rows, pair, without_bound};
 use super::{resource_usage, setup};
 use crate::{BenchError, RunLength, Sink, interleave};
 
@@ -84,10 +84,15 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         for (which, load) in loads.iter().enumerate() {
             let mut rows = Rows { sink, case: load.case.to_owned(), backing: bed.backing };
             let rate = |s: &Vec<Sample>| s[which].rate;
-            rows.push(("throughput", "1/s"), &samples, rate, without_bound)?;
+            rows.push(Metric("throughput", "1/s"), &samples, rate, without_bound)?;
             rows.spread("throughput_spread", &samples, rate)?;
-            rows.push(("op_mean", "us"), &samples, |s| s[which].op, without_bound)?;
-            rows.push(("cpu", "ms"), &samples, |s| s[which].cpu.0 as f64 / 1e6, without_bound)?;
+            rows.push(Metric("op_mean", "us"), &samples, |s| s[which].op, without_bound)?;
+            rows.push(
+                Metric("cpu", "ms"),
+                &samples,
+                |s| s[which].cpu.0 as f64 / 1e6,
+                without_bound,
+            )?;
         }
     }
     Ok(())

@@ -23,6 +23,10 @@ pub(super) fn pair<T>(samples: Vec<Vec<T>>) -> Result<PairedSamples<T>, BenchErr
     samples.try_into().map_err(|_| BenchError::Thread("both ways"))
 }
 
+/// A metric: its name and its unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metric(pub(super) &'static str, pub(super) &'static str);
+
 impl Rows<'_, '_> {
     fn samples(&self, metric: &'static str, values: Vec<f64>) -> Result<Samples, BenchError> {
         Samples::new(values).ok_or_else(|| BenchError::NoValue { case: self.case.clone(), metric })
@@ -34,7 +38,7 @@ impl Rows<'_, '_> {
     /// If a value is not a number, or if the output fails.
     pub(super) fn push<T>(
         &mut self,
-        (metric, unit): (&'static str, &'static str),
+        Metric(metric, unit): Metric,
         samples: &PairedSamples<T>,
         number: impl Fn(&T) -> f64,
         bound: impl FnOnce(Measurement, f64) -> Measurement,
@@ -88,10 +92,17 @@ mod tests {
         let (below, case) = (BackingDevice::Nand, "a program".to_owned());
         let mut rows = Rows { sink: &mut sink, case, backing: below };
         let samples = [vec![3.0, 1.0, 2.0], vec![1.0, 1.0, 5.0]];
-        rows.push(("rate", "1/s"), &samples, |v| *v, |row, kernel| row.at_least(kernel * 3.0))
-            .unwrap();
+        rows.push(
+            Metric("rate", "1/s"),
+            &samples,
+            |v| *v,
+            |row, kernel| row.at_least(kernel * 3.0),
+        )
+        .unwrap();
         rows.spread("rate_spread", &samples, |v| *v).unwrap();
-        assert!(rows.push(("rate", "1/s"), &[vec![], vec![1.0]], |v| *v, without_bound).is_err());
+        assert!(
+            rows.push(Metric("rate", "1/s"), &[vec![], vec![1.0]], |v| *v, without_bound).is_err()
+        );
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

@@ -9,7 +9,7 @@ use time::Nanos;
 
 use super::child_process::failed;
 use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
-use super::rows::{PairedSamples, Rows, pair, without_bound};
+use super::rows::{Metric, PairedSamples, Rows, pair, without_bound};
 use super::{resource_usage, setup};
 use crate::{BenchError, RunLength, Sink, interleave};
 
@@ -103,11 +103,11 @@ fn report(
     let case = format!("sqlite, a transaction per insert, journal {journal}");
     let mut rows = Rows { sink, case, backing: below };
     let rate = |s: &Sample| f64::from(s.inserts) / s.seconds;
-    rows.push(("throughput", "1/s"), samples, rate, without_bound)?;
+    rows.push(Metric("throughput", "1/s"), samples, rate, without_bound)?;
     rows.spread("throughput_spread", samples, rate)?;
-    rows.push(("insert_mean", "us"), samples, |s| 1e6 / rate(s), without_bound)?;
+    rows.push(Metric("insert_mean", "us"), samples, |s| 1e6 / rate(s), without_bound)?;
     rows.push(
-        ("cpu_per_op", "us"),
+        Metric("cpu_per_op", "us"),
         samples,
         |s| s.cpu.0 as f64 / 1e3 / f64::from(s.inserts),
         without_bound,

@@ -49,19 +49,55 @@ pub struct Client {
     slots: Vec<Option<OperationSlot>>,
     /// Requests that the target had no capacity for.
     deferred: Vec<KvRequest>,
+    values: ValueMemory,
+    recorder: Recorder,
+    /// Clock for latencies in real time, because one poll processes many requests.
+    clock: Option<RealClock>,
+    /// Whether an operation can be issued without waiting for the target.
+    can_begin: bool,
+}
+
+/// The memory of the values: one buffer per operation in flight.
+#[derive(Debug)]
+struct ValueMemory {
+    /// Keeps the memory registered.
+    _region: Arc<SharedRegion>,
+    at: Iova,
+    /// Bytes per value.
     value_bytes: u64,
+    /// Bytes per buffer, in whole pages.
     buffer_bytes: u64,
-    memory: (Arc<SharedRegion>, Iova),
+}
+
+impl ValueMemory {
+    /// Allocates and registers buffers with different data that is not zero.
+    fn new(kv: &Kv, depth: u32, value_bytes: u64) -> Result<ValueMemory, BenchError> {
+        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE_BYTES as u64);
+        let bytes = buffer_bytes * u64::from(depth);
+        let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
+        let region = SharedRegion::anonymous(bytes)?;
+        for (i, at) in (0..).zip((0..bytes).step_by(8)) {
+            region.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
+        }
+        let at = kv.memory().register(&region)?;
+        Ok(ValueMemory { _region: region, at, value_bytes, buffer_bytes })
+    }
+
+    fn buffer(&self, slot: usize) -> ValueBuffer {
+        let at = self.at.offset(slot as u64 * self.buffer_bytes);
+        ValueBuffer { at, bytes: self.value_bytes }
+    }
+}
+
+/// The measurements of a task while it runs.
+#[derive(Debug, Default)]
+struct Recorder {
     histograms: BTreeMap<OperationKind, Histogram>,
     started: Option<Nanos>,
     last_completion: Nanos,
     /// Number of failed requests, and the first error.
     failed: u64,
     error: Option<KvError>,
-    /// Clock for latencies in real time, because one poll processes many requests.
-    clock: Option<RealClock>,
-    /// Whether an operation can be issued without waiting for the target.
-    can_begin: bool,
 }
 
 /// Measurements of a client.
@@ -85,29 +121,14 @@ impl Client {
     /// # Errors
     /// If there is no memory.
     pub fn new(kv: Kv, depth: u32, value_bytes: u64) -> Result<Client, BenchError> {
-        let buffer_bytes = value_bytes.max(1).next_multiple_of(PAGE_BYTES as u64);
-        let bytes = buffer_bytes * u64::from(depth);
-        let bytes = usize::try_from(bytes).map_err(|e| setup(format!("buffers: {e}")))?;
-        let memory = SharedRegion::anonymous(bytes)?;
-        // Fill buffers with different data that is not zero.
-        for (i, at) in (0..).zip((0..bytes).step_by(8)) {
-            memory.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
-        }
-        let at = kv.memory().register(&memory)?;
         Ok(Client {
             task: Task::Load(0),
             issued: 0,
             completed: 0,
             slots: vec![None; depth as usize],
             deferred: Vec::new(),
-            value_bytes,
-            buffer_bytes,
-            memory: (memory, at),
-            histograms: BTreeMap::new(),
-            started: None,
-            last_completion: Nanos::ZERO,
-            failed: 0,
-            error: None,
+            values: ValueMemory::new(&kv, depth, value_bytes)?,
+            recorder: Recorder::default(),
             clock: None,
             can_begin: false,
             kv,
@@ -117,8 +138,8 @@ impl Client {
     /// Starts a task; the previous one must be done.
     pub fn begin(&mut self, task: Task) {
         (self.task, self.issued, self.completed) = (task, 0, 0);
-        (self.started, self.failed, self.error) = (None, 0, None);
-        self.histograms.clear();
+        let last_completion = self.recorder.last_completion;
+        self.recorder = Recorder { last_completion, ..Recorder::default() };
         self.can_begin = true;
     }
 
@@ -138,12 +159,15 @@ impl Client {
 
     /// Returns the measurements of the task.
     pub fn take_measured(&mut self) -> Measured {
+        let measured = &mut self.recorder;
         Measured {
             operations: self.completed,
-            time: self.last_completion.since(self.started.unwrap_or(self.last_completion)),
-            histograms: std::mem::take(&mut self.histograms),
-            failed: self.failed,
-            error: self.error,
+            time: measured
+                .last_completion
+                .since(measured.started.unwrap_or(measured.last_completion)),
+            histograms: std::mem::take(&mut measured.histograms),
+            failed: measured.failed,
+            error: measured.error,
         }
     }
 
@@ -153,11 +177,6 @@ impl Client {
             Task::Run(_, operations) => *operations,
             Task::Sync => 1,
         }
-    }
-
-    fn value_buffer(&self, slot: usize) -> ValueBuffer {
-        let at = self.memory.1.offset(slot as u64 * self.buffer_bytes);
-        ValueBuffer { at, bytes: self.value_bytes }
     }
 
     fn key(record: u64) -> Option<Key> {
@@ -178,7 +197,7 @@ impl Client {
             };
             self.issued += 1;
             let present = self.current_time(now);
-            self.started.get_or_insert(present);
+            self.recorder.started.get_or_insert(present);
             match operation {
                 Some(operation) => self.start(present, slot, operation),
                 None => {
@@ -196,7 +215,7 @@ impl Client {
     }
 
     fn start(&mut self, now: Nanos, slot: usize, operation: Operation) {
-        let (room, tag) = (self.value_buffer(slot), slot as u64);
+        let (room, tag) = (self.values.buffer(slot), slot as u64);
         let Some(key) = Client::key(operation.record) else { return };
         let follows = operation.kind == OperationKind::ReadModifyWrite;
         let mut state = OperationSlot {
@@ -241,10 +260,10 @@ impl Client {
 
     fn on_completion(&mut self, now: Nanos, tag: u64, result: Result<KvAnswer, KvError>) {
         if let Err(error) = result {
-            self.failed += 1;
-            self.error = self.error.or(Some(error));
+            self.recorder.failed += 1;
+            self.recorder.error = self.recorder.error.or(Some(error));
         }
-        let (slot, room) = (tag as usize, self.value_buffer(tag as usize));
+        let (slot, room) = (tag as usize, self.values.buffer(tag as usize));
         let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         state.requests_remaining = state.requests_remaining.saturating_sub(1);
         if state.requests_remaining > 0 {
@@ -258,13 +277,13 @@ impl Client {
         self.slots[slot] = None;
         self.completed += 1;
         let now = self.current_time(now);
-        self.last_completion = now;
+        self.recorder.last_completion = now;
         self.can_begin = true;
         let Some(operation) = operation else { return };
         if let (Task::Run(ycsb, _), OperationKind::Insert) = (&mut self.task, operation.kind) {
             ycsb.on_inserted(operation.record);
         }
-        self.histograms.entry(operation.kind).or_default().record(now.since(since));
+        self.recorder.histograms.entry(operation.kind).or_default().record(now.since(since));
     }
 }
 

@@ -13,8 +13,8 @@ use nvme::Address;
 use time::Nanos;
 use workload::{Direction, DirectionResult};
 
-use super::super::{BenchError, Measurement, RunLength, Sink};
-use super::harness::LightnvmHarness;
+use super::super::{BenchError, MeasuredInterval, Measurement, RunLength, Sink};
+use super::harness::{BenchJob, LightnvmHarness};
 use super::vector_io::{Stream, VectorIoHost};
 use super::{BENCH, PRESET};
 
@@ -58,8 +58,10 @@ fn one_unit(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let filled = 4;
     direct.fill(&pu, filled)?;
     let mut fresh = filled;
-    let spans =
-        (Nanos::from_millis(20), effort.choose(Nanos::from_millis(800), Nanos::from_millis(80)));
+    let spans = MeasuredInterval {
+        ramp: Nanos::from_millis(20),
+        time: effort.choose(Nanos::from_millis(800), Nanos::from_millis(80)),
+    };
     for (writes, random, kib, depth, paper) in TABLE {
         let chunks = if writes { (fresh, 8) } else { (0, filled) };
         fresh += if writes { 8 } else { 0 };
@@ -83,8 +85,10 @@ fn all_units(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let pus: Vec<Address> =
         (0..direct.info().geometry.total_pus()).map(|pu| direct.striped(pu)).collect();
     direct.fill(&pus, 1)?;
-    let spans =
-        (Nanos::from_millis(20), effort.choose(Nanos::from_millis(500), Nanos::from_millis(20)));
+    let spans = MeasuredInterval {
+        ramp: Nanos::from_millis(20),
+        time: effort.choose(Nanos::from_millis(500), Nanos::from_millis(20)),
+    };
     for (writes, what, chunks, paper) in
         [(true, "writes", (1, 8), 4000.0), (false, "sequential reads", (0, 1), 4500.0)]
     {
@@ -100,7 +104,7 @@ fn all_units(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let mut bed = LightnvmHarness::new(&pblk("", ""))?;
     let size = effort.choose("16g", "1g");
-    bed.run(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    bed.run(&[BenchJob("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
     let settled = bed.now() + Nanos::from_millis(500);
     bed.run_until(settled)?;
     let time = effort.choose("runtime=1s", "runtime=40ms");
@@ -109,7 +113,7 @@ fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> 
         ("4k", "4 KB", 1, TOLERANCE, [105.0, 40.0, 400.0]),
     ] {
         let options = format!("rw=read bs={bs} iodepth={depth} size={size} time_based=1 {time}");
-        let result = bed.run(&[("read", &options)])?;
+        let result = bed.run(&[BenchJob("read", &options)])?;
         let read = result.jobs[0].direction(Direction::Read);
         let case = format!("pblk, {what} sequential reads, QD {depth}");
         let row = megabytes(case.clone(), read.bandwidth(), bandwidth);
@@ -132,7 +136,7 @@ fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError>
     let write =
         |bed: &mut LightnvmHarness, rw: &str, bs: &str| -> Result<DirectionResult, BenchError> {
             let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
-            let result = bed.run(&[("write", &options)])?;
+            let result = bed.run(&[BenchJob("write", &options)])?;
             Ok(result.jobs[0].direction(Direction::Write).clone())
         };
     let fresh = write(&mut bed, "write", "256k")?;
@@ -143,8 +147,8 @@ fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError>
         bed = LightnvmHarness::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
     }
     bed.run_in_zero_time(&[
-        ("fill", "rw=write bs=256k iodepth=8"),
-        ("again", "rw=write bs=256k iodepth=8 stonewall=1"),
+        BenchJob("fill", "rw=write bs=256k iodepth=8"),
+        BenchJob("again", "rw=write bs=256k iodepth=8 stonewall=1"),
     ])?;
     for (rw, what, paper) in [("write", "sequential", Some(3200.0)), ("randwrite", "random", None)]
     {

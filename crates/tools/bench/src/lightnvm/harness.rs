@@ -56,11 +56,11 @@ impl LightnvmHarness {
         if stack.device.reap().is_some() { Err(BenchError::Thread("a rest")) } else { Ok(()) }
     }
 
-    /// Runs jobs, each a name and fio's options in the form `key=value`, and advances time.
+    /// Runs jobs and advances time.
     ///
     /// # Errors
     /// If a job is invalid, or if a request fails.
-    pub fn run(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
+    pub fn run(&mut self, jobs: &[BenchJob<'_>]) -> Result<RunResult, BenchError> {
         let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
         run_on(device, drive, runner, jobs)
     }
@@ -71,7 +71,7 @@ impl LightnvmHarness {
     /// As for [`run`](LightnvmHarness::run).
     pub fn run_wrapped<'s, D: BlockDevice>(
         &'s mut self,
-        jobs: &[(&str, &str)],
+        jobs: &[BenchJob<'_>],
         wrap: impl FnOnce(&'s mut StackDevice) -> D,
     ) -> Result<RunResult, BenchError> {
         let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
@@ -82,7 +82,7 @@ impl LightnvmHarness {
     ///
     /// # Errors
     /// As for [`run`](LightnvmHarness::run).
-    pub fn run_in_zero_time(&mut self, jobs: &[(&str, &str)]) -> Result<RunResult, BenchError> {
+    pub fn run_in_zero_time(&mut self, jobs: &[BenchJob<'_>]) -> Result<RunResult, BenchError> {
         self.stack.drive.set_zero_latency(true);
         let result = self.run(jobs);
         self.stack.drive.set_zero_latency(false);
@@ -91,13 +91,17 @@ impl LightnvmHarness {
     }
 }
 
+/// A job: its name, and fio's options in the form `key=value`.
+#[derive(Clone, Copy, Debug)]
+pub struct BenchJob<'a>(pub &'a str, pub &'a str);
+
 fn run_on<D: BlockDevice>(
     device: D,
     drive: &mut ::controller::Controller,
     runner: &mut VirtualRunner,
-    jobs: &[(&str, &str)],
+    jobs: &[BenchJob<'_>],
 ) -> Result<RunResult, BenchError> {
-    let specs = jobs.iter().map(|(name, options)| {
+    let specs = jobs.iter().map(|BenchJob(name, options)| {
         let pairs = options.split_whitespace().filter_map(|word| word.split_once('='));
         let pairs = pairs.enumerate().map(|(i, (key, value))| (key, value, i + 1));
         JobSpec::from_pairs(name, Path::new("bench"), pairs).map(|(spec, _)| spec)
@@ -123,9 +127,10 @@ mod tests {
             let text =
                 "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 16\ndata = \"none\"\n";
             let mut bed = LightnvmHarness::new(text).unwrap();
-            bed.run_in_zero_time(&[("fill", "rw=write bs=256k size=64m iodepth=8")]).unwrap();
+            bed.run_in_zero_time(&[BenchJob("fill", "rw=write bs=256k size=64m iodepth=8")])
+                .unwrap();
             assert_eq!(bed.now(), Nanos::ZERO);
-            let read = ("read", "rw=randread bs=4k size=64m number_ios=1000");
+            let read = BenchJob("read", "rw=randread bs=4k size=64m number_ios=1000");
             bed.run(&[read]).unwrap();
             let between = bed.now();
             assert!(between > Nanos::ZERO);
@@ -139,7 +144,7 @@ mod tests {
     #[test]
     fn a_write_that_fits_the_write_buffer_takes_no_time() {
         let mut bed = LightnvmHarness::new(&super::super::drive::pblk("", "")).unwrap();
-        let one_at_a_time = ("write", "rw=write bs=4k iodepth=1 number_ios=8");
+        let one_at_a_time = BenchJob("write", "rw=write bs=4k iodepth=1 number_ios=8");
         let result = bed.run(&[one_at_a_time]).unwrap();
         let write = result.jobs[0].direction(Direction::Write);
         assert_eq!((write.ios, write.lat.max()), (8, Nanos::ZERO));
@@ -149,7 +154,7 @@ mod tests {
     fn what_does_not_fit_is_an_error() {
         assert!(LightnvmHarness::new("[drive]\npreset = \"nonsense\"\n").is_err());
         let mut bed = LightnvmHarness::new("[drive]\npreset = \"nvme-null\"\n").unwrap();
-        assert!(bed.run(&[("a", "rw=sideways")]).is_err());
-        assert!(bed.run(&[("a", "rw=read offset=100t")]).is_err());
+        assert!(bed.run(&[BenchJob("a", "rw=sideways")]).is_err());
+        assert!(bed.run(&[BenchJob("a", "rw=read offset=100t")]).is_err());
     }
 }

@@ -21,7 +21,7 @@ use media::MediaConfig;
 use stack::StackDevice;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 use super::steady_state::{FULL, LatencyChain, MonitoredDevice, StallMonitor};
 use super::{BENCH, setup};
 
@@ -65,7 +65,7 @@ fn measure(bed: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError
     let used = (capacity.logical_sectors as f64 * FULL) as u64;
     let bytes = used * 4096;
     let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
-    bed.run_in_zero_time(&[("fill", &fill)])?;
+    bed.run_in_zero_time(&[BenchJob("fill", &fill)])?;
     let StackDevice::Pblk(pblk) = &mut bed.stack.device else {
         return Err(setup("the device is not pblk"));
     };
@@ -75,9 +75,13 @@ fn measure(bed: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError
         times * bytes / 2
     );
     let mut watch = StallMonitor::new();
-    bed.run_wrapped(&[("first", &half)], |device| MonitoredDevice::new(device, &mut watch))?;
+    bed.run_wrapped(&[BenchJob("first", &half)], |device| {
+        MonitoredDevice::new(device, &mut watch)
+    })?;
     let (before, begin) = (bed.stack.ftl_stats(), bed.now());
-    bed.run_wrapped(&[("second", &half)], |device| MonitoredDevice::new(device, &mut watch))?;
+    bed.run_wrapped(&[BenchJob("second", &half)], |device| {
+        MonitoredDevice::new(device, &mut watch)
+    })?;
     let seconds = bed.now().since(begin).as_secs_f64();
     let layer = bed.stack.ftl().ok_or_else(|| setup("the device has no translation layer"))?;
     let stats = layer.stats().since(&before.unwrap_or_default());

@@ -44,7 +44,7 @@ use workload::{Direction, DirectionResult};
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
 use super::drive::pblk;
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 
 /// Numbers of active parallel units, in the order of the paper.
 const ACTIVE: [u32; 6] = [128, 64, 32, 16, 8, 4];
@@ -95,7 +95,7 @@ impl JobSizes {
 fn filled(drive: &str, active: u32, span: JobSizes) -> Result<LightnvmHarness, BenchError> {
     let mut bed = LightnvmHarness::new(&pblk(drive, &format!("active_pus = {active}")))?;
     let options = format!("rw=write bs=256k iodepth=8 size={}", span.size);
-    bed.run(&[("fill", &options)])?;
+    bed.run(&[BenchJob("fill", &options)])?;
     let settled = bed.now() + Nanos::from_millis(500);
     bed.run_until(settled)?;
     Ok(bed)
@@ -107,7 +107,7 @@ fn mix(
     reads: Option<&str>,
     writes: Option<&str>,
 ) -> Result<[DirectionResult; 2], BenchError> {
-    let jobs = [reads.map(|o| ("reads", o)), writes.map(|o| ("writes", o))];
+    let jobs = [reads.map(|o| BenchJob("reads", o)), writes.map(|o| BenchJob("writes", o))];
     let jobs: Vec<_> = jobs.into_iter().flatten().collect();
     let result = bed.run(&jobs)?;
     // Drain the write buffer, so that the next measurement starts with an idle drive.

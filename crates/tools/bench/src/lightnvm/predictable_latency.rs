@@ -27,7 +27,7 @@ use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 use super::vector_io::{CommandCompletion, VectorIoHost};
 use super::{BENCH, PRESET, setup};
 
@@ -254,7 +254,10 @@ impl DeviceManaged {
              write_buffer = {{ kind = \"power-loss-protected\", size = \"64M\" }}\n"
         ))?;
         let size = effort.choose("16g", "512m");
-        bed.run_in_zero_time(&[("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+        bed.run_in_zero_time(&[BenchJob(
+            "fill",
+            &format!("rw=write bs=256k iodepth=8 size={size}"),
+        )])?;
         // Filling leaves its last data in the write buffer.
         let settled = bed.now() + Nanos::from_millis(500);
         bed.run_until(settled)?;

@@ -23,7 +23,7 @@ use stack::Stack;
 use time::{Component, Nanos};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 use super::{BENCH, setup};
 
 /// Chunks per parallel unit.
@@ -81,10 +81,10 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     let mut bed = LightnvmHarness::new(&scenario(chunks))?;
-    bed.run_in_zero_time(&[("fill", "rw=write bs=64k iodepth=8")])?;
+    bed.run_in_zero_time(&[BenchJob("fill", "rw=write bs=64k iodepth=8")])?;
     let writes =
         format!("rw=randwrite bs=4k iodepth=32 norandommap=1 io_size={}", 7 * CHECKPOINT / 2);
-    bed.run(&[("overwrite", &writes)])?;
+    bed.run(&[BenchJob("overwrite", &writes)])?;
     let LightnvmHarness { stack, spec: plan, .. } = bed;
     let ftl = stack.ftl().ok_or_else(|| setup("no translation layer"))?;
     let (layout, unit) = (*ftl.capacity_plan(), ftl.geometry().ws_opt);

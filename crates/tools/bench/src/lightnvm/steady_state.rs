@@ -22,7 +22,7 @@ use time::{Component, Nanos};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::BENCH;
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 
 /// Share of the device in use.
 pub(super) const FULL: f64 = 0.95;
@@ -185,7 +185,7 @@ fn measure(
 ) -> Result<SteadyMeasurement, BenchError> {
     let bytes = used * 4096;
     let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
-    bed.run_in_zero_time(&[("fill", &fill)])?;
+    bed.run_in_zero_time(&[BenchJob("fill", &fill)])?;
     let (warm, measured) = if full { (WARM, MEASURED) } else { (1, 1) };
     let overwrite = |times: u64| {
         format!(
@@ -194,12 +194,14 @@ fn measure(
         )
     };
     let mut watch = StallMonitor::new();
-    bed.run_wrapped(&[("warm", &overwrite(warm))], |device| {
+    bed.run_wrapped(&[BenchJob("warm", &overwrite(warm))], |device| {
         MonitoredDevice::new(device, &mut watch)
     })?;
     let (before, begin) = (bed.stack.ftl_stats(), bed.now());
     let again = overwrite(measured);
-    bed.run_wrapped(&[("overwrite", &again)], |device| MonitoredDevice::new(device, &mut watch))?;
+    bed.run_wrapped(&[BenchJob("overwrite", &again)], |device| {
+        MonitoredDevice::new(device, &mut watch)
+    })?;
     let seconds = bed.now().since(begin).as_secs_f64();
     let stats = bed.stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
     let amplification = stats.and_then(|s| s.write_amplification());

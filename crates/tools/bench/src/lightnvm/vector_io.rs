@@ -15,7 +15,7 @@ use std::sync::Arc;
 use time::{Component, Nanos, VirtualRunner};
 use workload::Histogram;
 
-use super::super::BenchError;
+use super::super::{BenchError, MeasuredInterval};
 use super::setup;
 
 /// Maximum number of outstanding commands.
@@ -210,7 +210,7 @@ impl VectorIoHost {
         Ok(())
     }
 
-    /// Runs a stream on each of these parallel units, and measures `time` after `ramp`.
+    /// Runs a stream on each of these parallel units, and measures `interval`.
     ///
     /// # Errors
     /// If a command fails, or if writes reach the end of the chunks.
@@ -218,8 +218,9 @@ impl VectorIoHost {
         &mut self,
         pus: &[Address],
         stream: Stream,
-        (ramp, time): (Nanos, Nanos),
+        interval: MeasuredInterval,
     ) -> Result<AchievedRate, BenchError> {
+        let MeasuredInterval { ramp, time } = interval;
         let begin = self.now() + ramp;
         let end = begin + time;
         let mut rng = Rng::new(1);
@@ -302,10 +303,10 @@ mod tests {
         let mut direct = VectorIoHost::new(&text).unwrap();
         let pu = [direct.striped(0)];
         let stream = Stream { writes: true, random: false, sectors: 16, depth: 2, chunks: (0, 1) };
-        let brief = (Nanos::ZERO, Nanos::from_millis(10));
+        let brief = MeasuredInterval { ramp: Nanos::ZERO, time: Nanos::from_millis(10) };
         let reached = direct.measure(&pu, stream, brief).unwrap();
         assert!(reached.latency.count() > 0 && reached.bytes_per_sec > 0.0);
-        let long = (Nanos::ZERO, Nanos::from_secs(10));
+        let long = MeasuredInterval { ramp: Nanos::ZERO, time: Nanos::from_secs(10) };
         let further = Stream { chunks: (1, 1), ..stream };
         assert!(direct.measure(&pu, further, long).is_err());
     }

@@ -23,7 +23,7 @@ use time::{Component, Nanos};
 use workload::Histogram;
 
 use super::super::{BenchError, Measurement, RunLength, Sink, on_first_cpu};
-use super::harness::LightnvmHarness;
+use super::harness::{BenchJob, LightnvmHarness};
 use super::{BENCH, setup};
 
 /// Number of outstanding writes.
@@ -34,10 +34,20 @@ const SECTOR: u64 = 4096;
 /// Whether data is stored.
 const DATA: [(&str, &str); 2] = [("memory", "data in memory"), ("none", "no data")];
 
-/// Channels, parallel units per channel, and chunks of 2 MiB per parallel unit: 4 GiB, or the
-/// minimum.
-const FULL: (u32, u32, u32) = (8, 4, 64);
-const SMALL: (u32, u32, u32) = (2, 2, 40);
+/// The geometry of a drive with chunks of 2 MiB.
+#[derive(Clone, Copy, Debug)]
+pub struct DriveShape {
+    /// Number of channels.
+    pub channels: u32,
+    /// Parallel units per channel.
+    pub pus: u32,
+    /// Chunks per parallel unit.
+    pub chunks: u32,
+}
+
+/// A drive of 4 GiB, and the smallest one.
+const FULL: DriveShape = DriveShape { channels: 8, pus: 4, chunks: 64 };
+const SMALL: DriveShape = DriveShape { channels: 2, pus: 2, chunks: 40 };
 
 /// Measures every combination.
 ///
@@ -65,20 +75,23 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Returns a device in steady state on a drive with this many channels, parallel units per channel,
-/// and chunks of 2 MiB per parallel unit.
+/// Returns a device in steady state on a drive of this geometry.
 ///
 /// # Errors
 /// If the system refuses memory.
-pub fn steady(data: &str, (channels, pus, chunks): (u32, u32, u32)) -> Result<Stack, BenchError> {
+pub fn steady(data: &str, shape: DriveShape) -> Result<Stack, BenchError> {
+    let DriveShape { channels, pus, chunks } = shape;
     let mut bed = LightnvmHarness::new(&format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
          geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
          [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
     ))?;
     bed.run_in_zero_time(&[
-        ("fill", "rw=write bs=256k iodepth=8"),
-        ("overwrite", "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%"),
+        BenchJob("fill", "rw=write bs=256k iodepth=8"),
+        BenchJob(
+            "overwrite",
+            "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%",
+        ),
     ])?;
     let mut stack = bed.stack;
     stack.drive.set_zero_latency(true);
