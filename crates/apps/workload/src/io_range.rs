@@ -14,8 +14,8 @@ pub(crate) struct IoRange {
 
 /// Returns the largest block size of a job, in bytes.
 pub(crate) fn largest_block(spec: &JobSpec) -> u64 {
-    crate::parse::options::used_directions(&spec.access)
-        .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
+    crate::parse::options::used_directions(&spec.pattern.access)
+        .flat_map(|d| spec.pattern.block_sizes[d as usize].iter().map(|(b, _)| *b))
         .max()
         .unwrap_or(0)
 }
@@ -29,8 +29,8 @@ pub(crate) fn io_range(spec: &JobSpec, clone: u32, limits: &Limits) -> Result<Io
     if spec.replay.is_some() {
         return Ok(IoRange { offset: 0, bytes: device });
     }
-    for direction in crate::parse::options::used_directions(&spec.access) {
-        for (bytes, _) in &spec.block_sizes[direction as usize] {
+    for direction in crate::parse::options::used_directions(&spec.pattern.access) {
+        for (bytes, _) in &spec.pattern.block_sizes[direction as usize] {
             if bytes % sector != 0 {
                 return Err(format!(
                     "a {} block of {bytes} bytes is not in whole sectors of {sector} bytes",
@@ -43,15 +43,15 @@ pub(crate) fn io_range(spec: &JobSpec, clone: u32, limits: &Limits) -> Result<Io
         Size::Bytes(bytes) => bytes,
         percent => percent.resolve(device) / sector * sector,
     };
-    let start = offset(spec.offset)
-        .checked_add(offset(spec.offset_increment).saturating_mul(u64::from(clone)))
+    let start = offset(spec.range.offset)
+        .checked_add(offset(spec.range.offset_increment).saturating_mul(u64::from(clone)))
         .filter(|o| *o < device)
         .ok_or_else(|| format!("its offset is past the end of the device ({device} bytes)"))?;
     if start % sector != 0 {
         return Err(format!("its offset of {start} bytes is not in whole sectors of {sector}"));
     }
     let rest = device - start;
-    let bytes = match spec.size {
+    let bytes = match spec.range.size {
         None => rest,
         Some(Size::Bytes(bytes)) if bytes > rest => {
             return Err(format!(

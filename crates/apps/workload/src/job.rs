@@ -238,57 +238,107 @@ impl LogSpec {
     }
 }
 
-/// Description of one job; every option has fio's meaning.
+/// The part of the device that a job accesses, and the amount of its I/O.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
-pub struct JobSpec {
-    pub name: String,
-    pub description: Option<String>,
-    pub access: Access,
-    /// Percentage of reads of a mixed job.
-    pub read_percent: f64,
-    pub block_sizes: [BlockSizes; 3],
+pub struct RangeSpec {
     pub size: Option<Size>,
     pub io_size: Option<Size>,
     pub offset: Size,
     pub offset_increment: Size,
     pub number_ios: Option<u64>,
-    /// Maximum number of outstanding requests. `None` stands for 1, and for 1024 if a trace with
-    /// times is replayed.
-    pub iodepth: Option<u32>,
+}
+
+/// The pattern of a job's accesses: directions, block sizes and addresses.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct PatternSpec {
+    pub access: Access,
+    /// Percentage of reads of a mixed job.
+    pub read_percent: f64,
+    pub block_sizes: [BlockSizes; 3],
+    pub distribution: Distribution,
+    pub norandommap: bool,
+    pub randseed: Option<u64>,
+}
+
+/// The start and the end of a job.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct ScheduleSpec {
     /// Number of times that the complete job runs, one after the other.
     pub loops: u32,
-    pub numjobs: u32,
     pub runtime: Option<Nanos>,
     pub time_based: bool,
     pub ramp_time: Nanos,
     pub startdelay: Nanos,
+    pub stonewall: bool,
+}
+
+/// The pace at which a job issues requests.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct PaceSpec {
     pub rate: [Rate; 3],
     pub rate_poisson: bool,
-    pub distribution: Distribution,
-    pub norandommap: bool,
-    pub randseed: Option<u64>,
+    pub thinktime: Nanos,
+    pub thinktime_blocks: u64,
+}
+
+/// The checks of data, flushes and errors of a job.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct IntegritySpec {
     /// Whether written blocks carry a CRC-32C and are verified (`verify=crc32c`).
     pub verify: bool,
     pub do_verify: bool,
     /// Number of writes after which the job flushes; 0 for never.
     pub fsync: u64,
     pub end_fsync: bool,
-    pub thinktime: Nanos,
-    pub thinktime_blocks: u64,
-    pub stonewall: bool,
+    pub continue_on_error: ContinueOnError,
+}
+
+/// The results of a job that are reported.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct ReportSpec {
     pub new_group: bool,
     pub group_reporting: bool,
-    pub continue_on_error: ContinueOnError,
     /// Percentiles to report, in ascending order.
     pub percentiles: Vec<f64>,
-    pub replay: Option<Replay>,
-    pub latency_target: Option<LatencyTarget>,
     pub logs: LogSpec,
     /// Options of the job's own section as written, for the report.
     pub options: Vec<(String, String)>,
     /// Options that the job has from `[global]`, for the report.
     pub globals: Vec<(String, String)>,
+}
+
+/// Description of one job; every option has fio's meaning.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
+pub struct JobSpec {
+    pub name: String,
+    pub description: Option<String>,
+    pub numjobs: u32,
+    /// Maximum number of outstanding requests. `None` stands for 1, and for 1024 if a trace with
+    /// times is replayed.
+    pub iodepth: Option<u32>,
+    /// The part of the device, and the amount of I/O.
+    pub range: RangeSpec,
+    /// Directions, block sizes and addresses.
+    pub pattern: PatternSpec,
+    /// Start and end.
+    pub schedule: ScheduleSpec,
+    /// Rate limits and pauses.
+    pub pace: PaceSpec,
+    /// Verification, flushes and errors.
+    pub integrity: IntegritySpec,
+    /// The trace to replay in place of generated accesses.
+    pub replay: Option<Replay>,
+    /// Search for the depth that meets a latency.
+    pub latency_target: Option<LatencyTarget>,
+    /// Reported results.
+    pub report: ReportSpec,
 }
 
 /// The percentiles that fio reports by default.
@@ -303,42 +353,54 @@ impl JobSpec {
         JobSpec {
             name: name.to_owned(),
             description: None,
-            access: Access { uses: [true, false, false], random: false },
-            read_percent: 50.0,
-            block_sizes: [const { Vec::new() }; 3].map(|_: BlockSizes| vec![(4096, 100.0)]),
-            size: None,
-            io_size: None,
-            offset: Size::Bytes(0),
-            offset_increment: Size::Bytes(0),
-            number_ios: None,
-            iodepth: None,
-            loops: 1,
             numjobs: 1,
-            runtime: None,
-            time_based: false,
-            ramp_time: Nanos::ZERO,
-            startdelay: Nanos::ZERO,
-            rate: [Rate::Unlimited; 3],
-            rate_poisson: false,
-            distribution: Distribution::Uniform,
-            norandommap: false,
-            randseed: None,
-            verify: false,
-            do_verify: true,
-            fsync: 0,
-            end_fsync: false,
-            thinktime: Nanos::ZERO,
-            thinktime_blocks: 1,
-            stonewall: false,
-            new_group: false,
-            group_reporting: false,
-            continue_on_error: ContinueOnError::default(),
-            percentiles: DEFAULT_PERCENTILES.to_vec(),
+            iodepth: None,
+            range: RangeSpec {
+                size: None,
+                io_size: None,
+                offset: Size::Bytes(0),
+                offset_increment: Size::Bytes(0),
+                number_ios: None,
+            },
+            pattern: PatternSpec {
+                access: Access { uses: [true, false, false], random: false },
+                read_percent: 50.0,
+                block_sizes: [const { Vec::new() }; 3].map(|_: BlockSizes| vec![(4096, 100.0)]),
+                distribution: Distribution::Uniform,
+                norandommap: false,
+                randseed: None,
+            },
+            schedule: ScheduleSpec {
+                loops: 1,
+                runtime: None,
+                time_based: false,
+                ramp_time: Nanos::ZERO,
+                startdelay: Nanos::ZERO,
+                stonewall: false,
+            },
+            pace: PaceSpec {
+                rate: [Rate::Unlimited; 3],
+                rate_poisson: false,
+                thinktime: Nanos::ZERO,
+                thinktime_blocks: 1,
+            },
+            integrity: IntegritySpec {
+                verify: false,
+                do_verify: true,
+                fsync: 0,
+                end_fsync: false,
+                continue_on_error: ContinueOnError::default(),
+            },
             replay: None,
             latency_target: None,
-            logs: LogSpec::default(),
-            options: Vec::new(),
-            globals: Vec::new(),
+            report: ReportSpec {
+                new_group: false,
+                group_reporting: false,
+                percentiles: DEFAULT_PERCENTILES.to_vec(),
+                logs: LogSpec::default(),
+                options: Vec::new(),
+                globals: Vec::new(),
+            },
         }
     }
 
@@ -353,15 +415,18 @@ impl JobSpec {
     /// Returns a description of a conflict between the options, if there is one.
     pub(crate) fn conflict(&self) -> Option<String> {
         let replay = self.replay.is_some();
-        let what = if self.time_based && self.runtime.is_none() {
+        let what = if self.schedule.time_based && self.schedule.runtime.is_none() {
             "`time_based` needs a `runtime`"
-        } else if replay && self.verify {
+        } else if replay && self.integrity.verify {
             "`verify` does not go with `read_iolog`: a trace has no data"
-        } else if replay && self.time_based {
+        } else if replay && self.schedule.time_based {
             "`time_based` does not go with `read_iolog`: a trace ends"
         } else if replay && self.latency_target.is_some() {
             "`latency_target` does not go with `read_iolog`: the trace says how deep it is"
-        } else if !self.access.random && self.distribution != Distribution::Uniform && !replay {
+        } else if !self.pattern.access.random
+            && self.pattern.distribution != Distribution::Uniform
+            && !replay
+        {
             "`random_distribution` needs a random `rw` such as randread"
         } else if let Some(target) = &self.latency_target
             && target.target == Nanos::ZERO

@@ -20,8 +20,9 @@ pub mod ycsb;
 
 pub use error::{InvalidJob, JobError, JobProblem, JobSource, RunError, SourceLocation};
 pub use job::{
-    Access, BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution, JobSpec,
-    LatencyTarget, LogSpec, Rate, Replay, Skip, Zone,
+    Access, BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution,
+    IntegritySpec, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate, Replay,
+    ReportSpec, ScheduleSpec, Skip, Zone,
 };
 pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};
 pub use results::fio_json::{FIO_VERSION, to_fio_json};
@@ -29,7 +30,7 @@ pub use results::histogram::{Bucket, Histogram};
 pub use results::latency_series::{IntervalLatency, LATENCY_INTERVALS_MAX, LatencySeries};
 pub use results::result::{
     DEPTH_LEVELS, DepthSearchResult, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure,
-    JobResult, RunResult,
+    JobCounts, JobResult, RunResult,
 };
 pub use results::time_series::{INTERVALS_MAX, Interval, TimeSeries};
 pub use runner::job_runner::{IoCpuCosts, JobRunner, check_jobs, job_index_of_tag};

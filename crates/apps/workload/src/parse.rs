@@ -96,7 +96,7 @@ pub fn parse_jobs(path: &Path, text: &str) -> Result<JobFile, JobError> {
         for line in &globals {
             job.apply(line)?;
         }
-        job.spec.globals = std::mem::take(&mut job.spec.options);
+        job.spec.report.globals = std::mem::take(&mut job.spec.report.options);
         for line in lines {
             job.apply(&line)?;
         }
@@ -188,7 +188,7 @@ impl<'a> JobReader<'a> {
     fn apply(&mut self, line: &OptionLine<'_>) -> Result<(), JobError> {
         let JobOption { key, value, key_span, value_span } = &line.option;
         let (option, value) = (key.as_str(), value.trim());
-        self.spec.options.push((option.to_owned(), value.to_owned()));
+        self.spec.report.options.push((option.to_owned(), value.to_owned()));
         let problem = match option_tables::option_support(option) {
             OptionSupport::Ignored => {
                 self.ignore(option);
@@ -235,13 +235,13 @@ impl<'a> JobReader<'a> {
                 if let Some(folder) = self.source.path().parent() {
                     replay.path = folder.join(&replay.path);
                 }
-                self.spec.loops = 1;
+                self.spec.schedule.loops = 1;
                 self.ignore_options(option_tables::NOT_IN_REPLAYS);
                 None
             }
             None => None,
         };
-        if !self.spec.logs.is_on() {
+        if !self.spec.report.logs.is_on() {
             self.ignore_options(&["log_avg_msec", "log_max_value", "log_max", "log_offset"]);
         }
         match conflict.or_else(|| self.spec.conflict()) {
@@ -253,7 +253,7 @@ impl<'a> JobReader<'a> {
     /// Lists the given options of the job as ignored.
     fn ignore_options(&mut self, words: &[&str]) {
         let given: Vec<String> = {
-            let all = self.spec.globals.iter().chain(&self.spec.options);
+            let all = self.spec.report.globals.iter().chain(&self.spec.report.options);
             all.map(|(key, _)| key.clone()).filter(|key| words.contains(&key.as_str())).collect()
         };
         given.iter().for_each(|key| self.ignore(key));

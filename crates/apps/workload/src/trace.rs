@@ -186,16 +186,70 @@ struct RawOp {
     bytes: u64,
 }
 
+/// The lines of a file that are not empty.
+#[derive(Debug)]
+struct LineReader {
+    lines: BufReader<File>,
+    path: PathBuf,
+    /// Size of the file in bytes.
+    bytes: u64,
+    /// Length in bytes of the part that was read.
+    bytes_read: u64,
+    /// Number of the current line, from 1.
+    line: u64,
+    /// The current line.
+    text: String,
+}
+
+impl LineReader {
+    /// Opens a file.
+    fn open(path: PathBuf) -> Result<LineReader, TraceError> {
+        let unreadable = |e: std::io::Error| unreadable(&path, &e);
+        let file = File::open(&path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let lines = BufReader::new(file);
+        Ok(LineReader { lines, path, bytes, bytes_read: 0, line: 0, text: String::new() })
+    }
+
+    /// Reads the next line that is not empty into `text`; returns `false` at the end.
+    fn advance(&mut self) -> Result<bool, TraceError> {
+        loop {
+            self.text.clear();
+            let read = self.lines.read_line(&mut self.text);
+            let read = read.map_err(|e| unreadable(&self.path, &e))?;
+            if read == 0 {
+                return Ok(false);
+            }
+            self.bytes_read += read as u64;
+            self.line += 1;
+            if !self.text.trim().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Returns the buffered part of the first line without consuming it.
+    fn peek(&mut self) -> Result<String, TraceError> {
+        let buffered = self.lines.fill_buf().map_err(|e| unreadable(&self.path, &e))?;
+        let end = buffered.iter().position(|b| *b == b'\n').unwrap_or(buffered.len().min(4096));
+        Ok(String::from_utf8_lossy(&buffered[..end]).into_owned())
+    }
+
+    /// Returns the part of the file that has been read, from 0 to 1.
+    fn progress(&self) -> f64 {
+        (self.bytes_read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
+    }
+
+    /// Returns the error of the current line.
+    fn error(&self, what: String) -> TraceError {
+        TraceError::Line { path: self.path.clone(), line: self.line, what }
+    }
+}
+
 /// Reads a trace line by line.
 #[derive(Debug)]
 pub struct TraceReader {
-    lines: BufReader<File>,
-    /// Size of the file, and the part of it that was read, in bytes.
-    bytes: u64,
-    bytes_read: u64,
-    path: PathBuf,
-    line: u64,
-    text: String,
+    input: LineReader,
     format: TraceFormat,
     /// Version of an iolog.
     version: u8,
@@ -222,35 +276,25 @@ impl TraceReader {
         sector_bytes: u32,
         sectors: u64,
     ) -> Result<TraceReader, TraceError> {
-        let path = replay.path.clone();
-        let unreadable = |e: std::io::Error| unreadable(&path, &e);
-        let file = File::open(&path).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        let mut lines = BufReader::new(file);
-        let first = peek_line(&mut lines).map_err(unreadable)?;
-        let told = detect_format(&first);
+        let mut input = LineReader::open(replay.path.clone())?;
+        let told = detect_format(&input.peek()?);
         let (format, version) = match (replay.format, told) {
             (Some(TraceFormat::Iolog) | None, Some((TraceFormat::Iolog, v))) => {
                 (TraceFormat::Iolog, v)
             }
             (Some(TraceFormat::Iolog), _) => {
                 return Err(TraceError::Line {
-                    path,
+                    path: input.path,
                     line: 1,
                     what: "expected \"fio version 2 iolog\" or \"fio version 3 iolog\"".to_owned(),
                 });
             }
             (Some(format), _) => (format, 0),
             (None, Some((format, _))) => (format, 0),
-            (None, None) => return Err(TraceError::UnknownFormat { path }),
+            (None, None) => return Err(TraceError::UnknownFormat { path: input.path }),
         };
         let mut reader = TraceReader {
-            lines,
-            bytes,
-            bytes_read: 0,
-            path,
-            line: 0,
-            text: String::new(),
+            input,
             format,
             version,
             replay: replay.clone(),
@@ -263,7 +307,7 @@ impl TraceReader {
             adjustments: TraceAdjustments::default(),
         };
         if format == TraceFormat::Iolog {
-            reader.advance()?;
+            reader.input.advance()?;
         }
         Ok(reader)
     }
@@ -275,7 +319,7 @@ impl TraceReader {
 
     /// Returns the part of the file that has been read, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        (self.bytes_read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
+        self.input.progress()
     }
 
     /// Reads the trace up to `until` after the start of the replay, to find lines that cannot be
@@ -302,47 +346,24 @@ impl TraceReader {
     /// # Errors
     /// [`TraceError`]; the trace ends there.
     pub fn next_op(&mut self) -> Result<Option<TraceOp>, TraceError> {
-        while self.advance()? {
-            let text = std::mem::take(&mut self.text);
+        while self.input.advance()? {
+            let text = std::mem::take(&mut self.input.text);
             let raw = match self.format {
                 TraceFormat::Iolog => self.iolog(&text),
                 TraceFormat::Msr => self.msr(&text),
                 TraceFormat::Mqsim => self.mqsim(&text),
             };
-            self.text = text;
+            self.input.text = text;
             match raw {
                 Ok(Some(raw)) if self.replay.skip.contains(raw.action) => {
                     self.adjustments.skipped += 1
                 }
                 Ok(Some(raw)) => return self.fit_to_device(&raw).map(Some),
                 Ok(None) => {}
-                Err(what) => {
-                    return Err(TraceError::Line {
-                        path: self.path.clone(),
-                        line: self.line,
-                        what,
-                    });
-                }
+                Err(what) => return Err(self.input.error(what)),
             }
         }
         Ok(None)
-    }
-
-    /// Reads the next line that is not empty into `text`; returns `false` at the end.
-    fn advance(&mut self) -> Result<bool, TraceError> {
-        loop {
-            self.text.clear();
-            let read = self.lines.read_line(&mut self.text);
-            let read = read.map_err(|e| unreadable(&self.path, &e))?;
-            if read == 0 {
-                return Ok(false);
-            }
-            self.bytes_read += read as u64;
-            self.line += 1;
-            if !self.text.trim().is_empty() {
-                return Ok(true);
-            }
-        }
     }
 
     /// Returns whether the access goes to the device that `trace_device` selects.
@@ -389,24 +410,20 @@ impl TraceReader {
             return Ok(op);
         }
         if raw.bytes == 0 {
-            let what = "an access of 0 bytes".to_owned();
-            return Err(TraceError::Line { path: self.path.clone(), line: self.line, what });
+            return Err(self.input.error("an access of 0 bytes".to_owned()));
         }
         let (offset, bytes) = self.align(raw)?;
         let past_end = || TraceError::PastEnd {
-            path: self.path.clone(),
-            line: self.line,
+            path: self.input.path.clone(),
+            line: self.input.line,
             offset,
             bytes,
             device_bytes: self.sectors.saturating_mul(self.sector_bytes),
         };
         let end = offset.checked_add(bytes).ok_or_else(past_end)?;
         let mut lba = offset / self.sector_bytes;
-        let sectors = u32::try_from(bytes / self.sector_bytes).map_err(|_| TraceError::Line {
-            path: self.path.clone(),
-            line: self.line,
-            what: format!("an access of {bytes} bytes is too long"),
-        })?;
+        let sectors = u32::try_from(bytes / self.sector_bytes)
+            .map_err(|_| self.input.error(format!("an access of {bytes} bytes is too long")))?;
         if end / self.sector_bytes > self.sectors {
             if !self.replay.wrap || u64::from(sectors) > self.sectors {
                 return Err(past_end());
@@ -431,8 +448,8 @@ impl TraceReader {
         let bytes = if align > 0 { raw.bytes.next_multiple_of(sector) } else { raw.bytes };
         if !offset.is_multiple_of(sector) || !bytes.is_multiple_of(sector) {
             return Err(TraceError::Unaligned {
-                path: self.path.clone(),
-                line: self.line,
+                path: self.input.path.clone(),
+                line: self.input.line,
                 offset,
                 bytes,
                 sector_bytes: sector,
@@ -449,13 +466,6 @@ fn unreadable(path: &Path, e: &std::io::Error) -> TraceError {
 
 fn parse(text: &str, what: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not {what}"))
-}
-
-/// Returns the buffered part of the first line without consuming it.
-fn peek_line(lines: &mut BufReader<File>) -> std::io::Result<String> {
-    let buffered = lines.fill_buf()?;
-    let end = buffered.iter().position(|b| *b == b'\n').unwrap_or(buffered.len().min(4096));
-    Ok(String::from_utf8_lossy(&buffered[..end]).into_owned())
 }
 
 /// Returns the format of a trace with this first line, and its version.

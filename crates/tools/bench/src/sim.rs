@@ -93,6 +93,6 @@ fn simulated(
     co_simulate(runner, &mut host, &mut stack.drive, RunObserver::new(&mut |_, _, _| true));
     let seconds = begin.elapsed().as_secs_f64();
     let result = host.finish().map_err(setup)?;
-    let done: u64 = result.jobs.iter().map(|j| j.completed).sum();
+    let done: u64 = result.jobs.iter().map(|j| j.requests.completed).sum();
     Ok(done as f64 / seconds)
 }

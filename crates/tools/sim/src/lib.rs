@@ -125,7 +125,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<S
         let drive = table.drive.as_ref().map_or(0, |(name, _)| {
             scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
         });
-        if spec.verify && !stores_data(&scenario.drives[drive]) {
+        if spec.integrity.verify && !stores_data(&scenario.drives[drive]) {
             return Err(verify_without_data(scenario, table, drive));
         }
         per_drive[drive].push(spec, table.group);
@@ -137,7 +137,7 @@ fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<S
         // A job file does not name drives: every drive runs it.
         for (jobs, plan) in per_drive.iter_mut().zip(&scenario.drives) {
             for spec in &parsed.jobs {
-                if spec.verify && !stores_data(plan) {
+                if spec.integrity.verify && !stores_data(plan) {
                     let (job, drive) = (spec.name.clone(), plan.config.name.clone());
                     return Err(SimError::VerifyWithoutData { job, drive });
                 }

@@ -287,54 +287,57 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "name" => value.clone_into(&mut spec.name),
         "description" => spec.description = Some(value.to_owned()),
         "rw" | "readwrite" => {
-            spec.access = Access::parse(value).ok_or_else(|| one_of(Access::NAMES))?;
+            spec.pattern.access = Access::parse(value).ok_or_else(|| one_of(Access::NAMES))?;
         }
-        "rwmixread" => spec.read_percent = percent(value)?,
-        "rwmixwrite" => spec.read_percent = 100.0 - percent(value)?,
-        "bs" | "blocksize" => per_direction(value, &mut spec.block_sizes, block_size)?,
+        "rwmixread" => spec.pattern.read_percent = percent(value)?,
+        "rwmixwrite" => spec.pattern.read_percent = 100.0 - percent(value)?,
+        "bs" | "blocksize" => per_direction(value, &mut spec.pattern.block_sizes, block_size)?,
         "bsrange" | "blocksize_range" => {
-            per_direction(value, &mut spec.block_sizes, block_size_range)?
+            per_direction(value, &mut spec.pattern.block_sizes, block_size_range)?
         }
-        "bssplit" => per_direction(value, &mut spec.block_sizes, block_size_split)?,
-        "size" => spec.size = Some(size(value)?),
+        "bssplit" => per_direction(value, &mut spec.pattern.block_sizes, block_size_split)?,
+        "size" => spec.range.size = Some(size(value)?),
         "io_size" | "io_limit" => {
-            spec.io_size = Some(or(parse_size(value), "a size in bytes or in percent of `size`")?);
+            spec.range.io_size =
+                Some(or(parse_size(value), "a size in bytes or in percent of `size`")?);
         }
-        "offset" => spec.offset = size_or_percent(value)?,
-        "offset_increment" => spec.offset_increment = size_or_percent(value)?,
-        "number_ios" => spec.number_ios = Some(count(value, 1, u64::MAX)?),
-        "loops" => spec.loops = count(value, 1, u32::MAX.into())? as u32,
+        "offset" => spec.range.offset = size_or_percent(value)?,
+        "offset_increment" => spec.range.offset_increment = size_or_percent(value)?,
+        "number_ios" => spec.range.number_ios = Some(count(value, 1, u64::MAX)?),
+        "loops" => spec.schedule.loops = count(value, 1, u32::MAX.into())? as u32,
         "iodepth" => spec.iodepth = Some(count(value, 1, 65_536)? as u32),
         "numjobs" => spec.numjobs = count(value, 1, 4096)? as u32,
-        "runtime" | "timeout" => spec.runtime = Some(seconds(value)?).filter(|t| *t > Nanos::ZERO),
-        "time_based" => spec.time_based = flag(value)?,
-        "ramp_time" => spec.ramp_time = seconds(value)?,
-        "startdelay" | "start_delay" => spec.startdelay = seconds(value)?,
-        "rate" => rate(value, &mut spec.rate, Rate::Bytes)?,
-        "rate_iops" => rate(value, &mut spec.rate, Rate::Iops)?,
+        "runtime" | "timeout" => {
+            spec.schedule.runtime = Some(seconds(value)?).filter(|t| *t > Nanos::ZERO)
+        }
+        "time_based" => spec.schedule.time_based = flag(value)?,
+        "ramp_time" => spec.schedule.ramp_time = seconds(value)?,
+        "startdelay" | "start_delay" => spec.schedule.startdelay = seconds(value)?,
+        "rate" => rate(value, &mut spec.pace.rate, Rate::Bytes)?,
+        "rate_iops" => rate(value, &mut spec.pace.rate, Rate::Iops)?,
         "rate_process" => match value {
-            "linear" => spec.rate_poisson = false,
-            "poisson" => spec.rate_poisson = true,
+            "linear" => spec.pace.rate_poisson = false,
+            "poisson" => spec.pace.rate_poisson = true,
             _ => return Err(one_of(&["linear", "poisson"])),
         },
-        "random_distribution" => spec.distribution = distribution(value)?,
-        "norandommap" => spec.norandommap = flag(value)?,
-        "randseed" => spec.randseed = Some(count(value, 0, u64::MAX)?),
+        "random_distribution" => spec.pattern.distribution = distribution(value)?,
+        "norandommap" => spec.pattern.norandommap = flag(value)?,
+        "randseed" => spec.pattern.randseed = Some(count(value, 0, u64::MAX)?),
         "verify" => match value {
-            "crc32c" | "crc32c-intel" => spec.verify = true,
-            "0" | "none" => spec.verify = false,
+            "crc32c" | "crc32c-intel" => spec.integrity.verify = true,
+            "0" | "none" => spec.integrity.verify = false,
             _ => return Err(one_of(&["crc32c", "none"])),
         },
-        "do_verify" => spec.do_verify = flag(value)?,
-        "fsync" | "fdatasync" => spec.fsync = count(value, 0, u64::MAX)?,
-        "end_fsync" => spec.end_fsync = flag(value)?,
-        "thinktime" => spec.thinktime = micros(value)?,
-        "thinktime_blocks" => spec.thinktime_blocks = count(value, 1, u64::MAX)?,
-        "stonewall" | "wait_for_previous" => spec.stonewall = flag(value)?,
-        "new_group" => spec.new_group = flag(value)?,
-        "group_reporting" => spec.group_reporting = flag(value)?,
-        "continue_on_error" => spec.continue_on_error = continue_on_error(value)?,
-        "percentile_list" => spec.percentiles = percentiles(value)?,
+        "do_verify" => spec.integrity.do_verify = flag(value)?,
+        "fsync" | "fdatasync" => spec.integrity.fsync = count(value, 0, u64::MAX)?,
+        "end_fsync" => spec.integrity.end_fsync = flag(value)?,
+        "thinktime" => spec.pace.thinktime = micros(value)?,
+        "thinktime_blocks" => spec.pace.thinktime_blocks = count(value, 1, u64::MAX)?,
+        "stonewall" | "wait_for_previous" => spec.schedule.stonewall = flag(value)?,
+        "new_group" => spec.report.new_group = flag(value)?,
+        "group_reporting" => spec.report.group_reporting = flag(value)?,
+        "continue_on_error" => spec.integrity.continue_on_error = continue_on_error(value)?,
+        "percentile_list" => spec.report.percentiles = percentiles(value)?,
         _ if set_latency(spec, option, value)? => {}
         _ if set_log(spec, option, value)? => {}
         _ if set_replay(spec, option, value)? => {}
@@ -360,7 +363,7 @@ fn set_latency(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bo
 /// Sets an option of the logs over time.
 fn set_log(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
     let name = || Some(value.to_owned());
-    let logs = &mut spec.logs;
+    let logs = &mut spec.report.logs;
     match option {
         "write_lat_log" => logs.lat = name(),
         "write_bw_log" => logs.bw = name(),
@@ -456,13 +459,13 @@ mod tests {
     fn values_per_direction_follow_fio() {
         let mut spec = JobSpec::new("j");
         apply(&mut spec, "bs", "4k,8k").unwrap().unwrap();
-        assert_eq!(spec.block_sizes.clone().map(|b| b[0].0), [4096, 8192, 8192]);
+        assert_eq!(spec.pattern.block_sizes.clone().map(|b| b[0].0), [4096, 8192, 8192]);
         apply(&mut spec, "bs", "16k").unwrap().unwrap();
-        assert_eq!(spec.block_sizes.clone().map(|b| b[0].0), [16384; 3]);
+        assert_eq!(spec.pattern.block_sizes.clone().map(|b| b[0].0), [16384; 3]);
         apply(&mut spec, "rate", "1m,").unwrap().unwrap();
-        assert_eq!(spec.rate, [Rate::Bytes(1 << 20), Rate::Unlimited, Rate::Unlimited]);
+        assert_eq!(spec.pace.rate, [Rate::Bytes(1 << 20), Rate::Unlimited, Rate::Unlimited]);
         apply(&mut spec, "rate_iops", ",500").unwrap().unwrap();
-        assert_eq!(spec.rate, [Rate::Bytes(1 << 20), Rate::Iops(500), Rate::Iops(500)]);
+        assert_eq!(spec.pace.rate, [Rate::Bytes(1 << 20), Rate::Iops(500), Rate::Iops(500)]);
         assert!(apply(&mut spec, "bs", "1k,2k,3k,4k").unwrap().is_err());
     }
 }

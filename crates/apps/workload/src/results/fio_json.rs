@@ -23,8 +23,8 @@ const SAMPLE: Nanos = Nanos::from_millis(500);
 /// compared byte by byte.
 pub fn to_fio_json(result: &RunResult, timestamp_ms: u64) -> Value {
     let jobs = result.reported_jobs();
-    let globals = jobs.first().map_or(&[][..], |j| &j.spec.globals);
-    let shared = jobs.iter().all(|j| j.spec.globals == globals);
+    let globals = jobs.first().map_or(&[][..], |j| &j.spec.report.globals);
+    let shared = jobs.iter().all(|j| j.spec.report.globals == globals);
     let mut out = Map::new();
     out.insert("fio version".into(), FIO_VERSION.into());
     out.insert("timestamp".into(), (timestamp_ms / 1000).into());
@@ -51,8 +51,8 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
     put("error", if job.aborted { job.errno() } else { 0 }.into());
     put("eta", 0.into());
     put("elapsed", elapsed.into());
-    let mut own = if shared_globals { Vec::new() } else { spec.globals.clone() };
-    own.extend_from_slice(&spec.options);
+    let mut own = if shared_globals { Vec::new() } else { spec.report.globals.clone() };
+    own.extend_from_slice(&spec.report.options);
     put("job options", options(&own));
     for d in Direction::ALL {
         let group = all.iter().filter(|j| j.group == job.group);
@@ -60,7 +60,7 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
         put(d.name(), direction(job, d, group_bandwidth));
     }
     let mut sync = latency(&job.sync);
-    percentiles(&mut sync, &job.sync, &spec.percentiles);
+    percentiles(&mut sync, &job.sync, &spec.report.percentiles);
     put("sync", json!({ "total_ios": job.sync.count(), "lat_ns": sync }));
     let ran = job.ended.since(job.started);
     put("job_runtime", millis(ran).into());
@@ -82,7 +82,7 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
     put("latency_ns", keyed(&LATENCY_KEYS[..10], &spread.ns));
     put("latency_us", keyed(&LATENCY_KEYS[..10], &spread.us));
     put("latency_ms", keyed(&LATENCY_KEYS, &spread.ms));
-    if spec.continue_on_error != crate::job::ContinueOnError::default() {
+    if spec.integrity.continue_on_error != crate::job::ContinueOnError::default() {
         put("total_err", job.errors().into());
         put("first_error", job.errno().into());
     }
@@ -103,7 +103,7 @@ fn direction(job: &JobResult, d: Direction, group_bandwidth: f64) -> Value {
     let bandwidth = result.bandwidth();
     let (bw, iops) = samples(job, d);
     let mut clat = latency(&result.clat);
-    percentiles(&mut clat, &result.clat, &job.spec.percentiles);
+    percentiles(&mut clat, &result.clat, &job.spec.report.percentiles);
     json!({
         "io_bytes": result.bytes,
         "io_kbytes": result.bytes / 1024,
@@ -205,7 +205,7 @@ impl Samples {
 fn samples(job: &JobResult, d: Direction) -> (Samples, Samples) {
     let width = job.series.width();
     let per_sample = SAMPLE.0.div_ceil(width.0).max(1);
-    let from = (job.started + job.spec.ramp_time).0.div_ceil(width.0);
+    let from = (job.started + job.spec.schedule.ramp_time).0.div_ceil(width.0);
     let to = job.ended.0 / width.0;
     let intervals: Vec<Interval> =
         job.series.intervals().take(to as usize).skip(from as usize).collect();

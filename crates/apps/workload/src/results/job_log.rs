@@ -170,11 +170,11 @@ impl JobLogs {
     /// without logs.
     pub(crate) fn create(spec: &JobSpec, index: usize) -> Result<Option<JobLogs>, RunError> {
         let wanted = [
-            (LogKind::Slat, &spec.logs.lat),
-            (LogKind::Clat, &spec.logs.lat),
-            (LogKind::Lat, &spec.logs.lat),
-            (LogKind::Bandwidth, &spec.logs.bw),
-            (LogKind::Iops, &spec.logs.iops),
+            (LogKind::Slat, &spec.report.logs.lat),
+            (LogKind::Clat, &spec.report.logs.lat),
+            (LogKind::Lat, &spec.report.logs.lat),
+            (LogKind::Bandwidth, &spec.report.logs.bw),
+            (LogKind::Iops, &spec.report.logs.iops),
         ];
         let mut logs = Vec::new();
         for (kind, name) in wanted {
@@ -183,15 +183,18 @@ impl JobLogs {
             let log = LogFile::create(name, kind, index);
             logs.push(log.map_err(|(path, e)| log_error(&spec.name, &path, &e))?);
         }
-        let window_ends = spec.logs.window;
-        let (job, spec) = (spec.name.clone(), spec.logs.clone());
+        let window_ends = spec.report.logs.window;
+        let (job, spec) = (spec.name.clone(), spec.report.logs.clone());
         let logs = JobLogs { job, spec, logs, window_end: window_ends, error: None };
         Ok((!logs.logs.is_empty()).then_some(logs))
     }
 
     /// Checks that the directories of a job's logs exist.
     pub(crate) fn check(spec: &JobSpec) -> Result<(), RunError> {
-        for name in [&spec.logs.lat, &spec.logs.bw, &spec.logs.iops].into_iter().flatten() {
+        for name in [&spec.report.logs.lat, &spec.report.logs.bw, &spec.report.logs.iops]
+            .into_iter()
+            .flatten()
+        {
             let name = Path::new(if name.is_empty() { &spec.name } else { name });
             let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty());
             let Some(folder) = folder else { continue };

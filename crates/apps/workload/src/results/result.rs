@@ -124,6 +124,23 @@ pub struct DepthSearchResult {
     pub converged: bool,
 }
 
+/// Counts of a job's requests, and of the sectors that it verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Number of requests of all kinds submitted to the device, including those of the ramp.
+    pub issued: u64,
+    /// Number of requests that succeeded.
+    pub completed: u64,
+    /// Number of requests that failed.
+    pub failed: u64,
+    /// Number of sectors that were read back and verified.
+    pub verified: u64,
+    /// Number of sectors that were read back with wrong data.
+    pub mismatches: u64,
+    /// Number of requests of a timed replay that were issued later than the trace says.
+    pub delayed: u64,
+}
+
 /// Measurements of one job, or of several jobs that are reported as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobResult {
@@ -143,16 +160,8 @@ pub struct JobResult {
     pub ended: Nanos,
     /// Time for which the virtual CPU of the job was busy with submissions and completions.
     pub cpu_busy: Nanos,
-    /// Number of requests of all kinds submitted to the device, including those of the ramp.
-    pub issued: u64,
-    /// Number of requests that succeeded.
-    pub completed: u64,
-    /// Number of requests that failed.
-    pub failed: u64,
-    /// Number of sectors that were read back and verified.
-    pub verified: u64,
-    /// Number of sectors that were read back with wrong data.
-    pub mismatches: u64,
+    /// Counts of requests and of verified sectors.
+    pub requests: JobCounts,
     /// The first failed requests and mismatches, at most [`FAILURES_MAX`].
     pub failures: Vec<IoFailure>,
     /// Whether a failure ended the job early.
@@ -163,8 +172,6 @@ pub struct JobResult {
     pub series: TimeSeries,
     /// Adjustments of the requests of a trace to the device.
     pub trace_adjustments: TraceAdjustments,
-    /// Number of requests of a timed replay that were issued later than the trace says.
-    pub delayed: u64,
     /// Result of the search for a depth (`latency_target`). For several jobs that are reported as
     /// one, it is that of the first.
     pub depth_search: Option<DepthSearchResult>,
@@ -183,7 +190,7 @@ impl JobResult {
 
     /// Returns the number of failed requests and mismatches.
     pub fn errors(&self) -> u64 {
-        self.failed + self.mismatches
+        self.requests.failed + self.requests.mismatches
     }
 
     /// Adds the measurements of another job: sums, and the maximum of the runtimes.
@@ -201,11 +208,11 @@ impl JobResult {
         self.started = self.started.min(other.started);
         self.ended = self.ended.max(other.ended);
         self.cpu_busy += other.cpu_busy;
-        self.issued += other.issued;
-        self.completed += other.completed;
-        self.failed += other.failed;
-        self.verified += other.verified;
-        self.mismatches += other.mismatches;
+        self.requests.issued += other.requests.issued;
+        self.requests.completed += other.requests.completed;
+        self.requests.failed += other.requests.failed;
+        self.requests.verified += other.requests.verified;
+        self.requests.mismatches += other.requests.mismatches;
         let room = FAILURES_MAX.saturating_sub(self.failures.len());
         self.failures.extend(other.failures.iter().take(room));
         self.aborted |= other.aborted;
@@ -214,7 +221,7 @@ impl JobResult {
         }
         self.series.merge(&other.series);
         self.trace_adjustments.merge(&other.trace_adjustments);
-        self.delayed += other.delayed;
+        self.requests.delayed += other.requests.delayed;
     }
 }
 
@@ -227,8 +234,8 @@ impl RunResult {
             match out.last_mut() {
                 Some(last)
                     if last.group == job.group
-                        && last.spec.group_reporting
-                        && job.spec.group_reporting =>
+                        && last.spec.report.group_reporting
+                        && job.spec.report.group_reporting =>
                 {
                     last.merge(job);
                 }

@@ -58,7 +58,8 @@ pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
                 .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
             let source = Source::new(spec, area, limits, &Rng::new(0))?;
             if let (Source::Replay(replay), 0) = (source, clone) {
-                let until = spec.runtime.map_or(Nanos::MAX, |time| time + spec.ramp_time);
+                let until =
+                    spec.schedule.runtime.map_or(Nanos::MAX, |time| time + spec.schedule.ramp_time);
                 let checked = replay.reader.check(until);
                 checked.map_err(|source| RunError::Trace { job: spec.name.clone(), source })?;
             }
@@ -114,11 +115,11 @@ impl<D: BlockDevice> JobRunner<D> {
         let mut workers = Vec::new();
         let (mut stage, mut group) = (0, 0);
         for (i, spec) in jobs.into_iter().enumerate() {
-            stage += u32::from(spec.stonewall && i > 0);
-            group += u32::from((spec.stonewall || spec.new_group) && i > 0);
+            stage += u32::from(spec.schedule.stonewall && i > 0);
+            group += u32::from((spec.schedule.stonewall || spec.report.new_group) && i > 0);
             for clone in 0..spec.numjobs {
                 let index = workers.len() as u64;
-                let rng = match spec.randseed {
+                let rng = match spec.pattern.randseed {
                     Some(own) => Rng::new(own).fork(u64::from(clone)),
                     None => Rng::new(seed).fork(index),
                 };

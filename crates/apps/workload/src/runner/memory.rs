@@ -22,7 +22,7 @@ pub(crate) fn check(
 ) -> Result<(), RunError> {
     let needs: Vec<u64> = jobs.iter().map(|spec| needed_bytes(spec, limits)).collect();
     let mut total = needs.iter().fold(0u64, |sum, need| sum.saturating_add(*need));
-    if jobs.iter().any(|spec| spec.verify) {
+    if jobs.iter().any(|spec| spec.integrity.verify) {
         // VerifyState has a 4-byte sequence number per sector.
         total = total.saturating_add(limits.sectors.saturating_mul(4));
     }
@@ -31,7 +31,7 @@ pub(crate) fn check(
     };
     let (largest, _) = needs.iter().enumerate().max_by_key(|(_, need)| **need).unwrap_or((0, &0));
     let spec = &jobs[largest];
-    let remedy = match (spec.verify, spec.depth() > 1) {
+    let remedy = match (spec.integrity.verify, spec.depth() > 1) {
         (true, _) => "`numjobs`, `iodepth` or `bs`, or leave `verify` out",
         (false, true) => "`numjobs` or `iodepth`",
         (false, false) => "`numjobs`",
@@ -50,12 +50,12 @@ pub(crate) fn check(
 fn needed_bytes(spec: &JobSpec, limits: &Limits) -> u64 {
     let used = match &spec.replay {
         Some(_) => 3,
-        None => spec.access.uses.iter().filter(|used| **used).count() as u64,
+        None => spec.pattern.access.uses.iter().filter(|used| **used).count() as u64,
     };
     let slots = u64::from(worker::initial_slot_count(spec, limits));
     let mut each = size_of::<JobThread>() as u64 + TimeSeries::BYTES;
     each += used * 3 * Histogram::BYTES + slots * worker::SLOT_BYTES;
-    if spec.verify {
+    if spec.integrity.verify {
         let block = largest_block(spec);
         let expected = block / u64::from(limits.sector_bytes.max(1)) * 4;
         let payload = block.next_multiple_of(PAGE_BYTES as u64).saturating_add(expected);
@@ -94,8 +94,9 @@ mod tests {
     }
 
     fn spec(numjobs: u32, iodepth: u32, verify: bool) -> JobSpec {
-        let iodepth = Some(iodepth);
-        JobSpec { numjobs, iodepth, verify, ..JobSpec::new("many") }
+        let mut spec = JobSpec { numjobs, iodepth: Some(iodepth), ..JobSpec::new("many") };
+        spec.integrity.verify = verify;
+        spec
     }
 
     #[test]

@@ -104,9 +104,11 @@ impl Pattern {
     /// # Errors
     /// A description of an option that does not fit the region.
     pub(crate) fn new(spec: &JobSpec, region: u64, mut rng: Rng) -> Result<Pattern, String> {
-        let used = || crate::parse::options::used_directions(&spec.access);
-        let used_sizes =
-            || used().flat_map(|d| spec.block_sizes[d as usize].iter().map(|(bytes, _)| *bytes));
+        let used = || crate::parse::options::used_directions(&spec.pattern.access);
+        let used_sizes = || {
+            used()
+                .flat_map(|d| spec.pattern.block_sizes[d as usize].iter().map(|(bytes, _)| *bytes))
+        };
         let (unit, largest) = (used_sizes().min().unwrap_or(0), used_sizes().max().unwrap_or(0));
         if unit == 0 || used_sizes().any(|b| b > region) {
             return Err(format!(
@@ -119,11 +121,11 @@ impl Pattern {
             ));
         }
         let units = region / unit;
-        let order = if !spec.access.random {
+        let order = if !spec.pattern.access.random {
             Order::Sequential { at: [0; 3] }
         } else {
-            match &spec.distribution {
-                Distribution::Uniform if spec.norandommap => Order::Uniform,
+            match &spec.pattern.distribution {
+                Distribution::Uniform if spec.pattern.norandommap => Order::Uniform,
                 Distribution::Uniform if unit == largest => {
                     Order::Once { map: Permutation::new(units, &mut rng), next: 0 }
                 }
@@ -149,7 +151,7 @@ impl Pattern {
                 },
             }
         };
-        let sizes = std::array::from_fn(|d| Sizes::new(&spec.block_sizes[d]));
+        let sizes = std::array::from_fn(|d| Sizes::new(&spec.pattern.block_sizes[d]));
         Ok(Pattern { rng, block_bytes: unit, block_count: units, sizes, order })
     }
 

@@ -92,19 +92,20 @@ struct RateControl {
 impl RateControl {
     fn new(spec: &JobSpec) -> Option<Box<RateControl>> {
         let rates = std::array::from_fn(|d| {
-            let smallest = spec.block_sizes[d].iter().map(|(b, _)| *b).min().unwrap_or(1);
-            match spec.rate[d] {
+            let smallest = spec.pattern.block_sizes[d].iter().map(|(b, _)| *b).min().unwrap_or(1);
+            match spec.pace.rate[d] {
                 Rate::Unlimited => None,
                 Rate::Bytes(bytes) => Some(bytes as f64),
                 Rate::Iops(ios) => Some(ios as f64 * smallest as f64),
             }
         });
-        let paced =
-            Direction::ALL.iter().any(|d| spec.access.uses(*d) && rates[*d as usize].is_some());
+        let paced = Direction::ALL
+            .iter()
+            .any(|d| spec.pattern.access.uses(*d) && rates[*d as usize].is_some());
         paced.then(|| {
             Box::new(RateControl {
                 rates,
-                poisson: spec.rate_poisson,
+                poisson: spec.pace.rate_poisson,
                 start: Nanos::ZERO,
                 next: [Nanos::ZERO; 3],
             })
@@ -138,22 +139,22 @@ impl GeneratedIo {
         rng: Rng,
     ) -> Result<GeneratedIo, String> {
         let pattern = Pattern::new(spec, area.bytes, rng.fork(1))?;
-        let smallest = crate::parse::options::used_directions(&spec.access)
-            .flat_map(|d| spec.block_sizes[d as usize].iter().map(|(b, _)| *b))
+        let smallest = crate::parse::options::used_directions(&spec.pattern.access)
+            .flat_map(|d| spec.pattern.block_sizes[d as usize].iter().map(|(b, _)| *b))
             .min()
             .unwrap_or(1);
         let whole = area.bytes - area.bytes % smallest;
-        let mut limit = spec.io_size.map_or(whole, |s| s.resolve(area.bytes));
-        if spec.access.is_trim_write() {
+        let mut limit = spec.range.io_size.map_or(whole, |s| s.resolve(area.bytes));
+        if spec.pattern.access.is_trim_write() {
             // Every block is transferred twice.
             limit = limit.saturating_mul(2);
         }
-        if spec.time_based {
+        if spec.schedule.time_based {
             limit = u64::MAX;
         }
-        let uses = spec.access.uses;
+        let uses = spec.pattern.access.uses;
         let mix = if uses == [true, true, false] {
-            RwMix::ReadShare((spec.read_percent / 100.0 * 4_294_967_296.0) as u64)
+            RwMix::ReadShare((spec.pattern.read_percent / 100.0 * 4_294_967_296.0) as u64)
         } else if uses[2] {
             // Each write of a trimwrite job follows its trim.
             RwMix::Single(Direction::Trim)
@@ -166,11 +167,11 @@ impl GeneratedIo {
             first: area.offset / u64::from(sector_bytes),
             sector_shift: sector_bytes.ilog2(),
             bytes_max: limit,
-            ios_max: spec.number_ios.unwrap_or(u64::MAX),
+            ios_max: spec.range.number_ios.unwrap_or(u64::MAX),
             issued: [0; 3],
             issued_bytes: 0,
             issued_ios: 0,
-            fsync: spec.fsync,
+            fsync: spec.integrity.fsync,
             writes_since_flush: 0,
             drawn_direction: None,
             rate_control: RateControl::new(spec),

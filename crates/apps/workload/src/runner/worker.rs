@@ -182,11 +182,11 @@ impl JobThread {
                 spec.iodepth.get_or_insert(replay.default_depth());
                 [true; 3]
             }
-            Source::Generated(_) => spec.access.uses,
+            Source::Generated(_) => spec.pattern.access.uses,
         };
         let depth = spec.depth();
         let reserved = initial_slot_count(&spec, limits) as usize;
-        let slot_bytes = if spec.verify { largest_block(&spec) } else { 0 };
+        let slot_bytes = if spec.integrity.verify { largest_block(&spec) } else { 0 };
         let slot_sectors = slot_bytes / u64::from(limits.sector_bytes);
         Ok(JobThread {
             rng,
@@ -195,16 +195,16 @@ impl JobThread {
             io_range: area,
             source,
             phase: Phase::Waiting,
-            slots: IoSlots::new(depth, reserved, spec.verify),
+            slots: IoSlots::new(depth, reserved, spec.integrity.verify),
             search: spec.latency_target.map(|t| Box::new(DepthSearch::new(t, depth))),
             cpu: JobCpu::default(),
             times: JobTimes::default(),
             ending: Ending {
-                loops_remaining: spec.loops.saturating_sub(1),
+                loops_remaining: spec.schedule.loops.saturating_sub(1),
                 is_stopping: false,
                 aborted: false,
             },
-            think: ThinkTime::new(spec.thinktime, spec.thinktime_blocks),
+            think: ThinkTime::new(spec.pace.thinktime, spec.pace.thinktime_blocks),
             payloads: Payloads::new(slot_bytes, slot_sectors, depth),
             recorder: LatencyRecorder::new(uses),
             spec,
@@ -228,7 +228,7 @@ impl JobThread {
     }
 
     pub(crate) fn has_verify(&self) -> bool {
-        self.spec.verify
+        self.spec.integrity.verify
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -246,18 +246,18 @@ impl JobThread {
 
     /// Returns whether the job runs until a time, independent of its requests.
     pub(crate) fn is_time_bound(&self) -> bool {
-        self.phase == Phase::Running && self.spec.time_based
+        self.phase == Phase::Running && self.spec.schedule.time_based
     }
 
     /// Starts the stage of the job; returns the time at which the thread must run.
     pub(crate) fn start(&mut self, now: Nanos) -> Nanos {
-        self.times.start(now + self.spec.startdelay)
+        self.times.start(now + self.spec.schedule.startdelay)
     }
 
     /// Stops the job early.
     pub(crate) fn stop(&mut self, now: Nanos) {
         self.ending.stop();
-        self.spec.do_verify = false;
+        self.spec.integrity.do_verify = false;
         if self.phase == Phase::Waiting {
             self.end(now);
         }
@@ -271,7 +271,8 @@ impl JobThread {
 
     fn begin(&mut self, epoch: Nanos) {
         self.phase = Phase::Running;
-        let measure_from = self.times.measure_from(self.spec.ramp_time, self.spec.runtime);
+        let measure_from =
+            self.times.measure_from(self.spec.schedule.ramp_time, self.spec.schedule.runtime);
         self.recorder.start(epoch, measure_from);
         self.source.start(self.times.started());
         if let Some(search) = &mut self.search {
@@ -409,7 +410,8 @@ impl JobThread {
                     match next {
                         // Trims that are still outstanding will be followed by writes.
                         IssueDecision::End
-                            if self.spec.access.is_trim_write() && self.slots.outstanding() > 0 =>
+                            if self.spec.pattern.access.is_trim_write()
+                                && self.slots.outstanding() > 0 =>
                         {
                             return Ok(None);
                         }
@@ -431,7 +433,9 @@ impl JobThread {
                         return Ok(None);
                     }
                     match self.next_written_range(next, shared) {
-                        Some((lba, sectors)) if !self.ending.aborted && self.spec.do_verify => {
+                        Some((lba, sectors))
+                            if !self.ending.aborted && self.spec.integrity.do_verify =>
+                        {
                             self.phase = Phase::ReadBack { next: lba + u64::from(sectors) };
                             let kind = IoKind::Transfer(Direction::Read);
                             return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
@@ -553,7 +557,7 @@ impl JobThread {
                     at,
                     cause: ErrorCause::Status(s.status),
                 });
-                let tolerance = self.spec.continue_on_error;
+                let tolerance = self.spec.integrity.continue_on_error;
                 let read = kind == IoKind::Transfer(Direction::Read);
                 self.abort_unless(if read { tolerance.read } else { tolerance.write });
             }
@@ -567,7 +571,8 @@ impl JobThread {
             // As in fio, the flush at the end does not count among the job's requests.
             IoKind::Flush => self.recorder.complete_sync(times, self.phase == Phase::Running),
         }
-        let follows = kind == IoKind::Transfer(Direction::Trim) && self.spec.access.is_trim_write();
+        let follows =
+            kind == IoKind::Transfer(Direction::Trim) && self.spec.pattern.access.is_trim_write();
         if follows && success && self.spec.replay.is_none() {
             self.slots.keep_trimmed(slot);
         } else {

@@ -23,7 +23,10 @@ fn a_random_read_job_reads_every_block_once() {
     assert_eq!(lbas, (0..1024).collect::<Vec<_>>());
     let job = &result.jobs[0];
     let read = job.direction(Direction::Read);
-    assert_eq!((read.ios, read.bytes, job.issued, job.completed), (1024, 4 << 20, 1024, 1024));
+    assert_eq!(
+        (read.ios, read.bytes, job.requests.issued, job.requests.completed),
+        (1024, 4 << 20, 1024, 1024)
+    );
     // Closed loop: rate = depth / latency.
     assert_eq!(read.runtime, US(100) * 128);
     assert!((read.iops() - 80_000.0).abs() < 1.0);
@@ -92,7 +95,7 @@ fn runtime_and_ramp_bound_what_is_measured() {
     let job = &result.jobs[0];
     let read = job.direction(Direction::Read);
     assert_eq!(log.len(), 2 * 1500);
-    assert_eq!((read.ios, read.runtime, job.issued), (2000, MS(100), 3000));
+    assert_eq!((read.ios, read.runtime, job.requests.issued), (2000, MS(100), 3000));
     assert_eq!(job.series.intervals().map(|i| i.ios[0]).sum::<u64>(), 2000);
     // A job that ends within its ramp has no measurements, and only finite numbers.
     let (result, _) = run(ram(), "[j]\nrw=randread\nramp_time=1h");
@@ -149,7 +152,7 @@ fn flushes_come_after_every_n_writes_and_at_the_end() {
     let (w, f) = (Op::Write, Op::Flush);
     assert_eq!(ops, [w, w, w, w, f, w, w, w, w, f, w, w, f]);
     let job = &result.jobs[0];
-    assert_eq!((job.sync.count(), job.directions[1].ios, job.issued), (2, 10, 13));
+    assert_eq!((job.sync.count(), job.directions[1].ios, job.requests.issued), (2, 10, 13));
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn long_requests_are_split_and_a_full_device_is_shared() {
     let text = "[a]\nrw=randread\niodepth=32\ntime_based\nruntime=1\nnumjobs=4";
     let (result, _) = run(ram().depth(8), text);
     let ios: Vec<u64> = result.jobs.iter().map(|j| j.directions[0].ios).collect();
-    assert_eq!(ios.iter().sum::<u64>(), result.jobs.iter().map(|j| j.issued).sum::<u64>());
+    assert_eq!(ios.iter().sum::<u64>(), result.jobs.iter().map(|j| j.requests.issued).sum::<u64>());
     let (least, most) = (*ios.iter().min().unwrap(), *ios.iter().max().unwrap());
     assert!(most - least <= most / 10, "every job has its turn: {ios:?}");
     assert!((ios.iter().sum::<u64>() as i64 - 80_000).abs() < 200, "{ios:?}");
@@ -257,14 +260,17 @@ fn a_failed_request_ends_its_job_unless_tolerated() {
     let text = "[a]\nrw=read\nsize=1m\n[b]\nrw=read\nsize=1m\noffset=1m";
     let (result, _) = run(ram().fault(Fault::FailRead(7)), text);
     let [a, b] = &result.jobs[..] else { panic!() };
-    assert_eq!((a.failed, a.completed, a.issued, a.aborted), (1, 7, 8, true));
-    assert_eq!((b.failed, b.completed, b.aborted), (0, 256, false));
+    assert_eq!(
+        (a.requests.failed, a.requests.completed, a.requests.issued, a.aborted),
+        (1, 7, 8, true)
+    );
+    assert_eq!((b.requests.failed, b.requests.completed, b.aborted), (0, 256, false));
     let (job, failure) = result.failures().next().unwrap();
     assert_eq!((job, failure.lba, failure.errno()), ("a", 7, 5));
     assert_eq!(to_fio_json(&result, 0)["jobs"][0]["error"], 5);
     let (result, _) =
         run(ram().fault(Fault::FailRead(7)), "[a]\nrw=read\nsize=1m\ncontinue_on_error=io");
-    assert_eq!((result.jobs[0].failed, result.jobs[0].completed), (1, 255));
+    assert_eq!((result.jobs[0].requests.failed, result.jobs[0].requests.completed), (1, 255));
     let json = to_fio_json(&result, 0);
     assert_eq!((&json["jobs"][0]["error"], &json["jobs"][0]["total_err"]), (&0.into(), &1.into()));
     let (result, _) = run(ram().fault(Fault::Full), "[a]\nrw=write");
@@ -293,9 +299,9 @@ fn a_run_can_be_stopped_and_still_adds_up() {
     runner.run_until_time(&mut [&mut host], MS(20));
     assert!(host.is_done());
     let result = host.finish().unwrap();
-    assert!((400..=410).contains(&result.jobs[0].completed));
-    assert_eq!(result.jobs[0].issued, result.jobs[0].completed);
-    assert_eq!(result.jobs[1].issued, 0);
+    assert!((400..=410).contains(&result.jobs[0].requests.completed));
+    assert_eq!(result.jobs[0].requests.issued, result.jobs[0].requests.completed);
+    assert_eq!(result.jobs[1].requests.issued, 0);
 }
 
 #[test]
@@ -359,12 +365,12 @@ fn loops_run_the_whole_job_again() {
     let (result, _) = run(ram(), "[j]\nrw=write\nsize=16k\nloops=3\nverify=crc32c");
     let job = &result.jobs[0];
     let runtimes = [Direction::Write, Direction::Read].map(|d| job.direction(d).runtime);
-    assert_eq!((runtimes, job.verified), ([US(1200); 2], 12));
+    assert_eq!((runtimes, job.requests.verified), ([US(1200); 2], 12));
     // A runtime ends all loops, and so does an error.
     let (result, _) = run(ram(), "[j]\nrw=read\nsize=40k\nloops=1000\nruntime=5ms");
     assert_eq!(result.jobs[0].ended, MS(5));
     let (result, _) = run(ram().fault(Fault::FailRead(3)), "[j]\nrw=read\nsize=40k\nloops=5");
-    assert_eq!((result.jobs[0].failed, result.jobs[0].completed), (1, 3));
+    assert_eq!((result.jobs[0].requests.failed, result.jobs[0].requests.completed), (1, 3));
 }
 
 #[test]

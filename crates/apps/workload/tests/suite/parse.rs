@@ -21,17 +21,18 @@ fn the_example_of_the_manual() {
     let jobs =
         parse("[global]\nrw=randread\nsize=128m\n\n[job1]\n\n[job2]\nsize=10%\n").unwrap().jobs;
     assert_eq!(jobs.len(), 2);
-    assert_eq!((jobs[0].name.as_str(), jobs[0].size), ("job1", Some(Size::Bytes(128 << 20))));
-    assert_eq!(jobs[1].size, Some(Size::Percent(10.0)));
-    assert!(jobs.iter().all(|j| j.access.random && j.globals.len() == 2));
-    assert_eq!(jobs[1].options, [("size".to_owned(), "10%".to_owned())]);
+    assert_eq!((jobs[0].name.as_str(), jobs[0].range.size), ("job1", Some(Size::Bytes(128 << 20))));
+    assert_eq!(jobs[1].range.size, Some(Size::Percent(10.0)));
+    assert!(jobs.iter().all(|j| j.pattern.access.random && j.report.globals.len() == 2));
+    assert_eq!(jobs[1].report.options, [("size".to_owned(), "10%".to_owned())]);
 }
 
 #[test]
 fn globals_add_up_and_hold_for_what_follows() {
     let text = "[global]\nbs=8k\n[a]\n[global]\niodepth=4\nbs=16k\n[b]\nbs=64k";
     let jobs = parse(text).unwrap().jobs;
-    let seen: Vec<(u64, u32)> = jobs.iter().map(|j| (j.block_sizes[0][0].0, j.depth())).collect();
+    let seen: Vec<(u64, u32)> =
+        jobs.iter().map(|j| (j.pattern.block_sizes[0][0].0, j.depth())).collect();
     assert_eq!(seen, [(8192, 1), (65536, 4)]);
 }
 
@@ -45,25 +46,35 @@ fn every_option_means_what_fio_means() {
     let parsed = parse(text).unwrap();
     let j = &parsed.jobs[0];
     assert_eq!(
-        (j.read_percent, j.io_size, j.offset),
+        (j.pattern.read_percent, j.range.io_size, j.range.offset),
         (70.0, Some(Size::Percent(200.0)), Size::Bytes(1 << 20))
     );
-    assert_eq!((j.depth(), j.numjobs, j.runtime), (32, 4, Some(Nanos::from_secs(30))));
+    assert_eq!((j.depth(), j.numjobs, j.schedule.runtime), (32, 4, Some(Nanos::from_secs(30))));
     assert_eq!(
-        (j.ramp_time, j.startdelay, j.thinktime),
+        (j.schedule.ramp_time, j.schedule.startdelay, j.pace.thinktime),
         (Nanos::from_millis(1500), Nanos::from_secs(2), Nanos::from_micros(50))
     );
-    assert_eq!(j.rate, [Rate::Bytes(1 << 20), Rate::Bytes(500 << 10), Rate::Bytes(500 << 10)]);
-    assert_eq!(j.distribution, Distribution::Pareto(0.2));
+    assert_eq!(j.pace.rate, [Rate::Bytes(1 << 20), Rate::Bytes(500 << 10), Rate::Bytes(500 << 10)]);
+    assert_eq!(j.pattern.distribution, Distribution::Pareto(0.2));
     assert_eq!(
-        (j.randseed, j.fsync, j.thinktime_blocks, j.number_ios),
+        (j.pattern.randseed, j.integrity.fsync, j.pace.thinktime_blocks, j.range.number_ios),
         (Some(99), 32, 2, Some(1000))
     );
     assert!(
-        j.time_based && j.norandommap && j.verify && !j.do_verify && j.end_fsync && j.rate_poisson
+        j.schedule.time_based
+            && j.pattern.norandommap
+            && j.integrity.verify
+            && !j.integrity.do_verify
+            && j.integrity.end_fsync
+            && j.pace.rate_poisson
     );
-    assert!(j.stonewall && j.new_group && j.group_reporting && j.continue_on_error.read);
-    assert_eq!(j.percentiles, [50.0, 99.0, 99.9]);
+    assert!(
+        j.schedule.stonewall
+            && j.report.new_group
+            && j.report.group_reporting
+            && j.integrity.continue_on_error.read
+    );
+    assert_eq!(j.report.percentiles, [50.0, 99.0, 99.9]);
     assert_eq!(j.description.as_deref(), Some("what it is for"));
     assert_eq!(parsed.ignored, ["thread", "uri"]);
 }
@@ -201,7 +212,7 @@ fn refused_words_say_why_and_values_that_ask_for_nothing_pass() {
     // Options of logs in [global] hold for the jobs that have logs, and are listed for the others.
     let parsed = parse("[global]\nlog_avg_msec=100\n[a]\nwrite_lat_log\n[b]\n").unwrap();
     assert_eq!(parsed.ignored, ["log_avg_msec"]);
-    assert_eq!(parsed.jobs[0].logs.window, Nanos::from_millis(100));
+    assert_eq!(parsed.jobs[0].report.logs.window, Nanos::from_millis(100));
 }
 
 #[test]
@@ -214,7 +225,7 @@ fn comments_start_anywhere_and_variables_are_the_environments() {
     let job = &parse(&text).unwrap().jobs[0];
     let expected = path.split(['#', ';']).next().unwrap().trim();
     assert!(job.description.as_deref().unwrap().starts_with(expected));
-    assert_eq!((job.name.as_str(), job.block_sizes[0][0].0), ("j", 8192));
+    assert_eq!((job.name.as_str(), job.pattern.block_sizes[0][0].0), ("j", 8192));
     assert!(message("[j]\nbs=${SIZE\n").contains("`${` without `}`"));
     assert!(message("[j]\nbs=${SLUICE_NO_SUCH_VARIABLE}\n").contains("block sizes"));
 }
@@ -234,8 +245,10 @@ fn files_include_files() {
     write("parts/deep.inc", "# deeper\niodepth=7\n");
     write("b.inc", "rw=randread\nbs=16k");
     let jobs = parse_job_file(&main).unwrap().jobs;
-    let seen: Vec<_> =
-        jobs.iter().map(|j| (j.block_sizes[0][0].0, j.depth(), j.access.random)).collect();
+    let seen: Vec<_> = jobs
+        .iter()
+        .map(|j| (j.pattern.block_sizes[0][0].0, j.depth(), j.pattern.access.random))
+        .collect();
     assert_eq!(seen, [(8192, 7, false), (65536, 7, true)]);
     // An error in an included file is shown there.
     write("b.inc", "\nrww=read");

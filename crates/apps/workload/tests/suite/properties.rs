@@ -82,9 +82,9 @@ proptest! {
         let (result, log) = once()?;
         let result = result.map_err(|e| TestCaseError::fail(format!("{e}\n{}", texts.concat())))?;
         for job in &result.jobs {
-            prop_assert_eq!(job.issued, job.completed);
-            prop_assert_eq!((job.mismatches, job.aborted), (0, false));
-            prop_assert!(job.directions.iter().map(|d| d.ios).sum::<u64>() <= job.issued);
+            prop_assert_eq!(job.requests.issued, job.requests.completed);
+            prop_assert_eq!((job.requests.mismatches, job.aborted), (0, false));
+            prop_assert!(job.directions.iter().map(|d| d.ios).sum::<u64>() <= job.requests.issued);
         }
         let mut sectors = [0u64; 3];
         for (_, request) in &log {

@@ -47,12 +47,12 @@ fn waiting_for_a_slot_is_latency_and_is_counted() {
     let trace: String = (0..100).map(|i| format!("{} 0 {} 8 1\n", i * 1000, i * 8)).collect();
     let (result, _) = replay(&trace, "iodepth=1").unwrap();
     let job = &result.jobs[0];
-    assert_eq!(job.delayed, 99);
+    assert_eq!(job.requests.delayed, 99);
     let lat = &job.direction(Direction::Read).lat;
     assert_eq!(lat.max(), Nanos(100 * 100_000 - 99 * 1000), "the last waits for all before it");
     let (result, _) = replay(&trace, "").unwrap();
     assert_eq!(
-        (result.jobs[0].delayed, result.jobs[0].directions[0].lat.max()),
+        (result.jobs[0].requests.delayed, result.jobs[0].directions[0].lat.max()),
         (0, Nanos(100_000))
     );
 }
@@ -79,7 +79,7 @@ fn a_log_without_times_is_replayed_at_its_depth() {
         let job = &result.jobs[0];
         let read = job.direction(Direction::Read);
         assert_eq!((read.lat.min(), read.lat.max()), (Nanos(100_000), Nanos(100_000)), "{options}");
-        assert_eq!((job.delayed, u64::from(job.spec.depth())), (0, depth), "{options}");
+        assert_eq!((job.requests.delayed, u64::from(job.spec.depth())), (0, depth), "{options}");
         // Closed loop: rate = depth / latency.
         assert_eq!(read.iops(), depth as f64 * 10_000.0, "{options}");
     }
@@ -157,7 +157,7 @@ fn all_actions_of_an_iolog_arrive() {
     let (result, log) = replay(trace, "").unwrap();
     let ops: Vec<Op> = log.iter().map(|(_, r)| r.op).collect();
     assert_eq!(ops, [Op::Write, Op::Flush, Op::Discard]);
-    assert_eq!((result.jobs[0].sync.count(), result.jobs[0].completed), (1, 3));
+    assert_eq!((result.jobs[0].sync.count(), result.jobs[0].requests.completed), (1, 3));
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn a_good_device_verifies() {
         let (result, _) = run(ram(), &format!("[j]\nverify=crc32c\n{options}"));
         assert_eq!(mismatches(&result), [], "{options}");
         let job = &result.jobs[0];
-        assert!(job.verified > 0 && !job.aborted, "{options}");
-        assert_eq!(job.issued, job.completed);
+        assert!(job.requests.verified > 0 && !job.aborted, "{options}");
+        assert_eq!(job.requests.issued, job.requests.completed);
         assert!(job.direction(Direction::Read).runtime > Nanos::ZERO, "{options}");
     }
 }
@@ -47,12 +47,12 @@ fn a_good_device_verifies() {
 fn a_write_job_reads_back_what_it_wrote_and_only_that() {
     let (result, log) =
         run(ram(), "[j]\nrw=randwrite\nverify=crc32c\nsize=1m\noffset=512k\niodepth=4");
-    assert_eq!((result.jobs[0].directions[0].ios, result.jobs[0].verified), (256, 256));
+    assert_eq!((result.jobs[0].directions[0].ios, result.jobs[0].requests.verified), (256, 256));
     assert!(log.iter().all(|(_, r)| (128..384).contains(&r.lba)));
     let (result, log) = run(ram(), "[j]\nrw=randwrite\nverify=crc32c\nsize=1m\nio_size=256k");
-    assert_eq!((result.jobs[0].verified, log.len()), (64, 128));
+    assert_eq!((result.jobs[0].requests.verified, log.len()), (64, 128));
     let (result, _) = run(ram(), "[j]\nrw=randwrite\nverify=crc32c\nsize=1m\ndo_verify=0");
-    assert_eq!(result.jobs[0].verified, 0);
+    assert_eq!(result.jobs[0].requests.verified, 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn every_kind_of_damage_is_found_and_named() {
     let write = "[j]\nrw=write\nverify=crc32c\nsize=1m\ncontinue_on_error=all";
     let (result, _) = run(ram().fault(Fault::Corrupt(17)), write);
     assert_eq!(mismatches(&result), [(17, Mismatch::Checksum)]);
-    assert_eq!((result.jobs[0].mismatches, result.jobs[0].verified), (1, 255));
+    assert_eq!((result.jobs[0].requests.mismatches, result.jobs[0].requests.verified), (1, 255));
     assert!(result.failures().next().unwrap().1.to_string().contains("sectors 17..+1"));
     let (result, _) = run(ram().fault(Fault::Misdirect(255)), write);
     assert_eq!(mismatches(&result), [(255, Mismatch::NoHeader)]);
@@ -81,5 +81,5 @@ fn writes_of_other_jobs_are_no_false_alarm() {
     let text = "[checked]\nrw=randwrite\nverify=crc32c\niodepth=8\n[unchecked]\nrw=randwrite\nnorandommap\niodepth=8\n[trims]\nrw=randtrim\niodepth=2\nnorandommap\nio_size=512k\n[reads]\nrw=randread\nverify=crc32c\niodepth=8";
     let (result, _) = run(ram(), text);
     assert_eq!(mismatches(&result), []);
-    assert!(result.jobs[3].verified > 0, "reads check what others wrote");
+    assert!(result.jobs[3].requests.verified > 0, "reads check what others wrote");
 }

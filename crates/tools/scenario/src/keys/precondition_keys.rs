@@ -4,7 +4,7 @@ use std::path::Path;
 
 use workload::{JobError, JobProblem, JobSpec};
 
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::units;
 
 /// Initial fill of the drive.
@@ -92,7 +92,7 @@ impl Precondition {
     pub(crate) fn read(mut s: Section<'_>) -> Result<Precondition> {
         let mut precondition = Precondition::default();
         s.set("fill", &mut precondition.fill, |v| {
-            v.choice(&[("none", Fill::None), ("sequential", Fill::Sequential)])
+            v.choice(&[Keyword("none", Fill::None), Keyword("sequential", Fill::Sequential)])
         })?;
         // Read before the jobs: with it, the last job needs no amount.
         s.set("until", &mut precondition.until, read_until)?;
@@ -151,7 +151,7 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
     s.finish()?;
     match spec(words.iter().map(|(key, value)| (key.as_str(), value.as_str()))) {
         Ok(spec) => match access {
-            Some(rw) if !spec.access.uses[1] && !spec.access.uses[2] => {
+            Some(rw) if !spec.pattern.access.uses[1] && !spec.pattern.access.uses[2] => {
                 Err(rw.refuse("what writes or trims, such as \"randwrite\" or \"write\""))
             }
             _ => Ok(Some(Overwrite { amount, words })),
@@ -205,7 +205,7 @@ fn read_amount(value: &Value<'_>) -> Result<Amount> {
 
 /// Reads `"steady"`, or a table with the parameters of its rounds.
 fn read_until(value: &Value<'_>) -> Result<Option<Until>> {
-    let kinds = [("none", None), ("steady", Some(Until::STEADY))];
+    let kinds = [Keyword("none", None), Keyword("steady", Some(Until::STEADY))];
     if value.string().is_ok() {
         return value.choice(&kinds);
     }

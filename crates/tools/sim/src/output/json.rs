@@ -98,7 +98,7 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
             "replay".into(),
             json!({
                 "iodepth": job.spec.depth(),
-                "delayed": job.delayed,
+                "delayed": job.requests.delayed,
                 "trace_fit": {
                     "aligned_requests": fit.aligned_requests,
                     "bytes_requested": fit.bytes_requested,

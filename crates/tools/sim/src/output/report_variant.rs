@@ -92,12 +92,12 @@ fn job_remarks(job: &JobResult) -> Vec<String> {
             ));
         }
     }
-    if job.delayed > 0 {
+    if job.requests.delayed > 0 {
         remarks.push(format!(
             "job {name}: {} of {} requests were issued later than the trace says: all {} places of \
              iodepth were taken, or the host was busy",
-            count(job.delayed),
-            count(job.issued),
+            count(job.requests.delayed),
+            count(job.requests.issued),
             job.spec.depth()
         ));
     }
@@ -163,7 +163,7 @@ fn rows(
     let start = |i: usize| timeline.width.0 * i as u64;
     // Time of the interval in which the job was measured, in seconds; an empty time has no rate.
     let seconds = |i: usize| {
-        let from = start(i).max((job.started + job.spec.ramp_time).0);
+        let from = start(i).max((job.started + job.spec.schedule.ramp_time).0);
         let to = (start(i) + timeline.width.0).min(job.ended.0);
         (to > from).then(|| (to - from) as f64 / 1e9)
     };

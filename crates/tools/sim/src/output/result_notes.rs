@@ -211,7 +211,7 @@ fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
 fn job_notes(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
     let name = &job.spec.name;
     let mut push = |note: Note| notes.push(note.for_drive(&drive.name).for_job(name));
-    if job.issued == 0 {
+    if job.requests.issued == 0 {
         push(Note::new(NoteCode::NothingIssued, format!("job {name} issued no request")));
     }
     let fit = &job.trace_adjustments;

@@ -5,7 +5,7 @@ use time::Nanos;
 
 use super::{JobThread, Phase, RunContext};
 use crate::error::RunError;
-use crate::results::result::JobResult;
+use crate::results::result::{JobCounts, JobResult};
 use crate::runner::source::Source;
 use crate::trace::TraceAdjustments;
 
@@ -16,7 +16,7 @@ impl JobThread {
             Phase::Waiting => 0.0,
             Phase::Done => 1.0,
             _ => {
-                let loops = f64::from(self.spec.loops.max(1));
+                let loops = f64::from(self.spec.schedule.loops.max(1));
                 let done = loops - 1.0 - f64::from(self.ending.loops_remaining);
                 self.times.progress(now).max((done + self.source.progress()) / loops).min(1.0)
             }
@@ -31,8 +31,8 @@ impl JobThread {
                 direction.runtime += runtime;
             }
         }
-        let writes = self.recorder.directions[1].ios > 0 || self.spec.access.uses[1];
-        self.phase = match self.spec.end_fsync && writes && !self.ending.aborted {
+        let writes = self.recorder.directions[1].ios > 0 || self.spec.pattern.access.uses[1];
+        self.phase = match self.spec.integrity.end_fsync && writes && !self.ending.aborted {
             true => Phase::EndFlush,
             false => self.read_back_phase(),
         };
@@ -40,8 +40,12 @@ impl JobThread {
 
     /// Returns the phase that follows the writes.
     pub(super) fn read_back_phase(&self) -> Phase {
-        let writes = self.spec.access.uses[1];
-        match self.spec.verify && self.spec.do_verify && writes && !self.ending.aborted {
+        let writes = self.spec.pattern.access.uses[1];
+        match self.spec.integrity.verify
+            && self.spec.integrity.do_verify
+            && writes
+            && !self.ending.aborted
+        {
             true => Phase::ReadBack { next: 0 },
             false => Phase::ReadBack { next: u64::MAX },
         }
@@ -50,7 +54,7 @@ impl JobThread {
     /// Sets the runtime of the reads of a write-only job to the time of reading back.
     pub(super) fn finish_read_back(&mut self, at: Nanos) {
         let reads = &mut self.recorder.directions[0];
-        if !self.spec.access.uses[0] && self.spec.replay.is_none() {
+        if !self.spec.pattern.access.uses[0] && self.spec.replay.is_none() {
             let read_back_time = self.times.end_read_back(at);
             reads.runtime = if reads.ios > 0 { read_back_time } else { Nanos::ZERO };
         }
@@ -113,17 +117,19 @@ impl JobThread {
             started: self.times.started().since(epoch),
             ended: self.times.ended_at().since(epoch),
             cpu_busy: self.cpu.busy,
-            issued: r.issued,
-            completed: r.completed,
-            failed: r.failed,
-            verified: r.verified,
-            mismatches: r.mismatches,
+            requests: JobCounts {
+                issued: r.issued,
+                completed: r.completed,
+                failed: r.failed,
+                verified: r.verified,
+                mismatches: r.mismatches,
+                delayed: r.delayed,
+            },
             failures: r.failures,
             aborted: self.ending.aborted,
             depth_levels: r.depth_levels,
             series: r.series,
             trace_adjustments: trace_fit,
-            delayed: r.delayed,
             depth_search: self.search.map(|search| search.result()),
         }
     }

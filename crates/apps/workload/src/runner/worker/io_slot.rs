@@ -45,7 +45,7 @@ pub(crate) const SLOT_BYTES: u64 = (size_of::<IoSlot>() + 3 * size_of::<u32>()) 
 /// jobs allocate all slots at the start because their payload buffers are assigned per slot.
 pub(crate) fn initial_slot_count(spec: &JobSpec, limits: &Limits) -> u32 {
     let depth = spec.depth();
-    if spec.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
+    if spec.integrity.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
 }
 
 /// The slots of a job, and the requests in them.

@@ -96,7 +96,9 @@ impl JobThread {
                     return false;
                 };
                 s.seq = sequence;
-                if let (Direction::Write, true, Some(b)) = (direction, self.spec.verify, buffers) {
+                if let (Direction::Write, true, Some(b)) =
+                    (direction, self.spec.integrity.verify, buffers)
+                {
                     let at = self.payloads.offset(slot);
                     for i in 0..u64::from(sectors) {
                         verify::fill_sector(&mut b.scratch, lba + i, sequence);
@@ -118,12 +120,12 @@ impl JobThread {
         let (lba, sectors) = (s.io.lba, s.io.sectors);
         if s.seq != 0 {
             let write = s.io.kind == IoKind::Transfer(Direction::Write);
-            let known = write && self.spec.verify && s.status.is_success();
+            let known = write && self.spec.integrity.verify && s.status.is_success();
             ledger.complete_write(lba, sectors, known.then_some(s.seq));
             return;
         }
         let read = s.io.kind == IoKind::Transfer(Direction::Read) && s.status.is_success();
-        let (Some(b), true) = (buffers, read && self.spec.verify) else {
+        let (Some(b), true) = (buffers, read && self.spec.integrity.verify) else {
             return;
         };
         let mut wrong = 0u64;
@@ -147,7 +149,7 @@ impl JobThread {
             }
         }
         if wrong > 0 {
-            self.abort_unless(self.spec.continue_on_error.verify);
+            self.abort_unless(self.spec.integrity.continue_on_error.verify);
         }
     }
 }

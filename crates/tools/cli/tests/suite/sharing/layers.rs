@@ -171,8 +171,11 @@ fn a_host_verifies_through_the_block_layer_of_a_served_drive() {
     }
     let result = host.finish().unwrap();
     let job = &result.jobs[0];
-    assert!(job.verified > 0 && job.completed >= 2 * job.verified, "{job:?}");
-    assert_eq!((job.mismatches, job.failed), (0, 0));
+    assert!(
+        job.requests.verified > 0 && job.requests.completed >= 2 * job.requests.verified,
+        "{job:?}"
+    );
+    assert_eq!((job.requests.mismatches, job.requests.failed), (0, 0));
     drop(driver);
     server.stop();
 }
