@@ -4,7 +4,7 @@
 //! unknown whether the drive has a queue, the queue's memory and identifier stay reserved until
 //! [`reclaimed`](QueueTable::reclaimed).
 
-use ring::Port;
+use transport::Port;
 
 use crate::data::PrpLists;
 use crate::queue_pair::memory::{QueueMemory, RangeMemory};
