@@ -1,11 +1,11 @@
 //! A queue pair without a driver above it: a vector of physical addresses is written and read back.
 
-use sluice::time::{Component, Nanos};
 use sluice::controller::Controller;
 use sluice::driver::ControllerHandle;
-use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
 use sluice::mem::SharedRegion;
+use sluice::nvme::{Address, PpaList, SglDescriptor, Sqe};
 use sluice::scenario::Scenario;
+use sluice::time::{Component, Nanos};
 
 #[test]
 fn a_vector_of_physical_addresses_is_read_back() -> Result<(), Box<dyn std::error::Error>> {

@@ -232,7 +232,7 @@ impl OpenChannelDrive {
         let command = commands.get_mut(id);
         command.ops_left = 1;
         let sectors = command.source_sectors.iter().enumerate();
-        let addresses = sectors.map(|(i, &phys)| SectorAddress { phys: phys, position: i as u32 });
+        let addresses = sectors.map(|(i, &phys)| SectorAddress { phys, position: i as u32 });
         self.array.read(now, OpOwner::Command(id), command.io.hints(), addresses);
         Ok(())
     }
@@ -475,7 +475,11 @@ impl OpenChannelDrive {
                     let command = commands.get(id);
                     let phys_sectors =
                         if copies { &command.target_sectors } else { &command.source_sectors };
-                    map.on_program(&self.array.nand, phys_sectors[(done.unit * unit) as usize], unit);
+                    map.on_program(
+                        &self.array.nand,
+                        phys_sectors[(done.unit * unit) as usize],
+                        unit,
+                    );
                 }
             }
             NandOpKind::Erase => {

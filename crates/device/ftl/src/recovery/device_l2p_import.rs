@@ -24,7 +24,7 @@ pub struct DeviceL2pEntry {
     /// The logical sector.
     pub lba: u32,
     /// The flat physical sector that has its newest copy.
-    pub psn: u32,
+    pub phys: u32,
 }
 
 /// Entries of the drive's own map.
@@ -162,7 +162,7 @@ impl DeviceL2pImport {
             map.add_poison(lba);
         }
         match oob.lba {
-            Some(lba) if self.blank => Err(RecoveryError::DeviceL2pLost { lba, psn }),
+            Some(lba) if self.blank => Err(RecoveryError::DeviceL2pLost { lba, phys }),
             _ => Ok(()),
         }
     }

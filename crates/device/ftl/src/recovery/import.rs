@@ -132,10 +132,10 @@ impl Recovery {
         let Some(FoundFooter { line, footer }) = found else { return };
         let Some(entry) = self.lines.get(line) else { return };
         for (member, chunk) in (0..).zip(entry.chunks.clone()) {
-            let first_psn = self.env.geometry.first_sector_of(chunk);
+            let first_phys = self.env.geometry.first_sector_of(chunk);
             for sector in 0..self.env.geometry.sectors_per_chunk {
                 if let Some(oob) = footer.p2l.oob(member, sector) {
-                    self.import_sector(first_psn + sector, Some(Some(oob)));
+                    self.import_sector(first_phys + sector, Some(Some(oob)));
                 }
             }
         }
@@ -143,32 +143,32 @@ impl Recovery {
     }
 
     /// Takes a sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
-    pub(super) fn import_sector(&mut self, psn: u32, found: Option<Option<Oob>>) {
+    pub(super) fn import_sector(&mut self, phys: u32, found: Option<Option<Oob>>) {
         let Some(oob) = found else {
-            self.observations.unreadable.insert(psn);
+            self.observations.unreadable.insert(phys);
             return;
         };
         let Some(oob) = oob else {
-            self.evidence.record_foreign(psn);
+            self.evidence.record_foreign(phys);
             return;
         };
         self.evidence.record_own();
         if let Some(given) = &mut self.device_l2p {
-            if let Err(error) = given.import_oob(&self.env, psn, oob, &mut self.map) {
+            if let Err(error) = given.import_oob(&self.env, phys, oob, &mut self.map) {
                 self.error = Some(error);
             }
             return;
         }
-        self.observations.observed_lbas.record(&self.env.geometry, psn, oob.lba);
+        self.observations.observed_lbas.record(&self.env.geometry, phys, oob.lba);
         let sectors = self.env.plan.logical + self.env.plan.map_pages;
         match oob.lba {
             Some(lba) if lba >= sectors => {
-                let error = RecoveryError::OtherLayout { psn, lba, sectors };
+                let error = RecoveryError::OtherLayout { phys, lba, sectors };
                 self.error.get_or_insert(error);
             }
             // What is older than the base is in the map's pages, or was overwritten.
             Some(_) if oob.sequence < self.baseline.base_seq() => {}
-            Some(lba) => self.map.copies_mut().add(lba, psn, oob),
+            Some(lba) => self.map.copies_mut().add(lba, phys, oob),
             None => {}
         }
     }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use time::Nanos;
 use nvme::Status;
+use time::Nanos;
 
 use super::op::RecoveryOpPurpose;
 use super::{ChunkReport, RecoveryError, RecoveryOp, RecoveryStats};
@@ -182,9 +182,9 @@ impl JournalReader {
         let sectors = data.chunks_exact(geometry.sector_bytes.max(1).index());
         stats.data_sectors += sectors.len() as u64;
         stats.journal_sectors += sectors.len() as u64;
-        for (i, (psn, sector)) in (first..).zip(sectors).enumerate() {
+        for (i, (phys, sector)) in (first..).zip(sectors).enumerate() {
             if failed >> i & 1 == 0 {
-                self.contents.insert(psn, sector.into());
+                self.contents.insert(phys, sector.into());
             }
         }
         let mut none = Vec::new();

@@ -168,9 +168,9 @@ impl LineMetaScan {
         let candidate = self.candidates.len().to_u32();
         for unit_index in 0..units {
             let (member, sector) = footer_unit_location(&env.geometry, active, units, unit_index);
-            let psn = env.geometry.first_sector_of(line.chunks[member.index()]) + sector;
+            let phys = env.geometry.first_sector_of(line.chunks[member.index()]) + sector;
             let purpose = RecoveryOpPurpose::LineFooter { candidate, unit_index };
-            ops.push(RecoveryOp::read(purpose, psn, env.geometry.ws_opt, true));
+            ops.push(RecoveryOp::read(purpose, phys, env.geometry.ws_opt, true));
         }
         let bytes = vec![0; units.index() * env.geometry.unit_bytes()];
         let candidate =

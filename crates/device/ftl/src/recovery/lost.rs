@@ -78,9 +78,9 @@ impl ScanObservations {
             _ => return,
         };
         // Whatever was there before the chunk was erased is not.
-        let first_psn = shape.first_sector_of(chunk);
+        let first_phys = shape.first_sector_of(chunk);
         for sector in written..found.written_sectors() {
-            self.observed_lbas.record(shape, first_psn + sector, None);
+            self.observed_lbas.record(shape, first_phys + sector, None);
         }
     }
 

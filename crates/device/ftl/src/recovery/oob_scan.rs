@@ -135,8 +135,8 @@ impl ChunkScan {
                 (self.next, self.sector) = (self.next + 1, 0);
                 continue;
             }
-            let (psn, count) = (geometry.first_sector_of(chunk) + at, (end - at).min(64));
-            ops.push(RecoveryOp::read(RecoveryOpPurpose::Oob { psn, count }, psn, count, false));
+            let (phys, count) = (geometry.first_sector_of(chunk) + at, (end - at).min(64));
+            ops.push(RecoveryOp::read(RecoveryOpPurpose::Oob { phys, count }, phys, count, false));
             self.sector = at + count;
         }
     }

@@ -22,9 +22,9 @@ impl OwnershipEvidence {
     }
 
     /// Records a sector that no translation layer has written.
-    pub(super) fn record_foreign(&mut self, psn: u32) {
+    pub(super) fn record_foreign(&mut self, phys: u32) {
         self.foreign_sectors += 1;
-        self.first_foreign = self.first_foreign.min(psn);
+        self.first_foreign = self.first_foreign.min(phys);
     }
 
     /// Whether the media is refused: something was read, and nothing of it is a translation layer's.
@@ -47,7 +47,7 @@ mod tests {
     fn only_foreign_sectors_alone_are_refused() {
         let mut evidence = OwnershipEvidence::none();
         assert!(evidence.verify().is_ok());
-        [9, 4, 7].into_iter().for_each(|psn| evidence.record_foreign(psn));
+        [9, 4, 7].into_iter().for_each(|phys| evidence.record_foreign(phys));
         let refused = evidence.verify();
         assert!(
             matches!(refused, Err(RecoveryError::Foreign { sectors: 3, first: 4 })),

@@ -77,8 +77,8 @@ impl PageLoader {
     /// Adds the operations that read pages.
     pub(super) fn read_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
         while ops.len() < OPS_PER_BATCH_MAX {
-            let Some(&PageLocation { psn, page }) = self.queue.get(self.next) else { break };
-            ops.push(RecoveryOp::read(RecoveryOpPurpose::Page { page }, psn, 1, true));
+            let Some(&PageLocation { phys, page }) = self.queue.get(self.next) else { break };
+            ops.push(RecoveryOp::read(RecoveryOpPurpose::Page { page }, phys, 1, true));
             self.next += 1;
         }
     }
@@ -110,11 +110,11 @@ impl PageLoader {
     /// Says that a page was found that is lost, or has a page twice.
     #[cfg(test)]
     pub(super) fn break_pages(&mut self, is_lost: bool) {
-        self.queue.push(PageLocation { psn: 0, page: 0 });
+        self.queue.push(PageLocation { phys: 0, page: 0 });
         if is_lost {
             self.lost.push(0);
         } else {
-            self.queue.push(PageLocation { psn: 1, page: 0 });
+            self.queue.push(PageLocation { phys: 1, page: 0 });
         }
     }
 }

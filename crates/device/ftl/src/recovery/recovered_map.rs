@@ -73,8 +73,8 @@ impl RecoveredMap {
     }
 
     /// Maps a logical sector.
-    pub(super) fn set(&mut self, lba: u32, psn: u32) {
-        self.l2p_entries[lba.index()] = psn + 1;
+    pub(super) fn set(&mut self, lba: u32, phys: u32) {
+        self.l2p_entries[lba.index()] = phys + 1;
     }
 
     /// Records that the data of a logical sector was lost.
@@ -108,18 +108,19 @@ impl RecoveredMap {
             if copy.is_some_and(|c| c.sequence >= page.base_seq) {
                 continue;
             }
-            let is_stale = mapped.psn.is_some_and(|psn| observations.is_stale(geometry, lba, psn));
+            let is_stale =
+                mapped.phys.is_some_and(|phys| observations.is_stale(geometry, lba, phys));
             // When everything was read, a page takes back what was trimmed, and knows of what could
             // not be read; what else it says was found.
-            let is_unreadable = |psn| observations.is_unreadable(geometry, psn);
-            let known = !full_scan || mapped.psn.is_some_and(is_unreadable);
-            if known || mapped.psn.is_none() {
+            let is_unreadable = |phys| observations.is_unreadable(geometry, phys);
+            let known = !full_scan || mapped.phys.is_some_and(is_unreadable);
+            if known || mapped.phys.is_none() {
                 self.copies.remove(lba);
                 if is_stale {
                     self.mark_lost(lba, stats);
                     continue;
                 }
-                self.l2p_entries[lba.index()] = mapped.psn.map_or(0, |psn| psn + 1);
+                self.l2p_entries[lba.index()] = mapped.phys.map_or(0, |phys| phys + 1);
                 if mapped.poison {
                     self.poison.push(lba);
                 }
@@ -127,8 +128,8 @@ impl RecoveredMap {
                 self.copies.remove(lba);
                 self.mark_lost(lba, stats);
             } else {
-                let found = copy.map(|c| c.psn);
-                stats.map_mismatches += u64::from(found != mapped.psn);
+                let found = copy.map(|c| c.phys);
+                stats.map_mismatches += u64::from(found != mapped.phys);
             }
         }
     }
@@ -146,10 +147,10 @@ impl RecoveredMap {
         let mut named: BTreeSet<u32> =
             self.l2p_entries.iter().filter_map(|w| w.checked_sub(1)).collect();
         // Pages too, which may not have been readable either.
-        named.extend(pages.iter().map(|page| page.psn));
+        named.extend(pages.iter().map(|page| page.phys));
         // Each was somewhere, so there are enough.
-        for (&lba, psn) in self.lost.iter().zip(places.filter(|psn| !named.contains(psn))) {
-            self.l2p_entries[lba.index()] = psn + 1;
+        for (&lba, phys) in self.lost.iter().zip(places.filter(|phys| !named.contains(phys))) {
+            self.l2p_entries[lba.index()] = phys + 1;
             self.poison.push(lba);
         }
     }
@@ -169,15 +170,15 @@ impl RecoveredMap {
             self.l2p_entries.len()
         );
         let words = self.l2p_entries.iter().filter_map(|w| w.checked_sub(1));
-        let pages = pages.iter().map(|page| page.psn);
+        let pages = pages.iter().map(|page| page.phys);
         let copies = self.copies.iter().filter(|(lba, _)| *lba < env.plan.logical);
         let mut named = BTreeSet::new();
-        for psn in words.chain(pages).chain(copies.map(|(_, copy)| copy.psn)) {
+        for phys in words.chain(pages).chain(copies.map(|(_, copy)| copy.phys)) {
             require!(
-                named.insert(psn),
+                named.insert(phys),
                 Recovery,
                 "a physical sector is mapped once",
-                Subject::Sector(psn),
+                Subject::Sector(phys),
                 "one sector",
                 "two"
             );

@@ -5,15 +5,15 @@ mod support;
 
 mod fio_engine;
 mod former_names;
+#[allow(dead_code, reason = "tests of another crate use the rest")]
+#[path = "../../../../apps/direct/tests/suite/handles/harness.rs"]
+mod harness;
 mod header;
 mod installed;
 mod misuse;
 mod oracle;
 mod pages;
 mod segments;
-#[allow(dead_code, reason = "tests of another crate use the rest")]
-#[path = "../../../../apps/direct/tests/suite/handles/harness.rs"]
-mod harness;
 mod serving;
 mod vectors;
 mod waits;

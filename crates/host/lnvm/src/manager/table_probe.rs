@@ -1,10 +1,10 @@
 //! [`TableProbe`]: reads the window of a drive's partition table.
 
-use time::Nanos;
 use ftl::journal::{
     FoundJournalChunk, Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered,
 };
 use nvme::{ChunkDescriptor, ChunkState};
+use time::Nanos;
 
 use super::io::{CommandPurpose, ManagerIo};
 use super::step::command_name;

@@ -158,8 +158,8 @@ impl Pblk {
                     let entries = (0..).zip(map).filter_map(|(lba, at)| {
                         // The index is in range, because addresses were checked against the
                         // geometry.
-                        let psn = u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX);
-                        Some(DeviceL2pEntry { lba, psn })
+                        let phys = u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX);
+                        Some(DeviceL2pEntry { lba, phys })
                     });
                     let newest = totals.seq_max.get();
                     Recovery::from_device_l2p(

@@ -220,7 +220,10 @@ fn what_a_drive_cannot_do_is_refused_before_it_hears_of_it() {
         other => panic!("{other:?}"),
     };
     let nowhere = Payload::Contiguous(mem::Iova(64));
-    assert_eq!(refused(&mut harness, &Request::read(0, 1, nowhere, 0)), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(
+        refused(&mut harness, &Request::read(0, 1, nowhere, 0)),
+        Status::DATA_TRANSFER_ERROR
+    );
     let end = harness.payload((64 << 20) - 256);
     assert_eq!(refused(&mut harness, &Request::read(0, 1, end, 0)), Status::DATA_TRANSFER_ERROR);
     let odd = harness.payload(1);
@@ -228,7 +231,10 @@ fn what_a_drive_cannot_do_is_refused_before_it_hears_of_it() {
     assert_eq!(refused(&mut harness, &Request::read(0, 0, good, 0)), Status::INVALID_FIELD);
     assert_eq!(refused(&mut harness, &Request::read(0, 8193, good, 0)), Status::INVALID_FIELD);
     assert_eq!(refused(&mut harness, &Request::read(1 << 48, 1, good, 0)), Status::INVALID_FIELD);
-    assert_eq!(refused(&mut harness, &Request::write_zeroes(0, 1, false, 0)), Status::INVALID_OPCODE);
+    assert_eq!(
+        refused(&mut harness, &Request::write_zeroes(0, 1, false, 0)),
+        Status::INVALID_OPCODE
+    );
     assert_eq!(refused(&mut harness, &Request::discard(0, 40_000_000, 0)), Status::INVALID_FIELD);
     let short = Payload::Scattered { table: harness.at, segments: 1 };
     harness.region.fill(0, 16, 0);

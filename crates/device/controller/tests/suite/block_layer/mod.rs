@@ -4,14 +4,14 @@
 // guarantee: B-01
 
 use crate::common;
-mod load;
 mod harness;
+mod load;
 mod threads;
 
 use block::sched::Scheduling;
 use block::{BlockDevice, BlockLayerConfig, QueueModel, Request, STATUS_REMOVED, StagingScope};
-use nvme::Status;
 use harness::{Harness, config, multi, timeouts};
+use nvme::Status;
 use time::{Component, Nanos};
 
 /// Queue models, and hardware queues for four cores.
@@ -45,7 +45,11 @@ fn data_is_right_whatever_the_layout() {
             assert!(splits > 0, "{what}: nothing was too long");
             // The layer's count of issued commands equals the drive's count.
             let stats = harness.drive.stats();
-            assert_eq!(harness.count(|d| d.issued.get()), harness.count(|d| d.completed.get()), "{what}");
+            assert_eq!(
+                harness.count(|d| d.issued.get()),
+                harness.count(|d| d.completed.get()),
+                "{what}"
+            );
             assert!(stats.late.count >= harness.count(|d| d.issued.get()), "{what}");
         }
     }
@@ -68,7 +72,8 @@ fn a_drive_without_media_answers_every_request_once() {
 #[test]
 fn virtual_time_repeats_itself() {
     let run = || {
-        let mut harness = Harness::new(harness::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
+        let mut harness =
+            Harness::new(harness::nand(), 2, 9, &config(multi(StagingScope::Core), 4));
         harness.submit(200, 60_000);
         harness.drain();
         (harness.now, harness.completed(), harness.layer.stat(harness.now).to_string())
@@ -141,9 +146,14 @@ fn a_drive_that_hangs_for_good_is_removed() {
         harness.drain();
         assert_eq!(harness.failed(), []);
         harness.hung = true;
-        while harness.loads.iter_mut().map(|load| load.submit(harness.now)).filter(|took| *took).count() > 0
-        {
-        }
+        while harness
+            .loads
+            .iter_mut()
+            .map(|load| load.submit(harness.now))
+            .filter(|took| *took)
+            .count()
+            > 0
+        {}
         let lost = harness.outstanding();
         let took = harness.drain();
         // Command timeout, abort timeout, and reset timeout.
@@ -151,7 +161,11 @@ fn a_drive_that_hangs_for_good_is_removed() {
         let late = took.since(expected);
         assert!(took >= expected && late < Nanos::from_millis(2), "{took}");
         assert_eq!(harness.failed().len(), lost);
-        assert!(harness.failed().iter().all(|status| *status == STATUS_REMOVED), "{:?}", harness.failed());
+        assert!(
+            harness.failed().iter().all(|status| *status == STATUS_REMOVED),
+            "{:?}",
+            harness.failed()
+        );
         // Later requests fail at once, and the return of the drive changes nothing.
         harness.hung = false;
         harness.settle();
