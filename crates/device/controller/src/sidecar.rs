@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use collections::{HeaderError, Seal, SealedHeader, put_at, u32_at, u64_at};
 use mem::{PAGE_BYTES, SharedRegion};
 
 use crate::error::DriveError;
@@ -25,9 +26,12 @@ pub(crate) enum SidecarKind {
     DeviceL2p = 2,
 }
 
-const MAGIC: [u8; 8] = *b"SLUICSID";
-const VERSION: u32 = 1;
-const CRC_OFFSET: usize = PAGE_BYTES - 4;
+const HEADER: SealedHeader = SealedHeader {
+    magic: *b"SLUICSID",
+    version: 1,
+    version_bytes: 4,
+    seal: Seal::of_bytes_before(PAGE_BYTES - 4),
+};
 
 /// Returns the path of a sidecar file.
 pub(crate) fn sidecar_path(image: &Path, extension: &str) -> PathBuf {
@@ -165,41 +169,31 @@ fn map(file: File, bytes: usize) -> io::Result<Arc<SharedRegion>> {
 
 fn trailer(kind: SidecarKind, bytes: u64, identity: u64) -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];
-    page[..8].copy_from_slice(&MAGIC);
-    page[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    page[12..16].copy_from_slice(&(kind as u32).to_le_bytes());
-    page[16..24].copy_from_slice(&bytes.to_le_bytes());
-    page[24..32].copy_from_slice(&identity.to_le_bytes());
-    let crc = crc32c::crc32c(&page[..CRC_OFFSET]);
-    page[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+    HEADER.begin(&mut page);
+    put_at(&mut page, 12, &(kind as u32).to_le_bytes());
+    put_at(&mut page, 16, &bytes.to_le_bytes());
+    put_at(&mut page, 24, &identity.to_le_bytes());
+    HEADER.seal.store(&mut page);
     page
 }
 
 /// Checks a trailer against the expected one, and describes the difference.
 fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<(), String> {
-    if found[..8] != MAGIC {
-        return Err("it is something else (no magic number)".into());
-    }
-    let half = |page: &[u8; PAGE_BYTES], at: usize| {
-        u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
-    };
-    let word = |page: &[u8; PAGE_BYTES], at: usize| {
-        u64::from(half(page, at)) | u64::from(half(page, at + 4)) << 32
-    };
-    if half(found, 8) != VERSION {
-        return Err(format!("it has version {}, and this reads {VERSION}", half(found, 8)));
-    }
-    let crc = crc32c::crc32c(&found[..CRC_OFFSET]);
-    if half(found, CRC_OFFSET) != crc {
-        return Err("its trailer is damaged".into());
-    }
+    HEADER.check(found).map_err(|error| match error {
+        HeaderError::Magic => "it is something else (no magic number)".into(),
+        HeaderError::Version(version) => {
+            format!("it has version {version}, and this reads {}", HEADER.version)
+        }
+        HeaderError::Truncated | HeaderError::Seal(_) => "its trailer is damaged".to_owned(),
+    })?;
     for (what, at) in [("bytes", 16), ("identity", 24)] {
-        if word(found, at) != word(wanted, at) {
-            let (has, wants) = (word(found, at), word(wanted, at));
+        if let (Some(has), Some(wants)) = (u64_at(found, at), u64_at(wanted, at))
+            && has != wants
+        {
             return Err(format!("its {what} is {has}, but the drive needs {wants}"));
         }
     }
-    if half(found, 12) != half(wanted, 12) {
+    if u32_at(found, 12) != u32_at(wanted, 12) {
         return Err("it is of another kind (1 controller memory buffer, 2 device L2P)".into());
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! [`IntervalStats`]: the statistics of a served drive over an interval, as the status line of `sluice serve`
 //! and `sluice admin stats` show them.
 
+use collections::{PutBytes, Reader, SliceWriter};
 use time::Nanos;
 
-use super::codec::{Reader, Writer};
+use super::codec::{PutField, ReadField};
 
 /// Latencies of the requests that completed in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,22 +92,24 @@ impl IntervalStats {
     /// Bytes in a message, without the drive's name.
     pub(super) const WIRE_BYTES: usize = 8 + 24 * 8 + 8;
 
-    pub(super) fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(IntervalStats::LAYOUT_VERSION).zeros(4);
-        w.u64(self.interval.0).u64(self.uptime.0);
+    pub(super) fn encode(&self, w: &mut SliceWriter<'_>) {
+        w.put_u32(IntervalStats::LAYOUT_VERSION).put_zeros(4);
+        w.put_u64(self.interval.0).put_u64(self.uptime.0);
         let n = &self.requests;
-        w.u64(n.reads).u64(n.writes).u64(n.others);
-        w.u64(n.bytes_read).u64(n.bytes_written).u64(n.errors);
+        w.put_u64(n.reads).put_u64(n.writes).put_u64(n.others);
+        w.put_u64(n.bytes_read).put_u64(n.bytes_written).put_u64(n.errors);
         for latency in [self.read_latency, self.write_latency] {
-            w.option(latency.map(|l| l.p50.0));
-            w.option(latency.map(|l| l.p99.0)).option(latency.map(|l| l.max.0));
+            w.put_option(latency.map(|l| l.p50.0));
+            w.put_option(latency.map(|l| l.p99.0)).put_option(latency.map(|l| l.max.0));
         }
-        w.u64(self.queue_depth).u64(self.queue_depth_mean_milli);
+        w.put_u64(self.queue_depth).put_u64(self.queue_depth_mean_milli);
         let ftl = self.ftl.unwrap_or_default();
-        w.u64(ftl.host_sectors).u64(ftl.programmed_sectors);
-        w.u64(ftl.gc_sectors).u64(ftl.erases).option(self.ftl.map(|f| f.free_lines_milli));
-        w.u64(self.lateness.p50.0).u64(self.lateness.p99.0).u64(self.lateness.max.0);
-        w.u32(self.nbd_clients).u32(self.socket_clients);
+        w.put_u64(ftl.host_sectors).put_u64(ftl.programmed_sectors);
+        w.put_u64(ftl.gc_sectors)
+            .put_u64(ftl.erases)
+            .put_option(self.ftl.map(|f| f.free_lines_milli));
+        w.put_u64(self.lateness.p50.0).put_u64(self.lateness.p99.0).put_u64(self.lateness.max.0);
+        w.put_u32(self.nbd_clients).put_u32(self.socket_clients);
     }
 
     /// Decodes the statistics. Returns `None` for another layout version, for incomplete latencies,

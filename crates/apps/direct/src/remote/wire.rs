@@ -3,8 +3,10 @@
 //! A message is one packet: a header of [`HEADER_BYTES`] bytes, and a body whose length depends on
 //! its kind. Every byte is checked; a packet with an invalid field is refused.
 
+use collections::{PutBytes, Reader, SliceWriter};
+
 use super::acl::{AclRule, Grant, PartitionSpan, Principal};
-use super::codec::{Reader, Writer};
+use super::codec::{PutField, ReadField};
 use super::interval::IntervalStats;
 use super::message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
@@ -138,45 +140,49 @@ impl Message {
         }
     }
 
-    fn encode_body(&self, w: &mut Writer<'_>) {
+    fn encode_body(&self, w: &mut SliceWriter<'_>) {
         match self {
-            Message::Hello => drop(w.zeros(8)),
+            Message::Hello => drop(w.put_zeros(8)),
             Message::Welcome { admin, uid, pid } => {
-                w.flag(*admin).zeros(3).u32(*uid).u32(*pid).zeros(4);
+                w.put_flag(*admin).put_zeros(3).put_u32(*uid).put_u32(*pid).put_zeros(4);
             }
             Message::Open { device, partition, queues } => {
-                w.name(*device).name(*partition).u16(*queues).zeros(6);
+                w.put_name(*device).put_name(*partition).put_u16(*queues).put_zeros(6);
             }
             Message::Granted(granted) => granted.encode(w),
-            Message::Register { slot, bytes } => drop(w.u32(*slot).zeros(4).u64(*bytes)),
-            Message::Done { count } => drop(w.u64(*count)),
+            Message::Register { slot, bytes } => {
+                w.put_u32(*slot).put_zeros(4).put_u64(*bytes);
+            }
+            Message::Done { count } => drop(w.put_u64(*count)),
             Message::Refused(refusal) | Message::Disconnect(refusal) => {
-                w.u16(refusal.code as u16).zeros(6).text(&refusal.text);
+                w.put_u16(refusal.code as u16).put_zeros(6).put_text(&refusal.text);
             }
             Message::Allow(rule) | Message::Entry(ListEntry::Rule(rule)) => {
                 encode_principal(w, rule.principal);
-                w.name(rule.device).name(rule.partition);
+                w.put_name(rule.device).put_name(rule.partition);
                 encode_grant(w, rule.grant);
             }
             Message::Deny { subject, device, partition } => {
                 encode_principal(w, *subject);
-                w.name(*device).name(*partition);
+                w.put_name(*device).put_name(*partition);
             }
             Message::Kick(whom) => match whom {
-                KickTarget::Client(client) => drop(w.u64(0).u64(*client)),
+                KickTarget::Client(client) => drop(w.put_u64(0).put_u64(*client)),
                 KickTarget::Subject(subject) => {
                     encode_principal(w, *subject);
-                    w.u64(0);
+                    w.put_u64(0);
                 }
             },
-            Message::List { index } | Message::Stats { index } => drop(w.u32(*index).zeros(4)),
+            Message::List { index } | Message::Stats { index } => {
+                w.put_u32(*index).put_zeros(4);
+            }
             Message::Entry(ListEntry::Partition { device, name, span, in_use: taken, clients }) => {
-                w.name(*device).name(*name);
+                w.put_name(*device).put_name(*name);
                 encode_span(w, *span);
-                w.u32(*clients).flag(*taken).zeros(3);
+                w.put_u32(*clients).put_flag(*taken).put_zeros(3);
             }
             Message::Entry(ListEntry::Client(client)) => client.encode(w),
-            Message::Interval { device, stats } => stats.encode(w.name(*device)),
+            Message::Interval { device, stats } => stats.encode(w.put_name(*device)),
         }
     }
 
@@ -224,7 +230,7 @@ impl Message {
                 Message::Deny { subject, device: r.name()?, partition: r.name()? }
             }
             18 => {
-                let (whom, client) = (r.take::<8>()?, r.u64()?);
+                let (whom, client) = (r.array::<8>()?, r.u64()?);
                 let whom = match (whom, client) {
                     ([0, ..], _) if whom == [0; 8] => KickTarget::Client(client),
                     (_, 0) => KickTarget::Subject(decode_principal(&mut Reader::new(&whom))?),
@@ -255,11 +261,11 @@ impl Message {
 }
 
 impl SessionGrant {
-    fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.client).name(self.device).name(self.partition);
+    fn encode(&self, w: &mut SliceWriter<'_>) {
+        w.put_u64(self.client).put_name(self.device).put_name(self.partition);
         encode_span(w, self.span);
         encode_grant(w, self.grant);
-        w.u32(self.regions).u64(self.bytes).put(&self.port);
+        w.put_u32(self.regions).put_u64(self.bytes).put(&self.port);
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<SessionGrant> {
@@ -271,20 +277,23 @@ impl SessionGrant {
             grant: decode_grant(r)?,
             regions: r.u32()?,
             bytes: r.u64()?,
-            port: r.take()?,
+            port: r.array()?,
         })
     }
 }
 
 impl ClientEntry {
-    fn encode(&self, w: &mut Writer<'_>) {
+    fn encode(&self, w: &mut SliceWriter<'_>) {
         let ClientProcess { uid, gid, pid } = self.process;
         let ClientTraffic { commands, bytes, refused, throttled, outstanding, stalled } =
             self.traffic;
-        w.u64(self.client).u32(uid).u32(gid).u32(pid);
-        w.u16(self.queues_granted).u16(self.queues).name(self.device).name(self.partition);
-        w.u64(commands).u64(bytes).u64(refused).u64(throttled);
-        w.u32(outstanding).u32(stalled).u64(self.registered).u64(self.seconds);
+        w.put_u64(self.client).put_u32(uid).put_u32(gid).put_u32(pid);
+        w.put_u16(self.queues_granted)
+            .put_u16(self.queues)
+            .put_name(self.device)
+            .put_name(self.partition);
+        w.put_u64(commands).put_u64(bytes).put_u64(refused).put_u64(throttled);
+        w.put_u32(outstanding).put_u32(stalled).put_u64(self.registered).put_u64(self.seconds);
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<ClientEntry> {
@@ -313,13 +322,13 @@ impl ClientEntry {
 }
 
 /// Encodes 8 bytes; the first is not 0.
-fn encode_principal(w: &mut Writer<'_>, subject: Principal) {
+fn encode_principal(w: &mut SliceWriter<'_>, subject: Principal) {
     let (kind, number) = match subject {
         Principal::Uid(number) => (1, number),
         Principal::Gid(number) => (2, number),
         Principal::Anyone => (3, 0),
     };
-    w.u8(kind).zeros(3).u32(number);
+    w.put_u8(kind).put_zeros(3).put_u32(number);
 }
 
 fn decode_principal(r: &mut Reader<'_>) -> Option<Principal> {
@@ -334,9 +343,9 @@ fn decode_principal(r: &mut Reader<'_>) -> Option<Principal> {
 }
 
 /// Encodes 24 bytes; a rate of 0 means no limit.
-fn encode_grant(w: &mut Writer<'_>, grant: Grant) {
-    w.flag(grant.write).zeros(3).u16(grant.queues).u16(grant.depth);
-    w.u64(grant.iops.unwrap_or(0)).u64(grant.bytes_per_sec.unwrap_or(0));
+fn encode_grant(w: &mut SliceWriter<'_>, grant: Grant) {
+    w.put_flag(grant.write).put_zeros(3).put_u16(grant.queues).put_u16(grant.depth);
+    w.put_u64(grant.iops.unwrap_or(0)).put_u64(grant.bytes_per_sec.unwrap_or(0));
 }
 
 fn decode_grant(r: &mut Reader<'_>) -> Option<Grant> {
@@ -348,11 +357,13 @@ fn decode_grant(r: &mut Reader<'_>) -> Option<Grant> {
 }
 
 /// Encodes 24 bytes.
-fn encode_span(w: &mut Writer<'_>, span: PartitionSpan) {
+fn encode_span(w: &mut SliceWriter<'_>, span: PartitionSpan) {
     match span {
-        PartitionSpan::Sectors { first, count } => drop(w.u32(0).zeros(4).u64(first).u64(count)),
+        PartitionSpan::Sectors { first, count } => {
+            w.put_u32(0).put_zeros(4).put_u64(first).put_u64(count);
+        }
         PartitionSpan::ParallelUnits { first, count } => {
-            w.u32(1).zeros(4).u64(first.into()).u64(count.into());
+            w.put_u32(1).put_zeros(4).put_u64(first.into()).put_u64(count.into());
         }
     }
 }
@@ -374,12 +385,12 @@ fn decode_span(r: &mut Reader<'_>) -> Option<PartitionSpan> {
 impl Packet {
     /// Encodes the packet at the start of `into`, and returns its bytes.
     pub fn encode<'b>(&self, into: &'b mut [u8; MESSAGE_BYTES_MAX]) -> &'b [u8] {
-        let mut body = Writer::new(&mut into[HEADER_BYTES..]);
+        let mut body = SliceWriter::new(&mut into[HEADER_BYTES..]);
         self.message.encode_body(&mut body);
         let length = HEADER_BYTES + body.len();
-        let mut header = Writer::new(&mut into[..HEADER_BYTES]);
-        header.put(&MAGIC).u16(VERSION).u16(self.message.kind());
-        header.u32(length as u32).u32(self.serial);
+        let mut header = SliceWriter::new(&mut into[..HEADER_BYTES]);
+        header.put(&MAGIC).put_u16(VERSION).put_u16(self.message.kind());
+        header.put_u32(length as u32).put_u32(self.serial);
         &into[..length]
     }
 
@@ -390,7 +401,7 @@ impl Packet {
     pub fn decode(packet: &[u8]) -> Result<Packet, WireError> {
         let bytes = packet.len();
         let mut r = Reader::new(packet);
-        let mut header = || Some((r.take::<4>()?, r.u16()?, r.u16()?, r.u32()?, r.u32()?));
+        let mut header = || Some((r.array::<4>()?, r.u16()?, r.u16()?, r.u32()?, r.u32()?));
         let wrong = WireError::Header { bytes };
         let (magic, version, kind, length, serial) = header().ok_or(wrong)?;
         if magic != MAGIC {

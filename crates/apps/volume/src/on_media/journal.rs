@@ -2,13 +2,15 @@
 //! `docs/format/volume.md` has the byte map, and the argument why a damaged sector can be
 //! distinguished from the end of the journal.
 
+use collections::{Reader, Seal, put_at};
+
 use crate::invariants::{VolumeViolation, require};
-use crate::on_media::codec::{FieldReader, put};
 use crate::on_media::superblock::Superblock;
 
 /// Bytes of a sector's header.
 pub(crate) const HEADER_BYTES: usize = 40;
 const MAGIC: u16 = u16::from_le_bytes(*b"SJ");
+const SEAL: Seal = Seal::of_bytes_behind(0);
 const FLAG_FIRST: u32 = 1;
 const FLAG_LAST: u32 = 2;
 
@@ -35,15 +37,14 @@ pub(crate) enum Sector<'a> {
 pub(crate) fn encode(header: &SectorHeader, payload: &[u8], into: &mut [u8]) {
     into.fill(0);
     let flags = if header.first { FLAG_FIRST } else { 0 } | if header.last { FLAG_LAST } else { 0 };
-    put(into, 4, &MAGIC.to_le_bytes());
-    put(into, 6, &header.length.to_le_bytes());
-    put(into, 8, &header.epoch.to_le_bytes());
-    put(into, 16, &header.seq.to_le_bytes());
-    put(into, 24, &header.txn.to_le_bytes());
-    put(into, 32, &flags.to_le_bytes());
-    put(into, HEADER_BYTES, payload);
-    let crc = crc32c::crc32c(&into[4..]);
-    put(into, 0, &crc.to_le_bytes());
+    put_at(into, 4, &MAGIC.to_le_bytes());
+    put_at(into, 6, &header.length.to_le_bytes());
+    put_at(into, 8, &header.epoch.to_le_bytes());
+    put_at(into, 16, &header.seq.to_le_bytes());
+    put_at(into, 24, &header.txn.to_le_bytes());
+    put_at(into, 32, &flags.to_le_bytes());
+    put_at(into, HEADER_BYTES, payload);
+    SEAL.store(into);
 }
 
 /// Decodes a sector.
@@ -54,10 +55,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Sector<'_> {
 }
 
 fn decode_fields(bytes: &[u8]) -> Option<Sector<'_>> {
-    let mut f = FieldReader(bytes);
-    let crc = f.u32()?;
-    let (magic, length) = (f.u16()?, f.u16()?);
-    if magic != MAGIC || crc != crc32c::crc32c(bytes.get(4..)?) {
+    let mut f = Reader::new(bytes);
+    let (_, magic, length) = (f.u32()?, f.u16()?, f.u16()?);
+    if magic != MAGIC || !SEAL.is_intact(bytes) {
         return None;
     }
     let (epoch, seq, txn, flags) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);

@@ -1,6 +1,5 @@
 //! The on-media format (`docs/format/volume.md`): layout, superblock, journal, records and snapshots.
 
-pub(crate) mod codec;
 pub(crate) mod journal;
 pub(crate) mod layout;
 pub(crate) mod record;

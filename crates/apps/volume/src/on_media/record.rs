@@ -1,8 +1,9 @@
 //! [`Record`]: the records of snapshots and the journal (`docs/format/volume.md`, *Records*). A record states a
 //! fact, not an operation. Applying records again, or after older ones, yields the same state.
 
+use collections::{PutBytes, Reader};
+
 use crate::metadata::extents::Extent;
-use crate::on_media::codec::FieldReader;
 use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
@@ -76,65 +77,42 @@ impl<'a> Record<'a> {
         match *self {
             Record::Inode { ino, record: image } => {
                 let InodeRecord { kind, access, links, size, times } = image;
-                out.push(1);
-                out.extend(ino.0.to_le_bytes());
-                out.push(kind.code());
-                for word in [access.mode, access.uid, access.gid, links] {
-                    out.extend(word.to_le_bytes());
-                }
-                out.extend(size.to_le_bytes());
+                out.put_u8(1).put_u64(ino.0).put_u8(kind.code());
+                out.put_u32(access.mode).put_u32(access.uid).put_u32(access.gid).put_u32(links);
+                out.put_u64(size);
                 for time in [times.access, times.modify, times.change, times.birth] {
-                    out.extend(time.0.to_le_bytes());
+                    out.put_i64(time.0);
                 }
             }
             Record::Entry { dir, cookie, child, kind, name } => {
-                out.push(2);
-                for word in [dir.0, cookie, child.0] {
-                    out.extend(word.to_le_bytes());
-                }
-                out.extend([kind.code(), name.len() as u8]);
-                out.extend(name);
+                out.put_u8(2).put_u64(dir.0).put_u64(cookie).put_u64(child.0);
+                out.put_u8(kind.code()).put_u8(name.len() as u8).put(name);
             }
             Record::RemoveEntry { dir, name } => {
-                out.push(3);
-                out.extend(dir.0.to_le_bytes());
-                out.push(name.len() as u8);
-                out.extend(name);
+                out.put_u8(3).put_u64(dir.0).put_u8(name.len() as u8).put(name);
             }
             Record::Map { ino, extent } => {
-                out.push(4);
-                out.extend(ino.0.to_le_bytes());
-                for word in [extent.logical, extent.count, extent.phys] {
-                    out.extend(word.to_le_bytes());
-                }
-                out.push(extent.written.into());
+                out.put_u8(4).put_u64(ino.0).put_u32(extent.logical).put_u32(extent.count);
+                out.put_u32(extent.phys).put_flag(extent.written);
             }
             Record::Unmap { ino, logical: at, count } => {
-                out.push(5);
-                out.extend(ino.0.to_le_bytes());
-                out.extend(at.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                out.put_u8(5).put_u64(ino.0).put_u32(at).put_u32(count);
             }
             Record::RemoveInode { ino } => {
-                out.push(6);
-                out.extend(ino.0.to_le_bytes());
+                out.put_u8(6).put_u64(ino.0);
             }
             Record::NextInode { ino } => {
-                out.push(7);
-                out.extend(ino.0.to_le_bytes());
+                out.put_u8(7).put_u64(ino.0);
             }
             Record::Data { ino, offset, bytes } => {
-                out.push(8);
-                out.extend(ino.0.to_le_bytes());
-                out.extend(offset.to_le_bytes());
-                out.extend((bytes.len() as u16).to_le_bytes());
-                out.extend(bytes);
+                out.put_u8(8).put_u64(ino.0).put_u64(offset);
+                out.put_u16(bytes.len() as u16).put(bytes);
             }
         }
     }
 
     /// Decodes a record from the front; returns `None` at the end or for a malformed record.
-    pub(crate) fn decode(f: &mut FieldReader<'a>) -> Option<Record<'a>> {
+    pub(crate) fn decode(f: &mut Reader<'a>) -> Option<Record<'a>> {
         let tag = f.u8()?;
         let ino = Ino(f.u64()?);
         Some(match tag {
@@ -163,11 +141,7 @@ impl<'a> Record<'a> {
             3 => Record::RemoveEntry { dir: ino, name: name(f)? },
             4 => {
                 let (at, count, phys) = (f.u32()?, f.u32()?, f.u32()?);
-                let written = match f.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
+                let written = f.flag()?;
                 at.checked_add(count).and(phys.checked_add(count))?;
                 (count > 0).then_some(())?;
                 Record::Map { ino, extent: Extent { logical: at, count, phys, written } }
@@ -180,16 +154,16 @@ impl<'a> Record<'a> {
                 let within = (offset % BLOCK as u64) as usize;
                 let fits = len > 0 && within + len <= BLOCK && offset < FILE_BYTES_MAX;
                 fits.then_some(())?;
-                Record::Data { ino, offset, bytes: f.take(len)? }
+                Record::Data { ino, offset, bytes: f.bytes(len)? }
             }
             _ => return None,
         })
     }
 }
 
-fn name<'a>(f: &mut FieldReader<'a>) -> Option<&'a [u8]> {
+fn name<'a>(f: &mut Reader<'a>) -> Option<&'a [u8]> {
     let len = f.u8()?;
-    let name = f.take(len.into())?;
+    let name = f.bytes(len.into())?;
     Name::new(name).ok().map(|_| name)
 }
 
@@ -225,19 +199,19 @@ mod tests {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             assert_eq!(bytes.len(), size, "{record:?}");
-            let mut fields = FieldReader(&bytes);
+            let mut fields = Reader::new(&bytes);
             assert_eq!(Record::decode(&mut fields), Some(record));
-            assert!(fields.0.is_empty());
+            assert!(fields.is_at_end());
             for cut in 0..bytes.len() {
-                assert_eq!(Record::decode(&mut FieldReader(&bytes[..cut])), None, "{record:?}");
+                assert_eq!(Record::decode(&mut Reader::new(&bytes[..cut])), None, "{record:?}");
             }
         }
-        assert_eq!(Record::decode(&mut FieldReader(&[9; 99])), None);
+        assert_eq!(Record::decode(&mut Reader::new(&[9; 99])), None);
         // No bytes, bytes of two blocks, or beyond the maximum file size.
         for (offset, len) in [(0, 0), (4000, 97), (FILE_BYTES_MAX, 1)] {
             let mut bytes = Vec::new();
             Record::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);
-            assert_eq!(Record::decode(&mut FieldReader(&bytes)), None, "{len} at {offset}");
+            assert_eq!(Record::decode(&mut Reader::new(&bytes)), None, "{len} at {offset}");
         }
     }
 }

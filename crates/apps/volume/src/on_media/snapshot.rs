@@ -5,13 +5,15 @@
 //! entries of each in order. Changes behind the cursor are in the journal; so are those in front of
 //! it. Applying the journal after the snapshot therefore yields the current state.
 
+use collections::{Reader, Seal, put_at};
+
 use crate::metadata::tree::Tree;
-use crate::on_media::codec::{FieldReader, put};
 use crate::on_media::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
 use crate::on_media::record::{RECORD_MAX, Record};
 use crate::{Ino, Kind};
 
 const MAGIC: [u8; 4] = *b"SLPC";
+const SEAL: Seal = Seal::of_bytes_behind(0);
 
 /// Next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,26 +105,25 @@ pub(crate) fn seal(piece: &mut Vec<u8>, number: u64, index: u32, last: bool) -> 
     let length = (piece.len() - SEGMENT_HEADER_BYTES) as u32;
     let blocks = piece.len().div_ceil(BLOCK);
     piece.resize(blocks * BLOCK, 0);
-    put(piece, 4, &MAGIC);
-    put(piece, 8, &number.to_le_bytes());
-    put(piece, 16, &index.to_le_bytes());
-    put(piece, 20, &length.to_le_bytes());
-    put(piece, 24, &(blocks as u32).to_le_bytes());
-    put(piece, 28, &u32::from(last).to_le_bytes());
-    let crc = crc32c::crc32c(&piece[4..]);
-    put(piece, 0, &crc.to_le_bytes());
+    put_at(piece, 4, &MAGIC);
+    put_at(piece, 8, &number.to_le_bytes());
+    put_at(piece, 16, &index.to_le_bytes());
+    put_at(piece, 20, &length.to_le_bytes());
+    put_at(piece, 24, &(blocks as u32).to_le_bytes());
+    put_at(piece, 28, &u32::from(last).to_le_bytes());
+    SEAL.store(piece);
     blocks as u32
 }
 
 /// Returns the records of a segment if it is the expected one, and whether it is the last.
 pub(crate) fn open(bytes: &[u8], number: u64, index: u32) -> Option<(&[u8], bool)> {
-    let mut f = FieldReader(bytes);
-    let (crc, magic) = (f.u32()?, f.take(4)?);
+    let mut f = Reader::new(bytes);
+    let (_, magic) = (f.u32()?, f.bytes(4)?);
     let (its_number, its_index) = (f.u64()?, f.u32()?);
     let (length, blocks, flags) = (f.u32()?, f.u32()?, f.u32()?);
     let whole = bytes.get(..blocks as usize * BLOCK)?;
     let right = magic == MAGIC && its_number == number && its_index == index;
-    if !right || crc32c::crc32c(whole.get(4..)?) != crc {
+    if !right || !SEAL.is_intact(whole) {
         return None;
     }
     let records = whole.get(SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + length as usize)?;

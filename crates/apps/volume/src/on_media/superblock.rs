@@ -1,16 +1,21 @@
 //! [`Superblock`]: identity and layout of a volume, its current snapshot and journal position, and its owner. The
 //! byte map is in `docs/format/volume.md`.
 
+use collections::{HeaderError, Reader, Seal, SealedHeader, put_at};
+
 use crate::Layout;
-use crate::on_media::codec::{FieldReader, put};
 
 /// The version written and supported.
 pub const VERSION: u32 = 1;
 
 /// Bytes of a superblock.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
-const MAGIC: [u8; 8] = *b"SLUICVOL";
-const CRC_OFFSET: usize = 508;
+const HEADER: SealedHeader = SealedHeader {
+    magic: *b"SLUICVOL",
+    version: VERSION,
+    version_bytes: 4,
+    seal: Seal::of_bytes_before(SUPERBLOCK_BYTES - 4),
+};
 const FLAG_IN_USE: u32 = 1;
 /// Incompatible feature: the journal may have file data.
 const FEATURE_DATA_JOURNAL: u32 = 1;
@@ -76,44 +81,43 @@ impl Superblock {
         let Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
         let owner = self.owner.unwrap_or_default();
         let flags = if self.owner.is_some() { FLAG_IN_USE } else { 0 };
-        put(&mut out, 0, &MAGIC);
+        HEADER.begin(&mut out);
         let features = if self.data_in_journal { FEATURE_DATA_JOURNAL } else { 0 };
-        put(&mut out, 8, &VERSION.to_le_bytes());
-        put(&mut out, 12, &features.to_le_bytes());
-        put(&mut out, 20, &sector_bytes.to_le_bytes());
-        put(&mut out, 24, &self.uuid.to_le_bytes());
-        put(&mut out, 40, &blocks.to_le_bytes());
-        put(&mut out, 44, &snapshot_blocks.to_le_bytes());
-        put(&mut out, 48, &journal_blocks.to_le_bytes());
-        put(&mut out, 52, &flags.to_le_bytes());
-        put(&mut out, 56, &self.generation.to_le_bytes());
-        put(&mut out, 64, &self.epoch.to_le_bytes());
-        put(&mut out, 72, &self.snapshot_area.to_le_bytes());
-        put(&mut out, 76, &self.segments.to_le_bytes());
-        put(&mut out, 80, &self.snapshot.to_le_bytes());
-        put(&mut out, 88, &self.journal_seq.to_le_bytes());
-        put(&mut out, 96, &self.journal_txn.to_le_bytes());
-        put(&mut out, 112, &owner.boot.to_le_bytes());
-        put(&mut out, 128, &owner.process.to_le_bytes());
-        put(&mut out, 136, &self.label);
-        let crc = crc32c::crc32c(&out[..CRC_OFFSET]);
-        put(&mut out, CRC_OFFSET, &crc.to_le_bytes());
+        put_at(&mut out, 12, &features.to_le_bytes());
+        put_at(&mut out, 20, &sector_bytes.to_le_bytes());
+        put_at(&mut out, 24, &self.uuid.to_le_bytes());
+        put_at(&mut out, 40, &blocks.to_le_bytes());
+        put_at(&mut out, 44, &snapshot_blocks.to_le_bytes());
+        put_at(&mut out, 48, &journal_blocks.to_le_bytes());
+        put_at(&mut out, 52, &flags.to_le_bytes());
+        put_at(&mut out, 56, &self.generation.to_le_bytes());
+        put_at(&mut out, 64, &self.epoch.to_le_bytes());
+        put_at(&mut out, 72, &self.snapshot_area.to_le_bytes());
+        put_at(&mut out, 76, &self.segments.to_le_bytes());
+        put_at(&mut out, 80, &self.snapshot.to_le_bytes());
+        put_at(&mut out, 88, &self.journal_seq.to_le_bytes());
+        put_at(&mut out, 96, &self.journal_txn.to_le_bytes());
+        put_at(&mut out, 112, &owner.boot.to_le_bytes());
+        put_at(&mut out, 128, &owner.process.to_le_bytes());
+        put_at(&mut out, 136, &self.label);
+        HEADER.seal.store(&mut out);
         out
     }
 
     /// Decodes a sector.
     pub(crate) fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> DecodedSuperblock {
-        if bytes[..8] != MAGIC {
-            return DecodedSuperblock::NotASuperblock;
+        match HEADER.check_seal_first(bytes) {
+            Err(HeaderError::Magic) => return DecodedSuperblock::NotASuperblock,
+            Err(HeaderError::Truncated | HeaderError::Seal(_)) => {
+                return DecodedSuperblock::Damaged;
+            }
+            // Another version is reported with its features.
+            Ok(()) | Err(HeaderError::Version(_)) => {}
         }
-        let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]).to_le_bytes();
-        if bytes[CRC_OFFSET..] != crc {
-            return DecodedSuperblock::Damaged;
-        }
-        Superblock::decode_fields(FieldReader(&bytes[8..])).unwrap_or(DecodedSuperblock::Damaged)
+        Superblock::decode_fields(Reader::new(&bytes[8..])).unwrap_or(DecodedSuperblock::Damaged)
     }
 
-    fn decode_fields(mut f: FieldReader<'_>) -> Option<DecodedSuperblock> {
+    fn decode_fields(mut f: Reader<'_>) -> Option<DecodedSuperblock> {
         let (version, features, _) = (f.u32()?, f.u32()?, f.u32()?);
         if version != VERSION || features & !FEATURE_DATA_JOURNAL != 0 {
             return Some(DecodedSuperblock::Newer { version, features });
@@ -127,7 +131,7 @@ impl Superblock {
         let (area, pieces, snapshot) = (f.u32()?, f.u32()?, f.u64()?);
         let (journal_seq, journal_txn, _) = (f.u64()?, f.u64()?, f.u64()?);
         let owner = Owner { boot: f.u128()?, process: f.u64()? };
-        let label = f.take(32)?.try_into().ok()?;
+        let label = f.bytes(32)?.try_into().ok()?;
         let owner = (flags & FLAG_IN_USE != 0).then_some(owner);
         let all = Superblock {
             layout,
@@ -212,8 +216,7 @@ mod tests {
         ] {
             let mut bytes = some().encode();
             bytes[at] = 9;
-            let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
-            put(&mut bytes, CRC_OFFSET, &crc.to_le_bytes());
+            HEADER.seal.store(&mut bytes);
             assert_eq!(Superblock::decode(&bytes), newer);
         }
     }

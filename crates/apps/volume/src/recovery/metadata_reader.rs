@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Limits, Op};
+use collections::Reader;
 use mem::{Iova, RegisterError, SharedRegion};
 use nvme::Status;
 use time::Nanos;
@@ -14,7 +15,6 @@ use time::Nanos;
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::fsck::check::check;
 use crate::metadata::tree::Tree;
-use crate::on_media::codec::FieldReader;
 use crate::on_media::journal::{Sector, decode};
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
 use crate::on_media::record::Record;
@@ -120,8 +120,8 @@ impl FoundMetadata {
 
     /// Applies records; `data` if records of journaled data are allowed.
     fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
-        let mut fields = FieldReader(bytes);
-        while !fields.0.is_empty() {
+        let mut fields = Reader::new(bytes);
+        while !fields.is_at_end() {
             let record = Record::decode(&mut fields);
             match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
                 Some(record) => {

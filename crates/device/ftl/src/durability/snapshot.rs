@@ -26,6 +26,8 @@
 //! The checksum is in the journal's frames.
 
 use crate::ids::ToU32;
+use collections::{PutBytes, Reader, u32_at};
+
 use crate::{CapacityPlan, FlashGeometry};
 
 const MAGIC: u32 = 0x5061_6e53;
@@ -94,25 +96,6 @@ fn fingerprint(shape: &FlashGeometry, layout: &CapacityPlan) -> [(&'static str, 
     ]
 }
 
-/// Reads little-endian numbers one after the other.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-}
-
 impl Snapshot {
     /// In place of a page's place: it was written, and it is not known where.
     const LOST_PAGE: u32 = crate::space::lines::LOST + 1;
@@ -127,29 +110,20 @@ impl Snapshot {
         let bytes =
             HEADER_BYTES + 4 * self.pages.len() + LINE_BYTES * self.lines.len() + 4 * chunks;
         let mut out = Vec::with_capacity(bytes);
-        let word = |out: &mut Vec<u8>, w: u32| out.extend_from_slice(&w.to_le_bytes());
-        word(&mut out, MAGIC);
-        word(&mut out, VERSION);
+        out.put_u32(MAGIC).put_u32(VERSION);
         for (_, fact) in fingerprint(shape, layout) {
-            word(&mut out, fact);
+            out.put_u32(fact);
         }
-        word(&mut out, self.usable_chunks);
-        out.extend_from_slice(&self.base_seq.to_le_bytes());
-        word(&mut out, self.lines.len().to_u32());
-        word(&mut out, layout.line_metadata_units);
+        out.put_u32(self.usable_chunks).put_u64(self.base_seq);
+        out.put_u32(self.lines.len().to_u32()).put_u32(layout.line_metadata_units);
         for page in &self.pages {
-            word(&mut out, *page);
+            out.put_u32(*page);
         }
         for line in &self.lines {
-            out.extend_from_slice(&[
-                line.stream,
-                u8::from(line.open) | u8::from(line.has_footer) << 1,
-            ]);
-            out.extend_from_slice(&(line.chunks.len() as u16).to_le_bytes());
-            word(&mut out, 0);
-            out.extend_from_slice(&line.max_seq.to_le_bytes());
+            out.put_u8(line.stream).put_u8(u8::from(line.open) | u8::from(line.has_footer) << 1);
+            out.put_u16(line.chunks.len() as u16).put_u32(0).put_u64(line.max_seq);
             for chunk in &line.chunks {
-                word(&mut out, *chunk);
+                out.put_u32(*chunk);
             }
         }
         out
@@ -157,7 +131,7 @@ impl Snapshot {
 
     /// The number of chunks that count, for the layout that [`decode`](Snapshot::decode) compares.
     pub(crate) fn usable_chunks(bytes: &[u8]) -> Option<u32> {
-        Reader(bytes.get(44..48)?).u32()
+        u32_at(bytes, 44)
     }
 
     pub(crate) fn decode(
@@ -165,12 +139,12 @@ impl Snapshot {
         shape: &FlashGeometry,
         layout: &CapacityPlan,
     ) -> Result<Snapshot, SnapshotError> {
-        let mut r = Reader(bytes);
+        let mut r = Reader::new(bytes);
         let garbled = SnapshotError::Malformed;
         if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
             return Err(garbled);
         }
-        let of_lines = bytes.get(60..64).and_then(|b| Reader(b).u32()).ok_or(garbled)?;
+        let of_lines = u32_at(bytes, 60).ok_or(garbled)?;
         let of_lines = ConfigMismatch {
             what: "the number of write units of metadata in a line (line_metadata)",
             was: of_lines,
@@ -200,11 +174,10 @@ impl Snapshot {
         let pages = (0..layout.map_pages).map(|_| page(r)).collect::<Option<Vec<u32>>>()?;
         let mut lines = Vec::new();
         for _ in 0..count {
-            let [stream, state, a, b] = r.take()?;
+            let (stream, state, chunks) = (r.u8()?, r.u8()?, r.u16()?);
             r.u32()?;
             let newest = r.u64()?;
             let chunk = |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks());
-            let chunks = u16::from_le_bytes([a, b]);
             let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
             let (open, last) = (state & 1 != 0, state & 2 != 0);
             lines.push(LineEntry { stream, open, has_footer: last, max_seq: newest, chunks });

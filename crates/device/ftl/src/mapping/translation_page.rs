@@ -14,11 +14,14 @@
 //! A copy in a unit sequenced at or after `base_seq` may be newer than the page; one with a smaller
 //! number is not.
 
+use collections::{Seal, put_at, u32_at, u64_at};
+
 use crate::FlashGeometry;
 use crate::ids::{ToIndex, ToU32};
 
 const MAGIC: u32 = 0x4d61_7031;
 const HEADER_BYTES: usize = 32;
+const SEAL: Seal = Seal::of_all_bytes(16);
 
 /// Entry of a page for one logical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +65,15 @@ impl<'a> TranslationPage<'a> {
         debug_assert!(mapped.len() <= count);
         bytes.clear();
         bytes.resize(shape.sector_bytes.index(), 0);
-        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&number.to_le_bytes());
-        bytes[8..16].copy_from_slice(&low.to_le_bytes());
+        put_at(bytes, 0, &MAGIC.to_le_bytes());
+        put_at(bytes, 4, &number.to_le_bytes());
+        put_at(bytes, 8, &low.to_le_bytes());
         for (i, PageEntry { phys, poison }) in mapped.enumerate() {
             bytes[HEADER_BYTES + i / 8] |= u8::from(poison) << (i % 8);
             let at = HEADER_BYTES + count / 8 + 4 * i;
             bytes[at..at + 4].copy_from_slice(&phys.map_or(0, |p| p + 1).to_le_bytes());
         }
-        let crc = crc32c::crc32c(bytes);
-        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        SEAL.store(bytes);
     }
 
     /// Reads page `number`; `None` for bytes that are not it.
@@ -84,13 +86,10 @@ impl<'a> TranslationPage<'a> {
         if bytes.len() < HEADER_BYTES + count / 8 + 4 * count {
             return None;
         }
-        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), &[0; 4]);
-        let sum = crc32c::crc32c_append(sum, &bytes[20..]);
-        if word(0)? != MAGIC || word(4)? != number || word(16)? != sum {
+        if u32_at(bytes, 0)? != MAGIC || u32_at(bytes, 4)? != number || !SEAL.is_intact(bytes) {
             return None;
         }
-        let low = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+        let low = u64_at(bytes, 8)?;
         let (bits, words) = bytes[HEADER_BYTES..].split_at(count / 8);
         Some(TranslationPage { base_seq: low, lost_bits: bits, entries: words })
     }

@@ -6,6 +6,8 @@
 //! line are never accepted. Header and footer fit into one part in [`METADATA_DIVISOR`] of a line,
 //! or the line has no metadata.
 
+use collections::{Seal, put_at, u16_at, u32_at, u64_at};
+
 use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::open_line::PreviousLine;
@@ -15,8 +17,8 @@ const HEADER_MAGIC: [u8; 8] = *b"SLUICLNF";
 const FOOTER_MAGIC: [u8; 8] = *b"SLUICLNL";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 48;
-/// Where the CRC is in both headers.
-const CRC_OFFSET: usize = 40;
+/// The checksum of both headers.
+const SEAL: Seal = Seal::of_all_bytes(40);
 /// Metadata is at most one part in this many of a line.
 const METADATA_DIVISOR: u64 = 16;
 /// Divisor for lines that may have no metadata: garbage collection gains only a few write units
@@ -107,11 +109,11 @@ pub(crate) struct LineIdentity {
 impl LineIdentity {
     fn encode_header(&self, magic: [u8; 8], members: &[u32]) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES + 4 * members.len()];
-        out[..8].copy_from_slice(&magic);
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        put_at(&mut out, 0, &magic);
+        put_at(&mut out, 8, &VERSION.to_le_bytes());
         out[10] = self.stream;
-        out[12..16].copy_from_slice(&self.owner.to_le_bytes());
-        out[16..24].copy_from_slice(&self.open_seq.to_le_bytes());
+        put_at(&mut out, 12, &self.owner.to_le_bytes());
+        put_at(&mut out, 16, &self.open_seq.to_le_bytes());
         for (to, chunk) in out[HEADER_BYTES..].chunks_exact_mut(4).zip(members) {
             to.copy_from_slice(&chunk.to_le_bytes());
         }
@@ -126,32 +128,11 @@ impl LineIdentity {
         members: usize,
     ) -> Option<LineIdentity> {
         let head = bytes.get(..HEADER_BYTES)?;
-        let version = u16::from_le_bytes([head[8], head[9]]);
         let name = LineIdentity { owner, stream: head[10], open_seq: u64_at(head, 16)? };
-        let sound = head[..8] == magic && version == VERSION && u32_at(head, 12)? == owner;
-        let whole =
-            bytes.len() >= HEADER_BYTES + 4 * members && crc_of(bytes) == u32_at(head, CRC_OFFSET)?;
+        let sound = head[..8] == magic && u16_at(head, 8)? == VERSION && u32_at(head, 12)? == owner;
+        let whole = bytes.len() >= HEADER_BYTES + 4 * members && SEAL.is_intact(bytes);
         (sound && whole).then_some(name)
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
-/// The CRC-32C of everything but the CRC.
-fn crc_of(bytes: &[u8]) -> u32 {
-    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_OFFSET]), &[0; 4]);
-    crc32c::crc32c_append(sum, &bytes[CRC_OFFSET + 4..])
-}
-
-fn seal(out: &mut [u8]) {
-    let crc = crc_of(out);
-    out[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Contents of a line's header, its first write unit.
@@ -169,10 +150,10 @@ impl LineHeader {
         let (opening, chunk) = self
             .previous
             .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk));
-        out[24..32].copy_from_slice(&opening.to_le_bytes());
-        out[32..36].copy_from_slice(&chunk.to_le_bytes());
-        out[36..40].copy_from_slice(&(self.members.len().to_u32()).to_le_bytes());
-        seal(&mut out);
+        put_at(&mut out, 24, &opening.to_le_bytes());
+        put_at(&mut out, 32, &chunk.to_le_bytes());
+        put_at(&mut out, 36, &self.members.len().to_u32().to_le_bytes());
+        SEAL.store(&mut out);
         out
     }
 
@@ -307,13 +288,13 @@ impl LineFooter {
             return None;
         }
         let mut out = name.encode_header(FOOTER_MAGIC, members);
-        out[24..28].copy_from_slice(&(members.len().to_u32()).to_le_bytes());
-        out[28..32].copy_from_slice(&(list.sectors / list.ws_opt).to_le_bytes());
-        out[32..36].copy_from_slice(&list.ws_opt.to_le_bytes());
+        put_at(&mut out, 24, &members.len().to_u32().to_le_bytes());
+        put_at(&mut out, 28, &(list.sectors / list.ws_opt).to_le_bytes());
+        put_at(&mut out, 32, &list.ws_opt.to_le_bytes());
         out.reserve_exact(4 * (list.seq_deltas.len() + list.entries.len()));
         out.extend(list.seq_deltas.iter().flat_map(|n| n.to_le_bytes()));
         out.extend(list.entries.iter().flat_map(|w| w.to_le_bytes()));
-        seal(&mut out);
+        SEAL.store(&mut out);
         Some(out)
     }
 

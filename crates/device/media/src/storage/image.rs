@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use collections::{HeaderError, Seal, SealError, SealedHeader, put_at, u32_at, u64_at};
 use mem::SharedRegion;
 use rustix::fs::FlockOperation;
 
@@ -23,7 +24,12 @@ pub(crate) const PAGE_BYTES: usize = mem::PAGE_BYTES;
 /// The format version that this code writes and reads.
 pub const IMAGE_VERSION: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"SLUICIMG";
+const HEADER: SealedHeader = SealedHeader {
+    magic: *b"SLUICIMG",
+    version: IMAGE_VERSION,
+    version_bytes: 4,
+    seal: Seal::of_bytes_before(CRC_OFFSET),
+};
 /// The magic of a file that is not completely laid out.
 const INCOMPLETE_MAGIC: [u8; 8] = *b"SLUICNEW";
 const NUMBERS_OFFSET: usize = 16;
@@ -310,23 +316,21 @@ impl ImageSpec<'_> {
         let page = self.header();
         region.write(8, &page[8..]);
         fence(Ordering::SeqCst);
-        region.atomic_u64(0).store(u64::from_le_bytes(MAGIC), Ordering::Release);
+        region.atomic_u64(0).store(u64::from_le_bytes(HEADER.magic), Ordering::Release);
         region.sync().map_err(self.io("write it to its device"))?;
         Ok(region)
     }
 
     fn header(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
-        page[..8].copy_from_slice(&MAGIC);
-        page[8..12].copy_from_slice(&IMAGE_VERSION.to_le_bytes());
-        page[12..16].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        HEADER.begin(&mut page);
+        put_at(&mut page, 12, &(self.kind as u32).to_le_bytes());
         let numbers =
             self.identity.iter().map(|(_, n)| *n).chain(self.creation_values.iter().copied());
         for (slot, n) in page[NUMBERS_OFFSET..CRC_OFFSET].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&n.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&page[..CRC_OFFSET]);
-        page[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+        HEADER.seal.store(&mut page);
         page
     }
 
@@ -334,52 +338,34 @@ impl ImageSpec<'_> {
     /// the values stored at its creation.
     fn check(&self, page: &[u8], len: u64) -> Result<Vec<u64>, OpenError> {
         let path = || self.path.to_path_buf();
-        if page.len() < 8 || page[..8] != MAGIC {
-            return Err(OpenError::NotAnImage { path: path() });
-        }
-        if page.len() < PAGE_BYTES {
-            return Err(OpenError::Truncated {
-                path: path(),
-                found: len,
-                wanted: PAGE_BYTES as u64,
-            });
-        }
-        let version = read_u32(page, 8);
-        if version != IMAGE_VERSION {
-            return Err(OpenError::Version { path: path(), found: version });
-        }
-        let (found, computed) = (read_u32(page, CRC_OFFSET), crc32c::crc32c(&page[..CRC_OFFSET]));
-        if found != computed {
-            return Err(OpenError::Checksum { path: path(), found, computed });
-        }
+        let truncated =
+            |wanted| OpenError::Truncated { path: path(), found: len, wanted: wanted as u64 };
+        HEADER.check(page).map_err(|error| match error {
+            HeaderError::Magic => OpenError::NotAnImage { path: path() },
+            _ if page.len() < PAGE_BYTES => truncated(PAGE_BYTES),
+            HeaderError::Truncated => truncated(PAGE_BYTES),
+            HeaderError::Version(found) => OpenError::Version { path: path(), found },
+            HeaderError::Seal(SealError { found, computed }) => {
+                OpenError::Checksum { path: path(), found, computed }
+            }
+        })?;
         let differs =
             |what, found, wanted| Err(OpenError::Differs { path: path(), what, found, wanted });
-        let kind = read_u32(page, 12);
+        let kind = u32_at(page, 12).unwrap_or_default();
         if kind != self.kind as u32 {
             return differs("kind (1 NAND, 2 PCM)", kind.into(), self.kind as u64);
         }
-        let number = |i: usize| {
-            let at = NUMBERS_OFFSET + 8 * i;
-            u64::from(read_u32(page, at)) | u64::from(read_u32(page, at + 4)) << 32
-        };
+        let number = |i: usize| u64_at(page, NUMBERS_OFFSET + 8 * i).unwrap_or_default();
         for (i, (what, wanted)) in self.identity.iter().enumerate() {
             if number(i) != *wanted {
                 return differs(what, number(i), *wanted);
             }
         }
         if len < self.bytes as u64 {
-            return Err(OpenError::Truncated {
-                path: path(),
-                found: len,
-                wanted: self.bytes as u64,
-            });
+            return Err(truncated(self.bytes));
         }
         Ok((0..self.creation_values.len()).map(|i| number(self.identity.len() + i)).collect())
     }
-}
-
-fn read_u32(page: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
 }
 
 /// Reads as much of the first page as the file has.

@@ -19,10 +19,13 @@
 //! ..      inline bytes, zero-padded to a multiple of 8
 //! ```
 
+use collections::{PutBytes, Seal, u16_at, u32_at, u64_at};
+
 use crate::format::key::Key;
 use crate::index::ChunkExtent;
 
 const MAGIC: u32 = 0x7276_6b53;
+const SEAL: Seal = Seal::of_bytes_behind(4);
 
 /// Size of the fixed part in bytes.
 pub(crate) const FIXED_HEADER_BYTES: u32 = 40;
@@ -73,24 +76,15 @@ impl RecordHeader {
             RecordKind::Uncorrectable => 3,
         };
         out.clear();
-        out.extend(MAGIC.to_le_bytes());
-        out.extend([0; 4]);
-        out.extend(self.seq.to_le_bytes());
-        for word in [self.bytes, self.crc, start, end] {
-            out.extend(word.to_le_bytes());
-        }
-        for half in [self.record_index, self.record_count, parts.len() as u16] {
-            out.extend(half.to_le_bytes());
-        }
-        out.extend([key.len(), kind]);
-        out.extend(key.as_bytes());
+        out.put_u32(MAGIC).put_u32(0).put_u64(self.seq);
+        out.put_u32(self.bytes).put_u32(self.crc).put_u32(start).put_u32(end);
+        out.put_u16(self.record_index).put_u16(self.record_count).put_u16(parts.len() as u16);
+        out.put_u8(key.len()).put_u8(kind).put(key.as_bytes());
         out.resize(out.len().next_multiple_of(8), 0);
         for part in parts {
-            out.extend(part.chunk.to_le_bytes());
-            out.extend(part.crc.to_le_bytes());
+            out.put_u32(part.chunk).put_u32(part.crc);
         }
-        let crc = crc32c::crc32c(&out[8..]);
-        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        SEAL.store(out);
     }
 
     /// Returns whether bytes begin with the magic of a header.
@@ -100,20 +94,13 @@ impl RecordHeader {
 
     /// Decodes the header at the start of `bytes`; `None` if it is incomplete or damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(RecordHeader, Key, Vec<ChunkExtent>)> {
-        let word = |at: usize| -> Option<u32> {
-            Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-        };
-        let half = |at: usize| -> Option<u16> {
-            Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-        };
-        if word(0)? != MAGIC {
+        if !RecordHeader::has_magic(bytes) {
             return None;
         }
-        let (key, parts) = (*bytes.get(38)?, usize::from(half(36)?));
+        let word = |at: usize| u32_at(bytes, at);
+        let (key, parts) = (*bytes.get(38)?, usize::from(u16_at(bytes, 36)?));
         let whole = bytes.get(..header_bytes(key, parts) as usize)?;
-        if crc32c::crc32c(&whole[8..]) != word(4)? {
-            return None;
-        }
+        SEAL.check(whole).ok()?;
         let kind = match bytes[39] {
             1 => RecordKind::Value,
             2 => RecordKind::Tombstone,
@@ -130,12 +117,12 @@ impl RecordHeader {
         let parts = (0..parts).map(part).collect::<Option<Vec<ChunkExtent>>>()?;
         let (start, end) = (word(24)?, word(28)?);
         let header = RecordHeader {
-            seq: u64::from(word(12)?) << 32 | u64::from(word(8)?),
+            seq: u64_at(bytes, 8)?,
             bytes: word(16)?,
             crc: word(20)?,
             batch: (end > 0).then_some((start, end)),
-            record_index: half(32)?,
-            record_count: half(34)?,
+            record_index: u16_at(bytes, 32)?,
+            record_count: u16_at(bytes, 34)?,
             kind,
         };
         (header.record_index < header.record_count).then_some((header, key, parts))

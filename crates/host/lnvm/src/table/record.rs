@@ -2,7 +2,9 @@
 //! records after it. A record is applied completely or not at all, so a journal that ends after any
 //! record yields a table that was once valid.
 
-use crate::table::bytes::{Reader, Writer};
+use collections::{PutBytes, Reader};
+
+use crate::table::bytes::{PutTable, ReadTable};
 use crate::{Target, TargetId};
 
 /// A change of the partition table. Chunks are chunk indexes, ascending.
@@ -67,53 +69,53 @@ impl TableRecord {
 
     /// Encodes the record for the journal.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         match self {
             TableRecord::Created { target, chunks } => {
-                w.byte(kind::CREATED);
+                w.put_u8(kind::CREATED);
                 target.encode(&mut w);
-                w.chunks(chunks);
+                w.put_chunks(chunks);
             }
             TableRecord::Removed { target } => {
-                w.byte(kind::REMOVED);
-                w.varint(target.0.into());
+                w.put_u8(kind::REMOVED);
+                w.put_varint(target.0.into());
             }
             TableRecord::Granted { target, chunks } => {
-                w.byte(kind::GRANTED);
-                w.varint(target.0.into());
-                w.chunks(chunks);
+                w.put_u8(kind::GRANTED);
+                w.put_varint(target.0.into());
+                w.put_chunks(chunks);
             }
             TableRecord::Returned { target, chunks, erased: clean } => {
-                w.byte(if *clean { kind::RETURNED_ERASED } else { kind::RETURNED_DIRTY });
-                w.varint(target.0.into());
-                w.chunks(chunks);
+                w.put_u8(if *clean { kind::RETURNED_ERASED } else { kind::RETURNED_DIRTY });
+                w.put_varint(target.0.into());
+                w.put_chunks(chunks);
             }
             TableRecord::Erased { chunks } => {
-                w.byte(kind::ERASED);
-                w.chunks(chunks);
+                w.put_u8(kind::ERASED);
+                w.put_chunks(chunks);
             }
             TableRecord::Retired { chunks } => {
-                w.byte(kind::RETIRED);
-                w.chunks(chunks);
+                w.put_u8(kind::RETIRED);
+                w.put_chunks(chunks);
             }
         }
-        w.0
+        w
     }
 
     /// Decodes a record, on a drive with `total` chunks; `None` if the bytes are invalid.
     pub fn decode(bytes: &[u8], total: u32) -> Option<TableRecord> {
-        let mut r = Reader(bytes);
-        let record = match r.byte()? {
+        let mut r = Reader::new(bytes);
+        let record = match r.u8()? {
             kind::CREATED => {
                 let target = Box::new(Target::decode(&mut r)?);
                 TableRecord::Created { target, chunks: r.chunks(total)? }
             }
-            kind::REMOVED => TableRecord::Removed { target: TargetId(r.u32()?) },
+            kind::REMOVED => TableRecord::Removed { target: TargetId(r.varint_u32()?) },
             kind::GRANTED => {
-                TableRecord::Granted { target: TargetId(r.u32()?), chunks: r.chunks(total)? }
+                TableRecord::Granted { target: TargetId(r.varint_u32()?), chunks: r.chunks(total)? }
             }
             kind @ (kind::RETURNED_DIRTY | kind::RETURNED_ERASED) => TableRecord::Returned {
-                target: TargetId(r.u32()?),
+                target: TargetId(r.varint_u32()?),
                 chunks: r.chunks(total)?,
                 erased: kind == kind::RETURNED_ERASED,
             },
@@ -121,7 +123,7 @@ impl TableRecord {
             kind::RETIRED => TableRecord::Retired { chunks: r.chunks(total)? },
             _ => return None,
         };
-        r.is_at_end().then_some(record)
+        r.finish(record)
     }
 }
 

@@ -4,9 +4,9 @@
 //! A loaded table is checked as thoroughly as applied records: bytes with a valid CRC never yield
 //! an inconsistent table.
 
+use collections::{HeaderError, PutBytes, Reader, Seal, SealError, SealedHeader};
 use nvme::Geometry;
 
-use crate::table::bytes::{Reader, Writer};
 use crate::table::{table_geometry, total_chunks};
 use crate::{ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, Target, Uid};
 
@@ -14,6 +14,16 @@ const MAGIC: [u8; 8] = *b"SLUICPTB";
 /// Magic, version, five numbers of the geometry, identifier.
 const HEADER_BYTES: usize = 8 + 2 + 5 * 4 + 16;
 const CRC_BYTES: usize = 4;
+
+/// Returns the header of a snapshot of `bytes` bytes.
+fn header(bytes: usize) -> SealedHeader {
+    SealedHeader {
+        magic: MAGIC,
+        version: TABLE_VERSION.into(),
+        version_bytes: 2,
+        seal: Seal::of_bytes_before(bytes.saturating_sub(CRC_BYTES)),
+    }
+}
 
 impl Table {
     /// Returns the maximum size of a snapshot in bytes.
@@ -27,16 +37,15 @@ impl Table {
 
     /// Encodes the table for [`load`](Table::load).
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.bytes(&MAGIC);
-        w.bytes(&TABLE_VERSION.to_le_bytes());
+        let mut w = Vec::new();
+        w.put(&MAGIC).put_u16(TABLE_VERSION);
         for (_, n) in self.geometry.fields() {
-            w.bytes(&n.to_le_bytes());
+            w.put_u32(n);
         }
-        w.bytes(&self.uid.0.to_le_bytes());
-        w.varint(self.sequence);
-        w.varint(self.next_id.into());
-        w.byte(self.targets.len() as u8);
+        w.put_u128(self.uid.0);
+        w.put_varint(self.sequence);
+        w.put_varint(self.next_id.into());
+        w.put_u8(self.targets.len() as u8);
         self.targets.iter().for_each(|t| t.encode(&mut w));
         let mut rest = &self.chunks[..];
         while let Some(first) = rest.first() {
@@ -46,12 +55,12 @@ impl Table {
                 .owner
                 .and_then(|id| self.targets.binary_search_by_key(&id, |t| t.id).ok())
                 .map_or(0, |i| i as u64 + 1);
-            w.varint(len as u64);
-            w.varint(slot << 3 | first.state as u64);
+            w.put_varint(len as u64);
+            w.put_varint(slot << 3 | first.state as u64);
         }
-        let crc = crc32c::crc32c(&w.0);
-        w.bytes(&crc.to_le_bytes());
-        w.0
+        w.put_u32(0);
+        Seal::of_bytes_before(w.len() - CRC_BYTES).store(&mut w);
+        w
     }
 
     /// Decodes the table of a drive with this geometry.
@@ -60,24 +69,22 @@ impl Table {
     /// [`TableError`].
     pub fn load(bytes: &[u8], geometry: &Geometry) -> Result<Table, TableError> {
         let total = total_chunks(geometry)?;
-        if bytes.get(..8) != Some(&MAGIC) {
-            return Err(TableError::NotATable);
-        }
-        let mut r = Reader(&bytes[8..]);
         let cut = || TableError::Truncated { bytes: bytes.len() };
-        let found = u16::from_le_bytes(r.array().ok_or_else(cut)?);
-        if found != TABLE_VERSION {
-            return Err(TableError::Version { found, known: TABLE_VERSION });
-        }
-        let (body, crc) = bytes.split_last_chunk::<CRC_BYTES>().ok_or_else(cut)?;
-        let (found, computed) = (u32::from_le_bytes(*crc), crc32c::crc32c(body));
-        if found != computed {
-            return Err(TableError::Checksum { found, computed });
-        }
-        let mut r = Reader(body.get(10..).ok_or_else(cut)?);
+        header(bytes.len()).check(bytes).map_err(|error| match error {
+            HeaderError::Magic => TableError::NotATable,
+            HeaderError::Truncated => cut(),
+            HeaderError::Version(found) => {
+                TableError::Version { found: found as u16, known: TABLE_VERSION }
+            }
+            HeaderError::Seal(SealError { found, computed }) => {
+                TableError::Checksum { found, computed }
+            }
+        })?;
+        let body = &bytes[..bytes.len() - CRC_BYTES];
+        let mut r = Reader::new(body.get(10..).ok_or_else(cut)?);
         let bounds = table_geometry(geometry);
         for (what, wanted) in bounds.fields() {
-            let found = u32::from_le_bytes(r.array().ok_or_else(cut)?);
+            let found = r.u32().ok_or_else(cut)?;
             if found != wanted {
                 return Err(TableError::GeometryMismatch {
                     what,
@@ -86,13 +93,13 @@ impl Table {
                 });
             }
         }
-        let uid = Uid(u128::from_le_bytes(r.array().ok_or_else(cut)?));
-        let (sequence, next) = (r.varint().ok_or_else(cut)?, r.u32().ok_or_else(cut)?);
+        let uid = Uid(r.u128().ok_or_else(cut)?);
+        let (sequence, next) = (r.varint().ok_or_else(cut)?, r.varint_u32().ok_or_else(cut)?);
         let free = ChunkEntry { state: ChunkUse::Free, owner: None };
         let chunks = vec![free; total as usize];
         let mut table =
             Table { geometry: bounds, uid, sequence, next_id: 1, targets: Vec::new(), chunks };
-        for _ in 0..r.byte().ok_or_else(cut)? {
+        for _ in 0..r.u8().ok_or_else(cut)? {
             let target = Target::decode(&mut r).ok_or_else(cut)?;
             table.check_entry(&target)?;
             table.next_id = target.id.0.saturating_add(1);

@@ -6,7 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::table::bytes::{Reader, Writer};
+use collections::{PutBytes, Reader};
+
+use crate::table::bytes::{PutTable, ReadTable};
 use crate::{ChunkRate, PuSet, QuotaLimits};
 
 /// Maximum length of a name in bytes.
@@ -196,15 +198,15 @@ impl Target {
             + 6 * u64::from(pus.div_ceil(2))
     }
 
-    pub(super) fn encode(&self, w: &mut Writer) {
+    pub(super) fn encode(&self, w: &mut Vec<u8>) {
         let NewTarget { name, kind, pus, sharing, options, limits } = &self.spec;
-        w.varint(self.id.0.into());
-        w.bytes(&self.uid.0.to_le_bytes());
-        w.text(name);
-        w.byte(kind.code());
-        w.byte(if *sharing == Sharing::Shared { SHARED } else { 0 });
-        w.varint(self.created_at);
-        w.pus(pus);
+        w.put_varint(self.id.0.into());
+        w.put_u128(self.uid.0);
+        w.put_text(name);
+        w.put_u8(kind.code());
+        w.put_u8(if *sharing == Sharing::Shared { SHARED } else { 0 });
+        w.put_varint(self.created_at);
+        w.put_pus(pus);
         let mut pairs: Vec<(u8, u64)> = Vec::new();
         pairs.extend(options.over_provisioning.map(|op| (tag::OVER_PROVISIONING, op.to_bits())));
         pairs.extend(options.active_pus.map(|n| (tag::ACTIVE_PUS, n.into())));
@@ -214,19 +216,19 @@ impl Target {
             (tag::RATE, u64::from(r.millichunks_per_sec()) << 32 | u64::from(r.burst_chunks()))
         });
         pairs.extend(rate);
-        w.byte(pairs.len() as u8);
+        w.put_u8(pairs.len() as u8);
         for (tag, value) in pairs {
-            w.byte(tag);
-            w.varint(value);
+            w.put_u8(tag);
+            w.put_varint(value);
         }
     }
 
     pub(super) fn decode(r: &mut Reader<'_>) -> Option<Target> {
-        let id = TargetId(r.u32().filter(|id| *id > 0)?);
-        let uid = Uid(u128::from_le_bytes(r.array()?));
+        let id = TargetId(r.varint_u32().filter(|id| *id > 0)?);
+        let uid = Uid(r.u128()?);
         let name = r.text(NAME_BYTES_MAX).filter(|name| is_name(name))?.to_owned();
-        let kind = TargetKind::from_code(r.byte()?)?;
-        let sharing = match r.byte()? {
+        let kind = TargetKind::from_code(r.u8()?)?;
+        let sharing = match r.u8()? {
             0 => Sharing::Exclusive,
             SHARED => Sharing::Shared,
             _ => return None,
@@ -235,8 +237,8 @@ impl Target {
         let pus = r.pus().filter(|pus| !pus.is_empty())?;
         let (mut options, mut limits) = (TargetOptions::default(), QuotaLimits::default());
         let mut before = 0;
-        for _ in 0..r.byte()? {
-            let (tag, value) = (r.byte()?, r.varint()?);
+        for _ in 0..r.u8()? {
+            let (tag, value) = (r.u8()?, r.varint()?);
             if tag <= before {
                 return None;
             }
@@ -300,14 +302,14 @@ pub(super) mod tests {
             ..full()
         };
         for target in [full(), spare] {
-            let mut w = Writer::default();
+            let mut w = Vec::new();
             target.encode(&mut w);
-            assert!(w.0.len() as u64 <= Target::bytes_max(128), "{} bytes", w.0.len());
-            let mut r = Reader(&w.0);
+            assert!(w.len() as u64 <= Target::bytes_max(128), "{} bytes", w.len());
+            let mut r = Reader::new(&w);
             assert_eq!(Target::decode(&mut r), Some(target));
             assert!(r.is_at_end());
-            for end in 0..w.0.len() {
-                assert_eq!(Target::decode(&mut Reader(&w.0[..end])), None);
+            for end in 0..w.len() {
+                assert_eq!(Target::decode(&mut Reader::new(&w[..end])), None);
             }
         }
     }

@@ -6,14 +6,19 @@
 //! is used. Together they cover everything but the zeros behind the payload.
 
 use crate::ids::ToIndex;
+use collections::{HeaderError, Reader, Seal, SealedHeader, put_at};
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 48;
 /// The version written and read.
 pub(crate) const VERSION: u16 = 1;
 
-const MAGIC: [u8; 8] = *b"SLUICJNL";
-const CRC_AT: usize = 44;
+const HEADER: SealedHeader = SealedHeader {
+    magic: *b"SLUICJNL",
+    version: VERSION as u32,
+    version_bytes: 2,
+    seal: Seal::of_bytes_before(HEADER_BYTES - 4),
+};
 
 /// Contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,53 +96,52 @@ impl FrameHeader {
     /// The header's bytes.
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        HEADER.begin(&mut bytes);
         bytes[10] = self.kind as u8;
         bytes[11] = self.replica;
-        bytes[12..16].copy_from_slice(&self.owner.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.index.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
-        bytes[32..36].copy_from_slice(&self.continues.to_le_bytes());
-        bytes[36..40].copy_from_slice(&self.payload_crc.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
-        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        put_at(&mut bytes, 12, &self.owner.to_le_bytes());
+        put_at(&mut bytes, 16, &self.generation.to_le_bytes());
+        put_at(&mut bytes, 24, &self.index.to_le_bytes());
+        put_at(&mut bytes, 28, &self.length.to_le_bytes());
+        put_at(&mut bytes, 32, &self.continues.to_le_bytes());
+        put_at(&mut bytes, 36, &self.payload_crc.to_le_bytes());
+        HEADER.seal.store(&mut bytes);
         bytes
     }
 
     /// Decodes `bytes`, the start of a write unit with space for `payload_max` bytes of payload.
     pub(crate) fn decode(bytes: &[u8], payload_max: usize) -> FrameDecode {
-        let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            return FrameDecode::Garbage;
-        };
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        if bytes[..8] != MAGIC || word(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
-            return FrameDecode::Garbage;
+        match HEADER.check_seal_first(bytes) {
+            Ok(()) => {}
+            Err(HeaderError::Version(version)) => return FrameDecode::OtherVersion(version as u16),
+            Err(_) => return FrameDecode::Garbage,
         }
-        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if version != VERSION {
-            return FrameDecode::OtherVersion(version);
+        let header = FrameHeader::decode_fields(Reader::new(&bytes[10..]));
+        match header.filter(|header| header.is_sound(payload_max)) {
+            Some(header) => FrameDecode::Frame(header),
+            None => FrameDecode::Garbage,
         }
-        let Some(kind) = FrameKind::from_byte(bytes[10]) else { return FrameDecode::Garbage };
-        let header = FrameHeader {
-            kind,
-            replica: bytes[11],
-            owner: word(12),
-            generation: u64::from(word(16)) | u64::from(word(20)) << 32,
-            index: word(24),
-            length: word(28),
-            continues: word(32),
-            payload_crc: word(36),
-        };
-        let fits = header.length.index() <= payload_max
-            && header.continues <= header.length
-            && (kind == FrameKind::Records || header.continues == 0)
-            && header.replica < 2
-            && (kind == FrameKind::Padding) == (header.generation == 0);
-        if fits { FrameDecode::Frame(header) } else { FrameDecode::Garbage }
+    }
+
+    fn decode_fields(mut r: Reader<'_>) -> Option<FrameHeader> {
+        Some(FrameHeader {
+            kind: FrameKind::from_byte(r.u8()?)?,
+            replica: r.u8()?,
+            owner: r.u32()?,
+            generation: r.u64()?,
+            index: r.u32()?,
+            length: r.u32()?,
+            continues: r.u32()?,
+            payload_crc: r.u32()?,
+        })
+    }
+
+    fn is_sound(&self, payload_max: usize) -> bool {
+        self.length.index() <= payload_max
+            && self.continues <= self.length
+            && (self.kind == FrameKind::Records || self.continues == 0)
+            && self.replica < 2
+            && (self.kind == FrameKind::Padding) == (self.generation == 0)
     }
 
     /// The payload in `unit`, the bytes of a whole frame, if it is undamaged.
@@ -231,8 +235,7 @@ mod tests {
         let mut bytes = header().encode();
         bytes[8] = 2;
         assert_eq!(FrameHeader::decode(&bytes, 464), FrameDecode::Garbage);
-        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
-        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        HEADER.seal.store(&mut bytes);
         assert_eq!(FrameHeader::decode(&bytes, 464), FrameDecode::OtherVersion(2));
     }
 }

@@ -22,6 +22,7 @@ pub use maintainer::SuperblockHealth;
 pub(crate) use maintainer::SuperblockMaintainer;
 pub(crate) use opener::{SuperblockLocation, SuperblockOpener};
 
+use collections::{Seal, put_at, u16_at, u32_at, u64_at};
 use ftl::FlashGeometry;
 
 use super::SuperblockError;
@@ -36,9 +37,9 @@ const MAGIC: [u8; 8] = *b"SLUICSHD";
 const VERSION: u16 = 2;
 const FIRST_VERSION: u16 = 1;
 const SUPERBLOCK_BYTES: usize = 32;
-const CRC_AT: usize = 16;
+const SEAL: Seal = Seal::of_bytes_before(16);
 const GENERATION_AT: usize = 20;
-const SECOND_CRC_AT: usize = 28;
+const SECOND_SEAL: Seal = Seal::of_bytes_before(28);
 
 /// The layout of a sharded device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,35 +67,27 @@ pub(crate) fn superblock_chunks(shape: &FlashGeometry) -> Option<[u32; LOCATIONS
 impl ShardSuperblock {
     fn encode(self, generation: u64) -> [u8; SUPERBLOCK_BYTES] {
         let mut out = [0; SUPERBLOCK_BYTES];
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        out[10..12].copy_from_slice(&self.shards.to_le_bytes());
-        out[12..16].copy_from_slice(&self.stripe_sectors.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..CRC_AT]);
-        out[CRC_AT..GENERATION_AT].copy_from_slice(&crc.to_le_bytes());
-        out[GENERATION_AT..SECOND_CRC_AT].copy_from_slice(&generation.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..SECOND_CRC_AT]);
-        out[SECOND_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        put_at(&mut out, 0, &MAGIC);
+        put_at(&mut out, 8, &VERSION.to_le_bytes());
+        put_at(&mut out, 10, &self.shards.to_le_bytes());
+        put_at(&mut out, 12, &self.stripe_sectors.to_le_bytes());
+        SEAL.store(&mut out);
+        put_at(&mut out, GENERATION_AT, &generation.to_le_bytes());
+        SECOND_SEAL.store(&mut out);
         out
     }
 
     /// Decodes a superblock; `None` if the bytes are not one.
     fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Option<Result<ReadSuperblock, SuperblockError>> {
-        let [m @ .., v0, v1, s0, s1, t0, t1, t2, t3] = *bytes.first_chunk::<CRC_AT>()?;
-        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        if m != MAGIC || word(CRC_AT)? != crc32c::crc32c(&bytes[..CRC_AT]) {
+        if !bytes.starts_with(&MAGIC) || !SEAL.is_intact(bytes) {
             return None;
         }
-        let shards = u16::from_le_bytes([s0, s1]);
         let label =
-            ShardSuperblock { shards, stripe_sectors: u32::from_le_bytes([t0, t1, t2, t3]) };
-        match u16::from_le_bytes([v0, v1]) {
+            ShardSuperblock { shards: u16_at(bytes, 10)?, stripe_sectors: u32_at(bytes, 12)? };
+        match u16_at(bytes, 8)? {
             FIRST_VERSION => Some(Ok((label, 0))),
-            VERSION if word(SECOND_CRC_AT)? != crc32c::crc32c(&bytes[..SECOND_CRC_AT]) => None,
-            VERSION => {
-                let generation = u64::from_le_bytes(*bytes.get(GENERATION_AT..)?.first_chunk()?);
-                Some(Ok((label, generation)))
-            }
+            VERSION if !SECOND_SEAL.is_intact(bytes) => None,
+            VERSION => Some(Ok((label, u64_at(bytes, GENERATION_AT)?))),
             found => Some(Err(SuperblockError::Version { found, known: VERSION })),
         }
     }
@@ -128,8 +121,7 @@ mod tests {
         }
         let mut newer = bytes;
         newer[8] = 3;
-        let crc = crc32c::crc32c(&newer[..CRC_AT]);
-        newer[CRC_AT..GENERATION_AT].copy_from_slice(&crc.to_le_bytes());
+        SEAL.store(&mut newer);
         let refused = ShardSuperblock::decode(&newer);
         assert_eq!(refused, Some(Err(SuperblockError::Version { found: 3, known: 2 })));
     }
@@ -143,8 +135,7 @@ mod tests {
         // Version 1, with arbitrary bytes after its end.
         let mut first = [0; SUPERBLOCK_BYTES];
         first[..16].copy_from_slice(b"SLUICSHD\x01\0\x02\0\x40\0\0\0");
-        let crc = crc32c::crc32c(&first[..16]);
-        first[16..20].copy_from_slice(&crc.to_le_bytes());
+        SEAL.store(&mut first);
         assert_eq!(ShardSuperblock::decode(&first), Some(Ok((label, 0))));
         first[16] ^= 1;
         assert_eq!(ShardSuperblock::decode(&first), None);
