@@ -52,11 +52,11 @@ impl QueueStats {
     #[must_use]
     pub fn and(self, other: QueueStats) -> QueueStats {
         let doorbells = match (self.doorbells, other.doorbells) {
-            (Some(one), Some(other)) => Some(one.and(other)),
+            (Some(one), Some(other)) => Some(one.plus(&other)),
             (one, other) => one.or(other),
         };
         let bounce_refused = self.bounce_refused.or(other.bounce_refused);
-        QueueStats { bounced: self.bounced.and(other.bounced), bounce_refused, doorbells }
+        QueueStats { bounced: self.bounced.plus(&other.bounced), bounce_refused, doorbells }
     }
 }
 

@@ -9,6 +9,7 @@ use block::{
     BlockDevice, Completion, Group, Limits, QueueFull, Request, StagedRequest, Submitter,
     WaitResult,
 };
+use collections::Slab;
 use time::{Component, Nanos};
 
 /// Configuration of a scheduled device.
@@ -52,8 +53,7 @@ pub struct Scheduled<D> {
     device: D,
     scheduler: Box<dyn Scheduler>,
     /// Indexed by the tag given to the device.
-    requests: Vec<PendingRequest>,
-    free: Vec<u32>,
+    requests: Slab<PendingRequest>,
     limits: Limits,
     device_depth: u32,
     in_device: u32,
@@ -73,8 +73,7 @@ impl<D: BlockDevice> Scheduled<D> {
         Ok(Scheduled {
             device,
             scheduler,
-            requests: Vec::new(),
-            free: Vec::new(),
+            requests: Slab::new(),
             limits,
             device_depth: deep,
             in_device: 0,
@@ -109,7 +108,7 @@ impl<D: BlockDevice> Scheduled<D> {
         let mut moved = false;
         while self.in_device < self.device_depth {
             let Some(staged) = self.scheduler.dispatch(now) else { break };
-            let waiting = &mut self.requests[staged.request.tag as usize];
+            let waiting = &mut self.requests[staged.request.tag as u32];
             (waiting.staged, waiting.sent) = (staged, now);
             if self.device.submit(now, staged.request).is_err() {
                 self.scheduler.requeue(now, staged);
@@ -124,11 +123,11 @@ impl<D: BlockDevice> Scheduled<D> {
 
 impl<D: BlockDevice> GroupedSubmit for Scheduled<D> {
     fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull> {
-        let outstanding = self.requests.len() - self.free.len();
+        let outstanding = self.requests.in_use();
         if outstanding >= self.limits.queue_depth as usize {
             return Err(QueueFull);
         }
-        let slot = self.free.pop().unwrap_or(self.requests.len() as u32);
+        let slot = self.requests.next_free().unwrap_or(self.requests.len() as u32);
         let staged = StagedRequest {
             request: Request { tag: slot.into(), ..request },
             since: now,
@@ -138,10 +137,7 @@ impl<D: BlockDevice> GroupedSubmit for Scheduled<D> {
             requeues: 0,
         };
         let waiting = PendingRequest { staged, tag: request.tag, sent: now };
-        match self.requests.get_mut(slot as usize) {
-            Some(place) => *place = waiting,
-            None => self.requests.push(waiting),
-        }
+        self.requests.insert(waiting);
         self.scheduler.insert(now, staged);
         Ok(())
     }
@@ -162,10 +158,10 @@ impl<D: BlockDevice> BlockDevice for Scheduled<D> {
     fn reap(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;
         // The device returns the tag that it was given.
-        let PendingRequest { staged, tag, sent } = self.requests[completion.tag as usize];
+        let PendingRequest { staged, tag, sent } = self.requests[completion.tag as u32];
         self.scheduler.completed(self.now, &staged, self.now.since(sent));
         self.in_device -= 1;
-        self.free.push(completion.tag as u32);
+        self.requests.release(completion.tag as u32);
         Some(Completion { tag, ..completion })
     }
 

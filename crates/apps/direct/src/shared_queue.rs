@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request};
+use collections::Slab;
 use event::Waker;
 use mem::AddressSpace;
 use time::{Component, Nanos};
@@ -46,8 +47,7 @@ struct SharedQueueInner<D> {
 struct SharedQueueState<D> {
     device: D,
     /// Owner of each request in flight.
-    slots: Vec<RequestSlot>,
-    free: Vec<u32>,
+    slots: Slab<RequestSlot>,
     mailboxes: Vec<Option<Mailbox>>,
     /// The poller thread that polls for all handles.
     watcher: Option<Waker>,
@@ -132,8 +132,7 @@ impl<D: GroupedSubmit> SharedQueue<D> {
         let (limits, memory) = (*device.limits(), device.memory().clone());
         let state = SharedQueueState {
             device,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             mailboxes: Vec::new(),
             watcher: None,
             poll_count: 0,
@@ -222,11 +221,11 @@ impl<D: BlockDevice> SharedQueueState<D> {
         while let Some(completion) = self.device.reap() {
             count += 1;
             // The device returns the tag that it was given: an index into the table.
-            let slot = &mut self.slots[completion.tag as usize];
+            let slot = &mut self.slots[completion.tag as u32];
             assert!(slot.busy, "shared queue: tag {} completes and has no request", completion.tag);
             slot.busy = false;
             let RequestSlot { handle: seat, tag, .. } = *slot;
-            self.free.push(completion.tag as u32);
+            self.slots.release(completion.tag as u32);
             let place = &mut self.mailboxes[seat as usize];
             let Some(mail) = place else {
                 panic!("shared queue: tag {} completes, and handle {seat} is gone", completion.tag)
@@ -261,7 +260,7 @@ impl<D: BlockDevice> SharedQueueState<D> {
         }
         if let Some(watcher) = &self.watcher {
             self.arrivals.push_back((name, now));
-            if self.slots.len() - self.free.len() == 1 {
+            if self.slots.in_use() == 1 {
                 self.adaptive_period.on_first_submit(now);
             }
             watcher.wake();
@@ -269,13 +268,13 @@ impl<D: BlockDevice> SharedQueueState<D> {
     }
 
     fn outstanding(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        (self.slots.in_use()) as u32
     }
 
     /// Returns the submission time of the oldest request in flight.
     fn oldest_submit(&mut self) -> Option<Nanos> {
         while let Some(&(slot, since)) = self.arrivals.front() {
-            let RequestSlot { submitted_at: began, busy, .. } = self.slots[slot as usize];
+            let RequestSlot { submitted_at: began, busy, .. } = self.slots[slot];
             if busy && began == since {
                 return Some(since);
             }
@@ -313,11 +312,7 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
         let state = &mut *guard;
         let slot =
             RequestSlot { handle: self.index, tag: request.tag, submitted_at: now, busy: true };
-        let name = state.free.pop().unwrap_or(state.slots.len() as u32);
-        match state.slots.get_mut(name as usize) {
-            Some(place) => *place = slot,
-            None => state.slots.push(slot),
-        }
+        let name = state.slots.insert(slot);
         let named = Request { tag: name.into(), ..request };
         let mut submitted = state.device.submit_for(now, self.group, named);
         if submitted.is_err() {
@@ -328,8 +323,8 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
             }
         }
         if submitted.is_err() {
-            state.slots[name as usize].busy = false;
-            state.free.push(name);
+            state.slots[name].busy = false;
+            state.slots.release(name);
         } else {
             state.on_submit(now, self.index, name);
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use collections::BrokenInvariant;
+
 /// A part of the file service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServicePart {
@@ -27,20 +29,7 @@ impl fmt::Display for ServicePart {
 }
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub struct ServiceViolation {
-    /// The part whose invariant it is.
-    pub part: ServicePart,
-    /// The invariant's name.
-    pub invariant: &'static str,
-    /// The session, call or lock for which it does not hold.
-    pub subject: String,
-    /// The value that the invariant requires.
-    pub expected: String,
-    /// The actual value.
-    pub found: String,
-}
+pub type ServiceViolation = BrokenInvariant<ServicePart>;
 
 /// Returns a violation unless two values are equal.
 pub(crate) fn require_eq<T: PartialEq + fmt::Debug>(
@@ -50,9 +39,5 @@ pub(crate) fn require_eq<T: PartialEq + fmt::Debug>(
     expected: T,
     found: T,
 ) -> Result<(), ServiceViolation> {
-    if expected == found {
-        return Ok(());
-    }
-    let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-    Err(ServiceViolation { part, invariant, subject: subject.to_string(), expected, found })
+    ServiceViolation::unless_equal(part, invariant, subject, expected, found)
 }

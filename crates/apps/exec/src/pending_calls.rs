@@ -1,5 +1,6 @@
 //! [`PendingCalls`]: calls that wait for the volume. Allocates nothing in steady state.
 
+use collections::Slab;
 use volume::Ino;
 
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
@@ -18,8 +19,7 @@ pub(crate) struct PendingCall {
 /// Pending calls by operation id; free slots provide the next ids.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCalls {
-    slots: Vec<Option<PendingCall>>,
-    free: Vec<u32>,
+    slots: Slab<Option<PendingCall>>,
     /// Number of posted writes among them.
     posted_writes: usize,
 }
@@ -27,22 +27,19 @@ pub(crate) struct PendingCalls {
 impl PendingCalls {
     /// Returns the id of the next operation.
     pub(crate) fn next(&self) -> u64 {
-        self.free.last().map_or(self.slots.len() as u64, |place| u64::from(*place))
+        self.slots.next_free().map_or(self.slots.len() as u64, u64::from)
     }
 
     /// Inserts a call under the [`next`](PendingCalls::next) id.
     pub(crate) fn insert(&mut self, id: u64, asked: PendingCall) {
         self.posted_writes += usize::from(asked.on_complete.is_posted_write());
-        match self.free.pop() {
-            Some(_) => self.slots[id as usize] = Some(asked),
-            None => self.slots.push(Some(asked)),
-        }
+        let inserted = self.slots.insert(Some(asked));
+        debug_assert_eq!(u64::from(inserted), id, "calls get the next id");
     }
 
     /// Removes the call of a completed operation.
     pub(crate) fn remove(&mut self, id: u64) -> Option<PendingCall> {
-        let asked = self.slots.get_mut(usize::try_from(id).ok()?)?.take()?;
-        self.free.push(id as u32);
+        let asked = self.slots.remove(u32::try_from(id).ok()?)?;
         self.posted_writes -= usize::from(asked.on_complete.is_posted_write());
         Some(asked)
     }
@@ -69,13 +66,13 @@ impl PendingCalls {
     pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
         let (part, subject) = (ServicePart::Calls, "all operations");
         let unused = self.slots.iter().filter(|slot| slot.is_none()).count();
-        require_eq(part, "an unused id is free once", subject, unused, self.free.len())?;
+        require_eq(part, "an unused id is free once", subject, unused, self.slots.free_len())?;
         let posted = self.iter().filter(|call| call.on_complete.is_posted_write()).count();
         require_eq(part, "posted writes in flight", subject, posted, self.posted_writes)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.slots.in_use() == 0
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Limits, Op, Payload, Request};
+use collections::Slab;
 use mem::Iova;
 use nvme::Status;
 use time::Nanos;
@@ -33,8 +34,7 @@ struct DeviceTransfer<W> {
 /// Transfers in flight, each with a purpose (`W`).
 #[derive(Debug)]
 pub(crate) struct DeviceTransfers<W> {
-    transfers: Vec<Option<DeviceTransfer<W>>>,
-    free: Vec<u32>,
+    transfers: Slab<Option<DeviceTransfer<W>>>,
     send_queue: VecDeque<Request>,
     block_sectors: u32,
     sector_bytes: u32,
@@ -46,8 +46,7 @@ pub(crate) struct DeviceTransfers<W> {
 impl<W> DeviceTransfers<W> {
     pub(crate) fn new(limits: &Limits) -> DeviceTransfers<W> {
         DeviceTransfers {
-            transfers: Vec::new(),
-            free: Vec::new(),
+            transfers: Slab::new(),
             send_queue: VecDeque::new(),
             block_sectors: BLOCK as u32 / limits.sector_bytes,
             sector_bytes: limits.sector_bytes,
@@ -103,16 +102,7 @@ impl<W> DeviceTransfers<W> {
     fn insert(&mut self, what: W, left: u32) -> u64 {
         let flight =
             Some(DeviceTransfer { purpose: what, remaining: left, status: Status::SUCCESS });
-        match self.free.pop() {
-            Some(index) => {
-                self.transfers[index as usize] = flight;
-                index.into()
-            }
-            None => {
-                self.transfers.push(flight);
-                self.transfers.len() as u64 - 1
-            }
-        }
+        self.transfers.insert(flight).into()
     }
 
     /// Submits requests until the device is full. Returns whether it submitted any.
@@ -135,7 +125,7 @@ impl<W> DeviceTransfers<W> {
     /// If no transfer in flight has the completion's tag.
     pub(crate) fn on_completion(&mut self, completion: &Completion) -> Option<(W, Status)> {
         let tag = completion.tag;
-        let slot = usize::try_from(tag).ok().and_then(|index| self.transfers.get_mut(index));
+        let slot = u32::try_from(tag).ok().and_then(|index| self.transfers.get_mut(index));
         let transfer = slot.and_then(|slot| {
             let in_flight = slot.as_mut()?;
             if in_flight.status.is_success() {
@@ -149,7 +139,7 @@ impl<W> DeviceTransfers<W> {
         };
         self.in_flight -= 1;
         let transfer = transfer?;
-        self.free.push(tag as u32);
+        self.transfers.release(tag as u32);
         Some((transfer.purpose, transfer.status))
     }
 
@@ -168,7 +158,13 @@ impl<W> DeviceTransfers<W> {
             self.in_flight as usize + self.send_queue.len()
         );
         let unused = self.transfers.iter().filter(|t| t.is_none()).count();
-        require_eq!(Transfers, "an unused tag is free once", "all tags", unused, self.free.len());
+        require_eq!(
+            Transfers,
+            "an unused tag is free once",
+            "all tags",
+            unused,
+            self.transfers.free_len()
+        );
         Ok(())
     }
 

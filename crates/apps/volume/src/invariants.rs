@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use collections::BrokenInvariant;
+
 /// A part of an open volume's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumePart {
@@ -45,41 +47,13 @@ impl fmt::Display for VolumePart {
 }
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub struct VolumeViolation {
-    /// The part whose invariant it is.
-    pub part: VolumePart,
-    /// The invariant's name.
-    pub invariant: &'static str,
-    /// The inode, page, block or transaction for which it does not hold.
-    pub subject: String,
-    /// The value, or the bound, that the invariant requires.
-    pub expected: String,
-    /// The actual value.
-    pub found: String,
-}
-
-impl VolumeViolation {
-    #[cold]
-    pub(crate) fn new(
-        part: VolumePart,
-        invariant: &'static str,
-        subject: impl fmt::Display,
-        expected: impl fmt::Debug,
-        found: impl fmt::Debug,
-    ) -> VolumeViolation {
-        let subject = subject.to_string();
-        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-        VolumeViolation { part, invariant, subject, expected, found }
-    }
-}
+pub type VolumeViolation = BrokenInvariant<VolumePart>;
 
 /// Returns a [`VolumeViolation`] from the calling function unless a condition holds.
 macro_rules! require {
     ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
         if !$holds {
-            return Err($crate::invariants::VolumeViolation::new(
+            return Err($crate::invariants::VolumeViolation::of_values(
                 $crate::invariants::VolumePart::$part,
                 $invariant,
                 $subject,

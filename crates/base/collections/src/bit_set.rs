@@ -1,5 +1,7 @@
 //! [`BitSet`]: a set of small indices, one bit each.
 
+use std::ops::Range;
+
 /// A set of indices below a fixed length, as bits in 64-bit words.
 ///
 /// # Panics
@@ -39,18 +41,23 @@ impl BitSet {
         was_in
     }
 
+    /// Removes the indices of a range.
+    pub fn remove_range(&mut self, range: Range<usize>) {
+        let mut at = range.start;
+        while at < range.end {
+            if at.is_multiple_of(64) && at + 64 <= range.end {
+                self.words[at / 64] = 0;
+                at += 64;
+            } else {
+                self.remove(at);
+                at += 1;
+            }
+        }
+    }
+
     /// Removes all indices.
     pub fn clear(&mut self) {
         self.words.fill(0);
-    }
-
-    /// Inserts the indices of another set of the same length.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    pub fn union_with(&mut self, other: &BitSet) {
-        assert_eq!(self.words.len(), other.words.len(), "the lengths of two sets differ");
-        self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
     }
 
     /// Returns the first index of the set that is at least `from`.
@@ -76,7 +83,7 @@ impl BitSet {
     }
 
     /// Returns the indices of the set, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::successors(self.next_at(0), |at| self.next_at(at + 1))
     }
 }
@@ -97,11 +104,14 @@ mod tests {
             [63, 64, 199, 0].map(|n| (n > 0).then_some(n))
         );
         assert!(set.remove(64) && !set.remove(64) && set.next_at(64) == Some(199));
-        let mut other = BitSet::new(200);
-        other.insert(64);
-        other.union_with(&set);
-        assert_eq!(other.count(), 4);
+        set.remove_range(60..199);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 199]);
+        for index in 0..200 {
+            set.insert(index);
+        }
+        set.remove_range(1..190);
+        assert_eq!((set.count(), set.next_at(1)), (11, Some(190)));
         set.clear();
-        assert!(set.is_empty() && !other.is_empty());
+        assert!(set.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Small collections and byte codecs that several layers share. Everything is single-threaded, and
+//! Small collections, byte codecs and counters that several layers share. Everything is single-threaded, and
 //! deterministic: no result depends on an address or on a hash-map order.
 
 #![forbid(unsafe_code)]
@@ -6,11 +6,14 @@
 mod bit_set;
 mod clock_frames;
 mod codec;
+mod counters;
+mod invariant;
 mod seal;
 mod slab;
 
 pub use bit_set::BitSet;
 pub use clock_frames::{ClockFrame, ClockFrames};
 pub use codec::{PutBytes, Reader, SliceWriter, put_at, u16_at, u32_at, u64_at};
+pub use invariant::BrokenInvariant;
 pub use seal::{HeaderError, Seal, SealError, SealedHeader};
 pub use slab::Slab;

@@ -22,6 +22,11 @@ impl<T> Slab<T> {
         Slab { entries: Vec::new(), free: Vec::new() }
     }
 
+    /// Creates a table without entries, with memory for a number of them.
+    pub fn with_capacity(capacity: usize) -> Slab<T> {
+        Slab { entries: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+    }
+
     /// Creates a table of free entries. The lowest index is used first.
     pub fn with_free(entries: impl IntoIterator<Item = T>) -> Slab<T> {
         let entries: Vec<T> = entries.into_iter().collect();
@@ -108,6 +113,23 @@ impl<T> Slab<T> {
         self.free.len()
     }
 
+    /// Returns whether an entry is free.
+    #[inline]
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Returns whether an index is free, by a search; for checks.
+    pub fn is_free(&self, index: u32) -> bool {
+        self.free.contains(&index)
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.free.clear();
+    }
+
     /// Returns the indices of the free entries.
     pub fn free_indices(&self) -> &[u32] {
         &self.free
@@ -137,6 +159,24 @@ impl<T> Slab<Option<T>> {
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
         Slab::new()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Slab<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> std::slice::Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut Slab<T> {
+    type Item = &'a mut T;
+    type IntoIter = std::slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> std::slice::IterMut<'a, T> {
+        self.iter_mut()
     }
 }
 
@@ -170,7 +210,11 @@ mod tests {
         assert_eq!((slab.take_or_push(|| 'x'), slab[2]), (2, 'x'));
         slab[2] = 'y';
         assert_eq!(slab.iter().collect::<String>(), "aby");
-        assert!(slab.get(3).is_none() && slab.take().is_none());
+        assert!(slab.get(3).is_none() && slab.take().is_none() && !slab.has_free());
+        slab.release(1);
+        assert!(slab.is_free(1) && !slab.is_free(0));
+        slab.clear();
+        assert!(slab.is_empty() && !slab.has_free());
     }
 
     #[test]

@@ -11,6 +11,8 @@
 use crate::ids::LineId;
 use std::fmt;
 
+use collections::BrokenInvariant;
+
 /// A part of the FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -93,34 +95,7 @@ impl fmt::Display for Subject {
 }
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub struct Violation {
-    /// The part whose invariant it is.
-    pub part: Part,
-    /// The invariant's name.
-    pub invariant: &'static str,
-    /// The subject that it does not hold for.
-    pub subject: Subject,
-    /// The value, or the bound, that the invariant asks for.
-    pub expected: String,
-    /// The value that is there.
-    pub found: String,
-}
-
-impl Violation {
-    #[cold]
-    pub(crate) fn new(
-        part: Part,
-        invariant: &'static str,
-        subject: Subject,
-        expected: impl fmt::Display,
-        found: impl fmt::Display,
-    ) -> Violation {
-        let (expected, found) = (expected.to_string(), found.to_string());
-        Violation { part, invariant, subject, expected, found }
-    }
-}
+pub type Violation = BrokenInvariant<Part, Subject>;
 
 /// Returns a [`Violation`] from the calling function unless a condition holds.
 macro_rules! require {

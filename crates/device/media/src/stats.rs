@@ -43,33 +43,26 @@ pub struct MediaStats {
     pub offline_chunks: u32,
 }
 
-impl MediaStats {
-    /// Returns the counters since an earlier reading; wear and offline chunks are the present ones.
-    #[must_use]
-    pub fn since(&self, earlier: &MediaStats) -> MediaStats {
-        MediaStats {
-            programs: self.programs - earlier.programs,
-            erases: self.erases - earlier.erases,
-            reads: self.reads - earlier.reads,
-            corrected_bits: self.corrected_bits - earlier.corrected_bits,
-            retried_reads: self.retried_reads - earlier.retried_reads,
-            program_failures: self.program_failures - earlier.program_failures,
-            erase_failures: self.erase_failures - earlier.erase_failures,
-            uncorrectable_reads: self.uncorrectable_reads - earlier.uncorrectable_reads,
-            torn_reads: self.torn_reads - earlier.torn_reads,
-            unwritten_reads: self.unwritten_reads - earlier.unwritten_reads,
-            unpaired_reads: self.unpaired_reads - earlier.unpaired_reads,
-            offline_operations: self.offline_operations - earlier.offline_operations,
-            refused_programs: self.refused_programs - earlier.refused_programs,
-            host_disk_failures: self.host_disk_failures - earlier.host_disk_failures,
-            power_cuts: self.power_cuts - earlier.power_cuts,
-            torn_units: self.torn_units - earlier.torn_units,
-            interrupted_erases: self.interrupted_erases - earlier.interrupted_erases,
-            wear: self.wear,
-            offline_chunks: self.offline_chunks,
-        }
-    }
-}
+collections::counters!(MediaStats {
+    programs,
+    erases,
+    reads,
+    corrected_bits,
+    retried_reads,
+    program_failures,
+    erase_failures,
+    uncorrectable_reads,
+    torn_reads,
+    unwritten_reads,
+    unpaired_reads,
+    offline_operations,
+    refused_programs,
+    host_disk_failures,
+    power_cuts,
+    torn_units,
+    interrupted_erases;
+    latest wear, offline_chunks
+});
 
 /// Statistics of the program/erase cycles of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

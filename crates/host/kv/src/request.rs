@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use collections::Slab;
 use mem::Iova;
 
 use super::KvQueueFull;
@@ -230,8 +231,7 @@ pub(crate) struct PendingRequest {
 /// index, its *place*.
 #[derive(Debug)]
 pub(crate) struct KvRequestTable {
-    slots: Box<[Option<PendingRequest>]>,
-    free: Vec<u32>,
+    slots: Slab<Option<PendingRequest>>,
     completed: VecDeque<KvCompletion>,
     /// Whether a request was accepted since the last poll.
     has_new: bool,
@@ -240,8 +240,7 @@ pub(crate) struct KvRequestTable {
 impl KvRequestTable {
     pub(crate) fn new(count: u32) -> KvRequestTable {
         KvRequestTable {
-            slots: (0..count).map(|_| None).collect(),
-            free: (0..count).rev().collect(),
+            slots: Slab::with_free((0..count).map(|_| None)),
             completed: VecDeque::with_capacity(count as usize),
             has_new: false,
         }
@@ -249,7 +248,7 @@ impl KvRequestTable {
 
     /// Returns the number of requests that have not been reaped.
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len() + self.completed.len()
+        self.slots.in_use() + self.completed.len()
     }
 
     /// Accepts a request. Returns its place.
@@ -257,10 +256,9 @@ impl KvRequestTable {
         if self.completed.len() >= self.slots.len() {
             return Err(KvQueueFull(request));
         }
-        let Some(place) = self.free.pop() else { return Err(KvQueueFull(request)) };
+        let Some(place) = self.slots.take() else { return Err(KvQueueFull(request)) };
         let KvRequest { op, tag } = request;
-        self.slots[place as usize] =
-            Some(PendingRequest { tag, op, state: KvRequestState::Queued });
+        self.slots[place] = Some(PendingRequest { tag, op, state: KvRequestState::Queued });
         self.has_new = true;
         Ok(place)
     }
@@ -278,12 +276,12 @@ impl KvRequestTable {
 
     #[inline]
     pub(crate) fn get(&self, place: u32) -> Option<&PendingRequest> {
-        self.slots[place as usize].as_ref()
+        self.slots[place].as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut PendingRequest> {
-        self.slots[place as usize].as_mut()
+        self.slots[place].as_mut()
     }
 
     #[inline]
@@ -305,10 +303,9 @@ impl KvRequestTable {
     /// Completes a request. Returns whether it was outstanding.
     #[inline]
     pub(crate) fn complete(&mut self, place: u32, result: Result<KvAnswer, KvError>) -> bool {
-        let Some(PendingRequest { tag, .. }) = self.slots[place as usize].take() else {
+        let Some(PendingRequest { tag, .. }) = self.slots.remove(place) else {
             return false;
         };
-        self.free.push(place);
         self.completed.push_back(KvCompletion { tag, result });
         true
     }
@@ -337,7 +334,7 @@ impl KvRequestTable {
     /// The first violation.
     pub(crate) fn check_invariants(&self) -> Result<(), KvViolation> {
         let check = PartCheck(KvPart::Requests);
-        let mut free = self.free.clone();
+        let mut free = self.slots.free_indices().to_vec();
         free.sort_unstable();
         let slots = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_none());
         let empty: Vec<u32> = slots.map(|(place, _)| place).collect();
@@ -355,6 +352,6 @@ impl KvRequestTable {
     #[cfg(test)]
     pub(crate) fn break_request(&mut self) {
         let place = self.iter().next().expect("an outstanding request").0;
-        self.slots[place as usize] = None;
+        self.slots[place] = None;
     }
 }

@@ -17,6 +17,7 @@
 use std::collections::VecDeque;
 
 use block::{BlockDevice, Completion, Op, QueueFull, Request};
+use collections::Slab;
 use nvme::Status;
 use time::{Component, Nanos};
 
@@ -86,8 +87,7 @@ struct BucketLink {
 #[derive(Debug)]
 pub struct OverlapSerializer<D> {
     device: D,
-    slots: Box<[OverlapSlot]>,
-    free: Vec<u32>,
+    slots: Slab<OverlapSlot>,
     links: Box<[BucketLink]>,
     /// First link of each list; the last list is that of long requests.
     list_heads: Box<[u32]>,
@@ -128,8 +128,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         let buckets = (2 * depth as usize).next_power_of_two();
         OverlapSerializer {
             device,
-            slots: vec![blank; depth as usize].into(),
-            free: (0..depth).rev().collect(),
+            slots: Slab::with_free(vec![blank; depth as usize]),
             links: vec![link; depth as usize * SHORT_GRANULES_MAX].into(),
             list_heads: vec![NIL; buckets + 1].into(),
             ready: VecDeque::with_capacity(depth as usize),
@@ -155,7 +154,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
 
     /// Returns whether no request is outstanding, waiting or at the device.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.slots.in_use() == 0
     }
 
     /// Closes the device with `end`, which returns its remains and a completion for every request
@@ -165,7 +164,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         let mut completions: Vec<Completion> = std::iter::from_fn(|| self.reap()).collect();
         let (rest, ended) = end(self.device);
         for done in ended {
-            if let Some(slot) = self.slots.get_mut(done.tag as usize) {
+            if let Some(slot) = u32::try_from(done.tag).ok().and_then(|id| self.slots.get_mut(id)) {
                 slot.state = OverlapState::Free;
                 completions.push(Completion { tag: slot.request.tag, ..done });
             }
@@ -215,7 +214,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
     /// Calls `with` once for every tracked request, other than `of`, that conflicts with it.
     #[inline]
     fn for_each_conflict(&mut self, of: u32, mut with: impl FnMut(&mut OverlapSlot, u32)) {
-        let slot = self.slots[of as usize];
+        let slot = self.slots[of];
         if slot.is_long {
             for (id, other) in (0..).zip(&mut self.slots) {
                 let tracked = matches!(other.state, OverlapState::Waiting | OverlapState::InFlight);
@@ -230,7 +229,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
             while at != NIL {
                 let (link, id) = (self.links[at as usize], at / SHORT_GRANULES_MAX as u32);
                 at = link.next;
-                let other = &mut self.slots[id as usize];
+                let other = &mut self.slots[id];
                 let first = slot.first_granule().max(other.first_granule());
                 if link.granule == granule
                     && first == granule
@@ -245,7 +244,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
         while at != NIL {
             let id = at / SHORT_GRANULES_MAX as u32;
             at = self.links[at as usize].next;
-            let other = &mut self.slots[id as usize];
+            let other = &mut self.slots[id];
             if id != of && other.conflicts_with(&slot) {
                 with(other, id);
             }
@@ -255,7 +254,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
     /// Inserts a request into its lists, or removes it.
     #[inline]
     fn update_lists(&mut self, id: u32, is_in: bool) {
-        let (slot, base) = (self.slots[id as usize], id * SHORT_GRANULES_MAX as u32);
+        let (slot, base) = (self.slots[id], id * SHORT_GRANULES_MAX as u32);
         if slot.is_long {
             let list = self.long_list();
             return if is_in { self.link(list, base, 0) } else { self.unlink(list, base) };
@@ -273,7 +272,7 @@ impl<D: BlockDevice> OverlapSerializer<D> {
     /// Handles the completion of a tracked request: unblocks the requests that waited for it.
     fn unblock_waiters(&mut self, id: u32) {
         self.update_lists(id, false);
-        let order = self.slots[id as usize].order;
+        let order = self.slots[id].order;
         // Moved out, because the closure needs it.
         let mut ready = std::mem::take(&mut self.ready);
         self.for_each_conflict(id, |other, id| {
@@ -299,11 +298,11 @@ impl<D: BlockDevice> Component for OverlapSerializer<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         while let Some(&id) = self.ready.front() {
-            let request = Request { tag: id.into(), ..self.slots[id as usize].request };
+            let request = Request { tag: id.into(), ..self.slots[id].request };
             if self.device.submit(now, request).is_err() {
                 break;
             }
-            self.slots[id as usize].state = OverlapState::InFlight;
+            self.slots[id].state = OverlapState::InFlight;
             self.ready.pop_front();
             moved = true;
         }
@@ -323,20 +322,20 @@ impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        let Some(&id) = self.free.last() else { return Err(QueueFull) };
+        let Some(id) = self.slots.next_free() else { return Err(QueueFull) };
         let (name, tag) = (u64::from(id), request.tag);
         tracepoint::trace_at(now, || tracepoint::Event::TargetAlias { alias: name, tag });
         if !self.is_tracked(&request) {
             self.device.submit(now, Request { tag: id.into(), ..request })?;
-            self.free.pop();
-            let slot = &mut self.slots[id as usize];
+            self.slots.take();
+            let slot = &mut self.slots[id];
             (slot.request, slot.state) = (request, OverlapState::Untracked);
             return Ok(());
         }
         let end = request.lba + u64::from(request.sectors);
         let granules = ((end - 1) >> GRANULE_SHIFT) - (request.lba >> GRANULE_SHIFT) + 1;
         self.order += 1;
-        self.slots[id as usize] = OverlapSlot {
+        self.slots[id] = OverlapSlot {
             request,
             state: OverlapState::InFlight,
             order: self.order,
@@ -350,16 +349,16 @@ impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
         if blockers == 0 {
             let passed = self.device.submit(now, Request { tag: id.into(), ..request });
             if let Err(busy) = passed {
-                self.slots[id as usize].state = OverlapState::Free;
+                self.slots[id].state = OverlapState::Free;
                 return Err(busy);
             }
         } else {
-            let slot = &mut self.slots[id as usize];
+            let slot = &mut self.slots[id];
             (slot.state, slot.blockers) = (OverlapState::Waiting, blockers);
             self.stats.waited += 1;
             self.stats.overlaps += u64::from(blockers);
         }
-        self.free.pop();
+        self.slots.take();
         self.stats.tracked += 1;
         self.update_lists(id, true);
         Ok(())
@@ -369,12 +368,12 @@ impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
     fn reap(&mut self) -> Option<Completion> {
         let done = self.device.reap()?;
         let id = done.tag as u32;
-        let OverlapSlot { request, state, .. } = self.slots[id as usize];
+        let OverlapSlot { request, state, .. } = self.slots[id];
         if state == OverlapState::InFlight {
             self.unblock_waiters(id);
         }
-        self.slots[id as usize].state = OverlapState::Free;
-        self.free.push(id);
+        self.slots[id].state = OverlapState::Free;
+        self.slots.release(id);
         Some(Completion { tag: request.tag, ..done })
     }
 }

@@ -48,16 +48,11 @@ impl ShardCounts {
     /// and `superblock` count since the device was opened.
     #[must_use]
     pub fn since(&self, earlier: &ShardCounts) -> ShardCounts {
-        let (now, then) = (self.core, earlier.core);
-        let core = ShardStats {
-            requests: now.requests - then.requests,
-            split: now.split - then.split,
-            local: now.local - then.local,
-            sent: now.sent - then.sent,
-            served: now.served - then.served,
-            aborted: now.aborted - then.aborted,
-        };
-        ShardCounts { ftl: self.ftl.since(&earlier.ftl), core, ..*self }
+        ShardCounts {
+            ftl: self.ftl.since(&earlier.ftl),
+            core: self.core.since(&earlier.core),
+            ..*self
+        }
     }
 }
 

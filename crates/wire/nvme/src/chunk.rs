@@ -89,6 +89,31 @@ impl ChunkDescriptor {
     pub fn chunk_state(&self) -> Option<ChunkState> {
         ChunkState::from_bits(self.state)
     }
+
+    /// Returns the state of a chunk of `sectors` sectors, and the number of sectors written; 0 if
+    /// it is offline.
+    ///
+    /// # Errors
+    /// What contradicts the geometry or the state.
+    pub fn checked_state(&self, sectors: u32) -> Result<(ChunkState, u32), String> {
+        let unknown =
+            || format!("the drive reports state {:#04x}, which does not exist", self.state);
+        let state = self.chunk_state().ok_or_else(unknown)?;
+        if state == ChunkState::Offline {
+            return Ok((state, 0));
+        }
+        if self.cnlb.get() != u64::from(sectors) {
+            return Err(format!("it has {} sectors, but the geometry says {sectors}", self.cnlb));
+        }
+        let beyond = || format!("its write pointer is {}, but it has {sectors} sectors", self.wp);
+        let written = u32::try_from(self.wp.get()).ok().filter(|wp| *wp <= sectors);
+        match (state, written.ok_or_else(beyond)?) {
+            (ChunkState::Free, written @ 1..) => {
+                Err(format!("it is free, but its write pointer is {written}"))
+            }
+            (state, written) => Ok((state, written)),
+        }
+    }
 }
 
 #[cfg(test)]

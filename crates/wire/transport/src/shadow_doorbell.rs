@@ -90,17 +90,7 @@ pub struct DoorbellStats {
     pub register_rewrites: u64,
 }
 
-impl DoorbellStats {
-    /// Returns the sum of two sets of counters.
-    #[must_use]
-    pub fn and(self, other: DoorbellStats) -> DoorbellStats {
-        DoorbellStats {
-            register_writes: self.register_writes + other.register_writes,
-            register_writes_saved: self.register_writes_saved + other.register_writes_saved,
-            register_rewrites: self.register_rewrites + other.register_rewrites,
-        }
-    }
-}
+collections::counters!(DoorbellStats { register_writes, register_writes_saved, register_rewrites });
 
 /// One doorbell in the buffer, with its event index.
 #[derive(Debug)]

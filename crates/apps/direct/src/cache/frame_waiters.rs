@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use collections::Slab;
+
 use super::frames::{Frames, NONE};
 use super::invariants::{CacheViolation, require, require_eq};
 use super::requests::CacheRequestId;
@@ -25,8 +27,7 @@ pub(super) struct FrameWaiter {
 /// All waiting requests.
 #[derive(Debug, Default)]
 pub(super) struct FrameWaiters {
-    waiters: Vec<FrameWaiter>,
-    free: Vec<u32>,
+    waiters: Slab<FrameWaiter>,
     /// Requests that wait for a frame before their next block starts.
     stalled: VecDeque<CacheRequestId>,
     /// Blocks of requests that were resumed and then found no frame.
@@ -37,26 +38,17 @@ impl FrameWaiters {
     /// Appends a block of a request to a frame's list, which begins at `list`.
     pub(super) fn push(&mut self, list: &mut u32, waiting: RequestBlock, until_written: bool) {
         let waiter = FrameWaiter { waiting, until_written, next: NONE };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.waiters[index as usize] = waiter;
-                index
-            }
-            None => {
-                self.waiters.push(waiter);
-                (self.waiters.len() - 1) as u32
-            }
-        };
+        let index = self.waiters.insert(waiter);
         // Append, to keep arrival order.
         let mut last = *list;
         if last == NONE {
             *list = index;
             return;
         }
-        while self.waiters[last as usize].next != NONE {
-            last = self.waiters[last as usize].next;
+        while self.waiters[last].next != NONE {
+            last = self.waiters[last].next;
         }
-        self.waiters[last as usize].next = index;
+        self.waiters[last].next = index;
     }
 
     /// Removes the first waiter of a list, and advances `list`.
@@ -64,8 +56,8 @@ impl FrameWaiters {
         if *list == NONE {
             return None;
         }
-        let waiter = self.waiters[*list as usize];
-        self.free.push(*list);
+        let waiter = self.waiters[*list];
+        self.waiters.release(*list);
         *list = waiter.next;
         Some(waiter)
     }
@@ -117,7 +109,7 @@ impl FrameWaiters {
     }
 
     fn of_frame(&self, frames: &Frames, frame: u32) -> impl Iterator<Item = &FrameWaiter> {
-        let get = |index: u32| self.waiters.get(index as usize);
+        let get = |index: u32| self.waiters.get(index);
         std::iter::successors(get(frames.get(frame).waiters), move |waiter| get(waiter.next))
     }
 
@@ -148,17 +140,14 @@ impl FrameWaiters {
             "a waiter is free or queued on a frame",
             "all waiters",
             self.waiters.len(),
-            listed + self.free.len()
+            listed + self.waiters.free_len()
         );
         Ok(())
     }
 
     #[cfg(test)]
     pub(super) fn break_free(&mut self) {
-        self.waiters.push(FrameWaiter {
-            waiting: self.waiters[0].waiting,
-            until_written: false,
-            next: NONE,
-        });
+        let waiting = self.waiters[0].waiting;
+        self.waiters.insert(FrameWaiter { waiting, until_written: false, next: NONE });
     }
 }

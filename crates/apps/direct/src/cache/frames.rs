@@ -1,5 +1,7 @@
 //! [`Frames`]: the memory of the cache in blocks, and its eviction order.
 
+use collections::{ClockFrame, ClockFrames};
+
 use super::EvictionPolicy;
 use super::invariants::{CacheViolation, require_eq};
 
@@ -57,6 +59,16 @@ impl Frame {
     };
 }
 
+impl ClockFrame for Frame {
+    fn is_evictable(&self) -> bool {
+        self.state == FrameState::Clean && self.waiters == NONE
+    }
+
+    fn take_referenced(&mut self) -> bool {
+        std::mem::take(&mut self.referenced)
+    }
+}
+
 /// A cached block, and its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockFrame {
@@ -74,47 +86,42 @@ pub(super) struct AllocatedFrame {
 /// All frames of a cache.
 #[derive(Debug)]
 pub(super) struct Frames {
-    frames: Box<[Frame]>,
-    free: Vec<u32>,
+    frames: ClockFrames<Frame>,
     eviction: EvictionPolicy,
     /// Ends of the LRU list: least and most recently used.
     lru: u32,
     mru: u32,
-    /// The clock hand.
-    hand: u32,
 }
 
 impl Frames {
     pub(super) fn new(count: u32, eviction: EvictionPolicy) -> Frames {
         Frames {
-            frames: vec![Frame::FREE; count as usize].into(),
-            free: (0..count).rev().collect(),
+            frames: ClockFrames::new(vec![Frame::FREE; count as usize], 0),
             eviction,
             lru: NONE,
             mru: NONE,
-            hand: 0,
         }
     }
 
     pub(super) fn count(&self) -> u32 {
-        self.frames.len() as u32
+        self.frames.len()
     }
 
     #[inline]
     pub(super) fn get(&self, frame: u32) -> &Frame {
-        &self.frames[frame as usize]
+        &self.frames[frame]
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, frame: u32) -> &mut Frame {
-        &mut self.frames[frame as usize]
+        &mut self.frames[frame]
     }
 
     /// Records a use of a frame.
     #[inline]
     pub(super) fn touch(&mut self, frame: u32) {
         match self.eviction {
-            EvictionPolicy::Clock => self.frames[frame as usize].referenced = true,
+            EvictionPolicy::Clock => self.frames[frame].referenced = true,
             EvictionPolicy::Lru if self.mru == frame => {}
             EvictionPolicy::Lru => self.make_mru(frame),
         }
@@ -124,7 +131,7 @@ impl Frames {
     #[inline]
     fn make_mru(&mut self, frame: u32) {
         let last = self.mru;
-        let Some(f) = self.frames.get_mut(frame as usize) else { return };
+        let Some(f) = self.frames.get_mut(frame) else { return };
         let Frame { prev: before, next: after, .. } = *f;
         if after == NONE {
             // Not in the list: a listed frame without a successor is `mru`.
@@ -133,41 +140,41 @@ impl Frames {
         (f.prev, f.next) = (last, NONE);
         match before {
             NONE => self.lru = after,
-            before => self.frames[before as usize].next = after,
+            before => self.frames[before].next = after,
         }
-        self.frames[after as usize].prev = before;
-        self.frames[last as usize].next = frame;
+        self.frames[after].prev = before;
+        self.frames[last].next = frame;
         self.mru = frame;
     }
 
     fn link(&mut self, frame: u32) {
         let before = self.mru;
-        let f = &mut self.frames[frame as usize];
+        let f = &mut self.frames[frame];
         (f.prev, f.next) = (before, NONE);
         match before {
             NONE => self.lru = frame,
-            before => self.frames[before as usize].next = frame,
+            before => self.frames[before].next = frame,
         }
         self.mru = frame;
     }
 
     fn unlink(&mut self, frame: u32) {
-        let f = &mut self.frames[frame as usize];
+        let f = &mut self.frames[frame];
         let (before, after) = (f.prev, f.next);
         (f.prev, f.next) = (NONE, NONE);
         match before {
             NONE => self.lru = after,
-            before => self.frames[before as usize].next = after,
+            before => self.frames[before].next = after,
         }
         match after {
             NONE => self.mru = before,
-            after => self.frames[after as usize].prev = before,
+            after => self.frames[after].prev = before,
         }
     }
 
     /// Changes the state of a frame.
     pub(super) fn set_state(&mut self, frame: u32, state: FrameState) {
-        let old = std::mem::replace(&mut self.frames[frame as usize].state, state);
+        let old = std::mem::replace(&mut self.frames[frame].state, state);
         if self.eviction == EvictionPolicy::Lru {
             match (old == FrameState::Clean, state == FrameState::Clean) {
                 (true, false) => self.unlink(frame),
@@ -175,41 +182,47 @@ impl Frames {
                 _ => {}
             }
         } else if state == FrameState::Clean {
-            self.frames[frame as usize].referenced = true;
+            self.frames[frame].referenced = true;
         }
         if state == FrameState::Free && old != FrameState::Free {
-            self.frames[frame as usize] = Frame::FREE;
-            self.free.push(frame);
+            self.frames[frame] = Frame::FREE;
+            self.frames.release(frame);
         }
     }
 
     /// Allocates a frame: a free one, or one whose clean block is evicted. Returns `None` if every
     /// block is dirty, in flight, or waited for.
     pub(super) fn allocate(&mut self) -> Option<AllocatedFrame> {
-        if let Some(frame) = self.free.pop() {
+        if let Some(frame) = self.frames.take_free() {
             return Some(AllocatedFrame { frame, evicted_block: None });
         }
         let frame = match self.eviction {
             EvictionPolicy::Lru => {
                 let mut at = self.lru;
-                while at != NONE && self.frames[at as usize].waiters != NONE {
-                    at = self.frames[at as usize].next;
+                while at != NONE && self.frames[at].waiters != NONE {
+                    at = self.frames[at].next;
                 }
                 Some(at).filter(|at| *at != NONE)
             }
-            EvictionPolicy::Clock => self.sweep(),
+            EvictionPolicy::Clock => self.frames.pick_victim(2 * self.count(), |_| true),
         }?;
-        let evicted_block = Some(self.frames[frame as usize].block);
+        let evicted_block = Some(self.frames[frame].block);
         self.set_state(frame, FrameState::Free);
         // `set_state` pushed the evicted frame to the free list.
-        self.free.pop();
+        self.frames.take_free();
         Some(AllocatedFrame { frame, evicted_block })
     }
 
     pub(super) fn check_invariants(&self) -> Result<(), CacheViolation> {
         let free = self.frames.iter().filter(|f| f.state == FrameState::Free).count();
-        require_eq!(Blocks, "a free frame is listed", "all frames", free, self.free.len());
-        for frame in &self.free {
+        require_eq!(
+            Blocks,
+            "a free frame is listed",
+            "all frames",
+            free,
+            self.frames.free_indices().len()
+        );
+        for frame in self.frames.free_indices() {
             require_eq!(
                 Blocks,
                 "a listed frame is free",
@@ -222,7 +235,7 @@ impl Frames {
             return Ok(());
         }
         let (mut before, mut at, mut listed) = (NONE, self.lru, 0);
-        while at != NONE && listed <= self.frames.len() {
+        while at != NONE && listed <= self.count() as usize {
             let f = self.get(at);
             let subject = format_args!("frame {at}");
             require_eq!(Blocks, "the LRU list is linked both ways", subject, before, f.prev);
@@ -244,22 +257,6 @@ impl Frames {
     #[cfg(test)]
     pub(super) fn break_lru(&mut self) {
         self.mru = NONE;
-    }
-
-    /// Advances the clock hand to a frame that was not used since the hand last passed.
-    fn sweep(&mut self) -> Option<u32> {
-        for _ in 0..2 * self.count() {
-            let at = self.hand;
-            self.hand = if at + 1 == self.count() { 0 } else { at + 1 };
-            let f = &mut self.frames[at as usize];
-            if f.state != FrameState::Clean || f.waiters != NONE {
-                continue;
-            }
-            if !std::mem::replace(&mut f.referenced, false) {
-                return Some(at);
-            }
-        }
-        None
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use collections::BrokenInvariant;
+
 /// A part of a block cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePart {
@@ -33,41 +35,13 @@ impl fmt::Display for CachePart {
 }
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub struct CacheViolation {
-    /// The part whose invariant it is.
-    pub part: CachePart,
-    /// The invariant's name.
-    pub invariant: &'static str,
-    /// The frame, block, request or command for which it does not hold.
-    pub subject: String,
-    /// The value, or the bound, that the invariant requires.
-    pub expected: String,
-    /// The actual value.
-    pub found: String,
-}
-
-impl CacheViolation {
-    #[cold]
-    pub(crate) fn new(
-        part: CachePart,
-        invariant: &'static str,
-        subject: impl fmt::Display,
-        expected: impl fmt::Debug,
-        found: impl fmt::Debug,
-    ) -> CacheViolation {
-        let subject = subject.to_string();
-        let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-        CacheViolation { part, invariant, subject, expected, found }
-    }
-}
+pub type CacheViolation = BrokenInvariant<CachePart>;
 
 /// Returns a [`CacheViolation`] from the calling function unless a condition holds.
 macro_rules! require {
     ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
         if !$holds {
-            return Err($crate::cache::invariants::CacheViolation::new(
+            return Err($crate::cache::invariants::CacheViolation::of_values(
                 $crate::cache::invariants::CachePart::$part,
                 $invariant,
                 $subject,

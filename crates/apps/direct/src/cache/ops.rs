@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use block::{Op, Payload, Request, Segment};
+use collections::Slab;
 use mem::Iova;
 
 use super::frames::BlockFrame;
@@ -58,8 +59,7 @@ pub(super) struct FrameSegment {
 /// Commands, each with a segment table.
 #[derive(Debug)]
 pub(super) struct DeviceOps {
-    ops: Vec<DeviceOp>,
-    free: Vec<u32>,
+    ops: Slab<DeviceOp>,
     tables: Buffer,
     /// Frames to be filled and their blocks, in the order of the requests.
     to_fill: VecDeque<BlockFrame>,
@@ -84,8 +84,7 @@ impl DeviceOps {
             is_in_flight: false,
         };
         DeviceOps {
-            ops: vec![nothing; count as usize],
-            free: (0..count).rev().collect(),
+            ops: Slab::with_free(vec![nothing; count as usize]),
             tables,
             to_fill: VecDeque::new(),
             to_send: VecDeque::new(),
@@ -94,12 +93,12 @@ impl DeviceOps {
 
     /// Returns the number of free command slots.
     pub(super) fn available(&self) -> usize {
-        self.free.len()
+        self.ops.free_len()
     }
 
     /// Returns whether no command is in flight and no frame is to be filled.
     pub(super) fn is_idle(&self) -> bool {
-        self.ops.len() == self.free.len() && self.to_fill.is_empty()
+        self.ops.in_use() == 0 && self.to_fill.is_empty()
     }
 
     /// Queues a frame to be filled.
@@ -120,7 +119,7 @@ impl DeviceOps {
 
     /// Returns the next request that the device has not accepted yet.
     pub(super) fn next_to_send(&self) -> Option<Request> {
-        self.to_send.front().map(|op| self.ops[*op as usize].request)
+        self.to_send.front().map(|op| self.ops[*op].request)
     }
 
     /// Records that the device accepted the request.
@@ -139,8 +138,8 @@ impl DeviceOps {
     }
 
     fn take_slot(&mut self) -> Option<u32> {
-        let op = self.free.pop()?;
-        self.ops[op as usize].is_in_flight = true;
+        let op = self.ops.take()?;
+        self.ops[op].is_in_flight = true;
         self.to_send.push_back(op);
         Some(op)
     }
@@ -149,7 +148,7 @@ impl DeviceOps {
     #[must_use]
     pub(super) fn push_bypass(&mut self, id: CacheRequestId, request: Request) -> bool {
         let Some(op) = self.take_slot() else { return false };
-        let slot = &mut self.ops[op as usize];
+        let slot = &mut self.ops[op];
         (slot.purpose, slot.count) = (OpPurpose::Bypass { request: id }, 0);
         slot.request = Request { tag: op.into(), ..request };
         true
@@ -168,7 +167,7 @@ impl DeviceOps {
     ) {
         let op = self.take_slot().expect("commands: blocks are transferred with a free slot");
         let table = op as usize * OP_FRAMES_MAX * Segment::BYTES;
-        let slot = &mut self.ops[op as usize];
+        let slot = &mut self.ops[op];
         let count = segments.len();
         (slot.purpose, slot.first_block, slot.count) = (what, unit, count as u8);
         let mut data = Payload::BitBucket;
@@ -192,13 +191,14 @@ impl DeviceOps {
     /// # Panics
     /// If no command in flight has this tag.
     pub(super) fn release(&mut self, tag: u64) -> DeviceOp {
-        let slot = usize::try_from(tag).ok().and_then(|index| self.ops.get_mut(index));
+        let slot = u32::try_from(tag).ok().and_then(|index| self.ops.get_mut(index));
         let Some(op) = slot.filter(|op| op.is_in_flight) else {
             panic!("commands: a completion has tag {tag}, and no command in flight has it");
         };
         op.is_in_flight = false;
-        self.free.push(tag as u32);
-        *op
+        let op = *op;
+        self.ops.release(tag as u32);
+        op
     }
 
     pub(super) fn check_invariants(&self) -> Result<(), CacheViolation> {
@@ -207,11 +207,11 @@ impl DeviceOps {
             "a slot is free or in flight",
             "all slots",
             self.ops.len(),
-            self.free.len() + self.iter().count()
+            self.ops.free_len() + self.iter().count()
         );
         for op in &self.to_send {
             let subject = format_args!("slot {op}");
-            let is_in_flight = self.ops[*op as usize].is_in_flight;
+            let is_in_flight = self.ops[*op].is_in_flight;
             require_eq!(Commands, "a queued command is in flight", subject, true, is_in_flight);
         }
         Ok(())
@@ -219,7 +219,7 @@ impl DeviceOps {
 
     #[cfg(test)]
     pub(super) fn break_free(&mut self) {
-        self.free.pop();
+        self.ops.take();
     }
 }
 

@@ -8,6 +8,8 @@
 //! A small table of hints maps recently used block prefixes to leaf nodes. A hint is valid as long
 //! as its node exists: [`remove`](Radix::remove) clears the hint together with the node.
 
+use collections::Slab;
+
 use super::frames::BlockFrame;
 
 const BITS: u32 = 6;
@@ -39,8 +41,7 @@ struct Node {
 /// A radix tree from block numbers to frames.
 #[derive(Debug)]
 pub(crate) struct Radix {
-    nodes: Vec<Node>,
-    free: Vec<u32>,
+    nodes: Slab<Node>,
     root: u32,
     levels: u32,
     leaf_hints: [LeafHint; LEAF_HINTS],
@@ -56,8 +57,7 @@ impl Radix {
     pub(crate) fn new(units: u64) -> Radix {
         let bits = u64::BITS - units.saturating_sub(1).leading_zeros();
         let mut tree = Radix {
-            nodes: Vec::new(),
-            free: Vec::new(),
+            nodes: Slab::new(),
             root: NONE,
             levels: bits.div_ceil(BITS).max(1),
             leaf_hints: [NO_HINT; LEAF_HINTS],
@@ -67,11 +67,7 @@ impl Radix {
     }
 
     fn new_node(&mut self) -> u32 {
-        if let Some(node) = self.free.pop() {
-            return node;
-        }
-        self.nodes.push(Node { slots: [NONE; SLOTS], present: 0, dirty: 0 });
-        (self.nodes.len() - 1) as u32
+        self.nodes.take_or_push(|| Node { slots: [NONE; SLOTS], present: 0, dirty: 0 })
     }
 
     /// Returns the frame of a block.
@@ -79,7 +75,7 @@ impl Radix {
     pub(crate) fn get(&self, unit: u64) -> Option<u32> {
         let mut at = self.root;
         for level in (0..self.levels).rev() {
-            at = self.nodes[at as usize].slots[slot_index(unit, level)];
+            at = self.nodes[at].slots[slot_index(unit, level)];
             if at == NONE {
                 return None;
             }
@@ -95,7 +91,7 @@ impl Radix {
         if known != prefix {
             node = self.leaf(unit)?;
         }
-        let frame = self.nodes[node as usize].slots[slot_index(unit, 0)];
+        let frame = self.nodes[node].slots[slot_index(unit, 0)];
         (frame != NONE).then_some(frame)
     }
 
@@ -103,7 +99,7 @@ impl Radix {
     fn leaf(&mut self, unit: u64) -> Option<u32> {
         let mut node = self.root;
         for level in (1..self.levels).rev() {
-            node = self.nodes[node as usize].slots[slot_index(unit, level)];
+            node = self.nodes[node].slots[slot_index(unit, level)];
             if node == NONE {
                 return None;
             }
@@ -118,16 +114,16 @@ impl Radix {
         let mut at = self.root;
         for level in (1..self.levels).rev() {
             let p = slot_index(unit, level);
-            let mut next = self.nodes[at as usize].slots[p];
+            let mut next = self.nodes[at].slots[p];
             if next == NONE {
                 next = self.new_node();
-                let node = &mut self.nodes[at as usize];
+                let node = &mut self.nodes[at];
                 node.slots[p] = next;
                 node.present |= 1 << p;
             }
             at = next;
         }
-        let (node, p) = (&mut self.nodes[at as usize], slot_index(unit, 0));
+        let (node, p) = (&mut self.nodes[at], slot_index(unit, 0));
         debug_assert_eq!(node.slots[p], NONE);
         node.slots[p] = frame;
         node.present |= 1 << p;
@@ -142,7 +138,7 @@ impl Radix {
     fn remove_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
         let p = slot_index(unit, level);
         if level > 0 {
-            let next = self.nodes[at as usize].slots[p];
+            let next = self.nodes[at].slots[p];
             if !self.remove_below(next, level - 1, unit) {
                 return false;
             }
@@ -150,9 +146,9 @@ impl Radix {
             if level == 1 && self.leaf_hints[known].prefix == prefix {
                 self.leaf_hints[known] = NO_HINT;
             }
-            self.free.push(next);
+            self.nodes.release(next);
         }
-        let node = &mut self.nodes[at as usize];
+        let node = &mut self.nodes[at];
         debug_assert_eq!(node.dirty >> p & 1, 0, "unit {unit} is dirty");
         node.slots[p] = NONE;
         node.present &= !(1 << p);
@@ -163,7 +159,7 @@ impl Radix {
     pub(crate) fn set_dirty(&mut self, unit: u64) {
         let mut at = self.root;
         for level in (0..self.levels).rev() {
-            let (node, p) = (&mut self.nodes[at as usize], slot_index(unit, level));
+            let (node, p) = (&mut self.nodes[at], slot_index(unit, level));
             node.dirty |= 1 << p;
             at = node.slots[p];
         }
@@ -178,12 +174,12 @@ impl Radix {
     fn clean_below(&mut self, at: u32, level: u32, unit: u64) -> bool {
         let p = slot_index(unit, level);
         if level > 0 {
-            let next = self.nodes[at as usize].slots[p];
+            let next = self.nodes[at].slots[p];
             if !self.clean_below(next, level - 1, unit) {
                 return false;
             }
         }
-        let node = &mut self.nodes[at as usize];
+        let node = &mut self.nodes[at];
         node.dirty &= !(1 << p);
         node.dirty == 0
     }
@@ -198,7 +194,7 @@ impl Radix {
     }
 
     fn dirty_below(&self, at: u32, level: u32, from: u64) -> Option<(u64, u32)> {
-        let node = &self.nodes[at as usize];
+        let node = &self.nodes[at];
         let first = slot_index(from, level);
         let mut bits = node.dirty & (!0 << first);
         while bits != 0 {
@@ -224,7 +220,7 @@ impl Radix {
     }
 
     fn count_below(&self, at: u32, level: u32) -> usize {
-        let node = &self.nodes[at as usize];
+        let node = &self.nodes[at];
         let slots = node.slots.iter().filter(|slot| **slot != NONE);
         if level == 0 {
             return slots.count();
@@ -294,7 +290,7 @@ mod tests {
                 }
                 tree.remove(unit);
             }
-            assert_eq!(tree.free.len() + 1, tree.nodes(), "all nodes but the root are free");
+            assert_eq!(tree.nodes.free_len() + 1, tree.nodes(), "all nodes but the root are free");
             assert_eq!(tree.next_dirty(0), None);
         }
     }

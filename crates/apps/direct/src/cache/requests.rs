@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use block::{Completion, Request};
+use collections::Slab;
 use nvme::Status;
 
 use super::invariants::{CacheViolation, require, require_eq};
@@ -27,8 +28,7 @@ pub(super) struct CacheRequest {
 /// All requests in flight.
 #[derive(Debug, Default)]
 pub(super) struct CacheRequests {
-    requests: Vec<CacheRequest>,
-    free: Vec<CacheRequestId>,
+    requests: Slab<CacheRequest>,
 }
 
 impl CacheRequests {
@@ -42,31 +42,22 @@ impl CacheRequests {
         let status = Status::SUCCESS;
         let request =
             CacheRequest { request, next_block, end_block, remaining: 1, status, result: 0 };
-        match self.free.pop() {
-            Some(id) => {
-                self.requests[id.0 as usize] = request;
-                id
-            }
-            None => {
-                self.requests.push(request);
-                CacheRequestId((self.requests.len() - 1) as u32)
-            }
-        }
+        CacheRequestId(self.requests.insert(request))
     }
 
     /// Returns the number of requests in flight.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.requests.len() - self.free.len()
+        self.requests.in_use()
     }
 
     #[inline]
     pub(super) fn get(&self, id: CacheRequestId) -> &CacheRequest {
-        &self.requests[id.0 as usize]
+        &self.requests[id.0]
     }
 
     fn get_mut(&mut self, id: CacheRequestId) -> &mut CacheRequest {
-        let request = &mut self.requests[id.0 as usize];
+        let request = &mut self.requests[id.0];
         assert!(request.remaining > 0, "requests: {id:?} has completed");
         request
     }
@@ -118,7 +109,7 @@ impl CacheRequests {
             return None;
         }
         let CacheRequest { request, status, result, .. } = *request;
-        self.free.push(id);
+        self.requests.release(id.0);
         Some(Completion { tag: request.tag, status, result })
     }
 
@@ -131,14 +122,15 @@ impl CacheRequests {
         for id in parts {
             found[id.0 as usize] += 1;
         }
-        let free: BTreeSet<CacheRequestId> = self.free.iter().copied().collect();
+        let free: BTreeSet<CacheRequestId> =
+            self.requests.free_indices().iter().copied().map(CacheRequestId).collect();
         require!(
-            free.len() == self.free.len(),
+            free.len() == self.requests.free_len(),
             Requests,
             "a free index is free once",
             "all requests",
             free.len(),
-            self.free.len()
+            self.requests.free_len()
         );
         for (id, request) in (0..).map(CacheRequestId).zip(&self.requests) {
             let subject = format_args!("request {}", id.0);

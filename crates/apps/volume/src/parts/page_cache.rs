@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use collections::{ClockFrame, ClockFrames};
 use mem::{AddressSpace, Iova, RegisterError, SharedRegion};
 
 use crate::invariants::{VolumeViolation, require, require_eq};
@@ -86,6 +87,16 @@ impl Page {
     }
 }
 
+impl ClockFrame for Page {
+    fn is_evictable(&self) -> bool {
+        !self.is_only_copy() && !self.loading
+    }
+
+    fn take_referenced(&mut self) -> bool {
+        std::mem::take(&mut self.referenced)
+    }
+}
+
 /// A page allocated to a block, and the evicted block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocatedPage {
@@ -105,9 +116,7 @@ pub(crate) struct WrittenPage {
 /// All pages.
 #[derive(Debug)]
 pub(crate) struct PageCache {
-    pages: Vec<Page>,
-    free: Vec<PageId>,
-    hand: usize,
+    pages: ClockFrames<Page>,
     region: Arc<SharedRegion>,
     iova: Iova,
     /// Sequence number of the last page that became dirty.
@@ -123,9 +132,7 @@ impl PageCache {
     pub(crate) fn new(memory: &AddressSpace, count: u32) -> Result<PageCache, RegisterError> {
         let (region, iova) = memory.allocate_registered(count as usize * BLOCK)?;
         Ok(PageCache {
-            pages: vec![Page::default(); count as usize],
-            free: (0..count).rev().map(PageId).collect(),
-            hand: 0,
+            pages: ClockFrames::new(vec![Page::default(); count as usize], 0),
             region,
             iova,
             dirty_seq: 0,
@@ -135,16 +142,16 @@ impl PageCache {
     }
 
     pub(crate) fn get(&self, id: PageId) -> &Page {
-        &self.pages[id.0 as usize]
+        &self.pages[id.0]
     }
 
     /// Returns the page with an index.
     pub(crate) fn by_index(&self, index: usize) -> &Page {
-        &self.pages[index]
+        &self.pages[index as u32]
     }
 
     fn get_mut(&mut self, id: PageId) -> &mut Page {
-        &mut self.pages[id.0 as usize]
+        &mut self.pages[id.0]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Page> {
@@ -190,24 +197,10 @@ impl PageCache {
     /// Allocates a page for a block. Returns `None` if no page is evictable.
     pub(crate) fn allocate(&mut self, owner: FileBlock) -> Option<AllocatedPage> {
         let fresh = Page { owner: Some(owner), referenced: true, ..Page::default() };
-        if let Some(id) = self.free.pop() {
-            *self.get_mut(id) = fresh;
-            return Some(AllocatedPage { id, evicted: None });
-        }
-        for _ in 0..2 * self.pages.len() {
-            let at = self.hand;
-            self.hand = (at + 1) % self.pages.len();
-            let frame = &mut self.pages[at];
-            if frame.is_only_copy() || frame.loading {
-                continue;
-            }
-            if std::mem::take(&mut frame.referenced) {
-                continue;
-            }
-            let evicted = std::mem::replace(frame, fresh).owner;
-            return Some(AllocatedPage { id: PageId(at as u32), evicted });
-        }
-        None
+        let free = self.pages.take_free();
+        let id = free.or_else(|| self.pages.pick_victim(2 * self.pages.len(), |_| true))?;
+        let evicted = std::mem::replace(&mut self.pages[id], fresh).owner;
+        Some(AllocatedPage { id: PageId(id), evicted })
     }
 
     /// Frees a page.
@@ -216,11 +209,11 @@ impl PageCache {
         assert!(frame.owner.is_some(), "pages: {id:?} is freed twice");
         self.unevictable -= usize::from(frame.is_only_copy());
         self.journaled -= usize::from(frame.journaled_txn > 0);
-        self.free.push(id);
+        self.pages.release(id.0);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        self.pages.len() as usize
     }
 
     /// Begins to read a block into its page.
@@ -256,7 +249,7 @@ impl PageCache {
 
     /// Records a change.
     pub(crate) fn mark_dirty(&mut self, id: PageId, span: ByteRange) {
-        let page = &mut self.pages[id.0 as usize];
+        let page = &mut self.pages[id.0];
         page.dirty_range = page.dirty_range.union(span);
         if !page.dirty {
             self.unevictable += usize::from(!page.is_only_copy());
@@ -269,7 +262,7 @@ impl PageCache {
     /// Records that the changes of a page are in a transaction; `file_bytes` of the block are part
     /// of the file.
     pub(crate) fn mark_journaled(&mut self, id: PageId, txn: u64, file_bytes: u32) {
-        let page = &mut self.pages[id.0 as usize];
+        let page = &mut self.pages[id.0];
         assert!(page.dirty, "pages: {id:?} without changes is journaled");
         (page.dirty, page.dirty_range) = (false, ByteRange::default());
         page.on_device_bytes = file_bytes;
@@ -343,11 +336,12 @@ impl PageCache {
         );
         let journaled = self.pages.iter().filter(|page| page.journaled_txn > 0).count();
         require_eq!(Pages, "the count of journaled pages", "all pages", journaled, self.journaled);
-        let free: BTreeSet<PageId> = self.free.iter().copied().collect();
-        require_eq!(Pages, "a free page is free once", "all pages", free.len(), self.free.len());
-        for (index, page) in (0..).zip(&self.pages) {
+        let listed = self.pages.free_indices();
+        let free: BTreeSet<u32> = listed.iter().copied().collect();
+        require_eq!(Pages, "a free page is free once", "all pages", free.len(), listed.len());
+        for (index, page) in (0..).zip(self.pages.iter()) {
             let subject = format_args!("page {index}");
-            let is_free = free.contains(&PageId(index));
+            let is_free = free.contains(&index);
             require_eq!(
                 Pages,
                 "a page is free or has a block",

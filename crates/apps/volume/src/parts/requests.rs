@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use collections::Slab;
 use mem::{AddressSpace, Iova, IovaSlice};
 use nvme::Status;
 
@@ -72,8 +73,7 @@ pub(crate) struct ActiveOp {
 /// All requests in flight.
 #[derive(Debug)]
 pub(crate) struct ActiveOps {
-    slots: Vec<Option<ActiveOp>>,
-    free: Vec<OpSlot>,
+    slots: Slab<Option<ActiveOp>>,
     /// Slots in use, without the request whose step is being executed.
     order: VecDeque<OpSlot>,
     completions: VecDeque<OpCompletion>,
@@ -84,8 +84,7 @@ pub(crate) struct ActiveOps {
 impl ActiveOps {
     pub(crate) fn new(requests_max: u32, memory: AddressSpace) -> ActiveOps {
         ActiveOps {
-            slots: vec![None; requests_max as usize],
-            free: (0..requests_max).rev().map(OpSlot).collect(),
+            slots: Slab::with_free(vec![None; requests_max as usize]),
             order: VecDeque::with_capacity(requests_max as usize),
             completions: VecDeque::with_capacity(requests_max as usize),
             memory,
@@ -94,9 +93,9 @@ impl ActiveOps {
 
     /// Accepts a request with reserved blocks; returns `false` if too many are in flight.
     pub(crate) fn submit(&mut self, request: &Request, reserved_blocks: u64) -> bool {
-        let Some(slot) = self.free.pop() else { return false };
+        let Some(slot) = self.slots.take() else { return false };
         let Request { id, op, time } = *request;
-        self.slots[slot.0 as usize] = Some(ActiveOp {
+        self.slots[slot] = Some(ActiveOp {
             id,
             op,
             time,
@@ -107,7 +106,7 @@ impl ActiveOps {
             reserved_blocks,
             zeroed: 0,
         });
-        self.order.push_back(slot);
+        self.order.push_back(OpSlot(slot));
         true
     }
 
@@ -131,8 +130,7 @@ impl ActiveOps {
     /// Ends the last step of a request.
     pub(crate) fn complete(&mut self, slot: OpSlot, result: Result<OpResult, Error>) {
         let id = self.get(slot).id;
-        self.slots[slot.0 as usize] = None;
-        self.free.push(slot);
+        self.slots.remove(slot.0);
         self.completions.push_back(OpCompletion { id, result });
     }
 
@@ -151,12 +149,12 @@ impl ActiveOps {
     }
 
     fn get(&self, slot: OpSlot) -> &ActiveOp {
-        let active = self.slots[slot.0 as usize].as_ref();
+        let active = self.slots[slot.0].as_ref();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
 
     fn get_mut(&mut self, slot: OpSlot) -> &mut ActiveOp {
-        let active = self.slots[slot.0 as usize].as_mut();
+        let active = self.slots[slot.0].as_mut();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
 
@@ -199,20 +197,21 @@ impl ActiveOps {
 
     pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
         let mut listed = vec![0; self.slots.len()];
-        for slot in self.free.iter().chain(&self.order) {
-            listed[slot.0 as usize] += 1;
+        let free = self.slots.free_indices();
+        for slot in free.iter().copied().chain(self.order.iter().map(|slot| slot.0)) {
+            listed[slot as usize] += 1;
         }
         for (index, count) in listed.into_iter().enumerate() {
             let subject = format_args!("slot {index}");
             require_eq!(Requests, "a slot is free or queued", subject, 1, count);
         }
-        for slot in &self.free {
-            let op = &self.slots[slot.0 as usize];
-            let subject = format_args!("slot {}", slot.0);
+        for slot in free {
+            let op = &self.slots[*slot];
+            let subject = format_args!("slot {slot}");
             require!(op.is_none(), Requests, "a free slot has no request", subject, "none", op);
         }
         for slot in &self.order {
-            let op = &self.slots[slot.0 as usize];
+            let op = &self.slots[slot.0];
             let subject = format_args!("slot {}", slot.0);
             require!(op.is_some(), Requests, "a queued slot has a request", subject, "one", op);
         }
@@ -221,7 +220,7 @@ impl ActiveOps {
 
     #[cfg(test)]
     pub(crate) fn break_free(&mut self) {
-        let slot = self.free[0];
-        self.free.push(slot);
+        let slot = self.slots.free_indices()[0];
+        self.slots.release(slot);
     }
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use collections::BitSet;
 use media::fill_pattern_from;
 use mem::{PAGE_BYTES, SharedRegion};
 
@@ -23,7 +24,7 @@ pub(super) enum SectorStore {
 pub(super) struct StoredSectors {
     region: Arc<SharedRegion>,
     /// One bit per page: it may hold data.
-    written: Vec<u64>,
+    written: BitSet,
 }
 
 impl SectorStore {
@@ -37,10 +38,7 @@ impl SectorStore {
                 file.set_len(bytes)?;
                 let region = SharedRegion::file(file, bytes as usize)?;
                 let pages = bytes as usize / PAGE_BYTES;
-                Ok(SectorStore::Memory(StoredSectors {
-                    region,
-                    written: vec![0; pages.div_ceil(64)],
-                }))
+                Ok(SectorStore::Memory(StoredSectors { region, written: BitSet::new(pages) }))
             }
             SataData::Pattern => Ok(SectorStore::Pattern { sector_bytes: config.sector_bytes }),
             SataData::Untouched => Ok(SectorStore::Untouched),
@@ -87,12 +85,12 @@ impl SectorStore {
 
 impl StoredSectors {
     fn is_written(&self, page: usize) -> bool {
-        self.written[page / 64] >> (page % 64) & 1 != 0
+        self.written.contains(page)
     }
 
     fn mark_written(&mut self, at: usize, len: usize) {
         for page in at / PAGE_BYTES..(at + len).div_ceil(PAGE_BYTES) {
-            self.written[page / 64] |= 1 << (page % 64);
+            self.written.insert(page);
         }
     }
 
@@ -127,16 +125,7 @@ impl StoredSectors {
         }
         if !whole.is_empty() {
             self.region.discard(whole.start, whole.len())?;
-            let mut page = whole.start / PAGE_BYTES;
-            while page < whole.end / PAGE_BYTES {
-                if page.is_multiple_of(64) && page + 64 <= whole.end / PAGE_BYTES {
-                    self.written[page / 64] = 0;
-                    page += 64;
-                } else {
-                    self.written[page / 64] &= !(1 << (page % 64));
-                    page += 1;
-                }
-            }
+            self.written.remove_range(whole.start / PAGE_BYTES..whole.end / PAGE_BYTES);
         }
         Ok(())
     }

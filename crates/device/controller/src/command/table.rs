@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use collections::Slab;
 use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use time::Nanos;
 use transport::Port;
@@ -50,8 +51,7 @@ pub(crate) struct Command {
 /// The command slots. Slots and their allocations are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
-    slots: Vec<Command>,
-    free: Vec<u32>,
+    slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: std::collections::VecDeque<u32>,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
@@ -62,9 +62,9 @@ pub(crate) struct Commands {
 impl Commands {
     #[inline]
     pub(crate) fn add(&mut self, port: &Arc<Port>, queue: u32, sq_id: u16, cid: u16) -> u32 {
-        match self.free.pop() {
+        match self.slots.take() {
             Some(id) => {
-                let c = &mut self.slots[id as usize];
+                let c = &mut self.slots[id];
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
                 (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
                 c.first_sector = 0;
@@ -76,53 +76,50 @@ impl Commands {
                 }
                 id
             }
-            None => {
-                self.slots.push(Command {
-                    queue,
-                    sq_id,
-                    cid,
-                    io: IoCommand::Flush,
-                    data_buffer: DataBuffer::Empty,
-                    metadata: 0,
-                    bytes: 0,
-                    dma_bytes: 0,
-                    location: ErrorEntry::NONE,
-                    port: port.clone(),
-                    ops_left: 0,
-                    status: Status::SUCCESS,
-                    result: 0,
-                    fetched: Nanos::ZERO,
-                    due: Nanos::ZERO,
-                    source_sectors: Vec::new(),
-                    target_sectors: Vec::new(),
-                    ranges: Vec::new(),
-                    first_sector: 0,
-                    detached: false,
-                });
-                (self.slots.len() - 1) as u32
-            }
+            None => self.slots.insert(Command {
+                queue,
+                sq_id,
+                cid,
+                io: IoCommand::Flush,
+                data_buffer: DataBuffer::Empty,
+                metadata: 0,
+                bytes: 0,
+                dma_bytes: 0,
+                location: ErrorEntry::NONE,
+                port: port.clone(),
+                ops_left: 0,
+                status: Status::SUCCESS,
+                result: 0,
+                fetched: Nanos::ZERO,
+                due: Nanos::ZERO,
+                source_sectors: Vec::new(),
+                target_sectors: Vec::new(),
+                ranges: Vec::new(),
+                first_sector: 0,
+                detached: false,
+            }),
         }
     }
 
     /// Returns the number of commands in flight.
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
     }
 
     #[inline]
     pub(crate) fn get(&self, id: u32) -> &Command {
-        &self.slots[id as usize]
+        &self.slots[id]
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: u32) -> &mut Command {
-        &mut self.slots[id as usize]
+        &mut self.slots[id]
     }
 
     /// Marks the command as done with this status; its result does not change.
     #[inline]
     pub(crate) fn complete(&mut self, id: u32, status: Status) {
-        self.slots[id as usize].status = status;
+        self.slots[id].status = status;
         self.completed.push_back(id);
     }
 
@@ -130,7 +127,7 @@ impl Commands {
     /// command is done; its status is the first that was not success.
     #[inline]
     pub(crate) fn complete_op(&mut self, id: u32, status: Status) {
-        let c = &mut self.slots[id as usize];
+        let c = &mut self.slots[id];
         if c.status.is_success() {
             c.status = status;
         }
@@ -146,14 +143,14 @@ impl Commands {
         if self.detached_count > 0 {
             self.release_detached(id);
         }
-        self.free.push(id);
+        self.slots.release(id);
     }
 
     /// Releases the slot of a detached host's command. This may drop the last reference to its
     /// memory.
     #[cold]
     fn release_detached(&mut self, id: u32) {
-        let c = &mut self.slots[id as usize];
+        let c = &mut self.slots[id];
         if std::mem::take(&mut c.detached) {
             c.data_buffer = DataBuffer::Empty;
             self.detached_count -= 1;
@@ -168,7 +165,7 @@ impl Commands {
     pub(crate) fn detach_commands(&mut self, port: &Arc<Port>, nobody: &Arc<Port>) {
         self.placeholder_port = Some(nobody.clone());
         let mut live = vec![true; self.slots.len()];
-        for id in &self.free {
+        for id in self.slots.free_indices() {
             live[*id as usize] = false;
         }
         for (c, live) in self.slots.iter_mut().zip(live) {
@@ -190,7 +187,6 @@ impl Commands {
     /// Releases all slots.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
-        self.free.clear();
         self.completed.clear();
         self.detached_count = 0;
     }

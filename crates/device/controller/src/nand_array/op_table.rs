@@ -1,41 +1,38 @@
 //! [`OpTable`]: the operations in flight and their parts on parallel units.
 
+use collections::Slab;
+
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::nand_array::operation::{AddressList, NandOpKind, Op, OpOwner, PuOp};
 
 /// Operations and their parts, by index. A freed index is reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpTable {
-    ops: Vec<Op>,
-    free_ops: Vec<u32>,
+    ops: Slab<Op>,
     /// The operation that began last.
     last: u32,
-    pu_ops: Vec<PuOp>,
-    free_pu_ops: Vec<u32>,
+    pu_ops: Slab<PuOp>,
 }
 
 impl OpTable {
     /// Adds an operation without parts.
     pub(super) fn begin(&mut self, owner: OpOwner, kind: NandOpKind) -> u32 {
-        self.last = match self.free_ops.pop() {
+        self.last = match self.ops.take() {
             Some(id) => {
-                let op = &mut self.ops[id as usize];
+                let op = &mut self.ops[id];
                 (op.owner, op.kind, op.pu_ops_left, op.failed) = (owner, kind, 0, 0);
                 (op.status, op.addresses.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
                 id
             }
-            None => {
-                self.ops.push(Op {
-                    owner,
-                    kind,
-                    unit: 0,
-                    pu_ops_left: 0,
-                    failed: 0,
-                    status: nvme::Status::SUCCESS,
-                    addresses: AddressList::default(),
-                });
-                (self.ops.len() - 1) as u32
-            }
+            None => self.ops.insert(Op {
+                owner,
+                kind,
+                unit: 0,
+                pu_ops_left: 0,
+                failed: 0,
+                status: nvme::Status::SUCCESS,
+                addresses: AddressList::default(),
+            }),
         };
         self.last
     }
@@ -48,70 +45,59 @@ impl OpTable {
     /// Removes an operation. It stays readable until its index is reused.
     #[inline]
     pub(super) fn end(&mut self, id: u32) {
-        self.free_ops.push(id);
+        self.ops.release(id);
     }
 
     #[inline]
     pub(super) fn op(&self, id: u32) -> &Op {
-        &self.ops[id as usize]
+        &self.ops[id]
     }
 
     #[inline]
     pub(super) fn op_mut(&mut self, id: u32) -> &mut Op {
-        &mut self.ops[id as usize]
+        &mut self.ops[id]
     }
 
     /// Adds a part of an operation.
     #[inline]
     pub(super) fn begin_pu_op(&mut self, part: PuOp) -> u32 {
-        self.ops[part.op as usize].pu_ops_left += 1;
-        match self.free_pu_ops.pop() {
-            Some(id) => {
-                self.pu_ops[id as usize] = part;
-                id
-            }
-            None => {
-                self.pu_ops.push(part);
-                (self.pu_ops.len() - 1) as u32
-            }
-        }
+        self.ops[part.op].pu_ops_left += 1;
+        self.pu_ops.insert(part)
     }
 
     /// Removes and returns a part. Its operation counts it until
     /// [`NandArray::on_pu_op_complete`](super::NandArray).
     #[inline]
     pub(super) fn end_pu_op(&mut self, id: u32) -> PuOp {
-        self.free_pu_ops.push(id);
-        self.pu_ops[id as usize]
+        self.pu_ops.release(id);
+        self.pu_ops[id]
     }
 
     #[inline]
     pub(super) fn pu_op(&self, id: u32) -> &PuOp {
-        &self.pu_ops[id as usize]
+        &self.pu_ops[id]
     }
 
     #[inline]
     pub(super) fn pu_op_mut(&mut self, id: u32) -> &mut PuOp {
-        &mut self.pu_ops[id as usize]
+        &mut self.pu_ops[id]
     }
 
     /// Returns all parts by index, ended ones included.
     #[inline]
-    pub(super) fn pu_ops(&self) -> &[PuOp] {
+    pub(super) fn pu_ops(&self) -> &Slab<PuOp> {
         &self.pu_ops
     }
 
     /// Returns whether no operation is in flight.
     pub(super) fn is_idle(&self) -> bool {
-        self.free_ops.len() == self.ops.len()
+        self.ops.in_use() == 0
     }
 
     /// Removes everything, at a power cut.
     pub(super) fn clear(&mut self) {
         self.ops.clear();
-        self.free_ops.clear();
         self.pu_ops.clear();
-        self.free_pu_ops.clear();
     }
 
     /// Compares the parts with those of the parallel units, `placed`, and the operations with their
@@ -127,17 +113,17 @@ impl OpTable {
         let check = |index| DriveCheck { part: DrivePart::NandArray, subject: "operation", index };
         placed.sort_unstable();
         let live: Vec<u32> =
-            (0..self.pu_ops.len() as u32).filter(|id| !self.free_pu_ops.contains(id)).collect();
+            (0..self.pu_ops.len() as u32).filter(|id| !self.pu_ops.is_free(*id)).collect();
         check(0).equal("every part in flight is in one place of a parallel unit", live, placed)?;
         let mut parts = vec![0; self.ops.len()];
         for (id, part) in (0..).zip(&self.pu_ops) {
-            if !self.free_pu_ops.contains(&id) {
+            if !self.pu_ops.is_free(id) {
                 parts[part.op as usize] += 1;
             }
         }
         let completed: Vec<u32> = completed.collect();
         for (id, (op, parts)) in (0..).zip(self.ops.iter().zip(parts)) {
-            let is_free = self.free_ops.contains(&id);
+            let is_free = self.ops.is_free(id);
             check(id).equal("the parts of an operation are counted", parts, op.pu_ops_left)?;
             let is_over = is_free || completed.contains(&id);
             check(id).equal("an operation without parts is over", parts == 0, is_over)?;
@@ -148,6 +134,6 @@ impl OpTable {
     /// Frees a part that is in flight.
     #[cfg(test)]
     pub(super) fn break_free_list(&mut self) {
-        self.free_pu_ops.push(0);
+        self.pu_ops.release(0);
     }
 }

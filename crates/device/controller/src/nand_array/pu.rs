@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use collections::Slab;
 use time::Nanos;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
@@ -111,8 +112,8 @@ impl Pu {
 
     /// Whether the next operation without priority may start while read data is transferred out: a
     /// read may, and a program if it needs no register that the read data occupies (`programs`).
-    pub(crate) fn can_start_during_transfer(&self, parts: &[PuOp], programs: bool) -> bool {
-        let what = |part: u32| parts[part as usize].kind;
+    pub(crate) fn can_start_during_transfer(&self, parts: &Slab<PuOp>, programs: bool) -> bool {
+        let what = |part: u32| parts[part].kind;
         let next = match self.array.suspended {
             Some(suspended) => Some(what(suspended.pu_op)),
             None if self.cache.staged != NO_PU_OP => Some(NandOpKind::Program),

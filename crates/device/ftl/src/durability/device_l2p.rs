@@ -23,6 +23,7 @@
 
 use std::collections::BTreeSet;
 
+use collections::BitSet;
 use nvme::Status;
 
 use crate::check::{Subject, Violation, require};
@@ -68,8 +69,8 @@ enum TrimSyncState {
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceL2p {
-    /// A bit per host sector: it was trimmed, and the drive may have an older copy.
-    pending_trims: Box<[u64]>,
+    /// One bit per users' sector: it was trimmed, and the drive may have a copy from before.
+    pending_trims: BitSet,
     sync_state: TrimSyncState,
     /// Ranges being synced, as first sector and length, and the sequence number that they hold for.
     ranges: Vec<(u32, u32)>,
@@ -98,7 +99,7 @@ impl DeviceL2p {
         lost: &[u32],
     ) -> DeviceL2p {
         DeviceL2p {
-            pending_trims: vec![0; layout.logical.index().div_ceil(64)].into(),
+            pending_trims: BitSet::new(layout.logical.index()),
             sync_state: TrimSyncState::Idle,
             ranges: Vec::with_capacity(TRIM_RANGES_MAX),
             sync_seq: 0,
@@ -132,30 +133,22 @@ impl DeviceL2p {
 
     #[inline]
     fn is_trim_pending(&self, lba: u32) -> bool {
-        self.pending_trims.get(lba.index() / 64).is_some_and(|w| w >> (lba % 64) & 1 != 0)
+        self.pending_trims.contains(lba.index())
     }
 
     /// A sector was trimmed.
     #[inline]
     pub(crate) fn mark_trimmed(&mut self, lba: u32) {
-        self.pending_trims[lba.index() / 64] |= 1 << (lba % 64);
+        self.pending_trims.insert(lba.index());
     }
 
     fn mark_synced(&mut self, lba: u32) {
-        self.pending_trims[lba.index() / 64] &= !(1 << (lba % 64));
+        self.pending_trims.remove(lba.index());
     }
 
     /// The first untold sector from `from` on and before `end`.
     fn next_pending_trim(&self, from: u32, end: u32) -> Option<u32> {
-        let mut at = from;
-        while at < end {
-            let rest = self.pending_trims[at.index() / 64] >> (at % 64);
-            if rest != 0 {
-                return Some(at + rest.trailing_zeros()).filter(|at| *at < end);
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        None
+        self.pending_trims.next_at(from.index()).map(|at| at.to_u32()).filter(|at| *at < end)
     }
 
     /// Adds a sector to the ranges; returns `false` if they are full.
@@ -383,8 +376,7 @@ impl Durability {
     ) -> bool {
         let Some(map) = &mut self.device_l2p else { return false };
         let pending = &map.pending_trims;
-        map.maybe_lost
-            .retain(|&lba| is_lost(lba, pending[lba.index() / 64] >> (lba % 64) & 1 != 0));
+        map.maybe_lost.retain(|&lba| is_lost(lba, pending.contains(lba.index())));
         let limit = map.reserved_seq_end.max(next_seq + map.reserve_batch);
         let snapshot = Snapshot {
             usable_chunks: env.plan.usable_chunks,

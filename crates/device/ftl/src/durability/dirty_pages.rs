@@ -1,5 +1,7 @@
 //! [`DirtyPages`]: translation pages whose copies on flash are out of date.
 
+use collections::BitSet;
+
 use crate::check::{Subject, Violation, require_eq};
 use crate::ids::{ToIndex, ToU32};
 
@@ -9,43 +11,42 @@ use crate::ids::{ToIndex, ToU32};
 #[derive(Clone, Debug)]
 pub(super) struct DirtyPages {
     /// What a page says is not where its sectors are on the media.
-    dirty: Box<[u64]>,
+    dirty: BitSet,
     /// The pages that the checkpoint under way writes, and how many there were.
-    to_write: Box<[u64]>,
+    to_write: BitSet,
     to_write_count: u64,
 }
 
 impl DirtyPages {
     /// So many pages, all of them clean.
     pub(super) fn new(pages: u32) -> DirtyPages {
-        let words = vec![0; pages.index().div_ceil(64)];
-        DirtyPages { dirty: words.clone().into(), to_write: words.into(), to_write_count: 0 }
+        let clean = BitSet::new(pages.index());
+        DirtyPages { dirty: clean.clone(), to_write: clean, to_write_count: 0 }
     }
 
     /// A page differs from its copy on flash.
     #[inline]
     pub(super) fn mark_dirty(&mut self, page: u32) {
-        self.dirty[page.index() / 64] |= 1 << (page % 64);
+        self.dirty.insert(page.index());
     }
 
     /// Whether a page differs from its copy on flash, or will when what is in the write buffer is there.
     #[inline]
     pub(super) fn is_dirty(&self, page: u32) -> bool {
-        let bits = self.dirty[page.index() / 64] | self.to_write[page.index() / 64];
-        bits >> (page % 64) & 1 != 0
+        self.dirty.contains(page.index()) | self.to_write.contains(page.index())
     }
 
     /// A page was made of what is true now.
     #[inline]
     pub(super) fn mark_clean(&mut self, page: u32) {
-        self.dirty[page.index() / 64] &= !(1 << (page % 64));
-        self.to_write[page.index() / 64] &= !(1 << (page % 64));
+        self.dirty.remove(page.index());
+        self.to_write.remove(page.index());
     }
 
     /// A checkpoint begins, which writes all dirty pages.
     pub(super) fn begin(&mut self) {
         std::mem::swap(&mut self.dirty, &mut self.to_write);
-        self.dirty.fill(0);
+        self.dirty.clear();
         self.to_write_count = self.remaining();
     }
 
@@ -56,17 +57,11 @@ impl DirtyPages {
 
     /// The first page from this one on that the checkpoint has still to write.
     pub(super) fn next_to_write(&self, from: u32) -> Option<u32> {
-        let mut word = from.index() / 64;
-        let mut bits = self.to_write.get(word)? & !0 << (from % 64);
-        while bits == 0 {
-            word += 1;
-            bits = *self.to_write.get(word)?;
-        }
-        Some(word.to_u32() * 64 + bits.trailing_zeros())
+        self.to_write.next_at(from.index()).map(|page| page.to_u32())
     }
 
     fn remaining(&self) -> u64 {
-        self.to_write.iter().map(|w| u64::from(w.count_ones())).sum()
+        self.to_write.count() as u64
     }
 
     /// Checks the number of pages to write.
@@ -85,6 +80,7 @@ impl DirtyPages {
     /// Counts no page of the checkpoint, with one to be written.
     #[cfg(test)]
     pub(super) fn break_count(&mut self) {
-        (self.to_write[0], self.to_write_count) = (1, 0);
+        self.to_write.insert(0);
+        self.to_write_count = 0;
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod victim_p2l;
 
 use std::collections::VecDeque;
 
+use collections::Slab;
 use time::Nanos;
 
 use crate::RateLimiter;
@@ -35,8 +36,7 @@ pub(crate) struct Gc {
     candidates: VictimCandidates,
     /// Lines being scanned, oldest first.
     scans: VecDeque<VictimScan>,
-    reads: Vec<Relocation>,
-    free_reads: Vec<u32>,
+    reads: Slab<Relocation>,
     /// Reads that may be in flight.
     queue_depth: u32,
     /// Scratch memory for the addresses of one flash read.
@@ -83,8 +83,7 @@ impl Gc {
         Gc {
             candidates: VictimCandidates::new(env),
             scans: VecDeque::new(),
-            reads: Vec::new(),
-            free_reads: Vec::new(),
+            reads: Slab::new(),
             queue_depth: plan.gc_buffer_units,
             addresses: Vec::with_capacity(64),
             draining: 0,
@@ -243,16 +242,7 @@ impl Gc {
 
     /// Begins to read sectors that are relocated; the index is in the token of the flash read.
     pub(crate) fn begin_relocation(&mut self, read: Relocation) -> u32 {
-        match self.free_reads.pop() {
-            Some(index) => {
-                self.reads[index.index()] = read;
-                index
-            }
-            None => {
-                self.reads.push(read);
-                (self.reads.len() - 1).to_u32()
-            }
-        }
+        self.reads.insert(read)
     }
 
     /// Ends a read of sectors that are relocated.
@@ -260,10 +250,10 @@ impl Gc {
     /// # Panics
     /// If it is not in flight.
     pub(crate) fn end_relocation(&mut self, index: u32) -> Relocation {
-        let read = &mut self.reads[index.index()];
+        let read = &mut self.reads[index];
         let read = Relocation { count: std::mem::take(&mut read.count), ..*read };
         assert!(read.count > 0, "no relocation {index} is in flight");
-        self.free_reads.push(index);
+        self.reads.release(index);
         read
     }
 
@@ -291,7 +281,7 @@ impl Gc {
     #[inline]
     pub(crate) fn reads_in_flight(&self) -> u32 {
         let list = self.p2l_read.as_ref().map_or(0, |r| r.outstanding());
-        (self.reads.len() - self.free_reads.len()).to_u32() + list
+        self.reads.in_use().to_u32() + list
     }
 
     /// Lines whose sectors have all been read but are not all durable elsewhere.
@@ -339,7 +329,7 @@ impl Gc {
 
     /// Sectors of victims that are being read.
     pub(crate) fn sectors_being_read(&self) -> u32 {
-        let busy = (0..).zip(&self.reads).filter(|(i, _)| !self.free_reads.contains(i));
+        let busy = (0..).zip(&self.reads).filter(|(i, _)| !self.reads.is_free(*i));
         busy.map(|(_, read): (u32, &Relocation)| read.count).sum()
     }
 
@@ -351,7 +341,7 @@ impl Gc {
     /// Checks the candidates, the scans and the table of relocations, against the lines.
     pub(crate) fn check_invariants(&self, lines: &LineTable) -> Result<(), Violation> {
         let mut free = vec![false; self.reads.len()];
-        for &index in &self.free_reads {
+        for &index in self.reads.free_indices() {
             let twice = std::mem::replace(&mut free[index.index()], true);
             require!(!twice, Gc, "a free relocation is free once", Subject::Index(index), 1, 2);
         }

@@ -1,5 +1,7 @@
 //! Invariants of the maps alone.
 
+use collections::BitSet;
+
 use super::Mapping;
 use crate::L2pEntry;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -12,16 +14,14 @@ use crate::space::lines::NONE;
 pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
     let shown = mapping.fetches.check(&mapping.l2p)?;
     require_eq!(Mapping, "the scratch frame is unmapped between calls", Subject::Part, NONE, shown);
-    let mut sectors = vec![0u64; (env.geometry.total_sectors().index()).div_ceil(64)];
+    let mut sectors = BitSet::new(env.geometry.total_sectors().index());
     let mut mapped = 0;
     for lba in mapping.resident_sectors(env) {
         let at = mapping.l2p.get(lba);
         mapped += u64::from(at != L2pEntry::Unmapped);
         let L2pEntry::Flash(phys) = at else { continue };
-        let (word, bit) = (&mut sectors[phys.index() / 64], 1 << (phys % 64));
-        let subject = Subject::Sector(phys);
-        require!(*word & bit == 0, Mapping, "a physical sector is mapped once", subject, 1, 2);
-        *word |= bit;
+        let (subject, is_new) = (Subject::Sector(phys), sectors.insert(phys.index()));
+        require!(is_new, Mapping, "a physical sector is mapped once", subject, 1, 2);
         if mapping.p2l.is_in_memory() {
             let found = mapping.p2l.get(phys);
             require!(

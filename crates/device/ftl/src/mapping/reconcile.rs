@@ -13,6 +13,8 @@
 
 use std::collections::BTreeSet;
 
+use collections::BitSet;
+
 use crate::FlashGeometry;
 use crate::ids::{ToIndex, ToU32};
 use crate::mapping::cache::fetch::FetchReason;
@@ -25,7 +27,7 @@ use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reconcile {
     /// One bit per page; how many are set; where to go on.
-    pending: Box<[u64]>,
+    pending: BitSet,
     remaining: u32,
     next: u32,
     /// Pages that need a frame: they could not be read without one, or contradict the copies.
@@ -45,13 +47,13 @@ impl Reconcile {
         full_scan: bool,
         observations: ScanObservations,
     ) -> Reconcile {
-        let mut uncounted = vec![0u64; pages.index().div_ceil(64)];
+        let mut uncounted = BitSet::new(pages.index());
         for page in to_count {
-            uncounted[page.index() / 64] |= 1 << (page % 64);
+            uncounted.insert(page.index());
         }
-        let remaining = uncounted.iter().map(|w| w.count_ones()).sum();
+        let remaining = uncounted.count().to_u32();
         Reconcile {
-            pending: uncounted.into(),
+            pending: uncounted,
             remaining,
             next: 0,
             frame_needed: BTreeSet::new(),
@@ -70,7 +72,7 @@ impl Reconcile {
     /// Whether a page has not been counted.
     #[inline]
     pub(crate) fn is_pending(&self, page: u32) -> bool {
-        self.remaining > 0 && self.pending[page.index() / 64] >> (page % 64) & 1 != 0
+        self.remaining > 0 && self.pending.contains(page.index())
     }
 
     /// Whether all that there is of a page that has not been counted was found by the recovery.
@@ -94,7 +96,7 @@ impl Reconcile {
     /// A page has been counted.
     pub(crate) fn mark_done(&mut self, page: u32) {
         self.remaining -= u32::from(self.is_pending(page));
-        self.pending[page.index() / 64] &= !(1 << (page % 64));
+        self.pending.remove(page.index());
         self.frame_needed.remove(&page);
     }
 
@@ -106,13 +108,7 @@ impl Reconcile {
 
     /// The next page that is not counted, from `self.next` on.
     fn next_page(&self) -> Option<u32> {
-        let mut word = self.next.index() / 64;
-        let mut bits = self.pending.get(word)? & !0 << (self.next % 64);
-        while bits == 0 {
-            word += 1;
-            bits = *self.pending.get(word)?;
-        }
-        Some(word.to_u32() * 64 + bits.trailing_zeros())
+        self.pending.next_at(self.next.index()).map(|page| page.to_u32())
     }
 
     /// Whether a round over the pages is under way.

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 
+use collections::BitSet;
+
 use super::lines::RecoveredLines;
 use super::op::RecoveryOpPurpose;
 use super::recovered_map::RecoveredMap;
@@ -106,7 +108,7 @@ impl DeviceL2pImport {
     ) -> Result<(), RecoveryError> {
         let geometry = &env.geometry;
         let mut offline = BTreeSet::new();
-        let mut named = vec![0u64; (geometry.total_sectors().index()).div_ceil(64)];
+        let mut named = BitSet::new(geometry.total_sectors().index());
         for DeviceL2pEntry { lba, phys } in std::mem::take(&mut self.entries) {
             let cannot = |what| Err(RecoveryError::InvalidDeviceL2p { lba, phys, what });
             if u64::from(phys) >= geometry.total_sectors() {
@@ -130,11 +132,9 @@ impl DeviceL2pImport {
                 }
                 _ => {}
             }
-            let (word, bit) = (&mut named[phys.index() / 64], 1 << (phys % 64));
-            if *word & bit != 0 {
+            if !named.insert(phys.index()) {
                 return cannot("another logical sector is there, too");
             }
-            *word |= bit;
             map.set(lba, phys);
             if report == ChunkReport::Bad {
                 offline.insert(chunk);

@@ -1,5 +1,6 @@
 //! [`HostReads`]: the table of host reads in progress.
 
+use collections::Slab;
 use nvme::Status;
 
 use crate::check::{Subject, Violation, require, require_eq};
@@ -33,8 +34,7 @@ struct Slot {
 /// translation page, and it does so exactly if it has sectors to look up.
 #[derive(Clone, Debug)]
 pub(crate) struct HostReads {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
     /// Scratch memory for the addresses of one flash read.
     addresses: Vec<(u32, u32)>,
 }
@@ -42,35 +42,26 @@ pub(crate) struct HostReads {
 impl HostReads {
     /// No reads.
     pub(crate) fn new() -> HostReads {
-        HostReads { slots: Vec::new(), free: Vec::new(), addresses: Vec::with_capacity(64) }
+        HostReads { slots: Slab::new(), addresses: Vec::with_capacity(64) }
     }
 
     /// Adds a read and returns its index.
     #[inline]
     pub(crate) fn begin(&mut self, read: HostRead) -> u32 {
         let slot = Slot { read, wait_next: NONE };
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index.index()] = slot;
-                index
-            }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1).to_u32()
-            }
-        }
+        self.slots.insert(slot)
     }
 
     /// Returns a read in progress.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> HostRead {
-        self.slots[index.index()].read
+        self.slots[index].read
     }
 
     /// Replaces a read in progress, which keeps its index.
     #[inline]
     pub(crate) fn update(&mut self, index: u32, read: HostRead) {
-        self.slots[index.index()].read = read;
+        self.slots[index].read = read;
     }
 
     /// Records the completion of a flash read of a host read, and returns the rest of the read. A
@@ -81,7 +72,7 @@ impl HostReads {
     /// If nothing of the read is outstanding.
     #[inline]
     pub(crate) fn complete_one(&mut self, index: u32, ok: bool) -> HostRead {
-        let read = &mut self.slots[index.index()].read;
+        let read = &mut self.slots[index].read;
         assert!(read.outstanding > 0, "no host read {index} is in flight");
         if !ok {
             read.status = Status::UNRECOVERED_READ;
@@ -89,7 +80,7 @@ impl HostReads {
         read.outstanding -= 1;
         let read = *read;
         if read.outstanding == 0 {
-            self.free.push(index);
+            self.slots.release(index);
         }
         read
     }
@@ -97,14 +88,14 @@ impl HostReads {
     /// Removes a read that has been completed.
     #[inline]
     pub(crate) fn release(&mut self, index: u32) {
-        self.slots[index.index()].read.outstanding = 0;
-        self.free.push(index);
+        self.slots[index].read.outstanding = 0;
+        self.slots.release(index);
     }
 
     /// Returns the number of reads in progress.
     #[inline]
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
     }
 
     /// Takes the scratch memory for addresses, which is empty, to be [given back](HostReads::return_addresses).
@@ -120,21 +111,21 @@ impl HostReads {
 
     /// Appends a read to a list of reads that wait for one page; `last` is the end of the list, or none.
     pub(crate) fn append_waiter(&mut self, last: Option<u32>, index: u32) {
-        self.slots[index.index()].wait_next = NONE;
+        self.slots[index].wait_next = NONE;
         if let Some(last) = last {
-            self.slots[last.index()].wait_next = index;
+            self.slots[last].wait_next = index;
         }
     }
 
     /// Returns the read behind this one in its list.
     pub(crate) fn next_waiter(&self, index: u32) -> Option<u32> {
-        Some(self.slots[index.index()].wait_next).filter(|next| *next != NONE)
+        Some(self.slots[index].wait_next).filter(|next| *next != NONE)
     }
 
     /// Checks the invariants; `waiters` are the reads that wait for translation pages.
     pub(crate) fn check(&self, waiters: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let mut free = vec![false; self.slots.len()];
-        for &index in &self.free {
+        for &index in self.slots.free_indices() {
             let twice = std::mem::replace(&mut free[index.index()], true);
             require!(!twice, Requests, "a free read is free once", Subject::Index(index), 1, 2);
         }
@@ -165,6 +156,7 @@ impl HostReads {
     /// Breaks the list of free entries.
     #[cfg(test)]
     pub(crate) fn free_twice(&mut self, index: u32) {
-        self.free = vec![index, index];
+        self.slots.release(index);
+        self.slots.release(index);
     }
 }

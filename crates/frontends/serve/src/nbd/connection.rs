@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use collections::Slab;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use time::Nanos;
@@ -460,8 +461,7 @@ struct ConnectionSlot {
 /// All clients.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    slots: Vec<ConnectionSlot>,
-    free: Vec<u32>,
+    slots: Slab<ConnectionSlot>,
     open_count: usize,
 }
 
@@ -472,43 +472,40 @@ impl Connections {
 
     pub(super) fn insert(&mut self, fd: OwnedFd, now: Nanos) -> &mut Connection {
         self.open_count += 1;
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(ConnectionSlot::default());
-            self.slots.len() as u32 - 1
-        });
-        let entry = &mut self.slots[slot as usize];
+        let slot = self.slots.take_or_push(ConnectionSlot::default);
+        let entry = &mut self.slots[slot];
         let id = ConnectionId { slot, generation: entry.generation };
         entry.connection.insert(Box::new(Connection::new(id, fd, now)))
     }
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        let slot = self.slots.get_mut(id.slot as usize)?;
+        let slot = self.slots.get_mut(id.slot)?;
         if slot.generation != id.generation { None } else { slot.connection.as_deref_mut() }
     }
 
     pub(super) fn contains(&self, id: ConnectionId) -> bool {
         self.slots
-            .get(id.slot as usize)
+            .get(id.slot)
             .is_some_and(|s| s.generation == id.generation && s.connection.is_some())
     }
 
     /// Takes a connection out of the table for processing; [`put`](Connections::put) returns it.
     pub(super) fn take(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let slot = self.slots.get_mut(id.slot as usize)?;
+        let slot = self.slots.get_mut(id.slot)?;
         if slot.generation != id.generation { None } else { slot.connection.take() }
     }
 
     pub(super) fn put(&mut self, connection: Box<Connection>) {
-        let slot = connection.id.slot as usize;
+        let slot = connection.id.slot;
         self.slots[slot].connection = Some(connection);
     }
 
     /// Removes a connection that was taken out; its id becomes invalid.
     pub(super) fn retire(&mut self, connection: Box<Connection>) {
-        let slot = &mut self.slots[connection.id.slot as usize];
+        let slot = &mut self.slots[connection.id.slot];
         // Generations have 31 bits in an epoll token, so they repeat after two billion clients.
         slot.generation = (slot.generation + 1) & 0x7fff_ffff;
-        self.free.push(connection.id.slot);
+        self.slots.release(connection.id.slot);
         self.open_count -= 1;
     }
 
@@ -522,7 +519,7 @@ impl Connections {
     pub(super) fn check_invariants(&self) -> Result<(), ServerViolation> {
         let open = self.iter().count();
         require_eq("connections", "open connections", "all slots", open, self.open_count)?;
-        let used = self.slots.len() - self.free.len();
+        let used = self.slots.in_use();
         require_eq("connections", "a slot is free or has a client", "all slots", used, open)
     }
 

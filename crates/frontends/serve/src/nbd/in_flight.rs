@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use block::{Completion, Extent, ExtentState, Limits, Payload, Request};
+use collections::Slab;
 use mem::Iova;
 use nvme::Status;
 use time::Nanos;
@@ -249,8 +250,7 @@ impl InFlightRequest {
 /// All requests in flight, by slot; the slot is part of a device request's tag.
 #[derive(Debug, Default)]
 pub(super) struct InFlightRequests {
-    slots: Vec<Option<InFlightRequest>>,
-    free: Vec<u32>,
+    slots: Slab<Option<InFlightRequest>>,
     open: usize,
     /// Requests that the device could not accept yet, in order.
     backlog: VecDeque<u32>,
@@ -259,16 +259,7 @@ pub(super) struct InFlightRequests {
 impl InFlightRequests {
     pub(super) fn insert(&mut self, flight: InFlightRequest) -> u32 {
         self.open += 1;
-        match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = Some(flight);
-                slot
-            }
-            None => {
-                self.slots.push(Some(flight));
-                self.slots.len() as u32 - 1
-            }
-        }
+        self.slots.insert(Some(flight))
     }
 
     /// Mutable access to a request.
@@ -276,7 +267,7 @@ impl InFlightRequests {
     /// # Panics
     /// If no request in flight has the slot.
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut InFlightRequest {
-        let flight = self.slots.get_mut(slot as usize).and_then(Option::as_mut);
+        let flight = self.slots.get_mut(slot).and_then(Option::as_mut);
         flight.unwrap_or_else(|| panic!("nbd: slot {slot} has no request in flight"))
     }
 
@@ -288,10 +279,8 @@ impl InFlightRequests {
         if self.get_mut(slot).is_queued {
             self.backlog.retain(|queued| *queued != slot);
         }
-        let flight = self.slots[slot as usize].take();
-        self.free.push(slot);
         self.open -= 1;
-        flight.expect("nbd: a request that was just found")
+        self.slots.remove(slot).expect("nbd: a request that was just found")
     }
 
     /// Queues a request that the device could not accept yet.
@@ -326,7 +315,7 @@ impl InFlightRequests {
     pub(super) fn check_invariants(&self) -> Result<(), ServerViolation> {
         let open = self.iter().count();
         require_eq("in flight", "requests in flight", "all slots", open, self.open)?;
-        let used = self.slots.len() - self.free.len();
+        let used = self.slots.in_use();
         require_eq("in flight", "a slot is free or has a request", "all slots", used, open)?;
         for (slot, flight) in (0..).zip(&self.slots) {
             let expected = flight.as_ref().is_some_and(|flight| flight.is_queued);

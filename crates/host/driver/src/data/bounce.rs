@@ -46,19 +46,7 @@ pub struct BounceStats {
     pub memory: u64,
 }
 
-impl BounceStats {
-    /// Returns the sum with the counters of another queue.
-    #[must_use]
-    pub fn and(self, other: BounceStats) -> BounceStats {
-        BounceStats {
-            commands: self.commands + other.commands,
-            bytes: self.bytes + other.bytes,
-            busy: self.busy + other.busy,
-            refused: self.refused + other.refused,
-            memory: self.memory + other.memory,
-        }
-    }
-}
+collections::counters!(BounceStats { commands, bytes, busy, refused, memory });
 
 /// The pages of a command.
 #[derive(Clone, Copy, Debug)]

@@ -115,7 +115,7 @@ impl QueuePair {
 
     /// Returns the doorbell counters, if doorbells are in memory.
     pub fn doorbells(&self) -> Option<DoorbellStats> {
-        Some(self.sq.doorbell_stats()?.and(self.cq.doorbell_stats()?))
+        Some(self.sq.doorbell_stats()?.plus(&self.cq.doorbell_stats()?))
     }
 
     /// Writes the doorbell registers with the values that were reported in memory.

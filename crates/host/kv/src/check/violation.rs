@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use collections::BrokenInvariant;
+
 use crate::format::key::Key;
 
 /// A part of a key-value target.
@@ -84,20 +86,7 @@ impl fmt::Display for KvSubject {
 }
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub struct KvViolation {
-    /// The part whose invariant it is.
-    pub part: KvPart,
-    /// The invariant's name.
-    pub invariant: &'static str,
-    /// The item that it does not hold for.
-    pub subject: KvSubject,
-    /// The value, or the bound, that the invariant asks for.
-    pub expected: String,
-    /// The value that is there.
-    pub found: String,
-}
+pub type KvViolation = BrokenInvariant<KvPart, KvSubject>;
 
 /// Checks of one part.
 #[derive(Clone, Copy, Debug)]
@@ -116,8 +105,8 @@ impl PartCheck {
         if condition {
             return Ok(());
         }
-        let (expected, found) = (expected.to_string(), format!("{found:?}"));
-        Err(KvViolation { part: self.0, invariant, subject, expected, found })
+        let found = format_args!("{found:?}");
+        Err(KvViolation::new(self.0, invariant, subject, expected, found))
     }
 
     /// Requires two values to be equal.

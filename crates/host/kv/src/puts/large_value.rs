@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use collections::Slab;
 use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::MAX_VECTOR_ADDRESSES;
 
@@ -62,8 +63,7 @@ pub(crate) enum ChunkWriteOutcome {
 /// A table of chunk writes with fixed capacity.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
-    writes: Vec<Option<ChunkWrite>>,
-    free: Vec<u32>,
+    writes: Slab<Option<ChunkWrite>>,
     tags: Arc<SharedRegion>,
     tags_at: Iova,
     oob_bytes: usize,
@@ -87,8 +87,7 @@ impl LargeValues {
         let bytes = count as usize * usize::from(MAX_VECTOR_ADDRESSES) * oob_bytes as usize;
         let (labels, labels_at) = register(space, bytes, "whole chunks' out-of-band bytes")?;
         Ok(LargeValues {
-            writes: vec![None; count as usize],
-            free: (0..count).rev().collect(),
+            writes: Slab::with_free(vec![None; count as usize]),
             tags: labels,
             tags_at: labels_at,
             oob_bytes: oob_bytes as usize,
@@ -99,19 +98,19 @@ impl LargeValues {
     }
 
     pub(crate) fn has_capacity(&self) -> bool {
-        !self.free.is_empty()
+        self.writes.has_free()
     }
 
     /// Starts to write a chunk.
     pub(crate) fn begin(&mut self, start: ChunkWriteStart) {
         let ChunkWriteStart { request, chunk_index: part, chunk, seq, from, crc } = start;
-        let Some(job) = self.free.pop() else { return };
+        let Some(job) = self.writes.take() else { return };
         let label = SectorTag::LargeValue { chunk_index: part, seq }.encode();
         for i in 0..usize::from(MAX_VECTOR_ADDRESSES) {
             let at = (job as usize * usize::from(MAX_VECTOR_ADDRESSES) + i) * self.oob_bytes;
             self.tags.write(at, &label);
         }
-        self.writes[job as usize] = Some(ChunkWrite {
+        self.writes[job] = Some(ChunkWrite {
             request,
             chunk_index: part,
             chunk,
@@ -133,7 +132,7 @@ impl LargeValues {
     /// Restarts the first write that needs another chunk.
     pub(crate) fn restart_failed(&mut self, chunk: u32) {
         let Some(job) = self.failed_writes.pop_front() else { return };
-        if let Some(j) = &mut self.writes[job as usize] {
+        if let Some(j) = &mut self.writes[job] {
             (j.chunk, j.next, j.outstanding) = (chunk, 0, 0);
             (j.failed, j.queued) = (false, true);
             self.sending.push_back(job);
@@ -146,7 +145,7 @@ impl LargeValues {
         let shape = *addresses.shape();
         let most = queue.max_sectors() / shape.ws_opt * shape.ws_opt;
         while let Some(&job) = self.sending.front() {
-            if let Some(j) = &mut self.writes[job as usize] {
+            if let Some(j) = &mut self.writes[job] {
                 while j.next < self.sectors && j.outstanding < COMMANDS_MAX && !j.failed {
                     let count = most.min(self.sectors - j.next);
                     let phys = shape.first_sector_of(j.chunk) + j.next;
@@ -175,7 +174,7 @@ impl LargeValues {
         job: u32,
         success: bool,
     ) -> Option<(ChunkWrite, ChunkWriteOutcome)> {
-        let j = self.writes.get_mut(job as usize)?.as_mut()?;
+        let j = self.writes.get_mut(job)?.as_mut()?;
         j.outstanding = j.outstanding.saturating_sub(1);
         j.failed |= !success;
         if j.failed {
@@ -198,8 +197,7 @@ impl LargeValues {
 
     /// Removes a write.
     pub(crate) fn remove(&mut self, job: u32) -> Option<ChunkWrite> {
-        let ended = self.writes[job as usize].take()?;
-        self.free.push(job);
+        let ended = self.writes.remove(job)?;
         Some(ended)
     }
 
@@ -222,7 +220,7 @@ impl LargeValues {
         let check = PartCheck(KvPart::Puts);
         for (job, write) in (0..).zip(&self.writes) {
             let subject = || KvSubject::Operation(job);
-            let is_free = self.free.contains(&job);
+            let is_free = self.writes.is_free(job);
             check.equal("a write is free or in use", subject(), write.is_none(), is_free)?;
             let Some(w) = write else { continue };
             let is_sending = self.sending.contains(&job);

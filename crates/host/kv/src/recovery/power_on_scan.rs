@@ -295,28 +295,16 @@ fn lookup_header(
 
 /// Returns the state and write pointer that a descriptor reports for its chunk of `sectors`.
 fn reported_state(d: &ChunkDescriptor, sectors: u32) -> Result<(ReportedState, u32), String> {
-    let state = d
-        .chunk_state()
-        .ok_or_else(|| format!("the drive reports state {:#04x}, which does not exist", d.state))?;
-    if state == ChunkState::Offline {
-        return Ok((ReportedState::Bad, 0));
-    }
-    if d.cnlb.get() != u64::from(sectors) {
-        return Err(format!("it has {} sectors, but the geometry says {sectors}", d.cnlb));
-    }
-    let written = u32::try_from(d.wp.get()).ok().filter(|wp| *wp <= sectors);
-    let written = written
-        .ok_or_else(|| format!("its write pointer is {}, but it has {sectors} sectors", d.wp))?;
-    match state {
-        ChunkState::Free if written > 0 => {
-            Err(format!("it is free, but its write pointer is {written}"))
-        }
-        ChunkState::Free | ChunkState::Offline => Ok((ReportedState::Free, 0)),
-        ChunkState::Open if written == 0 => Ok((ReportedState::Free, 0)),
-        ChunkState::Open => Ok((ReportedState::Open, written)),
-        ChunkState::Closed if written == sectors => Ok((ReportedState::Closed, written)),
-        ChunkState::Closed => Ok((ReportedState::Failing, written)),
-    }
+    let (state, written) = d.checked_state(sectors)?;
+    let state = match state {
+        ChunkState::Offline => ReportedState::Bad,
+        ChunkState::Free => ReportedState::Free,
+        ChunkState::Open if written == 0 => ReportedState::Free,
+        ChunkState::Open => ReportedState::Open,
+        ChunkState::Closed if written == sectors => ReportedState::Closed,
+        ChunkState::Closed => ReportedState::Failing,
+    };
+    Ok((state, written))
 }
 
 #[cfg(test)]

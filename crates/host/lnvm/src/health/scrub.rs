@@ -78,18 +78,7 @@ pub struct ScrubStats {
     pub high_ecc: u64,
 }
 
-impl ScrubStats {
-    /// Returns the sums of two sets of counters.
-    #[must_use]
-    pub fn plus(&self, other: &ScrubStats) -> ScrubStats {
-        ScrubStats {
-            visits: self.visits + other.visits,
-            sectors: self.sectors + other.sectors,
-            uncorrectable: self.uncorrectable + other.uncorrectable,
-            high_ecc: self.high_ecc + other.high_ecc,
-        }
-    }
-}
+collections::counters!(ScrubStats { visits, sectors, uncorrectable, high_ecc });
 
 /// A read that the scrubber requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

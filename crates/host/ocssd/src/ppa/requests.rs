@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use collections::Slab;
 use nvme::{Ppa, Status};
 
 use super::{Buffer, FailedMask, VectorKind};
@@ -59,8 +60,7 @@ impl VectorRequest {
 /// The vectors of a session.
 #[derive(Debug)]
 pub(crate) struct VectorRequestTable {
-    slots: Vec<VectorRequest>,
-    free: Vec<u32>,
+    slots: Slab<VectorRequest>,
     /// Vectors with addresses that were not submitted, in order.
     waiting: VecDeque<u32>,
     /// Completed vectors that were not reaped.
@@ -73,8 +73,7 @@ impl VectorRequestTable {
     pub(crate) fn new(count: u16) -> VectorRequestTable {
         let count = usize::from(count);
         VectorRequestTable {
-            slots: (0..count).map(|_| VectorRequest::empty()).collect(),
-            free: (0..count as u32).rev().collect(),
+            slots: Slab::with_free((0..count).map(|_| VectorRequest::empty())),
             waiting: VecDeque::with_capacity(count),
             completed: VecDeque::with_capacity(count),
             last_seq: 0,
@@ -83,7 +82,7 @@ impl VectorRequestTable {
 
     /// Returns the number of vectors that were not reaped.
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
     }
 
     /// Returns the maximum number of vectors.
@@ -93,7 +92,7 @@ impl VectorRequestTable {
 
     /// Returns whether the table is full.
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        !self.slots.has_free()
     }
 
     /// Adds a vector to the waiting list and returns its sequence number. Returns the buffer if the
@@ -106,9 +105,9 @@ impl VectorRequestTable {
         buffer: Option<Buffer>,
         oob: bool,
     ) -> Result<u64, Option<Buffer>> {
-        let Some(slot) = self.free.pop() else { return Err(buffer) };
+        let Some(slot) = self.slots.take() else { return Err(buffer) };
         self.last_seq += 1;
-        let r = &mut self.slots[slot as usize];
+        let r = &mut self.slots[slot];
         r.seq = self.last_seq;
         (r.kind, r.oob, r.buffer) = (kind, oob, buffer);
         r.ppas.clear();
@@ -125,14 +124,14 @@ impl VectorRequestTable {
     #[inline]
     pub(crate) fn next_to_issue(&mut self) -> Option<(u32, &mut VectorRequest)> {
         let slot = *self.waiting.front()?;
-        Some((slot, &mut self.slots[slot as usize]))
+        Some((slot, &mut self.slots[slot]))
     }
 
     /// Records that `count` addresses of the first waiting vector were submitted as one command.
     #[inline]
     pub(crate) fn on_issued(&mut self, count: u32) {
         let Some(slot) = self.waiting.front() else { return };
-        let r = &mut self.slots[*slot as usize];
+        let r = &mut self.slots[*slot];
         r.issued += count;
         r.commands_in_flight += 1;
         if r.issued as usize == r.ppas.len() {
@@ -143,7 +142,7 @@ impl VectorRequestTable {
     /// Records the completion of a command of `slot` whose first address is `at`.
     #[inline]
     pub(crate) fn on_command_complete(&mut self, slot: u32, at: u32, ended: &VectorCompletion) {
-        let r = &mut self.slots[slot as usize];
+        let r = &mut self.slots[slot];
         r.failed.insert_word(at, ended.failed);
         if !ended.status.is_success() && at < r.status.0 {
             r.status = (at, ended.status);
@@ -157,7 +156,7 @@ impl VectorRequestTable {
     /// Completes all waiting vectors, with `status` for the addresses that were not submitted.
     pub(crate) fn abort_waiting(&mut self, status: Status) {
         while let Some(slot) = self.waiting.pop_front() {
-            let r = &mut self.slots[slot as usize];
+            let r = &mut self.slots[slot];
             let len = r.ppas.len() as u32;
             (r.issued..len).for_each(|i| r.failed.insert(i));
             if r.issued < r.status.0 {
@@ -176,20 +175,19 @@ impl VectorRequestTable {
         let slot = match ticket {
             None => self.completed.pop_front()?,
             Some(ticket) => {
-                let is_it = |slot: &u32| self.slots[*slot as usize].seq == ticket;
+                let is_it = |slot: &u32| self.slots[*slot].seq == ticket;
                 let at = self.completed.iter().position(is_it)?;
                 self.completed.remove(at)?
             }
         };
-        self.free.push(slot);
-        Some(&mut self.slots[slot as usize])
+        self.slots.release(slot);
+        Some(&mut self.slots[slot])
     }
 
     /// Returns the operation of a vector that was not reaped.
     pub(crate) fn kind_of(&self, ticket: u64) -> Option<VectorKind> {
-        let is_free = |slot: usize| self.free.contains(&(slot as u32));
-        let mut slots = self.slots.iter().enumerate();
-        slots.find(|(slot, r)| r.seq == ticket && !is_free(*slot)).map(|(_, r)| r.kind)
+        let mut slots = (0..).zip(&self.slots);
+        slots.find(|(slot, r)| r.seq == ticket && !self.slots.is_free(*slot)).map(|(_, r)| r.kind)
     }
 
     /// Removes the buffers of vectors that have not completed; the drive may still access them.

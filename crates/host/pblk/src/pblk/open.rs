@@ -306,27 +306,13 @@ pub(super) fn parse_chunk_descriptor(
     d: &ChunkDescriptor,
     sectors: u32,
 ) -> Result<ChunkReport, String> {
-    let state = d
-        .chunk_state()
-        .ok_or_else(|| format!("the drive reports state {:#04x}, which does not exist", d.state))?;
-    if state == ChunkState::Offline {
-        return Ok(ChunkReport::Bad);
-    }
-    if d.cnlb.get() != u64::from(sectors) {
-        return Err(format!("it has {} sectors, but the geometry says {sectors}", d.cnlb));
-    }
-    let written = u32::try_from(d.wp.get()).ok().filter(|wp| *wp <= sectors);
-    let written = written
-        .ok_or_else(|| format!("its write pointer is {}, but it has {sectors} sectors", d.wp))?;
-    match state {
-        ChunkState::Free if written > 0 => {
-            Err(format!("it is free, but its write pointer is {written}"))
-        }
-        ChunkState::Free | ChunkState::Offline => Ok(ChunkReport::Free),
-        ChunkState::Open => Ok(ChunkReport::Open(written)),
-        ChunkState::Closed if written == sectors => Ok(ChunkReport::Closed(written)),
-        ChunkState::Closed => Ok(ChunkReport::ProgramFailed(written)),
-    }
+    Ok(match d.checked_state(sectors)? {
+        (ChunkState::Offline, _) => ChunkReport::Bad,
+        (ChunkState::Free, _) => ChunkReport::Free,
+        (ChunkState::Open, written) => ChunkReport::Open(written),
+        (ChunkState::Closed, written) if written == sectors => ChunkReport::Closed(written),
+        (ChunkState::Closed, written) => ChunkReport::ProgramFailed(written),
+    })
 }
 
 #[cfg(test)]

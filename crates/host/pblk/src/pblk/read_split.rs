@@ -3,6 +3,7 @@
 //! A read of the FTL is one command, except if its slots wrap around the end of the ring, which one
 //! metadata pointer cannot express, or if it exceeds the drive's maximum transfer.
 
+use collections::Slab;
 use ftl::OpToken;
 
 #[derive(Clone, Copy, Debug)]
@@ -17,24 +18,14 @@ struct SplitRead {
 /// The outstanding split reads.
 #[derive(Debug, Default)]
 pub(crate) struct SplitReads {
-    all: Vec<SplitRead>,
-    free: Vec<u32>,
+    all: Slab<SplitRead>,
 }
 
 impl SplitReads {
     /// Adds a read that takes `parts` commands. Returns its id.
     pub(crate) fn begin(&mut self, op: OpToken, wait: u32, parts: u32) -> u32 {
         let split = SplitRead { op, tracker_id: wait, remaining_fragments: parts, failed: 0 };
-        match self.free.pop() {
-            Some(id) => {
-                self.all[id as usize] = split;
-                id
-            }
-            None => {
-                self.all.push(split);
-                (self.all.len() - 1) as u32
-            }
-        }
+        self.all.insert(split)
     }
 
     /// Records a completed fragment; `failed` is a mask over the addresses of the whole read. The
@@ -44,14 +35,15 @@ impl SplitReads {
         id: u32,
         failed: u64,
     ) -> Option<(OpToken, u32, u64)> {
-        let split = &mut self.all[id as usize];
+        let split = &mut self.all[id];
         split.failed |= failed;
         split.remaining_fragments -= 1;
         if split.remaining_fragments > 0 {
             return None;
         }
-        self.free.push(id);
-        Some((split.op, split.tracker_id, split.failed))
+        let completed = (split.op, split.tracker_id, split.failed);
+        self.all.release(id);
+        Some(completed)
     }
 }
 

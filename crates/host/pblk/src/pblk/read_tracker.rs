@@ -5,6 +5,7 @@
 //! [`complete`](PuReadTracker::complete), however many commands it takes. The table allocates
 //! nothing once it has grown to the load.
 
+use collections::Slab;
 use ftl::FlashGeometry;
 use nvme::MAX_VECTOR_ADDRESSES;
 
@@ -19,24 +20,22 @@ struct TrackedRead {
 pub(crate) struct PuReadTracker {
     shape: FlashGeometry,
     reads_per_pu: Box<[u32]>,
-    reads: Vec<TrackedRead>,
-    free: Vec<u32>,
+    reads: Slab<TrackedRead>,
 }
 
 impl PuReadTracker {
     pub(crate) fn new(shape: FlashGeometry) -> PuReadTracker {
         let reads_per_pu = vec![0; shape.pus as usize].into();
-        PuReadTracker { shape, reads_per_pu, reads: Vec::new(), free: Vec::new() }
+        PuReadTracker { shape, reads_per_pu, reads: Slab::new() }
     }
 
     /// Adds a read of at most 64 physical sectors. Returns its id.
     #[inline]
     pub(crate) fn begin(&mut self, sectors: impl Iterator<Item = u32>) -> u32 {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.reads.push(TrackedRead { count: 0, pus: [0; MAX_VECTOR_ADDRESSES as usize] });
-            (self.reads.len() - 1) as u32
-        });
-        let read = &mut self.reads[id as usize];
+        let id = self
+            .reads
+            .take_or_push(|| TrackedRead { count: 0, pus: [0; MAX_VECTOR_ADDRESSES as usize] });
+        let read = &mut self.reads[id];
         read.count = 0;
         for phys in sectors {
             let pu = self.shape.pu_of(self.shape.chunk_of(phys));
@@ -56,11 +55,11 @@ impl PuReadTracker {
     /// Removes a completed read.
     #[inline]
     pub(crate) fn complete(&mut self, id: u32) {
-        let read = &self.reads[id as usize];
+        let read = &self.reads[id];
         for pu in &read.pus[..usize::from(read.count)] {
             self.reads_per_pu[*pu as usize] -= 1;
         }
-        self.free.push(id);
+        self.reads.release(id);
     }
 
     /// Returns the number of reads in flight on a parallel unit; 0 for a unit that does not exist.

@@ -1,6 +1,7 @@
 //! [`PblkRequestTable`]: the outstanding requests and their data.
 
 use block::Payload;
+use collections::Slab;
 
 use super::stripe_layout::StripeMap;
 
@@ -17,8 +18,7 @@ struct OutstandingRequest {
 /// A table of fixed capacity; a request is identified by its index.
 #[derive(Debug)]
 pub(crate) struct PblkRequestTable {
-    slots: Box<[OutstandingRequest]>,
-    free: Vec<u32>,
+    slots: Slab<OutstandingRequest>,
 }
 
 impl PblkRequestTable {
@@ -26,42 +26,39 @@ impl PblkRequestTable {
     pub(crate) fn new(count: u32) -> PblkRequestTable {
         let (data, spread) = (Payload::BitBucket, StripeMap::CONTIGUOUS);
         let blank = OutstandingRequest { tag: 0, data, stripe_map: spread, outstanding: false };
-        PblkRequestTable {
-            slots: vec![blank; count as usize].into(),
-            free: (0..count).rev().collect(),
-        }
+        PblkRequestTable { slots: Slab::with_free(vec![blank; count as usize]) }
     }
 
     /// Returns the number of outstanding requests.
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_use()
     }
 
     /// Adds a request and returns its index; `None` if the table is full.
     #[inline]
     pub(crate) fn insert(&mut self, tag: u64, data: Payload, spread: StripeMap) -> Option<u64> {
-        let place = self.free.pop()?;
-        self.slots[place as usize] =
-            OutstandingRequest { tag, data, stripe_map: spread, outstanding: true };
+        let place = self.slots.take()?;
+        self.slots[place] = OutstandingRequest { tag, data, stripe_map: spread, outstanding: true };
         Some(place.into())
     }
 
     /// Returns the data pointer of the request at `place`, and its layout in memory.
     #[inline]
     pub(crate) fn payload(&self, place: u64) -> (Payload, StripeMap) {
-        let slot = &self.slots[place as usize];
+        let slot = &self.slots[place as u32];
         (slot.data, slot.stripe_map)
     }
 
     /// Removes the request at `place` and returns its tag.
     #[inline]
     pub(crate) fn remove(&mut self, place: u64) -> u64 {
-        let slot = &mut self.slots[place as usize];
+        let slot = &mut self.slots[place as u32];
         debug_assert!(slot.outstanding, "request {place} ends twice");
         slot.outstanding = false;
-        self.free.push(place as u32);
-        slot.tag
+        let tag = slot.tag;
+        self.slots.release(place as u32);
+        tag
     }
 
     /// Removes any outstanding request and returns its tag.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use block::Limits;
+use collections::Slab;
 use nvme::Status;
 use time::Nanos;
 
@@ -54,8 +55,7 @@ pub(crate) fn initial_slot_count(spec: &JobSpec, limits: &Limits) -> u32 {
 /// trim whose write is to be issued.
 #[derive(Debug)]
 pub(super) struct IoSlots {
-    slots: Vec<IoSlot>,
-    free: Vec<u32>,
+    slots: Slab<IoSlot>,
     /// Maximum number of slots.
     depth: usize,
     /// Number of requests that are prepared and not handled.
@@ -73,15 +73,12 @@ pub(super) struct IoSlots {
 impl IoSlots {
     /// Creates at most `depth` slots, with memory for `reserved`; all of them at once if `verify`.
     pub(super) fn new(depth: u32, reserved: usize, verify: bool) -> IoSlots {
-        let mut slots = Vec::with_capacity(reserved);
-        let mut free = Vec::with_capacity(reserved);
-        if verify {
-            slots.resize(depth as usize, EMPTY_SLOT);
-            free.extend((0..depth).rev());
-        }
+        let slots = match verify {
+            true => Slab::with_free(vec![EMPTY_SLOT; depth as usize]),
+            false => Slab::with_capacity(reserved),
+        };
         IoSlots {
             slots,
-            free,
             depth: depth as usize,
             outstanding: 0,
             completed: VecDeque::with_capacity(reserved),
@@ -98,12 +95,12 @@ impl IoSlots {
 
     #[inline]
     pub(super) fn get(&self, slot: u32) -> &IoSlot {
-        &self.slots[slot as usize]
+        &self.slots[slot]
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut IoSlot {
-        &mut self.slots[slot as usize]
+        &mut self.slots[slot]
     }
 
     /// Returns the number of requests that are prepared and not handled.
@@ -115,31 +112,27 @@ impl IoSlots {
     /// Returns whether a slot for another request is available.
     #[inline]
     pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty() || self.slots.len() < self.depth
+        self.slots.has_free() || self.slots.len() < self.depth
     }
 
     /// Allocates a slot: the one freed last, or a new one.
     #[inline]
     pub(super) fn allocate(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| {
-            (self.slots.len() < self.depth).then(|| {
-                self.slots.push(EMPTY_SLOT);
-                self.slots.len() as u32 - 1
-            })
-        })
+        let may_grow = self.slots.len() < self.depth;
+        self.slots.take().or_else(|| may_grow.then(|| self.slots.insert(EMPTY_SLOT)))
     }
 
     /// Frees a slot.
     #[inline]
     pub(super) fn release(&mut self, slot: u32) {
-        self.free.push(slot);
+        self.slots.release(slot);
     }
 
     /// Puts a request in an allocated slot; it reaches the device at its `issued` time.
     #[inline]
     pub(super) fn prepare(&mut self, slot: u32, request: IoSlot) {
         debug_assert!(self.pending.is_none(), "slots {:?} and {slot} are pending", self.pending);
-        self.slots[slot as usize] = request;
+        self.slots[slot] = request;
         self.pending = Some(slot);
         self.outstanding += 1;
     }
@@ -172,7 +165,7 @@ impl IoSlots {
     /// `Err(())` if there is no such request.
     #[inline]
     pub(super) fn on_completion(&mut self, slot: u32, status: Status) -> Result<(), ()> {
-        let Some(s) = self.slots.get_mut(slot as usize).filter(|s| s.fragments > 0) else {
+        let Some(s) = self.slots.get_mut(slot).filter(|s| s.fragments > 0) else {
             return Err(());
         };
         s.fragments -= 1;
@@ -211,7 +204,7 @@ impl IoSlots {
     /// Returns the next completed trim whose write is to be issued.
     #[inline]
     pub(super) fn front_trimmed(&self) -> Option<NextIo> {
-        self.trimmed.front().map(|slot| self.slots[*slot as usize].io)
+        self.trimmed.front().map(|slot| self.slots[*slot].io)
     }
 
     /// Removes and returns the slot of that trim.
@@ -222,7 +215,7 @@ impl IoSlots {
 
     /// Drops the trims whose writes will not be issued any more.
     pub(super) fn drop_trimmed(&mut self) {
-        self.free.extend(self.trimmed.drain(..));
+        self.trimmed.drain(..).for_each(|slot| self.slots.release(slot));
     }
 
     /// Recounts the slots.
@@ -230,7 +223,8 @@ impl IoSlots {
     /// # Errors
     /// The broken invariant with its values.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
-        let mut listed: Vec<u32> = self.free.iter().chain(&self.trimmed).copied().collect();
+        let mut listed: Vec<u32> =
+            self.slots.free_indices().iter().chain(&self.trimmed).copied().collect();
         let idle = listed.len();
         listed.sort_unstable();
         listed.dedup();
@@ -242,9 +236,9 @@ impl IoSlots {
             let outstanding = self.outstanding;
             return Err(format!("slots: used slots are outstanding: {used}, {outstanding}"));
         }
-        let over = |slot: &&u32| self.slots[**slot as usize].fragments > 0;
+        let over = |slot: &&u32| self.slots[**slot].fragments > 0;
         if let Some(slot) = self.completed.iter().find(over) {
-            let s = &self.slots[*slot as usize];
+            let s = &self.slots[*slot];
             return Err(format!("slots: a completed request has no fragments: {slot}, {s:?}"));
         }
         Ok(())

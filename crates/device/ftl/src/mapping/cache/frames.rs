@@ -6,6 +6,8 @@
 //! other frame is picked within two rounds. The last frame is outside of the cache: it holds a page
 //! for the time of a lookup when no other frame is available, so that reads never wait for one.
 
+use collections::{ClockFrame, ClockFrames};
+
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{ToIndex, ToU32};
@@ -22,6 +24,18 @@ struct Frame {
     referenced: bool,
 }
 
+impl ClockFrame for Frame {
+    #[inline]
+    fn is_evictable(&self) -> bool {
+        self.page != NONE && self.pins == 0
+    }
+
+    #[inline]
+    fn take_referenced(&mut self) -> bool {
+        std::mem::take(&mut self.referenced)
+    }
+}
+
 /// Which page is in which frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
@@ -32,9 +46,7 @@ pub(crate) struct Frames {
     logical: u32,
     gtd_base: usize,
     frame_of: Box<[u32]>,
-    frames: Box<[Frame]>,
-    free: Vec<u32>,
-    hand: u32,
+    frames: ClockFrames<Frame>,
     /// Frames that are held.
     pinned: u32,
     resident_max: u32,
@@ -51,9 +63,7 @@ impl Frames {
             logical,
             gtd_base: (frames.index() + 1) * sectors_per_page.index(),
             frame_of: vec![NONE; pages.index()].into(),
-            frames: vec![free; frames.index()].into(),
-            free: (0..frames).rev().collect(),
-            hand: 0,
+            frames: ClockFrames::new(vec![free; frames.index()], u32::from(frames > 1)),
             pinned: 0,
             resident_max: 0,
         }
@@ -70,8 +80,8 @@ impl Frames {
 
     /// Bytes of memory, those of the words included.
     pub(crate) fn bytes(&self) -> u64 {
-        let words = self.entry_count() + self.frame_of.len() + self.free.capacity();
-        (4 * words + size_of_val(&*self.frames)) as u64
+        let words = self.entry_count() + self.frame_of.len() + self.frames.len().index();
+        4 * words as u64 + u64::from(self.frames.len()) * size_of::<Frame>() as u64
     }
 
     /// Returns the index of a logical sector's entry. The page of a host sector must be in a frame.
@@ -115,7 +125,7 @@ impl Frames {
     #[inline]
     pub(crate) fn touch(&mut self, page: u32) -> bool {
         let frame = self.frame_of[page.index()];
-        if let Some(frame) = self.frames.get_mut(frame.index()) {
+        if let Some(frame) = self.frames.get_mut(frame) {
             frame.referenced = true;
         }
         frame != NONE
@@ -125,7 +135,7 @@ impl Frames {
     #[inline]
     pub(crate) fn is_pinned(&self, page: u32) -> bool {
         let frame = self.frame_of[page.index()];
-        self.frames.get(frame.index()).is_some_and(|f| f.pins > 0)
+        self.frames.get(frame).is_some_and(|f| f.pins > 0)
     }
 
     /// A page must stay where it is.
@@ -136,7 +146,7 @@ impl Frames {
 
     #[inline]
     fn pin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame.index()];
+        let frame = &mut self.frames[frame];
         self.pinned += u32::from(frame.pins == 0);
         frame.pins += 1;
     }
@@ -149,7 +159,7 @@ impl Frames {
 
     #[inline]
     fn unpin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame.index()];
+        let frame = &mut self.frames[frame];
         debug_assert!(frame.pins > 0);
         frame.pins -= 1;
         self.pinned -= u32::from(frame.pins == 0);
@@ -157,8 +167,8 @@ impl Frames {
 
     /// Takes a free frame for a page on its way, which holds it.
     pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
-        let frame = self.free.pop()?;
-        self.frames[frame.index()] = Frame { page, pins: 0, referenced: true };
+        let frame = self.frames.take_free()?;
+        self.frames[frame] = Frame { page, pins: 0, referenced: true };
         self.pin_frame(frame);
         self.resident_max = self.resident_max.max(self.resident());
         Some(frame)
@@ -166,7 +176,7 @@ impl Frames {
 
     /// The page has arrived in its frame. It is still held.
     pub(crate) fn fill_done(&mut self, frame: u32) {
-        let page = self.frames[frame.index()].page;
+        let page = self.frames[frame].page;
         debug_assert!(!self.is_resident(page));
         self.frame_of[page.index()] = frame;
     }
@@ -184,29 +194,19 @@ impl Frames {
 
     /// Picks a frame to evict among those for which `may` holds.
     pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
-        let count = self.frames.len().to_u32();
-        if self.pinned == count {
+        if self.pinned == self.frames.len() {
             return None;
         }
-        for _ in 0..steps {
-            self.hand = if self.hand + 1 >= count { 0 } else { self.hand + 1 };
-            let frame = &mut self.frames[self.hand.index()];
-            if frame.page == NONE || frame.pins > 0 || std::mem::take(&mut frame.referenced) {
-                continue;
-            }
-            if may(frame.page) {
-                return Some(frame.page);
-            }
-        }
-        None
+        let frame = self.frames.pick_victim(steps, |frame| may(frame.page))?;
+        Some(self.frames[frame].page)
     }
 
     /// A page goes; its frame is free.
     pub(crate) fn evict(&mut self, page: u32) {
         let frame = std::mem::replace(&mut self.frame_of[page.index()], NONE);
-        debug_assert_eq!(self.frames[frame.index()].pins, 0);
-        self.frames[frame.index()].page = NONE;
-        self.free.push(frame);
+        debug_assert_eq!(self.frames[frame].pins, 0);
+        self.frames[frame].page = NONE;
+        self.frames.release(frame);
     }
 
     /// Resident pages and the number of pins of each; pages that are being read are not resident.
@@ -219,7 +219,7 @@ impl Frames {
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for (page, &frame) in (0..).zip(&self.frame_of) {
             if frame != NONE {
-                let found = self.frames.get(frame.index()).map_or(NONE, |f| f.page);
+                let found = self.frames.get(frame).map_or(NONE, |f| f.page);
                 require_eq!(
                     Mapping,
                     "the frame of a page holds it",
@@ -229,8 +229,8 @@ impl Frames {
                 );
             }
         }
-        let mut free = vec![false; self.frames.len()];
-        for &frame in &self.free {
+        let mut free = vec![false; self.frames.len().index()];
+        for &frame in self.frames.free_indices() {
             let twice = std::mem::replace(&mut free[frame.index()], true);
             require!(!twice, Mapping, "a frame is free once", Subject::Frame(frame), 1, 2);
         }
@@ -251,7 +251,7 @@ impl Frames {
 
     /// The number of the frame for look-ups.
     pub(crate) fn scratch_frame(&self) -> u32 {
-        self.frames.len().to_u32()
+        self.frames.len()
     }
 
     /// Shows a page in the frame for look-ups, until it is hidden.
@@ -272,7 +272,7 @@ impl Frames {
 
     /// Frames with a page in them, or on its way.
     pub(crate) fn resident(&self) -> u32 {
-        (self.frames.len() - self.free.len()).to_u32()
+        self.frames.in_use()
     }
 
     /// The most there ever were.
@@ -287,7 +287,7 @@ impl Frames {
 
     /// Frames, that for look-ups not among them.
     pub(crate) fn len(&self) -> u32 {
-        self.frames.len().to_u32()
+        self.frames.len()
     }
 }
 

@@ -3,20 +3,13 @@
 use std::fmt;
 
 use block::BlockDevice;
+use collections::BrokenInvariant;
 
 use super::pool::SIZE_CLASSES;
 use super::server::NbdServer;
 
 /// An invariant that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part}: {invariant} is broken for {subject}: expected {expected}, found {found}")]
-pub(super) struct ServerViolation {
-    pub(super) part: &'static str,
-    pub(super) invariant: &'static str,
-    subject: String,
-    expected: String,
-    found: String,
-}
+pub(super) type ServerViolation = BrokenInvariant<&'static str>;
 
 /// Returns a violation unless two values are equal.
 pub(super) fn require_eq<T: PartialEq + fmt::Debug>(
@@ -26,11 +19,7 @@ pub(super) fn require_eq<T: PartialEq + fmt::Debug>(
     expected: T,
     found: T,
 ) -> Result<(), ServerViolation> {
-    if expected == found {
-        return Ok(());
-    }
-    let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-    Err(ServerViolation { part, invariant, subject: subject.to_string(), expected, found })
+    ServerViolation::unless_equal(part, invariant, subject, expected, found)
 }
 
 impl<D: BlockDevice> NbdServer<D> {

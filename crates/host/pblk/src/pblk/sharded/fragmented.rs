@@ -2,6 +2,7 @@
 //!
 //! Invariant: a request completes once, after all its fragments, with the worst of their statuses.
 
+use collections::Slab;
 use nvme::Status;
 
 /// A request of this core.
@@ -24,8 +25,7 @@ pub(crate) struct CompletedRequest {
 /// A table of fixed capacity; a request is identified by its index.
 #[derive(Debug)]
 pub(crate) struct ParentRequests {
-    requests: Box<[ParentRequest]>,
-    free: Vec<u32>,
+    requests: Slab<ParentRequest>,
 }
 
 /// Returns the worse of two statuses. An error is worse than success. Of two errors, the one with
@@ -43,29 +43,26 @@ fn worse(a: Status, b: Status) -> Status {
 impl ParentRequests {
     pub(crate) fn new(count: u32) -> ParentRequests {
         let blank = ParentRequest { tag: 0, pending_shards: 0, status: Status::SUCCESS };
-        ParentRequests {
-            requests: vec![blank; count as usize].into(),
-            free: (0..count).rev().collect(),
-        }
+        ParentRequests { requests: Slab::with_free(vec![blank; count as usize]) }
     }
 
     /// Returns the number of outstanding requests.
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
-        self.requests.len() - self.free.len()
+        self.requests.in_use()
     }
 
     /// Returns the index that the next request gets; `None` if the table is full.
     #[inline]
     pub(crate) fn next_slot(&self) -> Option<u32> {
-        self.free.last().copied()
+        self.requests.next_free()
     }
 
     /// Adds a request that waits for the shards in the mask `waiting`.
     #[inline]
     pub(crate) fn insert(&mut self, tag: u64, waiting: u32) {
-        if let Some(place) = self.free.pop() {
-            self.requests[place as usize] =
+        if let Some(place) = self.requests.take() {
+            self.requests[place] =
                 ParentRequest { tag, pending_shards: waiting, status: Status::SUCCESS };
         }
     }
@@ -79,7 +76,7 @@ impl ParentRequests {
         shard: u32,
         status: Status,
     ) -> Option<CompletedRequest> {
-        let parent = self.requests.get_mut(place as usize)?;
+        let parent = self.requests.get_mut(place)?;
         if parent.pending_shards & 1 << shard == 0 {
             return None;
         }
@@ -88,8 +85,9 @@ impl ParentRequests {
         if parent.pending_shards != 0 {
             return None;
         }
-        self.free.push(place);
-        Some(CompletedRequest { tag: parent.tag, status: parent.status })
+        let completed = CompletedRequest { tag: parent.tag, status: parent.status };
+        self.requests.release(place);
+        Some(completed)
     }
 
     /// Returns the index of a request that waits for a shard.
@@ -100,9 +98,9 @@ impl ParentRequests {
 
     /// Removes any outstanding request, with its pending fragments, and returns its tag.
     pub(crate) fn remove_any(&mut self) -> Option<u64> {
-        let place = self.requests.iter().position(|p| p.pending_shards != 0)?;
+        let place = self.requests.iter().position(|p| p.pending_shards != 0)? as u32;
         self.requests[place].pending_shards = 0;
-        self.free.push(place as u32);
+        self.requests.release(place);
         Some(self.requests[place].tag)
     }
 }

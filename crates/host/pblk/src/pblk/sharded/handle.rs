@@ -45,20 +45,7 @@ pub struct ShardStats {
     pub aborted: u64,
 }
 
-impl ShardStats {
-    /// Returns the sums of the counters of two cores.
-    #[must_use]
-    pub fn plus(&self, other: &ShardStats) -> ShardStats {
-        ShardStats {
-            requests: self.requests + other.requests,
-            split: self.split + other.split,
-            local: self.local + other.local,
-            sent: self.sent + other.sent,
-            served: self.served + other.served,
-            aborted: self.aborted + other.aborted,
-        }
-    }
-}
+collections::counters!(ShardStats { requests, split, local, sent, served, aborted });
 
 /// One core's handle of a sharded device. It exposes the whole device to its submitter, and owns
 /// one of the shards. [`Sharded::open`](super::Sharded::open) creates the handles. A handle must be
