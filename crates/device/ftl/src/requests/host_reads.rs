@@ -4,7 +4,7 @@ use collections::Slab;
 use nvme::Status;
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::ToIndex;
 use crate::space::lines::NONE;
 
 /// A host read in progress.

@@ -10,7 +10,7 @@ use collections::{ClockFrame, ClockFrames};
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::ToIndex;
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::NONE;
 
