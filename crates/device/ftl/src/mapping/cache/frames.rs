@@ -297,6 +297,7 @@ mod tests {
     use rng::Rng;
 
     use super::*;
+    use crate::ids::ToU32;
 
     fn frames(pages: u32, frames: u32) -> Frames {
         let shape = FlashGeometry::from_geometry(&Geometry {
