@@ -111,7 +111,7 @@ bench-redis: ## Redis through `sluice exec` and through the kernel, on the same 
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench exec --part redis $(BENCH_REDIS)
 
 instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
-	$(CARGO) bench --package sluice-pblk --package sluice-direct --bench instructions
+	$(CARGO) bench --package sluice-pblk --package sluice-user-io --bench instructions
 
 plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
 	$(CARGO) build --release --package sluice-cli --bin sluice

@@ -12,11 +12,11 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
-use direct::remote::Code;
-use direct::{DirectError, IoError, RemoteDeviceError};
 use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
 use open::{CloseError, OpenError};
+use share_proto::Code;
+use user_io::{DirectError, IoError, RemoteDeviceError};
 
 use crate::device::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};

@@ -1,4 +1,4 @@
-//! The C interface: `include/sluice.h`, `libsluice.so` and `libsluice.a` over [`direct`]
+//! The C interface: `include/sluice.h`, `libsluice.so` and `libsluice.a` over [`user_io`]
 //! (\[NVMeDirect16\]).
 //!
 //! `cbindgen` generates the header from this crate, and the pages in `docs/capi` are generated from

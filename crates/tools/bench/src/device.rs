@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::completion::{Blocking, BlockingConfig, InterruptSource, Strategy, StripeMember};
 use block::{BlockLayer, BlockLayerConfig, Raw};
-use direct::{DirectError, QueueConfig};
 use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
 use event::RealClock;
 use open::{OpenError, OpenOptions, Target, open_target};
 use rng::Rng;
 use time::Nanos;
+use user_io::{DirectError, QueueConfig};
 
 use super::uring::{Cost, LoopWait, closed_loop, cpu_time};
 use super::{BenchError, Measurement, RunLength, Sink};

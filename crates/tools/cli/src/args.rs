@@ -7,9 +7,9 @@ use bench::multicore::Machine;
 use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use direct::remote::{Grant, ResourceName};
 use driver::pci::{PciAddress, PciDriver};
 use lnvm::{PuSet, TargetKind};
+use share_proto::{Grant, ResourceName};
 use workload::ycsb::YcsbWorkload;
 
 use super::commands::bench_command::named_value;

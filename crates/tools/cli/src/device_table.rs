@@ -1,11 +1,11 @@
 //! `sluice device info`: the opened target, its access path and its features.
 
-use direct::{DeviceKind, DirectError, IoDevice};
 use driver::DataPointers;
 use driver::pci::PciDriver;
 use nvme::{FeatureSelect, HealthLog, MetadataFormat, MetadataTransfer, ProtectionType, feature};
 use open::UNSAFE;
 use serde_json::{Value, json};
+use user_io::{DeviceKind, DirectError, IoDevice};
 
 /// Returns the access path of I/O to the device.
 fn access_path(device: &IoDevice) -> &'static str {

@@ -1,11 +1,11 @@
 //! Opens an NVMe controller of this machine through VFIO, or without an IOMMU ([`driver::pci`]).
 
-use direct::IoDevice;
 use driver::ConnectOptions;
 use driver::pci::{
     PciAddress, PciDriver, SysfsPci, open_controller, open_controller_without_iommu,
 };
 use time::Nanos;
+use user_io::IoDevice;
 
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};

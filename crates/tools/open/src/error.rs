@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use direct::DirectError;
 use driver::pci::PciError;
 use nvme::Status;
 use scenario::ScenarioError;
 use stack::{PrepareError, StackError};
+use user_io::DirectError;
 
 /// Forms of a target, for error messages.
 const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served drive \

@@ -5,7 +5,7 @@
 //! kernel drives, a file or block device, and the null device.
 //!
 //! ```
-//! use direct::{Handle, QueueConfig};
+//! use user_io::{Handle, QueueConfig};
 //! use sluice_open::OpenOptions;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,8 +32,8 @@ mod target_queue;
 
 use std::path::Path;
 
-use direct::{IoDevice, Limits};
 use driver::{Passthrough, UringConfig};
+use user_io::{IoDevice, Limits};
 
 pub use controller::UNSAFE;
 pub use drive_thread::DriveStatsReader;

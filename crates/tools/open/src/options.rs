@@ -31,7 +31,7 @@ pub struct OpenOptions {
     pub drive_core: Option<usize>,
     /// Timeout of a served drive or a real controller; other targets have none.
     ///
-    /// For a served drive, it limits the server's answers (`direct::RemoteDeviceConfig`); `None` is
+    /// For a served drive, it limits the server's answers (`user_io::RemoteDeviceConfig`); `None` is
     /// 5 seconds. For a real controller, it is the time after which a command is aborted; `None` is
     /// 30 seconds.
     pub timeout: Option<Nanos>,

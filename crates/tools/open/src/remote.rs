@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use direct::{DirectError, IoDevice, RemoteDeviceConfig};
+use user_io::{DirectError, IoDevice, RemoteDeviceConfig};
 
 use super::scenario::check_depth;
 use super::{OpenError, OpenOptions};

@@ -10,11 +10,11 @@
 use std::time::Duration;
 
 use block::Features;
-use direct::IoDevice;
 use event::RealClock;
 use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
 use stack::{AssembledDrive, HostHandles, prepare_drive};
 use time::Nanos;
+use user_io::IoDevice;
 
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use direct::{DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode};
 use driver::DoorbellUse;
 use scenario::Scenario;
 use sluice_open::{FileOptions, OpenError, OpenOptions, open_scenario};
+use user_io::{DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode};
 
 const SECTOR: usize = 4096;
 
@@ -42,7 +42,7 @@ fn open(what: &str) -> Result<IoDevice, OpenError> {
     sluice_open::open(what, &OpenOptions::default())
 }
 
-fn handle(device: &IoDevice) -> Handle<direct::Queue> {
+fn handle(device: &IoDevice) -> Handle<user_io::Queue> {
     let queue = device.create_queue(QueueConfig::default()).expect("a queue");
     Handle::new(device, queue).expect("a handle")
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use direct::remote::Principal;
+use share_proto::Principal;
 
 /// Allowed forms of a user, for messages.
 pub const ALLOWED: &str =

@@ -5,9 +5,9 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::direct::{Handle, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
+use sluice::user_io::{Handle, QueueConfig};
 
 // ANCHOR: scenario
 const SCENARIO: &str = r#"

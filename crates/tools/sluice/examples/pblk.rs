@@ -5,9 +5,9 @@
 
 use std::error::Error;
 
-use sluice::direct::{DeviceKind, Handle, IoDevice, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
+use sluice::user_io::{DeviceKind, Handle, IoDevice, QueueConfig};
 
 // ANCHOR: scenario
 const SCENARIO: &str = r#"

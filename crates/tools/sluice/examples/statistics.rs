@@ -5,11 +5,11 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::direct::{Handle, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 use sluice::sim::{SimOptions, simulate};
 use sluice::time::Nanos;
+use sluice::user_io::{Handle, QueueConfig};
 
 const SCENARIO: &str = r#"
 [drive]

@@ -6,10 +6,10 @@ use std::error::Error;
 use std::path::Path;
 
 use sluice::block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
-use sluice::direct::{Handle, QueueConfig};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 use sluice::time::{Component, Nanos};
+use sluice::user_io::{Handle, QueueConfig};
 
 const SCENARIO: &str = r#"
 [drive]

@@ -5,10 +5,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use sluice::direct::{Handle, Hybrid, QueueConfig, WaitMode};
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 use sluice::time::Nanos;
+use sluice::user_io::{Handle, Hybrid, QueueConfig, WaitMode};
 
 /// Every command takes 2 ms, so that there is something to wait for.
 const SCENARIO: &str = r#"

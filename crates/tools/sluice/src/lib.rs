@@ -26,7 +26,7 @@
 //! time. A queue of it, with a policy on top if you choose one, is driven by a handle:
 //!
 //! ```
-//! use sluice::direct::{Handle, QueueConfig};
+//! use sluice::user_io::{Handle, QueueConfig};
 //! use sluice::open::{OpenOptions, open_scenario};
 //! use sluice::scenario::Scenario;
 //!
@@ -48,7 +48,7 @@
 //! values, physical addresses, power cuts, a target and a victim policy of one's own.
 //!
 //! The library re-exports its crates under their own names: [`scenario`] has the keys and presets, [`sim`] and
-//! [`analytic`] simulation and closed forms, [`report`] and [`trace_file`] results, [`mod@direct`] queues and
+//! [`analytic`] simulation and closed forms, [`report`] and [`trace_file`] results, [`user_io`] queues and
 //! handles, and the others the parts of a drive and of the host's stack. The command line, its server and the
 //! benches are crates of their own (`sluice-cli`, `sluice-bench`).
 
@@ -64,6 +64,6 @@ pub use ::sim;
 pub use ::sim::analytic;
 pub use ::stack;
 pub use {
-    block, controller, direct, driver, event, ftl, kv, lnvm, media, mem, nvme, ocssd, pblk, time,
-    transport, workload,
+    block, controller, driver, event, ftl, kv, lnvm, media, mem, nvme, ocssd, pblk, share_proto,
+    time, transport, user_io, workload,
 };

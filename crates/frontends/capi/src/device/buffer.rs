@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use direct::Buffer;
 use mem::Iova;
+use user_io::Buffer;
 
 use crate::device::device_ref::DeviceRef;
 use crate::device::{hand_out, init_out_pointer, object_ref, sluice_device};

@@ -3,9 +3,9 @@
 
 use std::ffi::c_int;
 
-use direct::IoDevice;
 use driver::OpenChannelInfo;
 use nvme::Address;
+use user_io::IoDevice;
 
 use crate::device::{object_ref, sluice_device};
 use crate::error::{CallError, call};
@@ -96,7 +96,7 @@ pub struct sluice_chunk {
 /// Returns the geometry of an open-channel drive.
 pub(crate) fn media(device: &IoDevice) -> Result<OpenChannelInfo, CallError> {
     let open = device.drive_info().and_then(|info| info.open_channel);
-    open.ok_or_else(|| direct::DirectError::NoVector { device: device.name().to_owned() }.into())
+    open.ok_or_else(|| user_io::DirectError::NoVector { device: device.name().to_owned() }.into())
 }
 
 /// Says what shape an open-channel drive has.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn sluice_vector_get_geometry(
         let open = media(device)?;
         let (g, format) = (open.geometry, open.format);
         let (first_pu, pu_count) = match device.session_grant().map(|granted| granted.span) {
-            Some(direct::remote::PartitionSpan::ParallelUnits { first, count }) => (first, count),
+            Some(share_proto::PartitionSpan::ParallelUnits { first, count }) => (first, count),
             _ => (0, g.total_pus()),
         };
         let value = sluice_vector_geometry {
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn sluice_vector_get_chunks(
         let all = media(device)?.geometry.total_chunks();
         if first.checked_add(count).is_none_or(|end| end > all) {
             let error = driver::DriverError::NoSuchChunks { first, count, chunks: all };
-            return Err(direct::DirectError::from(error).into());
+            return Err(user_io::DirectError::from(error).into());
         }
         let mut done = 0;
         while done < count {

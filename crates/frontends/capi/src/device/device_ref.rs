@@ -43,8 +43,8 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use block::{Features, Raw};
-    use direct::IoDevice;
     use driver::LowLevelDriver;
+    use user_io::IoDevice;
 
     use super::*;
     use crate::{

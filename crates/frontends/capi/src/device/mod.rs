@@ -8,8 +8,8 @@ pub(crate) mod open;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
-use direct::{DeviceKind, Features, IoDevice};
 use time::Nanos;
+use user_io::{DeviceKind, Features, IoDevice};
 
 use crate::device::device_ref::DeviceRef;
 use crate::device::open::{OpenOptions, open_device};

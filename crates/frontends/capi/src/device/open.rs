@@ -6,11 +6,11 @@
 use std::io;
 use std::sync::mpsc::Sender;
 
-use direct::IoDevice;
 use driver::pci::PciError;
 use open::{CloseError, FileOptions, OpenError, Target};
 use scenario::ScenarioError;
 use time::Nanos;
+use user_io::IoDevice;
 
 use crate::error::direct_errno;
 

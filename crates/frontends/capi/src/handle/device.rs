@@ -1,8 +1,8 @@
 //! [`HandleDevice`]: the device stack of a handle: one queue or several, with or without a block cache.
 
 use block::BlockDevice;
-use direct::{Cache, CacheStats, MultiQueue, QueueStats};
 use time::Component;
+use user_io::{Cache, CacheStats, MultiQueue, QueueStats};
 
 use crate::queue::binding::QueueBinding;
 

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
-use direct::{DirectError, Handle, WaitMode};
 use time::{Component, Nanos};
+use user_io::{DirectError, Handle, WaitMode};
 
 use crate::error::{CallError, call};
 use crate::handle::device::HandleDevice;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::{Group, Request};
-use direct::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy};
 use time::Nanos;
+use user_io::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy};
 
 use crate::device::{hand_out, init_out_pointer, object_ref};
 use crate::error::{CallError, call};

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use block::Request;
-use direct::{CacheConfig, EvictionPolicy, Hybrid, QueueSelector, WaitMode, WritePolicy};
 use time::Nanos;
+use user_io::{CacheConfig, EvictionPolicy, Hybrid, QueueSelector, WaitMode, WritePolicy};
 
 use crate::error::CallError;
 use crate::options::ExtensibleStruct;

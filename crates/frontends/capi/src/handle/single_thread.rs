@@ -8,8 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use direct::{Buffer, Handle, IoDevice, WaitMode};
 use event::RealClock;
+use user_io::{Buffer, Handle, IoDevice, WaitMode};
 
 use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;

@@ -132,7 +132,7 @@ pub unsafe extern "C" fn sluice_handle_get_stats(
         let (counts, bytes) = (inside.counters, |sectors: u64| sectors * u64::from(sector_bytes));
         let (sleeps, slept) = inside.handle.sleep_stats();
         let (cache, dirty) = inside.handle.device().cache().unwrap_or_default();
-        let direct::QueueStats { bounced, doorbells, .. } = inside.handle.device().queues();
+        let user_io::QueueStats { bounced, doorbells, .. } = inside.handle.device().queues();
         let doorbells = doorbells.unwrap_or_default();
         let value = sluice_handle_stats {
             size: 0,

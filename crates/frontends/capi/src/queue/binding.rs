@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
-use direct::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
 use event::Waker;
 use mem::AddressSpace;
 use time::{Component, Nanos};
+use user_io::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
 
 use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;
@@ -30,7 +30,7 @@ pub(crate) enum QueueState {
 /// Owner of a queue.
 #[derive(Debug)]
 pub(crate) struct QueueOwner {
-    pub(crate) device: direct::IoDevice,
+    pub(crate) device: user_io::IoDevice,
     pub(crate) device_ref: Arc<DeviceRef>,
     /// Whether it has a scheduler, which distinguishes groups.
     pub(crate) has_groups: bool,
@@ -48,7 +48,7 @@ pub(crate) struct OwnerState {
 
 impl QueueOwner {
     pub(crate) fn new(
-        device: direct::IoDevice,
+        device: user_io::IoDevice,
         device_ref: Arc<DeviceRef>,
         floor: QueueKind,
         shared: bool,

@@ -1,8 +1,8 @@
 //! [`QueueKind`]: the queue of the C interface: a hardware queue, alone or behind a scheduler.
 
 use block::{BlockDevice, Group, QueueFull, Request};
-use direct::{GroupedSubmit, Queue, QueueStats, Scheduled};
 use time::{Component, Nanos};
+use user_io::{GroupedSubmit, Queue, QueueStats, Scheduled};
 
 /// A hardware queue, alone or behind a scheduler.
 #[derive(Debug)]

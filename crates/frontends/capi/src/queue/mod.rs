@@ -13,7 +13,7 @@ use block::sched::{
     CLASSES, DirectionThrottle, FairBy, FairConfig, GroupThrottle, PriorityConfig, RateLimit,
     SchedulerConfig, Scheduling, ThrottleConfig,
 };
-use direct::{DeviceKind, QueueConfig, Scheduled, ScheduledConfig};
+use user_io::{DeviceKind, QueueConfig, Scheduled, ScheduledConfig};
 
 use crate::device::{
     flags, hand_out, init_out_pointer, object_ref, optional_text, reserved, sluice_device,
@@ -156,7 +156,7 @@ fn scheduling(
 }
 
 fn parse_depth(
-    device: &direct::IoDevice,
+    device: &user_io::IoDevice,
     depth: u32,
     no_interrupts: bool,
 ) -> Result<QueueConfig, CallError> {

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use direct::{CompletionPoller, PollPeriod, PollerConfig};
 use time::Nanos;
+use user_io::{CompletionPoller, PollPeriod, PollerConfig};
 
 use crate::device::{hand_out, init_out_pointer, object_ref, reserved, sluice_device};
 use crate::error::{CallError, call};

@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use block::{Completion, Op, Payload, Request};
-use direct::IoError;
 use time::Nanos;
+use user_io::IoError;
 
 use crate::device::buffer::sluice_buffer;
 use crate::device::device_ref::DeviceRef;

@@ -6,9 +6,9 @@
 use std::ffi::{c_int, c_void};
 
 use block::{Limits, Payload, Segment};
-use direct::Buffer;
 use libc::iovec;
 use mem::Iova;
+use user_io::Buffer;
 
 use crate::device::buffer::registered_iova;
 use crate::error::{CallError, call};

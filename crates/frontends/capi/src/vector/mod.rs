@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use direct::{IoDevice, QueueConfig};
 use event::{Parker, RealClock};
 use nvme::Status;
 use ocssd::vector::{VectorCompletion, VectorQueue};
 use time::Nanos;
+use user_io::{IoDevice, QueueConfig};
 
 use crate::device::chunks::media;
 use crate::device::device_ref::DeviceRef;
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
             }
         };
         let media = media(&device.device)?;
-        let memory = |source| direct::DirectError::Memory { bytes: 0, source };
+        let memory = |source| user_io::DirectError::Memory { bytes: 0, source };
         let parker = if sleeps { Some(Parker::new().map_err(memory)?) } else { None };
         let made = device.device.vector_queue(QueueConfig { depth, interrupts: sleeps })?;
         if let Some(parker) = &parker

@@ -6,7 +6,7 @@ mod support;
 mod fio_engine;
 mod former_names;
 #[allow(dead_code, reason = "tests of another crate use the rest")]
-#[path = "../../../../apps/direct/tests/suite/handles/harness.rs"]
+#[path = "../../../../apps/user-io/tests/suite/handles/harness.rs"]
 mod harness;
 mod header;
 mod installed;

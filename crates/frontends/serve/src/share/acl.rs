@@ -22,9 +22,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use direct::remote::{AclRule, Grant, Principal, ResourceName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use share_proto::{AclRule, Grant, Principal, ResourceName};
 
 use super::partition_table::PartitionTable;
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use controller::PortStats;
-use direct::remote::{
+use rustix::net::SendFlags;
+use rustix::net::sockopt::socket_peercred;
+use share_proto::{
     ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, Packet,
     Principal, SessionGrant, socket,
 };
-use rustix::net::SendFlags;
-use rustix::net::sockopt::socket_peercred;
 use transport::Port;
 
 use super::partition_table::UserIds;

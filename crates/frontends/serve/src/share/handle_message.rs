@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use controller::{AccessPolicy, AccessScope, PortStats};
-use direct::remote::{
+use mem::{RegisterError, SharedMemoryError, SharedRegion};
+use share_proto::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
     ResourceName, SessionGrant,
 };
-use mem::{RegisterError, SharedMemoryError, SharedRegion};
 use transport::{Port, PortLimits};
 
 use super::client::OpenDevice;

@@ -4,7 +4,7 @@
 //! Guarantees: partitions of a drive do not overlap; a user without access is not told that a
 //! partition exists; the server's own user may use every partition without rules.
 
-use direct::remote::{AclRule, Code, Grant, PartitionSpan, Principal, ProtocolError, ResourceName};
+use share_proto::{AclRule, Code, Grant, PartitionSpan, Principal, ProtocolError, ResourceName};
 
 /// A partition of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use direct::remote::socket::{self, ReceivedPacket};
-use direct::remote::{Code, IntervalStats, Message, ProtocolError, ResourceName};
 use event::Waker;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{Code, IntervalStats, Message, ProtocolError, ResourceName};
 use transport::Port;
 
 use super::acl::{AclError, AclFile};
@@ -304,7 +304,7 @@ impl ControlThread {
             }
             Ok(ReceivedPacket::Malformed(error)) => {
                 let code = match error {
-                    direct::remote::WireError::Version { .. } => Code::Version,
+                    share_proto::WireError::Version { .. } => Code::Version,
                     _ => Code::Malformed,
                 };
                 self.disconnect(client, Some(ProtocolError::new(code, error.to_string())));

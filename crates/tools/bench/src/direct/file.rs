@@ -15,11 +15,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use direct::{Handle, IoDevice, QueueConfig, WaitMode};
 use driver::{Polling, TaskWork, Uring, UringConfig};
 use open::{FileOptions, OpenOptions};
 use serde_json::Value;
 use time::Nanos;
+use user_io::{Handle, IoDevice, QueueConfig, WaitMode};
 
 use super::super::uring::{cpu_time, test_files::ScratchFile};
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave};

@@ -2,10 +2,10 @@
 //! random addresses.
 
 use block::{BlockDevice, Completion, Payload, Request};
-use direct::{Buffer, Handle};
 use event::RealClock;
 use rng::Rng;
 use time::Nanos;
+use user_io::{Buffer, Handle};
 use workload::Histogram;
 
 use super::super::BenchError;
@@ -57,7 +57,7 @@ pub(super) struct LoadArea {
 impl Load {
     /// Returns a load with `depth` outstanding reads of blocks of `area` of `device`. Data goes to memory of its own, or is discarded.
     pub(super) fn new(
-        device: &direct::IoDevice,
+        device: &user_io::IoDevice,
         area: LoadArea,
         depth: usize,
         keep_data: bool,
@@ -177,7 +177,7 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    use direct::QueueConfig;
+    use user_io::QueueConfig;
 
     use super::*;
 

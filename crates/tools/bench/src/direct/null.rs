@@ -10,12 +10,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use block::sched::SchedulerConfig;
-use direct::{
+use event::AllowedCpus;
+use rng::Rng;
+use user_io::{
     Cache, CacheConfig, Handle, IoDevice, MultiQueue, Queue, QueueConfig, QueueSelector, Scheduled,
     ScheduledConfig, SharedQueue,
 };
-use event::AllowedCpus;
-use rng::Rng;
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
 use super::load::{Load, LoadArea};

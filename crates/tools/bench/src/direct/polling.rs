@@ -24,7 +24,7 @@
 //!
 //! The dynamic period chooses p. The drive is always busy if a sleep and the latency of a single
 //! read together take no longer than all outstanding reads. The thread aims at the remainder of
-//! that time, a third to three fifths of it ([`direct`], `pace`). A sleep costs CPU time
+//! that time, a third to three fifths of it ([`user_io`], `pace`). A sleep costs CPU time
 //! independent of its length: arming the timer, its interrupt and two context switches. The first
 //! rows measure this cost, too.
 //!
@@ -39,14 +39,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use direct::{
-    CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
-    WaitMode,
-};
 use event::{AllowedCpus, RealClock};
 use open::{DriveStatsReader, OpenOptions, open_scenario};
 use scenario::Scenario;
 use time::Nanos;
+use user_io::{
+    CompletionPoller, Handle, IoDevice, PollPeriod, PollerConfig, QueueConfig, SharedQueue,
+    WaitMode,
+};
 
 use super::super::{
     BenchError, Measurement, Quantiles, RunLength, Samples, Sink, interleave, on_first_cpu,

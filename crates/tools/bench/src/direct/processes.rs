@@ -20,11 +20,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use direct::{Handle, IoDevice, Queue, QueueConfig};
 use event::{AllowedCpus, RealClock};
 use open::OpenOptions;
 use scenario::Scenario;
 use time::Nanos;
+use user_io::{Handle, IoDevice, Queue, QueueConfig};
 
 use super::super::{BenchError, Measurement, RunLength, Samples, Sink, interleave, on_first_cpu};
 use super::load::{Load, LoadArea};

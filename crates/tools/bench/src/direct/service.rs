@@ -17,8 +17,8 @@ use block::sched::{
     DirectionThrottle, GroupThrottle, PriorityConfig, RateLimit, SchedulerConfig, Scheduling,
     ThrottleConfig,
 };
-use direct::{Group, Scheduled, ScheduledConfig, SharedQueue};
 use time::Nanos;
+use user_io::{Group, Scheduled, ScheduledConfig, SharedQueue};
 
 use super::super::{BenchError, MeasuredInterval, Measurement, RunLength, Sink};
 use super::harness::{Application, DirectHarness, Job};

@@ -4,14 +4,14 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use direct::RemoteDeviceError;
-use direct::remote::{
-    AclRule, Admin, ClientEntry, Grant, KickTarget, ListEntry, PartitionSpan, Principal,
-    ResourceName,
-};
 use scenario::format::{bytes_binary, count};
 use scenario::user::subject;
 use serde_json::{Value, json};
+use share_proto::{
+    AclRule, ClientEntry, Grant, KickTarget, ListEntry, PartitionSpan, Principal, ResourceName,
+};
+use user_io::RemoteDeviceError;
+use user_io::remote::Admin;
 
 use crate::args::{AdminArgs, AdminCommand, AllowArgs};
 use crate::{CliError, print};

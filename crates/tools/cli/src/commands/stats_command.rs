@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use direct::RemoteDeviceError;
-use direct::remote::{Admin, Code, RemovalReason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use share_proto::Code;
+use user_io::RemoteDeviceError;
+use user_io::remote::{Admin, RemovalReason};
 
 use crate::CliError;
 use crate::args::AdminStatsArgs;

@@ -9,9 +9,9 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use direct::{Queue, QueueConfig};
 use open::OpenOptions;
 use time::Nanos;
+use user_io::{Queue, QueueConfig};
 use volume::{
     Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
     Times, Volume,
@@ -46,7 +46,7 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     }
 }
 
-fn device_queue(device: &VolumeDevice) -> Result<(Queue, direct::IoDevice), CliError> {
+fn device_queue(device: &VolumeDevice) -> Result<(Queue, user_io::IoDevice), CliError> {
     let opened = open::open(&device.device, &OpenOptions::default()).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
     Ok((queue, opened))
@@ -59,7 +59,7 @@ fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nano
     Ok((queue, ticker(opened)))
 }
 
-fn ticker(opened: direct::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
+fn ticker(opened: user_io::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
     let clock = opened.clock();
     move |_: &mut Queue| {
         // The clock belongs to the device, which must stay open meanwhile.
@@ -208,7 +208,7 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
 /// [`CliError`] if the device cannot be opened or has no valid volume.
 pub(crate) fn open_store(
     device: &VolumeDevice,
-) -> Result<(Volume<Queue>, direct::IoDevice, VolumeLock), CliError> {
+) -> Result<(Volume<Queue>, user_io::IoDevice, VolumeLock), CliError> {
     let OpenedVolume { session, device, lock: claim } = opened_session(device, false)?;
     Ok((session.into_volume(), device, claim))
 }
@@ -228,7 +228,7 @@ fn now() -> Time {
 /// An open volume with its device and its lock, which must be kept as long as the volume.
 struct OpenedVolume<T> {
     session: BlockingVolume<Queue, T>,
-    device: direct::IoDevice,
+    device: user_io::IoDevice,
     lock: VolumeLock,
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use ::serve::nbd::LatencyCounts;
 use controller::{DriveStats, LatenessRecord};
-use direct::remote::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 use ftl::FtlStats;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
+use share_proto::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
 use time::Nanos;
 
 use super::LiveStats;

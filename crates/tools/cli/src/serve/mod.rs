@@ -37,9 +37,9 @@ use ::serve::share::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
 use controller::Controller;
-use direct::remote::ResourceName;
 use event::{Parker, RealClock};
 use scenario::{DriveSpec, Scenario};
+use share_proto::ResourceName;
 use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 use time::Nanos;
 

@@ -6,8 +6,8 @@
 
 use ::serve::share::{Partition, PartitionTable};
 use controller::{AccessScope, Controller};
-use direct::remote::{AclRule, PartitionSpan, ResourceName};
 use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
+use share_proto::{AclRule, PartitionSpan, ResourceName};
 
 use super::ServeError;
 

@@ -1,7 +1,7 @@
 //! `[[partition]]`: partitions of drives that `sluice serve --socket` gives to users
 //! (`docs/sharing.md`).
 
-use direct::remote::{Grant, Principal, ResourceName};
+use share_proto::{Grant, Principal, ResourceName};
 
 use crate::error::ProblemKind;
 use crate::section::{Result, Section, Value};

@@ -26,7 +26,7 @@ impl Server {
         PollBudget::every(Duration::from_millis(20), Duration::from_secs(60)).poll_until(
             || {
                 assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
-                direct::IoDevice::connect(&server.socket, Some(partition)).is_ok()
+                user_io::IoDevice::connect(&server.socket, Some(partition)).is_ok()
             },
             || "not ready".into(),
         );

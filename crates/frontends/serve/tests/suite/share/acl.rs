@@ -6,9 +6,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use direct::remote::{AclRule, Admin, Code, Grant, ListEntry, Principal, RemoteDeviceError};
+use share_proto::{AclRule, Code, Grant, ListEntry, Principal};
 use sluice_serve::share::{AclError, AclFile, ShareError};
 use testkit::choices::{Choices, seed};
+use user_io::remote::{Admin, RemoteDeviceError};
 
 use super::harness::{Server, name, table};
 

@@ -8,10 +8,10 @@ use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
-use direct::remote::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::FtlConfig;
 use media::MediaConfig;
+use share_proto::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use sluice_serve::share::{
     AclFile, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError, ShareLimits,
     ShareServer, SharedDrive, StatsSource,

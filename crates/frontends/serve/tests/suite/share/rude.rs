@@ -5,15 +5,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use direct::remote::socket::{self, ReceivedPacket};
-use direct::remote::{
-    AclRule, Admin, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal,
-    ResourceName,
-};
 use mem::SharedRegion;
 use rustix::net::{RecvFlags, SendFlags};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{
+    AclRule, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal,
+    ResourceName,
+};
 use testkit::choices::Choices;
 use transport::PortDescriptor;
+use user_io::remote::Admin;
 
 use super::harness::{Server, name, table};
 

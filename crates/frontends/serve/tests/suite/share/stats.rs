@@ -1,8 +1,9 @@
 //! Statistics of drives, as administrators see them.
 
-use direct::remote::socket::{self, ReceivedPacket};
-use direct::remote::{Admin, Code, Message, Packet};
 use rustix::net::{RecvFlags, SendFlags};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{Code, Message, Packet};
+use user_io::remote::Admin;
 
 use super::harness::{Server, name, table};
 

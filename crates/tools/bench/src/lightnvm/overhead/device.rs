@@ -15,13 +15,13 @@
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice as _, Completion, Payload, QueueFull, Request};
-use direct::{IoDevice, Queue, QueueConfig};
 use ftl::FtlConfig;
 use nvme::{Geometry, Status};
 use open::{OpenOptions, open};
 use pblk::Pblk;
 use rng::Rng;
 use time::{Component, Nanos};
+use user_io::{IoDevice, Queue, QueueConfig};
 
 use super::block_backed::BlockBackedDrive;
 use super::{chunks, info_of};

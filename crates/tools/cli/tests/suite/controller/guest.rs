@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use block::BlockDevice as _;
-use direct::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 use driver::pci::{PciDriver, PciError};
 use driver::{ConnectOptions, DataPointers, DoorbellUse, DriverError, Payload, Request};
 use nvme::{
@@ -15,6 +14,7 @@ use nvme::{
 };
 use open::{OpenError, OpenOptions};
 use time::{Component, Nanos};
+use user_io::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 
 use super::harness::{ControllerHarness, named, open_real, target};
 use super::suite;

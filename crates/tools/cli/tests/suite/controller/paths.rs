@@ -7,13 +7,13 @@
 // guarantee: C-01, C-06, C-14, C-16
 
 use block::BlockDevice as _;
-use direct::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
 use driver::pci::PciDriver;
 use driver::{Payload, Request};
 use mem::AddressSpace;
 use nvme::Status;
 use open::{OpenError, OpenOptions};
 use time::{Component, Nanos};
+use user_io::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
 
 use super::harness::target;
 use super::load::{DeviceProperties, Load, QueueProvider};
@@ -280,7 +280,7 @@ fn kernel_block_devices() {
 /// Requests that go round on a queue until it says that it is gone; how many ended well, and badly.
 struct LoadLoop {
     queue: Queue,
-    data: direct::Buffer,
+    data: user_io::Buffer,
     /// Which tags are outstanding.
     in_flight: [bool; 8],
     succeeded: u64,

@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use block::BlockDevice as _;
-use direct::{IoDevice, Queue, QueueConfig, RemovalReason};
 use driver::pci::{PciAddress, PciDriver, SysfsPci};
 use driver::{Payload, Request};
 use event::RealClock;
@@ -17,6 +16,7 @@ use nvme::Status;
 use open::OpenOptions;
 use rng::Rng;
 use time::{Component as _, Nanos};
+use user_io::{IoDevice, Queue, QueueConfig, RemovalReason};
 
 use super::harness::named;
 

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use block::BlockDevice as _;
-use direct::{IoDevice, Queue, QueueConfig};
 use driver::{Payload, Request};
 use nvme::Status;
 use open::OpenOptions;
 use time::{Component as _, Nanos};
+use user_io::{IoDevice, Queue, QueueConfig};
 
 use super::harness::target;
 

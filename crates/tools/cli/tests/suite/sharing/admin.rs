@@ -4,9 +4,10 @@
 
 use std::process::Output;
 
-use direct::remote::{AclRule, Code, Grant, KickTarget, Principal, RemovalReason, ResourceName};
-use direct::{DirectError, IoDevice, RemoteDeviceConfig, RemoteDeviceError};
 use serde_json::Value;
+use share_proto::{AclRule, Code, Grant, KickTarget, Principal, ResourceName};
+use user_io::remote::RemovalReason;
+use user_io::{DirectError, IoDevice, RemoteDeviceConfig, RemoteDeviceError};
 
 use super::harness::*;
 
@@ -75,7 +76,7 @@ fn refusals_say_what_is_allowed() {
     assert_eq!(code, Code::Queues);
     assert!(text.contains("has 2") && text.ends_with("allowed now: 1"), "{text}");
     // The queues of a device are as many as were granted.
-    let queues: Vec<_> = (0..2).map(|_| handle(&first, direct::WaitMode::Poll)).collect();
+    let queues: Vec<_> = (0..2).map(|_| handle(&first, user_io::WaitMode::Poll)).collect();
     let error = first.create_queue(Default::default()).unwrap_err();
     assert!(error.to_string().contains('2'), "{error}");
     drop(queues);
@@ -204,7 +205,7 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
     for round in 0..6 {
         let (device, mut h) = client(&server.socket, "left");
         if round % 2 == 1 {
-            h.set_wait(direct::WaitMode::Interrupt).unwrap();
+            h.set_wait(user_io::WaitMode::Interrupt).unwrap();
         }
         let buffer = device.buffer(SECTOR).unwrap();
         let (socket, number) = (server.socket.clone(), device.session_grant().unwrap().client);
@@ -215,12 +216,12 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
         };
         let kick = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            direct::remote::Admin::connect(&socket).unwrap().kick(whom).unwrap()
+            user_io::remote::Admin::connect(&socket).unwrap().kick(whom).unwrap()
         });
         let (mut submitted, mut ended, mut lost) = (0u64, 0u64, 0u64);
         while lost == 0 {
             while h
-                .submit(direct::Request::write(submitted % 64, 1, buffer.payload(), submitted))
+                .submit(user_io::Request::write(submitted % 64, 1, buffer.payload(), submitted))
                 .is_ok()
             {
                 submitted += 1;
@@ -247,7 +248,7 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
         assert!(gone(device.buffer(64 << 20).unwrap_err()));
         let again = device.reconnect().unwrap();
         assert!(again.removal_reason().is_none());
-        handle(&again, direct::WaitMode::Poll).read(0, &again.buffer(SECTOR).unwrap()).unwrap();
+        handle(&again, user_io::WaitMode::Poll).read(0, &again.buffer(SECTOR).unwrap()).unwrap();
     }
     server.stop();
 }

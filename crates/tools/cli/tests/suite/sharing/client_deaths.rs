@@ -4,8 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use direct::remote::Code;
-use direct::{DirectError, IoDevice, IoError, RemoteDeviceError, RemovalReason, Request, WaitMode};
+use share_proto::Code;
+use user_io::{
+    DirectError, IoDevice, IoError, RemoteDeviceError, RemovalReason, Request, WaitMode,
+};
 
 use super::harness::*;
 

@@ -5,13 +5,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use direct::remote::{AclRule, Grant, Principal, ResourceName};
-use direct::{DeviceKind, IoDevice, QueueConfig, RemoteDeviceConfig, WaitMode};
 use nvme::Address;
 use ocssd::vector::DataSegments;
 use open::OpenOptions;
 use rng::Rng;
+use share_proto::{AclRule, Grant, Principal, ResourceName};
 use time::Nanos;
+use user_io::{DeviceKind, IoDevice, QueueConfig, RemoteDeviceConfig, WaitMode};
 
 use super::harness::*;
 
@@ -152,7 +152,7 @@ fn rates_are_over_all_of_a_users_connections() {
         let granted = device.session_grant().unwrap();
         assert_eq!(granted.grant.iops, Some(expected));
         assert_eq!(device.kind(), DeviceKind::Remote);
-        let mut h = handle(device, direct::WaitMode::Poll);
+        let mut h = handle(device, user_io::WaitMode::Poll);
         let buffer = device.buffer(SECTOR).unwrap();
         let (begin, mut done) = (std::time::Instant::now(), 0);
         while begin.elapsed() < Duration::from_millis(500) {
@@ -218,7 +218,7 @@ fn an_idle_server_uses_no_processor() {
         let used = server.ticks() - before;
         assert!(used < 2, "{used} ticks of a second, with a client that does nothing");
         // And it wakes.
-        handle.set_wait(direct::WaitMode::Interrupt).unwrap();
+        handle.set_wait(user_io::WaitMode::Interrupt).unwrap();
         handle.read(1, &buffer).unwrap();
         assert!(handle.sleep_stats().1 < Nanos::from_secs(5));
     }

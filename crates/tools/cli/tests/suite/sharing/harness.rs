@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use direct::remote::Admin;
-use direct::{Handle, IoDevice, IoError, Queue, QueueConfig, Request, WaitMode};
 use rng::Rng;
 use rustix::process::{Pid, Signal, kill_process};
+use user_io::remote::Admin;
+use user_io::{Handle, IoDevice, IoError, Queue, QueueConfig, Request, WaitMode};
 
 pub const SECTOR: usize = 4096;
 /// Sectors of each partition.
@@ -158,7 +158,7 @@ impl Server {
         let start = Instant::now();
         loop {
             let list = self.admin().list().unwrap();
-            let clients = list.iter().filter(|e| matches!(e, direct::remote::ListEntry::Client(_)));
+            let clients = list.iter().filter(|e| matches!(e, share_proto::ListEntry::Client(_)));
             let clients = clients.count();
             if clients <= most {
                 return;

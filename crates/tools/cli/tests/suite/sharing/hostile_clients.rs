@@ -7,16 +7,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use direct::remote::socket::{self, ReceivedPacket};
-use direct::remote::{
-    Code, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal, ResourceName,
-};
-use direct::{DirectError, IoDevice};
 use mem::SharedRegion;
 use rng::Rng;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{RecvFlags, SendFlags};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{
+    Code, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal, ResourceName,
+};
 use transport::PortDescriptor;
+use user_io::{DirectError, IoDevice};
 
 use super::harness::*;
 
@@ -301,7 +301,7 @@ fn a_thousand_connects_and_no_more_at_a_time_than_allowed() {
     for round in 0..1_000 {
         let device = IoDevice::connect(&server.socket, Some("left")).unwrap();
         if round % 100 == 0 {
-            handle(&device, direct::WaitMode::Poll)
+            handle(&device, user_io::WaitMode::Poll)
                 .read(0, &device.buffer(SECTOR).unwrap())
                 .unwrap();
         }
@@ -330,7 +330,7 @@ fn a_thousand_connects_and_no_more_at_a_time_than_allowed() {
     }
     let list = loop {
         // Those that have gone are noticed one by one.
-        match direct::remote::Admin::connect(&server.socket) {
+        match user_io::remote::Admin::connect(&server.socket) {
             Ok(mut admin) => break admin.list().unwrap(),
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -9,12 +9,12 @@ use block::{
     BlockDevice as _, BlockLayer, BlockLayerConfig, Payload, Queue, QueueModel, QueueTopology,
     StagingScope,
 };
-use direct::{DirectError, IoDevice, QueueConfig, QueueFactory, Request};
 use driver::NvmeQueue;
 use event::RealClock;
 use nvme::Status;
 use rng::Rng;
 use time::{Component, Nanos};
+use user_io::{DirectError, IoDevice, QueueConfig, QueueFactory, Request};
 use workload::{IoCpuCosts, JobRunner, parse_jobs};
 
 use super::harness::*;

@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use direct::remote::Admin;
-use direct::{DirectError, IoDevice, QueueConfig, RemoteDeviceConfig, RemoteDeviceError, Request};
 use rustix::process::Signal;
 use time::Nanos;
+use user_io::remote::Admin;
+use user_io::{DirectError, IoDevice, QueueConfig, RemoteDeviceConfig, RemoteDeviceError, Request};
 
 use super::harness::*;
 
@@ -40,7 +40,7 @@ fn whatever_is_asked_of_a_stopped_server_ends_in_time_and_goes_on_later() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), SCENARIO, &[]);
     let device = IoDevice::connect_with(&server.socket, config()).unwrap();
-    let mut h = handle(&device, direct::WaitMode::Interrupt);
+    let mut h = handle(&device, user_io::WaitMode::Interrupt);
     let doomed = device.create_queue(QueueConfig::default()).unwrap();
     let buffer = device.buffer(SECTOR).unwrap();
     buffer.fill(0, SECTOR, 7);

@@ -1,0 +1,133 @@
+//! [`Admin`]: administration of the access-control list, by the server's own user and by root.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use time::Nanos;
+
+use super::error::RemoteDeviceError;
+use super::open::RemoteDeviceConfig;
+use super::rpc_client::RpcClient;
+use share_proto::IntervalStats;
+use share_proto::ResourceName;
+use share_proto::{AclRule, Principal};
+use share_proto::{Code, ProtocolError};
+use share_proto::{KickTarget, ListEntry, Message};
+
+/// A connection to a server for administration.
+#[derive(Debug)]
+pub struct Admin {
+    client: RpcClient,
+}
+
+impl Admin {
+    /// Connects to the server at `path`; each reply may take
+    /// [`RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT`].
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError::Connect`], [`RemoteDeviceError::Timeout`];
+    /// [`RemoteDeviceError::Refused`] with [`Code::NotAdmin`] if the user may not administrate.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Admin, RemoteDeviceError> {
+        Admin::connect_timeout(path, RemoteDeviceConfig::REPLY_TIMEOUT_DEFAULT)
+    }
+
+    /// Connects to the server at `path`; each reply may take `timeout`.
+    ///
+    /// # Errors
+    /// As for [`connect`](Admin::connect).
+    pub fn connect_timeout(
+        path: impl AsRef<Path>,
+        timeout: Nanos,
+    ) -> Result<Admin, RemoteDeviceError> {
+        let asker = RpcClient::connect(path.as_ref(), timeout)?;
+        if !asker.admin {
+            let text = "only the user who runs the server, and root, may administrate it";
+            return Err(ProtocolError::new(Code::NotAdmin, text).into());
+        }
+        Ok(Admin { client: asker })
+    }
+
+    fn call_for_count(&mut self, message: Message) -> Result<u64, RemoteDeviceError> {
+        match self.client.call(message, &[], 0)? {
+            (Message::Done { count }, _) => Ok(count),
+            (answer, _) => Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() }),
+        }
+    }
+
+    /// Sets a rule, which replaces the rule of its principal for that partition. Returns whether it
+    /// replaced one. Existing connections are not changed.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn allow(&mut self, rule: AclRule) -> Result<bool, RemoteDeviceError> {
+        Ok(self.call_for_count(Message::Allow(rule))? > 0)
+    }
+
+    /// Removes the rules of a principal, for one partition or, without one, for all of a drive, and
+    /// closes the connections that rely on them. Returns the number of rules removed.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
+    pub fn deny(
+        &mut self,
+        subject: Principal,
+        device: ResourceName,
+        partition: Option<ResourceName>,
+    ) -> Result<u64, RemoteDeviceError> {
+        let partition = partition.unwrap_or_default();
+        self.call_for_count(Message::Deny { subject, device, partition })
+    }
+
+    /// Closes connections, and returns their number. Their users may connect again.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] if there was none.
+    pub fn kick(&mut self, whom: KickTarget) -> Result<u64, RemoteDeviceError> {
+        self.call_for_count(Message::Kick(whom))
+    }
+
+    /// Returns all partitions, rules and clients, in this order.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn list(&mut self) -> Result<Vec<ListEntry>, RemoteDeviceError> {
+        let mut entries = Vec::new();
+        loop {
+            let index = entries.len() as u32;
+            match self.client.call(Message::List { index }, &[], 0)? {
+                (Message::Entry(entry), _) => entries.push(entry),
+                (Message::Done { .. }, _) => return Ok(entries),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+    }
+
+    /// Returns the statistics of each drive since the previous call on this connection. The first
+    /// call covers the time since the server began to serve the drive.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`].
+    pub fn stats(&mut self) -> Result<Vec<(ResourceName, IntervalStats)>, RemoteDeviceError> {
+        let mut drives = Vec::new();
+        loop {
+            let index = drives.len() as u32;
+            match self.client.call(Message::Stats { index }, &[], 0)? {
+                (Message::Interval { device, stats }, _) => drives.push((device, *stats)),
+                (Message::Done { .. }, _) => return Ok(drives),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Admin {
+    /// Returns a descriptor that becomes readable between calls when the server has closed the
+    /// connection. The next call returns the reason.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.as_fd()
+    }
+}

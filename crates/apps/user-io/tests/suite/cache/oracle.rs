@@ -1,0 +1,308 @@
+//! Random requests through a cache, with failures and power cuts, against a model of every sector.
+
+use std::panic::AssertUnwindSafe;
+
+use block::{BlockDevice as _, Limits, Op, Request};
+use rng::Rng;
+use time::{Component, Nanos};
+use user_io::{Buffer, Cache, CacheConfig, EvictionPolicy, IoDevice, WritePolicy};
+
+use super::flaky::Flaky;
+
+/// Number of the request that wrote a sector, and the value written; zeros are frequent.
+type Version = (u64, u32);
+
+/// Possible contents of a sector.
+#[derive(Clone, Debug)]
+struct Sector {
+    /// Current contents; `None` after a failed write, when any of the possible ones may be read.
+    now: Option<Version>,
+    /// Possible contents after a power cut: the last durable version, and all later ones.
+    after: Vec<Version>,
+}
+
+struct InFlightRequest {
+    request: Request,
+    buffer: Buffer,
+    version: Version,
+    /// For a flush: the version of each sector at its submission.
+    was: Vec<Option<Version>>,
+}
+
+struct Case {
+    opened: IoDevice,
+    cache: Option<Cache<Flaky>>,
+    config: CacheConfig,
+    model: Vec<Sector>,
+    in_flight: Vec<Option<InFlightRequest>>,
+    rng: Rng,
+    value: u32,
+    requests: u64,
+    cuts: u64,
+    sector_bytes: u32,
+    failing: bool,
+}
+
+const IN_FLIGHT_MAX: usize = 16;
+/// Requests between checks of the cache's invariants.
+const CHECK_REQUESTS: u64 = 8;
+
+/// Returns the value that fills a sector.
+fn stamp(lba: usize, bytes: &[u8]) -> u32 {
+    let words = bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+    let first = words.clone().next().expect("a word");
+    assert!(words.clone().all(|w| w == first), "sector {lba} is torn");
+    first
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut rng = Rng::new(seed);
+        let sector_bytes = [512, 4096, 8192][rng.below(3) as usize];
+        let unit = u64::from(sector_bytes.max(4096));
+        let limits = Limits {
+            sector_bytes,
+            // The size is not always a multiple of a block.
+            sectors: 64 * unit / u64::from(sector_bytes) * (1 + rng.below(6)) + rng.below(9),
+            max_sectors: [8, 17, 64][rng.below(3) as usize],
+            optimal_sectors: 1,
+            queue_depth: 1 + rng.below(20) as u32,
+            volatile_cache: true,
+        };
+        let write = match rng.below(3) {
+            0 => WritePolicy::WriteThrough,
+            _ => {
+                let dirty_percent = 2 + rng.below(88) as u8;
+                let background_percent = rng.below(u64::from(dirty_percent) + 1) as u8;
+                WritePolicy::WriteBack { dirty_percent, background_percent }
+            }
+        };
+        let config = CacheConfig {
+            bytes: unit * (CacheConfig::FRAMES_MIN + rng.below(40)),
+            eviction: if rng.chance(0.5) { EvictionPolicy::Lru } else { EvictionPolicy::Clock },
+            write_policy: write,
+            read_ahead: [0, 3, 16][rng.below(3) as usize],
+            depth: IN_FLIGHT_MAX as u32,
+        };
+        let opened = IoDevice::null(limits);
+        let flaky = Flaky::new(limits, opened.memory().clone(), seed ^ 0xf1a);
+        let cache = Cache::new(&opened, flaky, config).unwrap();
+        let sectors = limits.sectors as usize;
+        let failing = rng.chance(0.4);
+        Case {
+            opened,
+            cache: Some(cache),
+            config,
+            model: vec![Sector { now: Some((0, 0)), after: vec![(0, 0)] }; sectors],
+            requests: 0,
+            in_flight: (0..IN_FLIGHT_MAX).map(|_| None).collect(),
+            rng,
+            value: 0,
+            cuts: 0,
+            sector_bytes,
+            failing,
+        }
+    }
+
+    fn cache(&mut self) -> &mut Cache<Flaky> {
+        self.cache.as_mut().unwrap()
+    }
+
+    fn range(request: &Request) -> std::ops::Range<usize> {
+        request.lba as usize..request.lba as usize + request.sectors as usize
+    }
+
+    /// Returns whether a range conflicts with a request in flight, so that the outcome is
+    /// undefined.
+    fn clashes(&self, request: &Request) -> bool {
+        self.in_flight.iter().flatten().any(|flight| {
+            let other = &flight.request;
+            let apart = Case::range(request).end <= Case::range(other).start
+                || Case::range(other).end <= Case::range(request).start;
+            !(apart || request.op == Op::Read && other.op == Op::Read)
+        })
+    }
+
+    fn submit(&mut self) {
+        let Some(slot) = self.in_flight.iter().position(Option::is_none) else { return };
+        let sectors = self.model.len() as u64;
+        let most = u64::from(self.cache().limits().max_sectors).min(sectors);
+        let count =
+            1 + self.rng.below(if self.rng.clone().chance(0.2) { most } else { 4.min(most) });
+        let lba = match self.rng.below(3) {
+            0 => self.rng.below(sectors - count + 1),
+            1 => self.rng.below((sectors - count + 1).min(64)),
+            // Sequential.
+            _ => (u64::from(self.value) * 8 + self.rng.below(3)) % (sectors - count + 1),
+        };
+        let buffer = self.opened.buffer(count as usize * self.sector_bytes as usize).unwrap();
+        let (count, data, tag) = (count as u32, buffer.payload(), slot as u64);
+        self.value = self.value.wrapping_add(1);
+        let value = self.value;
+        let request = match self.rng.below(20) {
+            0 => Request::flush(tag),
+            1 => Request::discard(lba, count, tag),
+            2 => Request::write_zeroes(lba, count, true, tag),
+            3..10 => {
+                let fua = self.rng.chance(0.1);
+                Request { fua, ..Request::write(lba, count, data, tag) }
+            }
+            _ => Request::read(lba, count, data, tag),
+        };
+        if request.op != Op::Flush && self.clashes(&request) {
+            return;
+        }
+        let fill = if request.op == Op::Write { value } else { !0 };
+        buffer.write(0, &fill.to_le_bytes().repeat(buffer.len() / 4));
+        if self.cache().submit(Nanos::ZERO, request).is_err() {
+            return;
+        }
+        // From now on a power cut may leave either version.
+        self.requests += 1;
+        let version = (self.requests, if request.op == Op::Write { value } else { 0 });
+        if matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
+            for sector in &mut self.model[Case::range(&request)] {
+                sector.after.push(version);
+            }
+        }
+        let was = match request.op {
+            Op::Flush => self.model.iter().map(|s| s.now).collect(),
+            _ => Vec::new(),
+        };
+        self.in_flight[slot] = Some(InFlightRequest { request, buffer, version, was });
+    }
+
+    fn on_complete(&mut self, completion: block::Completion) {
+        let flight =
+            self.in_flight[completion.tag as usize].take().expect("one that was submitted");
+        let InFlightRequest { request, buffer, version, was } = flight;
+        let ok = completion.status.is_success();
+        assert!(ok || self.failing, "{request:?}: {}", completion.status);
+        let sector_bytes = self.sector_bytes as usize;
+        match request.op {
+            Op::Read if ok => {
+                for (i, lba) in Case::range(&request).enumerate() {
+                    let mut bytes = vec![0; sector_bytes];
+                    buffer.read(i * sector_bytes, &mut bytes);
+                    let found = stamp(lba, &bytes);
+                    let sector = &self.model[lba];
+                    let right = match sector.now {
+                        Some((_, now)) => now == found,
+                        None => sector.after.iter().any(|(_, v)| *v == found),
+                    };
+                    assert!(right, "sector {lba} is {found}: {sector:?}");
+                }
+            }
+            Op::Write | Op::Discard | Op::WriteZeroes => {
+                let fua = request.fua;
+                for sector in &mut self.model[Case::range(&request)] {
+                    sector.now = ok.then_some(version);
+                    if ok && fua {
+                        sector.after = vec![version];
+                    }
+                }
+            }
+            Op::Flush if ok => {
+                for (sector, was) in self.model.iter_mut().zip(was) {
+                    // Versions complete at the submission of the flush, and later ones, remain
+                    // possible. An earlier entry may have been dropped already.
+                    let at = was.and_then(|was| sector.after.iter().rposition(|v| *v == was));
+                    sector.after.drain(..at.unwrap_or(0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        if self.rng.chance(0.6) {
+            self.submit();
+        }
+        if self.failing && self.rng.chance(0.01) {
+            let lba = self.rng.below(self.model.len() as u64);
+            let (read, heal) = (self.rng.chance(0.5), self.rng.chance(0.3));
+            let flaky = self.cache.as_mut().unwrap().device_mut();
+            if heal {
+                flaky.unreadable.clear();
+                flaky.unwritable.clear();
+            } else if read {
+                flaky.unreadable.insert(lba);
+            } else {
+                flaky.unwritable.insert(lba);
+            }
+        }
+        self.cache().poll(Nanos::ZERO);
+        if self.requests.is_multiple_of(CHECK_REQUESTS) {
+            self.cache().check_invariants().unwrap();
+        }
+        while let Some(completion) = self.cache().reap() {
+            self.on_complete(completion);
+        }
+        if self.rng.chance(0.002) {
+            self.power_cut();
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut polls = 0;
+        while self.in_flight.iter().any(Option::is_some) {
+            self.cache().poll(Nanos::ZERO);
+            while let Some(completion) = self.cache().reap() {
+                self.on_complete(completion);
+            }
+            polls += 1;
+            assert!(polls < 200_000, "it hangs");
+        }
+    }
+
+    fn power_cut(&mut self) {
+        self.cuts += 1;
+        self.cache().check_invariants().unwrap();
+        for flight in &mut self.in_flight {
+            *flight = None;
+        }
+        let mut flaky = self.cache.take().unwrap().into_device();
+        flaky.power_cut();
+        flaky.unreadable.clear();
+        flaky.unwritable.clear();
+        for (lba, sector) in self.model.iter_mut().enumerate() {
+            let bytes = flaky.sector(lba as u64);
+            let found = stamp(lba, &bytes);
+            assert!(
+                sector.after.iter().any(|(_, v)| *v == found),
+                "sector {lba} is {found} after a cut: {sector:?}"
+            );
+            *sector = Sector { now: Some((0, found)), after: vec![(0, found)] };
+        }
+        self.cache = Some(Cache::new(&self.opened, flaky, self.config).unwrap());
+    }
+}
+
+fn run(seed: u64) -> u64 {
+    let mut case = Case::new(seed);
+    for _ in 0..2500 {
+        case.step();
+    }
+    case.drain();
+    case.power_cut();
+    case.cuts
+}
+
+#[test]
+fn nothing_that_was_flushed_is_lost_and_nothing_reads_otherwise_than_it_was_written() {
+    let seeds = match std::env::var("SLUICE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (0..400).collect(),
+    };
+    let mut cuts = 0;
+    for seed in seeds {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            Ok(n) => cuts += n,
+            Err(panic) => {
+                eprintln!("SLUICE_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{cuts} power cuts");
+}

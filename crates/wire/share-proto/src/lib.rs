@@ -1,0 +1,30 @@
+//! The protocol on the socket of `sluice serve --socket`, between the server of a shared drive and
+//! its clients.
+//!
+//! The owner of the device grants queues, and clients use them without it ([NVMeDirect16 §3.1]).
+//! The socket carries access control, the descriptors of a port ([`transport::PortDescriptor`]) and
+//! the memory that the client registers. Commands and data never pass through it.
+//!
+//! # References
+//!
+//! docs/format/socket.md (byte layout); docs/sharing.md.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod codec;
+mod interval;
+mod message;
+mod name;
+mod protocol_error;
+pub mod socket;
+mod wire;
+
+pub use acl::{AclRule, Grant, PartitionSpan, Principal};
+pub use interval::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
+pub use message::{
+    ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
+};
+pub use name::{NAME_BYTES, NameError, ResourceName};
+pub use protocol_error::{Code, ProtocolError};
+pub use wire::{HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, Packet, VERSION, WireError};

@@ -1,0 +1,65 @@
+use super::*;
+use time::Nanos;
+
+use crate::interval::{LatencySummary, RequestCounts};
+use crate::name::ResourceName;
+
+#[test]
+fn the_format_is_as_it_is_documented() {
+    let open = Message::Open {
+        device: ResourceName::new("drive0").unwrap(),
+        partition: ResourceName::new("db").unwrap(),
+        queues: 3,
+    };
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = Packet { serial: 0x0102_0304, message: open }.encode(&mut bytes);
+    assert_eq!(&bytes[..16], b"SLSK\x01\0\x03\0\x58\0\0\0\x04\x03\x02\x01");
+    assert_eq!((&bytes[16..23], &bytes[48..51], bytes[80]), (&b"drive0\0"[..], &b"db\0"[..], 3));
+    assert_eq!(bytes.len(), 88);
+    let mut other = bytes.to_vec();
+    other[4] = 9;
+    assert_eq!(Packet::decode(&other), Err(WireError::Version { found: 9 }));
+    let longest = (0..=64).filter_map(body_bytes).max().unwrap();
+    assert!(HEADER_BYTES + longest <= MESSAGE_BYTES_MAX);
+}
+
+fn interval() -> Message {
+    let latency =
+        |p50, p99, max| LatencySummary { p50: Nanos(p50), p99: Nanos(p99), max: Nanos(max) };
+    let stats = Box::new(IntervalStats {
+        interval: Nanos(1_000),
+        uptime: Nanos(2_000),
+        requests: RequestCounts { reads: 3, errors: 1, ..Default::default() },
+        read_latency: Some(latency(4, 5, 6)),
+        queue_depth: 7,
+        queue_depth_mean_milli: 7_500,
+        lateness: latency(8, 9, 10),
+        socket_clients: 11,
+        ..IntervalStats::default()
+    });
+    Message::Interval { device: ResourceName::new("drive0").unwrap(), stats }
+}
+
+#[test]
+fn intervals_keep_every_field_and_other_layouts_are_refused() {
+    let packet = Packet { serial: 5, message: interval() };
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = packet.encode(&mut bytes).to_vec();
+    assert_eq!(bytes.len(), 256, "as documented");
+    assert_eq!(Packet::decode(&bytes), Ok(packet));
+    // The layout version; the median of the write latency, whose other fields are absent; and a
+    // counter of the FTL, which is absent.
+    for (at, value) in [(48, 2), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
+        let mut other = bytes.clone();
+        other[at] = value;
+        assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 24 }), "byte {at}");
+    }
+    for cut in 0..bytes.len() {
+        assert!(Packet::decode(&bytes[..cut]).is_err());
+    }
+    let ask = Packet { serial: 6, message: Message::Stats { index: 2 } };
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = ask.encode(&mut bytes);
+    assert_eq!((bytes.len(), bytes[6], bytes[16]), (24, 23, 2));
+    assert_eq!(Packet::decode(bytes), Ok(ask));
+}
