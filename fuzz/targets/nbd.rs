@@ -1,10 +1,10 @@
-//! The NBD server, and clients that say anything (`crates/frontends/serve/tests/suite/nbd_bytes/body.rs`).
+//! The NBD server, and clients that say anything (`crates/frontends/nbd/tests/suite/nbd_bytes/body.rs`).
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules of a test")]
 
-#[path = "../../crates/frontends/serve/tests/suite/nbd_bytes/body.rs"]
+#[path = "../../crates/frontends/nbd/tests/suite/nbd_bytes/body.rs"]
 mod body;
-#[path = "../../crates/frontends/serve/tests/suite/common/mod.rs"]
+#[path = "../../crates/frontends/nbd/tests/suite/common/mod.rs"]
 mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::fuzz(bytes));

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ::serve::nbd::Endpoint;
 use bench::multicore::Machine;
 use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use driver::pci::{PciAddress, PciDriver};
 use lnvm::{PuSet, TargetKind};
+use nbd::Endpoint;
 use share_proto::{Grant, ResourceName};
 use workload::ycsb::YcsbWorkload;
 

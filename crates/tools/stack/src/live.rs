@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
 use event::{RealClock, Waker};
-use serve::share::OwnerCalls;
+use share_server::OwnerCalls;
 use time::{Component, Nanos};
 
 /// Maximum time for the owner to answer; then the reader uses the previous answer.

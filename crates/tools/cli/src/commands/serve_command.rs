@@ -8,7 +8,7 @@ use scenario::format::{bytes_binary, count};
 use stack::named_target::NamedError;
 use stack::{StackError, stores_data};
 
-use ::serve::share::Partition;
+use share_server::Partition;
 
 use super::sim_command::chosen_json_schema;
 use crate::args::ServeArgs;

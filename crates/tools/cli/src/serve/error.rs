@@ -4,8 +4,8 @@ use std::io;
 
 use stack::{PrepareError, StackError};
 
-use ::serve::nbd::{BindError, Endpoint, NbdError};
-use ::serve::share::{ListenError, ShareError};
+use nbd::{BindError, Endpoint, NbdError};
+use share_server::{ListenError, ShareError};
 
 /// Error of serving drives.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum ServeError {
     },
     /// The socket or its thread failed.
     #[error(transparent)]
-    Socket(#[from] ::serve::share::ShareError),
+    Socket(#[from] share_server::ShareError),
     /// The marker of an incomplete image could not be written or removed.
     #[error("noting that an image is being preconditioned: {source}")]
     PreconditionMarker {

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use ::serve::nbd::LatencyCounts;
 use controller::{DriveStats, LatenessRecord};
 use ftl::FtlStats;
+use nbd::LatencyCounts;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
 use share_proto::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};

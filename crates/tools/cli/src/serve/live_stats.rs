@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use ::serve::nbd::{Endpoint, NbdActivity, NbdStats};
 use controller::{CommandTimes, DriveStats, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
+use nbd::{Endpoint, NbdActivity, NbdStats};
 use scenario::format::{bytes_decimal, count, duration};
 use scenario::{DriveSpec, Scenario};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@
 //! two threads meet at the queue pair: a doorbell wakes the drive's thread, and a completion wakes
 //! the server's through its interrupt vector. With one thread, the server polls the drive. The
 //! calling thread only waits for signals and prints. With `--socket`, one more thread for all
-//! drives gives clients their queues ([`::serve::share`]). A drive without NBD has only its own
+//! drives gives clients their queues ([`share_server`]). A drive without NBD has only its own
 //! thread.
 //!
 //! # Shutdown
@@ -32,14 +32,14 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::serve::nbd::Endpoint;
-use ::serve::share::{
-    AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
-};
 use controller::Controller;
 use event::{Parker, RealClock};
+use nbd::Endpoint;
 use scenario::{DriveSpec, Scenario};
 use share_proto::ResourceName;
+use share_server::{
+    AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+};
 use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
 use time::Nanos;
 
@@ -275,7 +275,7 @@ fn check_endpoints(
                 endpoint: Endpoint::Unix(socket.path.clone()),
             });
         }
-        ::serve::share::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
+        share_server::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
     }
     Ok(())
 }

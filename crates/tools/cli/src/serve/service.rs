@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
-use ::serve::nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
-use ::serve::share::{OwnerCalls, StatsSource};
 use block::{BlockDevice, BlockLayer};
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use ftl::FtlStats;
 use media::MediaConfig;
+use nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 use scenario::{DriveSpec, HostTarget};
+use share_server::{OwnerCalls, StatsSource};
 use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
 use time::{Component, Nanos};
 

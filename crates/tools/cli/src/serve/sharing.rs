@@ -4,10 +4,10 @@
 //! Guarantee: clients of the socket cannot access the NBD partition; partitions lie within their
 //! drive and do not overlap.
 
-use ::serve::share::{Partition, PartitionTable};
 use controller::{AccessScope, Controller};
 use scenario::{DriveSpec, HostTarget, Scenario, ShareSpan, ShareSpec};
 use share_proto::{AclRule, PartitionSpan, ResourceName};
+use share_server::{Partition, PartitionTable};
 
 use super::ServeError;
 

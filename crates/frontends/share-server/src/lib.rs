@@ -1,0 +1,28 @@
+//! A drive shared between processes: the server's side of the socket (`docs/format/socket.md`).
+//!
+//! Clients get queues of their own. As in [NVMeDirect16 §3.1], the owner grants queues and is not
+//! involved in their use (`docs/sharing.md`).
+//!
+//! # Concurrency
+//!
+//! One control thread serves the clients of all drives, and sleeps unless there is a message. It
+//! never touches the data path: commands go from the client's process to the drive's thread through
+//! shared memory, and the drive checks each of them.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod client;
+mod handle_message;
+mod listener;
+mod owner_call;
+mod partition_table;
+mod server;
+
+pub use acl::{AclError, AclFile};
+pub use listener::{ListenError, check};
+pub use owner_call::{DriveStopped, OwnerCalls};
+pub use partition_table::{Partition, PartitionTable, TableError, UserIds};
+pub use server::{
+    ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower, StatsSource,
+};

@@ -1,0 +1,135 @@
+//! A share server in this process: a drive on its own thread, two partitions, any client.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use controller::{
+    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    PuScheduling, TransferConfig, WriteBuffer,
+};
+use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
+use ftl::FtlConfig;
+use media::MediaConfig;
+use share_proto::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
+use share_server::{
+    AclFile, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError, ShareLimits,
+    ShareServer, SharedDrive, StatsSource,
+};
+use tempfile::TempDir;
+use time::{Component, Nanos};
+
+/// Sectors of each partition.
+pub const COUNT: u64 = 64;
+
+/// A drive and calls to its owner thread.
+struct Shared {
+    drive: Controller,
+    owner_calls: Arc<OwnerCalls>,
+}
+
+impl Component for Shared {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.owner_calls.run_pending(&mut self.drive) | self.drive.poll(now)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.drive.deadline()
+    }
+}
+
+/// A server and its drive's thread.
+pub struct Server {
+    share: Option<ShareServer>,
+    owner_calls: Arc<OwnerCalls>,
+    stopper: StopHandle,
+    thread: Option<JoinHandle<()>>,
+    pub socket: PathBuf,
+    _dir: TempDir,
+}
+
+fn config() -> DriveConfig {
+    DriveConfig {
+        name: "d".into(),
+        personality: PersonalityKind::Null,
+        media: MediaConfig::Null { bytes: 1 << 20, sector_bytes: 4096 },
+        controller: ControllerConfig::default(),
+        pu_scheduling: PuScheduling::Fifo,
+        page_register: false,
+        cache_program: true,
+        transfers: TransferConfig::default(),
+        write_buffer: WriteBuffer::None,
+        ftl: FtlConfig::default(),
+        null: NullConfig { latency: Nanos(1_000), bytes_per_sec: 0 },
+        open_channel: OpenChannelConfig::default(),
+    }
+}
+
+pub fn name(text: &str) -> ResourceName {
+    ResourceName::new(text).unwrap()
+}
+
+/// Returns a table with partitions `a` and `b` of drive `d`, without rules.
+pub fn table() -> PartitionTable {
+    let mut table = PartitionTable::new(rustix::process::geteuid().as_raw());
+    for (part, first) in [("a", 0), ("b", COUNT)] {
+        let span = PartitionSpan::Sectors { first, count: COUNT };
+        let taken = false;
+        table.add(Partition { device: name("d"), name: name(part), span, in_use: taken }).unwrap();
+    }
+    table
+}
+
+impl Server {
+    /// Starts a server with few connections and little memory, so that limits are reached.
+    pub fn start(table: PartitionTable) -> Server {
+        Server::keeping(table, None).unwrap()
+    }
+
+    /// Starts a server with a rules file.
+    pub fn keeping(table: PartitionTable, rules: Option<AclFile>) -> Result<Server, ShareError> {
+        let drive = Controller::new(config()).unwrap();
+        let io_queues = drive.config().controller.max_io_queues;
+        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
+        let (waker, stopper, errands) = (runner.waker(), runner.stop_handle(), OwnerCalls::new());
+        let mut shared = Shared { drive, owner_calls: errands.clone() };
+        let thread = std::thread::spawn(move || runner.run(&mut shared).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let limits = ShareLimits {
+            connections: 40,
+            connections_per_user: 32,
+            regions: 8,
+            bytes: 64 << 10,
+            bytes_per_user: 256 << 10,
+        };
+        let socket = dir.path().join("s");
+        let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, acl_file: rules };
+        // Each interval counts one more read than the previous one.
+        let stats = Some(StatsSource::new(|| {
+            let mut reads = 0;
+            Box::new(move || {
+                reads += 1;
+                let requests = RequestCounts { reads, ..RequestCounts::default() };
+                Some(IntervalStats { requests, ..IntervalStats::default() })
+            })
+        }));
+        let drive =
+            SharedDrive { name: name("d"), owner_calls: errands.clone(), waker, io_queues, stats };
+        let thread = Some(thread);
+        let mut server =
+            Server { share: None, owner_calls: errands, stopper, thread, socket, _dir: dir };
+        server.share = Some(ShareServer::start(&config, table, vec![drive])?);
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.share.take());
+        self.owner_calls.close();
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the drive's thread");
+        }
+    }
+}
