@@ -58,9 +58,9 @@ const LBA_RANGE_SECTORS: u64 = 128;
 const BOUNDS: [(&str, f64); 6] = [
     ("queue", 366.0),
     ("hit", 552.0),
-    ("drive", 780.0),
-    ("drive-part", 840.0),
-    ("drive-data", 866.0),
+    ("drive", 775.0),
+    ("drive-part", 832.0),
+    ("drive-data", 858.0),
     ("client", 368.0),
 ];
 

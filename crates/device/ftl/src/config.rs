@@ -112,7 +112,7 @@ pub struct FtlConfig {
     pub checkpoint_sectors: u32,
     /// Memory for the map, in sectors; each holds one map page. 0 keeps the whole map in memory.
     /// Otherwise pages are fetched from the media on demand, and evicted when others need the
-    /// frames [DFTL09].
+    /// frames \[DFTL09\].
     ///
     /// Rejected if the write buffer of this geometry does not fit, if the drive keeps the map, or
     /// (by the owner of the flash) if the flash stores no data. Works with every other option. The

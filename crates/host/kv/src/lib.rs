@@ -75,7 +75,7 @@ const COPY_BLOCK_BYTES: usize = 4 << 10;
 /// A key-value store on flash managed by the host. [`Kv::open`] creates one.
 ///
 /// The fields from `index` on are parts with private state. A transaction over several of them is a
-/// method of [`pipeline`].
+/// method of `pipeline`.
 #[derive(Debug)]
 pub struct Kv {
     layout: Layout,

@@ -4,13 +4,13 @@
 //! # Steps
 //!
 //! 1. The **journal**: the last snapshot, and the lines opened since. It is read first without
-//!   padding: a journal of another owner or configuration is refused unchanged.
+//!    padding: a journal of another owner or configuration is refused unchanged.
 //! 2. Open chunks are **padded**, so that the paired pages of everything in them are programmed.
 //! 3. Lines that may contain units sequenced at or after the snapshot's base are scanned: full ones
-//!   by their **footers**, others by their out-of-band bytes. The latest version of a sector is the
-//!   one in the unit with the largest sequence number; within a unit, the last.
+//!    by their **footers**, others by their out-of-band bytes. The latest version of a sector is the
+//!    one in the unit with the largest sequence number; within a unit, the last.
 //! 4. The **map pages**: a page's entry is valid if no version of the sector was found in a unit
-//!   sequenced at or after the page's `base_seq`.
+//!    sequenced at or after the page's `base_seq`.
 //!
 //! So the amount read is bounded by the distance of two checkpoints (and the map), not by capacity.
 //! Without a snapshot, or when a page or the end of the journal cannot be read, everything written

@@ -1,5 +1,5 @@
-//! Macros that write methods of a [`BlockDevice`](crate::BlockDevice): [`delegate_block_device!`]
-//! for a device that wraps another, [`answer_block_device!`] for one with constant answers.
+//! Macros that write methods of a [`BlockDevice`](crate::BlockDevice): [`delegate_block_device!`](crate::delegate_block_device)
+//! for a device that wraps another, [`answer_block_device!`](crate::answer_block_device) for one with constant answers.
 //!
 //! The trait has no default bodies, so that a wrapper cannot forget to forward a method.
 

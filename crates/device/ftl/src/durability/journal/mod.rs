@@ -19,17 +19,17 @@
 //! # Recovery is idempotent
 //!
 //! 1. A copy's frames are programmed strictly in order, and a chunk holds frames of one generation
-//!   and one copy only. So if a frame of a copy is missing, later ones of that copy are too, unless
-//!   programmed units cannot be read any more (reported by [`Recovered::truncated`]).
+//!    and one copy only. So if a frame of a copy is missing, later ones of that copy are too, unless
+//!    programmed units cannot be read any more (reported by [`Recovered::truncated`]).
 //! 2. Recovery writes padding only, at write pointers. It pads only if no unit that is readable
-//!   without padding belongs to another owner or version, and either one belongs to a journal or
-//!   none is readable.
+//!    without padding belongs to another owner or version, and either one belongs to a journal or
+//!    none is readable.
 //! 3. After recovery every chunk outside the generation found is erased before anything is
-//!   programmed. So a unit that was unreadable, and may be readable the next time, never coexists
-//!   with a newer one under the same number.
+//!    programmed. So a unit that was unreadable, and may be readable the next time, never coexists
+//!    with a newer one under the same number.
 //! 4. The journal continues the generation found only if no unit in its chunks could be a frame
-//!   that was not found. A torn unit could be one: after a cut inside a program, a snapshot is due
-//!   before the next record.
+//!    that was not found. A torn unit could be one: after a cut inside a program, a snapshot is due
+//!    before the next record.
 //!
 //! # Faults
 //!

@@ -1,5 +1,5 @@
-//! [`Frames`]: memory for map pages, with CLOCK replacement [Corbato68]. DFTL caches single entries
-//! [DFTL09]; this cache holds whole pages.
+//! [`Frames`]: memory for map pages, with CLOCK replacement \[Corbato68\]. DFTL caches single entries
+//! \[DFTL09\]; this cache holds whole pages.
 //!
 //! A page is in at most one frame, and a frame holds at most one page. A *pinned* frame keeps its
 //! page. Guarantees: there are never more pages than frames; a pinned frame is never picked; every

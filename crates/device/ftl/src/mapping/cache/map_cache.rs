@@ -1,5 +1,5 @@
 //! [`MapPager`]: the parts of the FTL that need map pages and wait for them to be in [`Frames`],
-//! and the eviction of pages. The map is paged on demand [DFTL09]; its pages are those of
+//! and the eviction of pages. The map is paged on demand \[DFTL09\]; its pages are those of
 //! checkpoints [LightNVM17 §4.2.2].
 //!
 //! # Users of a page

@@ -2,7 +2,7 @@
 //!
 //! A chunk is as old as its first unit, and has been read since that was written: retention and
 //! disturb affect units written into it later, too. An open line that is refreshed is therefore
-//! filled with padding, closed, and then relocated as any other [Retention15]. Chunks are not left
+//! filled with padding, closed, and then relocated as any other \[Retention15\]. Chunks are not left
 //! partly written because paired pages must be programmed [LightNVM17 §4.2.3].
 //!
 //! Guarantees:
