@@ -135,13 +135,9 @@ fn a_command_that_fails_does_not_affect_others() {
         // Recovery proceeds without other threads.
         for (name, strategy) in strategies() {
             blocking.set_strategy(strategy).unwrap();
-            // A busy machine may delay some attempts. The command timeout would delay all, by 5 s.
-            let is_fast = |_| {
-                let start = std::time::Instant::now();
-                assert!(unlucky.read_at(13, 1, 0).unwrap().status.is_media_error(), "{name}");
-                start.elapsed().as_millis() < 400
-            };
-            assert!((0..5).any(is_fast), "{name}: recovery waits for other threads");
+            let start = std::time::Instant::now();
+            assert!(unlucky.read_at(13, 1, 0).unwrap().status.is_media_error(), "{name}");
+            assert!(start.elapsed().as_millis() < 400, "{name}: {:?}", start.elapsed());
         }
     });
 }

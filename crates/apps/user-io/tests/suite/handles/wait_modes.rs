@@ -139,20 +139,14 @@ fn who_waits_for_an_event_takes_no_core() {
         }
         (cpu() - before, handle.sleep_stats())
     };
-    // 80 ms in total: polling occupies the core as far as the machine allows. On a busy machine that can be
-    // little, so that a comparison is repeated.
-    let is_cheaper = |_| {
-        let (polled, slept) = busy(WaitMode::Poll);
-        assert_eq!(slept.0, 0, "polling does not sleep");
-        let (waited, slept) = busy(WaitMode::Interrupt);
-        assert!(slept.0 >= 20, "one sleep each: {slept:?}");
-        let hybrid = Hybrid { sleep_percent: 80, ..Hybrid::default() };
-        let (hybrid, half) = busy(WaitMode::Hybrid(hybrid));
-        assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
-        println!("CPU time: {polled:?} polled, {hybrid:?} hybrid, {waited:?} waited");
-        waited < polled / 4 && hybrid < polled * 3 / 4
-    };
-    assert!((0..5).any(is_cheaper), "a wait for an event takes as much CPU time as polling");
+    let (polled, slept) = busy(WaitMode::Poll);
+    assert_eq!(slept.0, 0, "polling does not sleep");
+    let (waited, slept) = busy(WaitMode::Interrupt);
+    assert!(slept.0 >= 20, "one sleep each: {slept:?}");
+    let (hybrid, half) = busy(WaitMode::Hybrid(Hybrid { sleep_percent: 80, ..Hybrid::default() }));
+    assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
+    // 80 ms in total: polling occupies the core as far as the machine allows.
+    assert!(waited < polled / 4 && hybrid < polled * 3 / 4, "{polled:?} {hybrid:?} {waited:?}");
 }
 
 #[test]
