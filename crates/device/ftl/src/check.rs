@@ -30,7 +30,7 @@ pub enum Part {
     Durability,
     /// Bad chunks, refresh and wear leveling.
     Health,
-    /// What a recovery has found on the media.
+    /// Recovery after a power cut: its scans, and the maps that it builds.
     Recovery,
 }
 

@@ -10,7 +10,7 @@ use crate::ids::{ToIndex, ToU32};
 /// Invariant: the checkpoint has at least as many pages as are still to be written.
 #[derive(Clone, Debug)]
 pub(super) struct DirtyPages {
-    /// What a page says is not where its sectors are on the media.
+    /// Pages whose copy on flash differs from the map.
     dirty: BitSet,
     /// The pages that the checkpoint under way writes, and how many there were.
     to_write: BitSet,

@@ -195,7 +195,7 @@ impl RecoveredState {
                     ftl.space.add_chunk(chunk, false);
                     continue;
                 }
-                // Of no line: its erase was cut short, or it was never used.
+                // The chunk is in no line: its erase was cut short, or it was never used.
                 ChunkReport::Open(n) | ChunkReport::Closed(n) | ChunkReport::ProgramFailed(n) => n,
             };
             let id = ftl.space.restore_line([chunk]);

@@ -1,4 +1,4 @@
-//! What one part of a recovery has read, for the others.
+//! Steps of [`Recovery`] that pass the results of one part to the others.
 
 use super::journal::JournalStep;
 use super::{LineMetaScan, NewestCopies, Phase, Recovery, RecoveryError, RecoveryOp};
@@ -166,7 +166,7 @@ impl Recovery {
                 let error = RecoveryError::OtherLayout { phys, lba, sectors };
                 self.error.get_or_insert(error);
             }
-            // What is older than the base is in the map's pages, or was overwritten.
+            // A copy older than the base is in a translation page, or was overwritten.
             Some(_) if oob.sequence < self.baseline.base_seq() => {}
             Some(lba) => self.map.copies_mut().add(lba, phys, oob),
             None => {}

@@ -88,7 +88,8 @@ impl JournalMedia for JournalOps<'_> {
 pub(super) enum JournalStep {
     /// The operations that were added are to be done.
     Ops,
-    /// What can be read without padding has been read; unless it is refused, reading goes on.
+    /// The probe is complete: everything that is readable without padding has been read. Unless the data is
+    /// refused, the recovery goes on.
     Probed(Recovered),
     /// The journal has been read.
     Complete(Recovered),

@@ -41,7 +41,7 @@ impl FooterCandidate {
         self.remaining == 0
     }
 
-    /// Of each chunk the first write unit that the footer to be checked names; none if a chunk has none.
+    /// The first write unit of each chunk that the footer to be checked names; none for a chunk without one.
     fn named_units(&self, env: &Env) -> Option<Vec<u32>> {
         let list = &self.footer.as_ref()?.p2l;
         let of = |member| {

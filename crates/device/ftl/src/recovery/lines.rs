@@ -71,7 +71,7 @@ impl RecoveredLines {
         width: u32,
     ) {
         let mut chunks: Vec<u32> = self.written_chunks(geometry, observations).collect();
-        // Those that may go on being written become lines of their own.
+        // Open chunks become lines of their own.
         let is_open =
             |c: u32| matches!(observations.chunk_reports[c.index()], super::ChunkReport::Open(_));
         let place = |c: u32| (is_open(c), c % geometry.chunks_per_pu, geometry.pu_of(c));

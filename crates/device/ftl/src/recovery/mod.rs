@@ -143,7 +143,7 @@ enum Phase {
 /// Jobs that are handed out at a time at most.
 const OPS_PER_BATCH_MAX: usize = 1024;
 
-/// What the scan begins with: the snapshot, unless everything is scanned.
+/// The state from which the scan begins: the snapshot, unless everything is scanned.
 #[derive(Debug, Default)]
 struct Baseline {
     snapshot: Option<Snapshot>,
@@ -351,7 +351,7 @@ impl Recovery {
             if !is_cached && self.pages.has_lost() {
                 return self.restart_full_scan();
             }
-            // Of a map in frames the pages are read when they are needed.
+            // With a cached map, the FTL reads pages when it needs them.
             self.phase = if is_cached { Phase::Done } else { Phase::MapPages };
         }
     }

@@ -63,7 +63,7 @@ pub(crate) struct Line {
     pub(crate) refresh_requested: bool,
     /// How many lines had been closed before.
     pub(crate) close_index: u64,
-    /// What must be durable before it is erased.
+    /// The writes and trims that must be durable before the line is erased.
     pub(super) gate: EraseGate,
     /// Which stream it takes.
     pub(crate) stream: u8,
@@ -86,7 +86,7 @@ impl Line {
         &self.gate
     }
 
-    /// What must be durable before the line is erased, to be broken.
+    /// The erase gate of the line, for a test that breaks it.
     #[cfg(test)]
     pub(crate) fn break_gate(&mut self) -> &mut EraseGate {
         &mut self.gate

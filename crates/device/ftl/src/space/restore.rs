@@ -48,7 +48,7 @@ impl Space {
         match condition {
             FoundChunk::Good => {}
             FoundChunk::ProgramFailed => (c.bad, l.degraded) = (true, true),
-            // What there was to lose is lost: no hurry.
+            // The data is already lost, so that the move is not urgent.
             FoundChunk::Gone => (c.bad, c.offline, l.refresh_requested) = (true, true, true),
         }
     }

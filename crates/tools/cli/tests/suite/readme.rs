@@ -128,7 +128,7 @@ fn a_wrong_key_is_reported_as_the_readme_shows() {
 }
 
 #[test]
-#[ignore = "long: drives that are filled and overwritten"]
+#[ignore = "two minutes: make test-long"]
 fn the_first_experiment_shows_what_its_commands_print() {
     let text = chapter("first-experiment.md");
     let folder = tempfile::tempdir().unwrap();

@@ -94,7 +94,7 @@ pub trait JournalMedia: JournalFlash {
 pub struct FoundJournalChunk {
     /// The chunk.
     pub chunk: u32,
-    /// What is known of it.
+    /// The state that the drive reports for it.
     pub report: JournalChunkReport,
 }
 
