@@ -13,46 +13,35 @@
 
 #![forbid(unsafe_code)]
 
-mod admin_command;
-mod chunk;
-mod chunk_notification;
-mod cqe;
-pub mod feature;
-mod geometry;
-mod geometry_page;
+mod command;
 mod identify;
-mod io_command;
 pub mod log_page;
 mod metadata;
-pub mod opcode;
-mod ppa;
-mod range;
+mod open_channel;
 pub mod register;
-mod sqe;
-mod status;
-mod vector_hints;
 mod vendor_extensions;
 mod wire;
 
-pub use admin_command::{AdminCommand, FeatureSelect, QueuePriority};
-pub use chunk::{ChunkDescriptor, ChunkState};
-pub use chunk_notification::{
-    AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope,
-};
-pub use cqe::Cqe;
-pub use geometry::{Address, Geometry, GeometryError};
-pub use geometry_page::{GeometryPage, MediaTiming};
+pub use command::admin_command::{AdminCommand, FeatureSelect, QueuePriority};
+pub use command::cqe::Cqe;
+pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
+pub use command::range::{DsmRange, LbaStatusDescriptor};
+pub use command::sqe::{DataPointer, SglDescriptor, Sqe};
+pub use command::status::{Status, StatusType};
+pub use command::{feature, opcode};
 pub use identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PowerState,
     cns,
 };
-pub use io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
 pub use log_page::{DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
 pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};
-pub use ppa::{InvalidPpa, Ppa, PpaFormat};
-pub use range::{DsmRange, LbaStatusDescriptor};
+pub use open_channel::chunk::{ChunkDescriptor, ChunkState};
+pub use open_channel::chunk_notification::{
+    AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope,
+};
+pub use open_channel::geometry::{Address, Geometry, GeometryError};
+pub use open_channel::geometry_page::{GeometryPage, MediaTiming};
+pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};
+pub use open_channel::vector_hints::{PlaneMode, VectorHints};
 pub use register::{Cap, Cc, CmbLocation, CmbSize, Csts};
-pub use sqe::{DataPointer, SglDescriptor, Sqe};
-pub use status::{Status, StatusType};
-pub use vector_hints::{PlaneMode, VectorHints};
 pub use vendor_extensions::VendorExtensions;

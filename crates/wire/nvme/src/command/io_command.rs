@@ -11,7 +11,7 @@
 //! \[OC12\].
 
 use crate::opcode::io;
-use crate::vector_hints::LIMITED_RETRY;
+use crate::open_channel::vector_hints::LIMITED_RETRY;
 use crate::{Ppa, Sqe, Status, VectorHints};
 
 /// Maximum number of logical blocks of a read or write: the field has 16 bits and is zero-based.

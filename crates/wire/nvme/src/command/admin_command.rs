@@ -4,7 +4,7 @@
 //! refused. Parsing accesses no memory. The data pointer stays in the entry, except for the memory
 //! of queues. [NVMe1.4 §5], [OC20 §3].
 
-use crate::io_command::flags_invalid;
+use crate::command::io_command::flags_invalid;
 use crate::opcode::admin;
 use crate::{Sqe, Status};
 
