@@ -1,11 +1,12 @@
-//! [`FlashGeometry`]: the geometry of the flash; [`CapacityPlan`]: the capacities and buffers that
-//! follow from it.
+//! [`CapacityPlan`]: the capacities and buffers that follow from the geometry of the flash;
+//! [`MapPages`]: the pages of the map.
 
-use nvme::Geometry;
+use collections::FastDivisor;
+use nvme::FlashGeometry;
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::ToU32;
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -15,117 +16,22 @@ const OWNER: u32 = 0x006c_7466;
 /// Owner of the journal of an FTL whose drive keeps the map.
 const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
 
-/// Division of 32-bit numbers by a number fixed at start-up, by multiplication (exact: Lemire,
-/// Kaser, Kurz, "Faster remainder by direct computation", 2019).
+/// Division of logical sectors into pages of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FastDivisor {
-    magic: u64,
-    by: u32,
-}
-
-impl FastDivisor {
-    pub(crate) fn new(by: u32) -> FastDivisor {
-        // 2^64 / by, rounded up; for 1 it wraps to 0 and is special.
-        FastDivisor { magic: (u64::MAX / u64::from(by.max(1))).wrapping_add(1), by: by.max(1) }
-    }
-
-    #[inline]
-    pub(crate) fn divide(self, n: u32) -> u32 {
-        if self.by == 1 {
-            return n;
-        }
-        ((u128::from(self.magic) * u128::from(n)) >> 64) as u32
-    }
-}
-
-/// Geometry of the flash: parallel units of chunks of sectors, programmed in write units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlashGeometry {
-    /// Channels; parallel units are numbered channel by channel.
-    pub channels: u32,
-    /// Parallel units, all channels together.
-    pub pus: u32,
-    /// Chunks per parallel unit.
-    pub chunks_per_pu: u32,
-    /// Sectors per chunk.
-    pub sectors_per_chunk: u32,
-    /// Sectors per write unit.
-    pub ws_opt: u32,
-    /// Sectors that must follow in a chunk before a sector can be read (`mw_cunits`).
-    pub mw_cunits: u32,
-    /// Bytes per sector.
-    pub sector_bytes: u32,
-    by_sectors: FastDivisor,
-    by_chunks: FastDivisor,
+pub(crate) struct MapPages {
     by_page: FastDivisor,
 }
 
-impl FlashGeometry {
-    /// The shape that a Geometry command reported.
-    pub fn from_geometry(g: &Geometry) -> FlashGeometry {
-        FlashGeometry {
-            channels: g.groups,
-            pus: g.total_pus(),
-            chunks_per_pu: g.chunks,
-            sectors_per_chunk: g.sectors,
-            ws_opt: g.ws_opt,
-            mw_cunits: g.mw_cunits,
-            sector_bytes: g.sector_bytes,
-            by_sectors: FastDivisor::new(g.sectors),
-            by_chunks: FastDivisor::new(g.chunks),
-            by_page: FastDivisor::new(TranslationPage::entries_per_page_of(g.sector_bytes)),
-        }
+impl MapPages {
+    /// The pages of a map on flash of this geometry: a page fills a sector.
+    pub(crate) fn new(geometry: &FlashGeometry) -> MapPages {
+        MapPages { by_page: FastDivisor::new(TranslationPage::entries_per_page(geometry)) }
     }
 
-    /// All chunks.
-    pub fn total_chunks(&self) -> u32 {
-        self.pus * self.chunks_per_pu
-    }
-
-    /// All sectors.
-    pub fn total_sectors(&self) -> u64 {
-        u64::from(self.total_chunks()) * u64::from(self.sectors_per_chunk)
-    }
-
-    /// The chunk of a physical sector.
+    /// The page that a logical sector is in.
     #[inline]
-    pub fn chunk_of(&self, phys: u32) -> u32 {
-        self.by_sectors.divide(phys)
-    }
-
-    /// The parallel unit of a chunk.
-    #[inline]
-    pub fn pu_of(&self, chunk: u32) -> u32 {
-        self.by_chunks.divide(chunk)
-    }
-
-    /// The page of the map that a logical sector is in.
-    #[inline]
-    pub(crate) fn map_page_of(&self, lba: u32) -> u32 {
+    pub(crate) fn page_of(self, lba: u32) -> u32 {
         self.by_page.divide(lba)
-    }
-
-    /// The first physical sector of a chunk.
-    #[inline]
-    pub fn first_sector_of(&self, chunk: u32) -> u32 {
-        chunk * self.sectors_per_chunk
-    }
-
-    /// Bytes of a write unit.
-    #[inline]
-    pub(crate) fn unit_bytes(&self) -> usize {
-        self.ws_opt.index() * self.sector_bytes.index()
-    }
-
-    /// Write units that must follow in a chunk before a unit can be read.
-    pub(crate) fn pair_units(&self) -> u32 {
-        self.mw_cunits.div_ceil(self.ws_opt)
-    }
-
-    /// The `i`-th parallel unit in striping order: neighbours are on different channels.
-    pub fn striped_pu(&self, i: u32) -> u32 {
-        let per_channel = self.pus / self.channels;
-        i % self.channels * per_channel + i / self.channels
     }
 }
 
@@ -479,6 +385,8 @@ impl CapacityPlan {
 
 #[cfg(test)]
 mod tests {
+    use nvme::Geometry;
+
     use super::*;
 
     pub(crate) fn geometry() -> Geometry {
@@ -493,28 +401,6 @@ mod tests {
             ws_opt: 4,
             mw_cunits: 8,
         }
-    }
-
-    #[test]
-    fn division_by_multiplication_is_exact() {
-        for by in [1, 2, 3, 5, 7, 48, 1067, 4096, 65_537, u32::MAX] {
-            let d = FastDivisor::new(by);
-            for n in [0, 1, by - 1, by, by.saturating_add(1), 1 << 31, u32::MAX - 1, u32::MAX] {
-                assert_eq!(d.divide(n), n / by, "{n} / {by}");
-            }
-            let mut n = 12_345u32;
-            for _ in 0..10_000 {
-                n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                assert_eq!(d.divide(n), n / by);
-            }
-        }
-    }
-
-    #[test]
-    fn striping_alternates_channels_and_reaches_every_unit_once() {
-        let shape = FlashGeometry::from_geometry(&geometry());
-        let order: Vec<u32> = (0..8).map(|i| shape.striped_pu(i)).collect();
-        assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
     }
 
     #[test]

@@ -59,10 +59,11 @@ pub use ftl::{Completion, Ftl, NewFtlError};
 pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
 pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
-pub use geometry::{CapacityError, CapacityPlan, FlashGeometry, JournalPlan, MapCachePlan};
+pub use geometry::{CapacityError, CapacityPlan, JournalPlan, MapCachePlan};
 pub use ids::LineId;
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
+pub use nvme::FlashGeometry;
 pub use oob::Oob;
 pub use recovery::{
     ChunkReport, DeviceL2pEntry, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,

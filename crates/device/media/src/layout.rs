@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use collections::FastDivisor;
 use nvme::Address;
 
 use crate::NandConfig;
@@ -49,33 +50,12 @@ pub struct PhysAddress {
     pub sector: u32,
 }
 
-/// Exact division of 32-bit numbers by a constant, as a multiplication (A. Robison, *N-bit unsigned
-/// division via N-bit multiply-add*, ARITH-17, 2005): `⌊n/d⌋ = ⌊(n+1)·m / 2⁶⁴⌋` with `m =
-/// ⌊(2⁶⁴−1)/d⌋`.
-#[derive(Clone, Copy, Debug)]
-struct Divisor {
-    divisor: u32,
-    multiplier: u64,
-}
-
-impl Divisor {
-    fn new(divisor: u32) -> Divisor {
-        Divisor { divisor, multiplier: u64::MAX / u64::from(divisor) }
-    }
-
-    #[inline]
-    fn split(self, n: u32) -> (u32, u32) {
-        let q = ((u128::from(self.multiplier) * (u128::from(n) + 1)) >> 64) as u32;
-        (q, n - q * self.divisor)
-    }
-}
-
 /// The derived geometry values that operations need, computed once.
 #[derive(Clone, Copy, Debug)]
 pub struct NandLayout {
-    per_chunk: Divisor,
-    per_unit: Divisor,
-    per_pu: Divisor,
+    per_chunk: FastDivisor,
+    per_unit: FastDivisor,
+    per_pu: FastDivisor,
     channels: u32,
     pus: u32,
     planes: u32,
@@ -92,9 +72,9 @@ impl NandLayout {
         let g = &config.geometry;
         let chunk_count = g.total_pus() * g.chunks;
         NandLayout {
-            per_chunk: Divisor::new(g.sectors_per_chunk()),
-            per_unit: Divisor::new(config.write_unit()),
-            per_pu: Divisor::new(g.chunks),
+            per_chunk: FastDivisor::new(g.sectors_per_chunk()),
+            per_unit: FastDivisor::new(config.write_unit()),
+            per_pu: FastDivisor::new(g.chunks),
             channels: g.channels,
             pus: g.pus,
             planes: g.planes,
@@ -127,25 +107,25 @@ impl NandLayout {
     /// Returns the sectors per chunk.
     #[inline]
     pub fn sectors_per_chunk(&self) -> u32 {
-        self.per_chunk.divisor
+        self.per_chunk.get()
     }
 
     /// Returns the sectors programmed by one operation.
     #[inline]
     pub fn write_unit(&self) -> u32 {
-        self.per_unit.divisor
+        self.per_unit.get()
     }
 
     /// Returns the write units per chunk.
     #[inline]
     pub fn units_per_chunk(&self) -> u32 {
-        self.per_chunk.divisor / self.per_unit.divisor
+        self.per_chunk.get() / self.per_unit.get()
     }
 
     /// Returns the chunks per parallel unit.
     #[inline]
     pub fn chunks_per_pu(&self) -> u32 {
-        self.per_pu.divisor
+        self.per_pu.get()
     }
 
     /// Returns the sector size in bytes.
@@ -177,7 +157,7 @@ impl NandLayout {
     /// Returns the sector with this index in a chunk.
     #[inline]
     pub fn phys(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
-        PhysSector(chunk.0 * self.per_chunk.divisor + sector)
+        PhysSector(chunk.0 * self.per_chunk.get() + sector)
     }
 
     /// Returns the write unit of a sector, given by its index in the chunk.
@@ -189,7 +169,7 @@ impl NandLayout {
     /// Returns the first sector of a unit.
     #[inline]
     pub fn unit_start(&self, chunk: ChunkIndex, unit: u32) -> PhysSector {
-        self.phys(chunk, unit * self.per_unit.divisor)
+        self.phys(chunk, unit * self.per_unit.get())
     }
 
     /// Returns the flat index of a chunk's parallel unit: `channel × pus + pu`.
@@ -207,7 +187,7 @@ impl NandLayout {
     /// Returns the chunk with index `chunk` on the parallel unit with flat index `pu`.
     #[inline]
     pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkIndex {
-        ChunkIndex(pu * self.per_pu.divisor + chunk)
+        ChunkIndex(pu * self.per_pu.get() + chunk)
     }
 
     /// Returns the address of a sector in the host's geometry.
@@ -242,18 +222,6 @@ impl NandLayout {
 mod tests {
     use super::*;
     use crate::testing;
-
-    #[test]
-    fn division_is_exact_for_every_divisor_that_matters() {
-        for by in (1..70).chain([255, 256, 257, 4095, 4096, 4097, 1 << 24, u32::MAX]) {
-            let d = Divisor::new(by);
-            let near =
-                |k: u32| (0..3).map(move |i| k.wrapping_mul(by).wrapping_add(i).wrapping_sub(1));
-            for n in (0..600).chain((0..200).flat_map(near)).chain([u32::MAX - 1, u32::MAX]) {
-                assert_eq!(d.split(n), (n / by, n % by), "{n} / {by}");
-            }
-        }
-    }
 
     #[test]
     fn flat_numbers_are_those_of_the_hosts_geometry_and_have_no_holes() {

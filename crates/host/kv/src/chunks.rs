@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 

@@ -1,6 +1,6 @@
 //! [`KvConfig`]: the configuration; [`Layout`]: the sizes that follow from it and the flash.
 
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 
 use super::error::KvOpenError;
 use super::format::record::{FIXED_HEADER_BYTES, header_bytes};

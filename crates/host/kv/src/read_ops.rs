@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ftl::FlashGeometry;
 use mem::{AddressSpace, Iova, SharedRegion};
+use nvme::FlashGeometry;
 use nvme::Status;
 
 use super::buffer::streams::AppendStreams;

@@ -194,7 +194,7 @@ impl Durability {
     /// Records that a host sector is somewhere else on flash than its page says.
     pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: u32) {
         if lba < env.plan.logical && self.device_l2p.is_none() {
-            self.checkpoint.mark_dirty(env.geometry.map_page_of(lba));
+            self.checkpoint.mark_dirty(env.map_pages.page_of(lba));
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) struct Relocation {
 
 impl Gc {
     pub(crate) fn new(env: &Env) -> Gc {
-        let Env { geometry, config, plan } = env;
+        let Env { geometry, config, plan, .. } = env;
         let (low, high) = plan.limiter_watermarks(config);
         let burst = plan.host_buffer_units * geometry.ws_opt;
         Gc {

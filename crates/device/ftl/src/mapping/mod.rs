@@ -45,7 +45,7 @@ impl Mapping {
     /// # Errors
     /// The error of `mmap(2)`.
     pub(crate) fn new(env: &Env, first_slot: u32) -> io::Result<Mapping> {
-        let Env { geometry, config, plan } = env;
+        let Env { geometry, config, plan, .. } = env;
         let l2p = match plan.map_cache.frames {
             0 => L2p::new(plan.logical + plan.map_pages)?,
             n => L2p::with_frames(Frames::new(geometry, plan.logical, plan.map_pages, n))?,

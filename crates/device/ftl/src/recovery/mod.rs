@@ -60,6 +60,7 @@ use crate::durability::journal::{FoundJournalChunk, Journal};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
 use crate::ftl::{journal_chunks, owned_chunks};
+use crate::geometry::MapPages;
 use crate::ids::ToIndex;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use device_l2p_import::DeviceL2pImport;
@@ -240,7 +241,7 @@ impl Recovery {
         };
         let plan = CapacityPlan::new(&geometry, &config, owned_chunks(&found), counted);
         let plan = plan.map_err(NewFtlError::from)?;
-        let env = Env { geometry, config, plan };
+        let env = Env { geometry, map_pages: MapPages::new(&geometry), config, plan };
         let reserved = journal_chunks(&geometry, &found, plan.journal.chunks);
         let report = |chunk: &u32| FoundJournalChunk {
             chunk: *chunk,

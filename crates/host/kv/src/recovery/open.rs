@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 use nvme::{ChunkDescriptor, Geometry};
 use transport::Port;
 

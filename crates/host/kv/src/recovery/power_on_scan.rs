@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 use nvme::{ChunkDescriptor, ChunkState, MAX_VECTOR_ADDRESSES};
 
 use crate::KvOpenError;

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ftl::FlashGeometry;
 use ftl::journal::{JournalFlash, JournalMedia, OPS_MAX};
 use mem::{Iova, SharedRegion};
+use nvme::FlashGeometry;
 use nvme::{Address, Geometry, Ppa, Status};
 use time::Nanos;
 

@@ -20,8 +20,8 @@
 //! *opened* is visible.
 
 use driver::ControllerInfo;
-use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalError};
+use nvme::FlashGeometry;
 use nvme::{ChunkDescriptor, ChunkState};
 use rng::Rng;
 use time::{Component, Nanos};

@@ -6,8 +6,8 @@
 //! to the table; bad ones are skipped. A host reads the whole window, at most [`WINDOW_CHUNKS_MAX`]
 //! chunks, and no others.
 
-use ftl::FlashGeometry;
 use ftl::journal::{JournalConfig, JournalError, chunks_needed};
+use nvme::FlashGeometry;
 use nvme::Geometry;
 
 use crate::{Table, TableRecord};

@@ -1,6 +1,6 @@
 //! [`Addresses`]: converts sector indexes to physical page addresses.
 
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 use nvme::{Address, Geometry, Ppa, PpaFormat};
 
 /// Converts sector indexes to physical page addresses with two multiplications and one lookup in a

@@ -6,7 +6,7 @@
 //! nothing once it has grown to the load.
 
 use collections::Slab;
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 use nvme::MAX_VECTOR_ADDRESSES;
 
 /// The parallel units of one read, in order. Consecutive addresses on one unit count once.

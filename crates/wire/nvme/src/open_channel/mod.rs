@@ -2,6 +2,7 @@
 
 pub(crate) mod chunk;
 pub(crate) mod chunk_notification;
+pub(crate) mod flash_geometry;
 pub(crate) mod geometry;
 pub(crate) mod geometry_page;
 pub(crate) mod ppa;

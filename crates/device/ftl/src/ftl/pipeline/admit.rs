@@ -196,7 +196,7 @@ impl Ftl {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else {
             return self.trim_entries(lba, sectors);
         };
-        if !self.mapping.is_known_empty(&self.env, self.env.geometry.map_page_of(lba)) {
+        if !self.mapping.is_known_empty(&self.env, self.env.map_pages.page_of(lba)) {
             let run = self.prepare_modify(now, lba, sectors, |_| u32::MAX, flash);
             return self.trim_entries(lba, run);
         }

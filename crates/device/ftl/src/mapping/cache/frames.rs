@@ -10,6 +10,7 @@ use collections::{ClockFrame, ClockFrames};
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
+use crate::geometry::MapPages;
 use crate::ids::ToIndex;
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::NONE;
@@ -40,6 +41,7 @@ impl ClockFrame for Frame {
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
     geometry: FlashGeometry,
+    map_pages: MapPages,
     /// Logical sectors per page; host sectors; index of the first entry for the pages' own
     /// locations.
     sectors_per_page: u32,
@@ -59,6 +61,7 @@ impl Frames {
         let free = Frame { page: NONE, pins: 0, referenced: false };
         Frames {
             geometry: *shape,
+            map_pages: MapPages::new(shape),
             sectors_per_page,
             logical,
             gtd_base: (frames.index() + 1) * sectors_per_page.index(),
@@ -90,7 +93,7 @@ impl Frames {
         if lba >= self.logical {
             return self.gtd_base + (lba - self.logical).index();
         }
-        let page = self.geometry.map_page_of(lba);
+        let page = self.map_pages.page_of(lba);
         let frame = self.frame_of[page.index()];
         debug_assert_ne!(frame, NONE, "page {page} is used without being there");
         frame.index() * self.sectors_per_page.index() + (lba - page * self.sectors_per_page).index()
@@ -99,7 +102,7 @@ impl Frames {
     /// Returns the page of a host sector; `None` for the pages' own sectors.
     #[inline]
     pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
-        (lba < self.logical).then(|| self.geometry.map_page_of(lba))
+        (lba < self.logical).then(|| self.map_pages.page_of(lba))
     }
 
     /// The sectors of a page: the first one and how many.
@@ -111,7 +114,7 @@ impl Frames {
     /// How many of the sectors from `lba` on are in the same page as it.
     #[inline]
     pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
-        let (first, count) = self.page_range(self.geometry.map_page_of(lba));
+        let (first, count) = self.page_range(self.map_pages.page_of(lba));
         sectors.min(first + count - lba)
     }
 

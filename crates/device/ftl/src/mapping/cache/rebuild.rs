@@ -67,7 +67,7 @@ use crate::mapping::l2p::L2p;
 use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
 use crate::recovery::CopyRef;
 use crate::space::lines::{LineState, LineTable, NONE};
-use crate::{FlashGeometry, L2pEntry, Oob};
+use crate::{L2pEntry, Oob};
 
 /// Maximum number of pages that are being rebuilt, or are rebuilt and in no frame yet, besides
 /// those with fetches.
@@ -398,7 +398,7 @@ impl Mapping {
     ) -> LineScanStep {
         let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
         let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
-        let mut add = |phys, oob| add_copy(jobs, &self.l2p, &env.geometry, phys, oob);
+        let mut add = |phys, oob| add_copy(jobs, &self.l2p, phys, oob);
         let step = reader.step(env, lines, maps, hurries, idle, &mut add);
         if let LineScanStep::Unreadable { opening, newest } = step {
             self.page_rebuild.record_unreadable(opening, newest);
@@ -445,7 +445,7 @@ impl Mapping {
     ) {
         let PageRebuild { reader, jobs, unreadable, .. } = &mut self.page_rebuild;
         let maps = ScanMaps { l2p: &self.l2p, p2l: &self.p2l, unreadable };
-        let mut add = |phys, oob| add_copy(jobs, &self.l2p, &env.geometry, phys, oob);
+        let mut add = |phys, oob| add_copy(jobs, &self.l2p, phys, oob);
         reader.import_oobs(env, maps, read, failed, oobs, &mut add);
     }
 
@@ -506,17 +506,11 @@ pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [Cop
 }
 
 /// Adds a copy that was found to the page that it belongs to, if that is being rebuilt.
-fn add_copy(
-    jobs: &mut BTreeMap<u32, RebuildJob>,
-    map: &L2p,
-    geometry: &FlashGeometry,
-    phys: u32,
-    oob: Oob,
-) {
+fn add_copy(jobs: &mut BTreeMap<u32, RebuildJob>, map: &L2p, phys: u32, oob: Oob) {
     let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
     let Some(page) = frames.page_of(lba) else { return };
     let Some(rebuild) = jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else { return };
-    let at = lba - frames.page_range(geometry.map_page_of(lba)).0;
+    let at = lba - frames.page_range(page).0;
     let Some(newest) = rebuild.copies.get_mut(at.index()) else { return };
     // Within a unit the later one is newer.
     let first = newest.phys == NONE && newest.sequence == 0;

@@ -33,7 +33,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> Result<u32, Option<u32>> {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else { return Ok(sectors) };
-        let page = self.env.geometry.map_page_of(lba);
+        let page = self.env.map_pages.page_of(lba);
         if demand == FetchReason::ReadFast {
             self.count_page_use(page);
         }
@@ -62,7 +62,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> u32 {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else { return sectors };
-        let page = self.env.geometry.map_page_of(lba);
+        let page = self.env.map_pages.page_of(lba);
         let waited = self.mapping.head_write_page() == Some(page);
         if !waited {
             self.count_page_use(page);
@@ -159,7 +159,7 @@ impl Ftl {
         for i in 0..PREFETCH_PAGES_MAX.index() {
             while at < end && left > 0 {
                 let Some(run) = self.mapping.run_in_page(at, end - at) else { return };
-                self.prefetch_page(now, self.env.geometry.map_page_of(at), flash);
+                self.prefetch_page(now, self.env.map_pages.page_of(at), flash);
                 (at, left) = (at + run, left - 1);
             }
             let Some(next) = self.pending_sectors(i) else { return };

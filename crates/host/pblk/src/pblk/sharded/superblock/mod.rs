@@ -23,7 +23,7 @@ pub(crate) use maintainer::SuperblockMaintainer;
 pub(crate) use opener::{SuperblockLocation, SuperblockOpener};
 
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 
 use super::SuperblockError;
 

@@ -16,7 +16,7 @@
 
 // guarantee: D-29
 
-use ftl::FlashGeometry;
+use nvme::FlashGeometry;
 
 use super::{COPIES, LOCATIONS};
 
