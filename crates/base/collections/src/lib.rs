@@ -8,6 +8,7 @@ mod clock_frames;
 mod codec;
 mod counters;
 mod fast_divisor;
+mod id;
 mod invariant;
 mod seal;
 mod slab;

@@ -6,7 +6,7 @@ extern crate sluice_media as media;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use media::{
-    CellType, ChunkIndex, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming,
+    CellType, ChunkId, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming,
     PhysSector,
 };
 use mem::SharedRegion;
@@ -40,7 +40,7 @@ fn config(data: DataStore, chunks: u32) -> NandConfig {
 }
 
 fn fill(n: &mut Nand) {
-    for chunk in (0..n.layout().chunk_count()).map(ChunkIndex) {
+    for chunk in (0..n.layout().chunk_count()).map(ChunkId) {
         for unit in 0..n.layout().units_per_chunk() {
             n.begin_program(chunk, unit).unwrap();
             n.complete_program(chunk, unit).unwrap();
@@ -86,12 +86,12 @@ fn program(bencher: Bencher, mut n: Nand) {
     let (chunks, units) = (n.layout().chunk_count(), n.layout().units_per_chunk());
     bencher.counter(ItemsCount::new(chunks * units)).bench_local(|| {
         for unit in 0..units {
-            for chunk in (0..chunks).map(ChunkIndex) {
+            for chunk in (0..chunks).map(ChunkId) {
                 n.begin_program(chunk, unit).unwrap();
                 n.complete_program(chunk, unit).unwrap();
             }
         }
-        for chunk in (0..chunks).map(ChunkIndex) {
+        for chunk in (0..chunks).map(ChunkId) {
             n.begin_erase(chunk).unwrap();
             n.complete_erase(chunk).unwrap();
         }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use nvme::Status;
 
-use crate::{ChunkIndex, PhysSector};
+use crate::{ChunkId, PhysSector, PuId};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,10 +88,10 @@ pub enum MediaError {
         ecc_bits: u32,
     },
     /// The die has failed, with all its chunks.
-    #[error("{doing} on PU {pu}, whose die has failed")]
+    #[error("{doing} on {pu}, whose die has failed")]
     DieFailed {
         /// Flat index of the parallel unit.
-        pu: u32,
+        pu: PuId,
         /// The attempted operation.
         doing: Operation,
     },
@@ -99,7 +99,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk}, which is bad")]
     ChunkBad {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The attempted operation.
         doing: Operation,
     },
@@ -107,7 +107,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk} while its {with} is in progress")]
     Busy {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The attempted operation.
         doing: Operation,
         /// The operation in progress.
@@ -117,7 +117,7 @@ pub enum MediaError {
     #[error("{doing} of {chunk}, whose erase was interrupted: erase it again")]
     EraseInterrupted {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The attempted operation.
         doing: Operation,
     },
@@ -125,7 +125,7 @@ pub enum MediaError {
     #[error("program of unit {unit} of {chunk}, whose next unit is {expected}")]
     OutOfOrder {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The requested unit.
         unit: u32,
         /// The unit at the write pointer; the number of units if the chunk is full and must be
@@ -136,7 +136,7 @@ pub enum MediaError {
     #[error("program of {chunk}, which a failure closed at sector {write_pointer}: erase it first")]
     ClosedEarly {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// Sectors programmed.
         write_pointer: u32,
     },
@@ -152,7 +152,7 @@ pub enum MediaError {
     #[error("completion of a {doing} of {chunk} that was not begun")]
     NotBegun {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The operation.
         doing: Operation,
     },
@@ -160,7 +160,7 @@ pub enum MediaError {
     #[error("program of unit {unit} of {chunk} failed; the chunk is closed")]
     ProgramFailed {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The unit.
         unit: u32,
     },
@@ -168,21 +168,21 @@ pub enum MediaError {
     #[error("erase of {chunk} failed; the chunk is bad")]
     EraseFailed {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
     },
     /// The file system of the image file has no space for the chunk. The medium did not change; the
     /// operation can be repeated when there is space.
     #[error("the image file's disk is full: free some space for {chunk}")]
     HostDiskFull {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
     },
     /// The file system of the image file could not allocate space for the chunk, for another
     /// reason.
     #[error("cannot allocate space for {chunk} in the image file: error {errno}")]
     HostDisk {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The operating system's error number.
         errno: i32,
     },
@@ -233,14 +233,17 @@ mod tests {
 
     #[test]
     fn what_a_drive_answers() {
-        let (phys, chunk) = (PhysSector(1), ChunkIndex(2));
+        let (phys, chunk) = (PhysSector(1), ChunkId(2));
         for (error, status) in [
             (MediaError::OutOfRange { what: "PU", value: 9, limit: 8 }, Status::LBA_OUT_OF_RANGE),
             (MediaError::Unwritten { phys, write_pointer: 0 }, Status::UNWRITTEN),
             (MediaError::PairNotProgrammed { phys, needs: 9, write_pointer: 4 }, Status::UNWRITTEN),
             (MediaError::Torn { phys }, Status::UNRECOVERED_READ),
-            (MediaError::DieFailed { pu: 1, doing: Operation::Read }, Status::UNRECOVERED_READ),
-            (MediaError::DieFailed { pu: 1, doing: Operation::Erase }, Status::OFFLINE_CHUNK),
+            (
+                MediaError::DieFailed { pu: PuId(1), doing: Operation::Read },
+                Status::UNRECOVERED_READ,
+            ),
+            (MediaError::DieFailed { pu: PuId(1), doing: Operation::Erase }, Status::OFFLINE_CHUNK),
             (MediaError::ChunkBad { chunk, doing: Operation::Program }, Status::OFFLINE_CHUNK),
             (MediaError::OutOfOrder { chunk, unit: 3, expected: 2 }, Status::OUT_OF_ORDER_WRITE),
             (MediaError::ProgramFailed { chunk, unit: 3 }, Status::CHUNK_CLOSED_EARLY),

@@ -1,37 +1,15 @@
 //! [`NandLayout`]: the numbering of the sectors of a NAND medium.
 //!
 //! This module converts between the flat numbers used inside a drive ([`PhysSector`],
-//! [`ChunkIndex`]) and the hierarchy of [LightNVM17 §2.1]. Flat numbers have no holes and are the
+//! [`ChunkId`]) and the hierarchy of [LightNVM17 §2.1]. Flat numbers have no holes and are the
 //! flat form of [`nvme::Geometry`]: sectors chunk by chunk, chunks by parallel unit, parallel units
 //! by channel. Inside a chunk, sectors are numbered in programming order: page, then plane, then
 //! sector.
 
-use std::fmt;
-
 use collections::FastDivisor;
-use nvme::Address;
+use nvme::{Address, ChunkId, PhysSector, PuId};
 
 use crate::NandConfig;
-
-/// A physical sector number: `chunk × sectors_per_chunk + sector`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct PhysSector(pub u32);
-
-/// A flat chunk index: `pu_flat × chunks + chunk`, where `pu_flat = channel × pus + pu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ChunkIndex(pub u32);
-
-impl fmt::Display for PhysSector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sector {}", self.0)
-    }
-}
-
-impl fmt::Display for ChunkIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "chunk {}", self.0)
-    }
-}
 
 /// The address of a sector, by components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,20 +121,20 @@ impl NandLayout {
     /// Returns the chunk of a sector, and the sector's index in it. A sector past the end of the
     /// medium gives a chunk past the end.
     #[inline]
-    pub fn split(&self, phys: PhysSector) -> (ChunkIndex, u32) {
+    pub fn split(&self, phys: PhysSector) -> (ChunkId, u32) {
         let (chunk, sector) = self.per_chunk.split(phys.0);
-        (ChunkIndex(chunk), sector)
+        (ChunkId(chunk), sector)
     }
 
     /// Returns the chunk of a sector.
     #[inline]
-    pub fn chunk_of(&self, phys: PhysSector) -> ChunkIndex {
+    pub fn chunk_of(&self, phys: PhysSector) -> ChunkId {
         self.split(phys).0
     }
 
     /// Returns the sector with this index in a chunk.
     #[inline]
-    pub fn phys(&self, chunk: ChunkIndex, sector: u32) -> PhysSector {
+    pub fn phys(&self, chunk: ChunkId, sector: u32) -> PhysSector {
         PhysSector(chunk.0 * self.per_chunk.get() + sector)
     }
 
@@ -168,26 +146,26 @@ impl NandLayout {
 
     /// Returns the first sector of a unit.
     #[inline]
-    pub fn unit_start(&self, chunk: ChunkIndex, unit: u32) -> PhysSector {
+    pub fn unit_start(&self, chunk: ChunkId, unit: u32) -> PhysSector {
         self.phys(chunk, unit * self.per_unit.get())
     }
 
     /// Returns the flat index of a chunk's parallel unit: `channel × pus + pu`.
     #[inline]
-    pub fn pu_of(&self, chunk: ChunkIndex) -> u32 {
-        self.per_pu.split(chunk.0).0
+    pub fn pu_of(&self, chunk: ChunkId) -> PuId {
+        PuId(self.per_pu.divide(chunk.0))
     }
 
     /// Returns the channel of a parallel unit, given by its flat index.
     #[inline]
-    pub fn channel_of(&self, pu: u32) -> u32 {
-        pu / self.pus
+    pub fn channel_of(&self, pu: PuId) -> u32 {
+        pu.0 / self.pus
     }
 
     /// Returns the chunk with index `chunk` on the parallel unit with flat index `pu`.
     #[inline]
-    pub fn chunk(&self, pu: u32, chunk: u32) -> ChunkIndex {
-        ChunkIndex(pu * self.per_pu.get() + chunk)
+    pub fn chunk(&self, pu: PuId, chunk: u32) -> ChunkId {
+        ChunkId(pu.0 * self.per_pu.get() + chunk)
     }
 
     /// Returns the address of a sector in the host's geometry.
@@ -200,7 +178,7 @@ impl NandLayout {
     /// Returns the sector at an address, which must be valid in the medium's geometry.
     #[inline]
     pub fn phys_at(&self, a: Address) -> PhysSector {
-        self.phys(self.chunk(a.group * self.pus + a.pu, a.chunk), a.sector)
+        self.phys(self.chunk(PuId(a.group * self.pus + a.pu), a.chunk), a.sector)
     }
 
     /// Returns the address of a sector by components.
@@ -235,7 +213,7 @@ mod tests {
             assert_eq!(layout.phys_at(a), phys);
             let (chunk, sector) = layout.split(phys);
             assert_eq!((chunk, sector), (layout.chunk_of(phys), a.sector));
-            assert_eq!(layout.pu_of(chunk), a.group * host.pus + a.pu);
+            assert_eq!(layout.pu_of(chunk), PuId(a.group * host.pus + a.pu));
             assert_eq!(layout.channel_of(layout.pu_of(chunk)), a.group);
             assert_eq!(layout.phys(layout.chunk(layout.pu_of(chunk), a.chunk), sector), phys);
         }
@@ -255,7 +233,7 @@ mod tests {
                 }
             }
         }
-        let chunk = layout.chunk(1, 2);
+        let chunk = layout.chunk(PuId(1), 2);
         for (i, (page, plane, sector)) in want.into_iter().enumerate() {
             let p = layout.phys_address(layout.phys(chunk, i as u32));
             assert_eq!((p.page, p.plane, p.sector), (page, plane, sector));
@@ -274,9 +252,9 @@ mod tests {
         assert_eq!(layout.write_unit(), config.write_unit());
         assert_eq!(layout.units_per_chunk() * layout.write_unit(), layout.sectors_per_chunk());
         for unit in 0..layout.units_per_chunk() {
-            let first = layout.unit_start(ChunkIndex(3), unit);
+            let first = layout.unit_start(ChunkId(3), unit);
             let (chunk, sector) = layout.split(first);
-            assert_eq!((chunk, layout.unit_of(sector)), (ChunkIndex(3), unit));
+            assert_eq!((chunk, layout.unit_of(sector)), (ChunkId(3), unit));
             assert_eq!(layout.unit_of(sector + layout.write_unit() - 1), unit);
         }
     }

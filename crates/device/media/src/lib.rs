@@ -29,9 +29,10 @@ pub use config::{
 pub use error::{MediaError, Operation};
 pub use faults::fault_injection::InjectedFault;
 pub use faults::fault_model::ErrorModelError;
-pub use layout::{ChunkIndex, NandLayout, PhysAddress, PhysSector};
+pub use layout::{NandLayout, PhysAddress};
 pub use nand::{Nand, ReadInfo};
 pub use nvme::ChunkState;
+pub use nvme::{ChunkId, PhysSector, PuId};
 pub use pcm::{Pcm, PcmError, PcmStats};
 pub use stats::{MediaStats, PowerLossReport, Wear};
 pub use storage::file_lock::lock_holder;

@@ -22,7 +22,7 @@ mod health;
 mod manager;
 mod table;
 
-pub use ocssd::ppa::{PuIndex, PuSet, PuSetError};
+pub use ocssd::ppa::{PuId, PuSet, PuSetError};
 
 pub use chunks::allocator::{ChunkAllocator, ChunkAllocatorConfig, ChunkAllocatorStats, Holdings};
 pub use chunks::erase::EraseOutcome;

@@ -8,13 +8,13 @@ mod common;
 use std::error::Error;
 
 use ocssd::OpenChannelSsd;
-use ocssd::ppa::{Address, PuIndex, Session, SessionConfig, VectorOptions};
+use ocssd::ppa::{Address, PuId, Session, SessionConfig, VectorOptions};
 use time::{Component, Nanos};
 
 const READS: usize = 2_000;
 
 /// Returns the latencies of reads from `readers` while `writers` are written, in ascending order.
-fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<dyn Error>> {
+fn measure(readers: &[PuId], writers: &[PuId]) -> Result<Vec<Nanos>, Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
     let port = bench.drive().attach()?;
     let mut ssd = OpenChannelSsd::attach(port, &mut || bench.turn(), 1_000_000)?;
@@ -66,8 +66,8 @@ fn measure(readers: &[PuIndex], writers: &[PuIndex]) -> Result<Vec<Nanos>, Box<d
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    let (first, second): (Vec<PuIndex>, Vec<PuIndex>) =
-        ((0..8).map(PuIndex).collect(), (8..16).map(PuIndex).collect());
+    let (first, second): (Vec<PuId>, Vec<PuId>) =
+        ((0..8).map(PuId).collect(), (8..16).map(PuId).collect());
     for (name, writers) in [("PUs of their own", &second), ("the same PUs", &first)] {
         let l = measure(&first, writers)?;
         let at = |p: f64| l[(l.len() as f64 * p) as usize];

@@ -9,17 +9,17 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::ppa::{AddressError, PpaSpace, PuIndex};
+use crate::ppa::{AddressError, PpaSpace, PuId};
 
 /// A set of parallel units.
 ///
 /// ```
-/// use ocssd::ppa::{PuIndex, PuSet};
+/// use ocssd::ppa::{PuId, PuSet};
 ///
 /// let set: PuSet = "8-11, 0,4,5".parse()?;
 /// assert_eq!(set.to_string(), "0,4-5,8-11");
 /// assert_eq!(set.len(), 7);
-/// assert!(set.contains(PuIndex(9)) && !set.contains(PuIndex(7)));
+/// assert!(set.contains(PuId(9)) && !set.contains(PuId(7)));
 /// assert!(set.is_disjoint(&"1-3,12-63".parse()?));
 /// # Ok::<(), ocssd::ppa::PuSetError>(())
 /// ```
@@ -59,7 +59,7 @@ impl PuSet {
     }
 
     /// Returns the set of units `first` to `end - 1`.
-    pub fn range(first: PuIndex, end: PuIndex) -> PuSet {
+    pub fn range(first: PuId, end: PuId) -> PuSet {
         let some = first < end;
         PuSet { ranges: some.then(|| (first.0, end.0 - 1)).into_iter().collect() }
     }
@@ -95,14 +95,14 @@ impl PuSet {
     }
 
     /// Returns whether the set contains `pu`.
-    pub fn contains(&self, pu: PuIndex) -> bool {
+    pub fn contains(&self, pu: PuId) -> bool {
         let after = self.ranges.partition_point(|(first, _)| *first <= pu.0);
         after > 0 && pu.0 <= self.ranges[after - 1].1
     }
 
     /// Returns the parallel unit with the largest index.
-    pub fn last(&self) -> Option<PuIndex> {
-        self.ranges.last().map(|(_, last)| PuIndex(*last))
+    pub fn last(&self) -> Option<PuId> {
+        self.ranges.last().map(|(_, last)| PuId(*last))
     }
 
     /// Returns the union of two sets.
@@ -143,26 +143,26 @@ impl PuSet {
         let pus = space.geometry().total_pus();
         match self.ranges.last() {
             Some((first, last)) if *last >= pus => {
-                Err(AddressError::Pu { pu: PuIndex(pus.max(*first)), pus })
+                Err(AddressError::Pu { pu: PuId(pus.max(*first)), pus })
             }
             _ => Ok(()),
         }
     }
 
     /// Iterates over the parallel units in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = PuIndex> + '_ {
-        self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(PuIndex))
+    pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
+        self.ranges.iter().flat_map(|(first, last)| (*first..=*last).map(PuId))
     }
 
     /// Returns the parallel units in striping order: consecutive ones are on different channels
     /// where the set allows it.
-    pub fn striped(&self, space: &PpaSpace) -> Vec<PuIndex> {
+    pub fn striped(&self, space: &PpaSpace) -> Vec<PuId> {
         space.striped().filter(|pu| self.contains(*pu)).collect()
     }
 }
 
-impl FromIterator<PuIndex> for PuSet {
-    fn from_iter<I: IntoIterator<Item = PuIndex>>(pus: I) -> PuSet {
+impl FromIterator<PuId> for PuSet {
+    fn from_iter<I: IntoIterator<Item = PuId>>(pus: I) -> PuSet {
         PuSet::from_inclusive(pus.into_iter().map(|pu| (pu.0, pu.0)).collect())
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         };
         for _ in 0..2_000 {
             let (a, b) = (draw(), draw());
-            let set = |model: &BTreeSet<u32>| model.iter().copied().map(PuIndex).collect::<PuSet>();
+            let set = |model: &BTreeSet<u32>| model.iter().copied().map(PuId).collect::<PuSet>();
             let model = |set: &PuSet| set.iter().map(|p| p.0).collect::<BTreeSet<u32>>();
             let (x, y) = (set(&a), set(&b));
             assert_eq!((model(&x), x.len()), (a.clone(), a.len() as u64));
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(x.union(&y), y.union(&x));
             assert_eq!(model(&x.intersection(&y)), &a & &b);
             assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
-            assert!((0..45).all(|pu| x.contains(PuIndex(pu)) == a.contains(&pu)));
+            assert!((0..45).all(|pu| x.contains(PuId(pu)) == a.contains(&pu)));
             assert_eq!(x.is_empty(), a.is_empty());
             assert_eq!(x.last().map(|p| p.0), a.last().copied());
             if !a.is_empty() {
@@ -299,11 +299,10 @@ mod tests {
     fn a_set_is_made_of_runs() {
         let runs = [3..7, 0..2, 9..9, 7..8, 1..3];
         assert_eq!(PuSet::from_ranges(runs).to_string(), "0-7");
-        assert_eq!(PuSet::range(PuIndex(60), PuIndex(100)).to_string(), "60-99");
-        assert_eq!(PuSet::range(PuIndex(9), PuIndex(9)), PuSet::default());
-        assert_eq!(PuSet::range(PuIndex(9), PuIndex(3)), PuSet::default());
-        let both = PuSet::range(PuIndex(0), PuIndex(70))
-            .intersection(&PuSet::range(PuIndex(60), PuIndex(100)));
+        assert_eq!(PuSet::range(PuId(60), PuId(100)).to_string(), "60-99");
+        assert_eq!(PuSet::range(PuId(9), PuId(9)), PuSet::default());
+        assert_eq!(PuSet::range(PuId(9), PuId(3)), PuSet::default());
+        let both = PuSet::range(PuId(0), PuId(70)).intersection(&PuSet::range(PuId(60), PuId(100)));
         assert_eq!(both.to_string(), "60-69");
     }
 
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(PuSet::all(&space).to_string(), "0-14");
         for (text, first) in [("14-16", 15), ("3,20-30", 20)] {
             let set: PuSet = text.parse().unwrap();
-            assert_eq!(set.check(&space), Err(AddressError::Pu { pu: PuIndex(first), pus: 15 }));
+            assert_eq!(set.check(&space), Err(AddressError::Pu { pu: PuId(first), pus: 15 }));
         }
     }
 }

@@ -14,7 +14,7 @@ use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, Ppa};
 use time::Nanos;
 use transport::Port;
 
-use crate::ppa::{AddressError, Buffers, PpaSpace, PuIndex, PuSet};
+use crate::ppa::{AddressError, Buffers, PpaSpace, PuId, PuSet};
 use crate::vector::{MemoryError, VectorCompletion, VectorQueue};
 
 /// Why a drive cannot be used by physical addresses, or why an admin command failed.
@@ -211,7 +211,7 @@ impl OpenChannelSsd {
     /// not exist.
     pub fn chunks_on_pu(
         &mut self,
-        pu: PuIndex,
+        pu: PuId,
         progress: &mut dyn FnMut(),
     ) -> Result<Vec<ChunkInfo>, OcssdError> {
         self.space().pu_address(pu)?;
@@ -312,7 +312,7 @@ fn parse_chunk_info(
     d: &ChunkDescriptor,
 ) -> Result<ChunkInfo, OcssdError> {
     let g = space.geometry();
-    let flat = crate::ppa::PhysSector(number * u64::from(g.sectors));
+    let flat = crate::ppa::FlatSector(number * u64::from(g.sectors));
     let chunk = space.address_of(flat)?;
     let wrong = |what: String| OcssdError::Chunk { chunk, what };
     let first = Ppa(d.slba.get());

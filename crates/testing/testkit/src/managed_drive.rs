@@ -14,7 +14,7 @@ use lnvm::{
     MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, PuSet, QuotaLimits, Sharing,
     TargetKind, TargetOptions, Uid,
 };
-use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
+use media::{CellType, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
 use media::{NandTiming, PhysSector};
 use nvme::{ChunkDescriptor, HealthLog};
 use ocssd::vector::VectorQueue;
@@ -223,7 +223,7 @@ impl ManagedDrive {
     pub fn write_chunk(&self, chunk: u32, by: Uid) -> bool {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
-        let (chunk, layout) = (ChunkIndex(chunk), *nand.layout());
+        let (chunk, layout) = (ChunkId(chunk), *nand.layout());
         let mut bytes = [0; SECTOR];
         bytes[..16].copy_from_slice(&by.0.to_le_bytes());
         for unit in 0..layout.units_per_chunk() {
@@ -246,7 +246,7 @@ impl ManagedDrive {
     pub fn written_by(&self, chunk: u32) -> Option<Uid> {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
-        let first = nand.layout().unit_start(ChunkIndex(chunk), 0);
+        let first = nand.layout().unit_start(ChunkId(chunk), 0);
         nand.check_read(first).ok()?;
         let mut bytes = [0; SECTOR];
         nand.read_bytes(first, &mut bytes);

@@ -40,6 +40,7 @@ pub use open_channel::chunk_notification::{
     AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope,
 };
 pub use open_channel::flash_geometry::FlashGeometry;
+pub use open_channel::flat_id::{ChunkId, PhysSector, PuId};
 pub use open_channel::geometry::{Address, Geometry, GeometryError};
 pub use open_channel::geometry_page::{GeometryPage, MediaTiming};
 pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};

@@ -6,7 +6,7 @@
 //! erased; a die failure is reported once. The number of events is therefore bounded by what
 //! happens to the media, not by how often the host polls. Successful reads cost nothing here.
 
-use media::{ChunkIndex, MediaError, Nand, PhysSector};
+use media::{ChunkId, MediaError, Nand, PhysSector};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 
 use crate::PersonalityKind;
@@ -72,7 +72,7 @@ impl MediaEventLog {
         std::mem::take(&mut self.pending)
     }
 
-    fn push_if_worse(&mut self, chunk: ChunkIndex, level: u8, notice: MediaEvent) {
+    fn push_if_worse(&mut self, chunk: ChunkId, level: u8, notice: MediaEvent) {
         let Some(worst) = self.reported_severity.get_mut(chunk.0 as usize) else { return };
         if *worst < level {
             *worst = level;
@@ -123,13 +123,13 @@ impl MediaEventLog {
 
     /// Records a failed operation on a chunk.
     #[cold]
-    pub(crate) fn on_op_failed(&mut self, nand: &Nand, chunk: ChunkIndex, e: &MediaError) {
+    pub(crate) fn on_op_failed(&mut self, nand: &Nand, chunk: ChunkId, e: &MediaError) {
         let layout = nand.layout();
         let phys = layout.phys(chunk, 0);
         match e {
             MediaError::DieFailed { pu, .. } => {
                 let what = ChunkNotificationKind::Unrecoverable;
-                if let Some(dead) = self.failed_dies.get_mut(*pu as usize)
+                if let Some(dead) = self.failed_dies.get_mut(pu.index())
                     && !std::mem::replace(dead, true)
                 {
                     let phys = layout.phys(layout.chunk(*pu, 0), 0);
@@ -163,7 +163,7 @@ impl MediaEventLog {
 
     /// Clears the reported severity of an erased chunk.
     #[inline]
-    pub(crate) fn on_erased(&mut self, chunk: ChunkIndex) {
+    pub(crate) fn on_erased(&mut self, chunk: ChunkId) {
         if let Some(worst) = self.reported_severity.get_mut(chunk.0 as usize) {
             *worst = 0;
         }

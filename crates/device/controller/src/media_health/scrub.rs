@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ftl::{FlashGeometry, Ftl};
-use media::{ChunkIndex, ChunkState, Nand};
+use media::{ChunkId, ChunkState, Nand};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
@@ -212,7 +212,7 @@ impl MediaScrubber {
     fn next_read(&mut self, shape: &FlashGeometry, nand: &Nand) -> Option<MediaScrubRead> {
         while self.position.0 < shape.total_chunks() {
             let (chunk, sector) = self.position;
-            let end = nand.chunk_info(ChunkIndex(chunk)).map_or(0, |info| match info.state {
+            let end = nand.chunk_info(ChunkId(chunk)).map_or(0, |info| match info.state {
                 ChunkState::Free | ChunkState::Offline => 0,
                 _ if info.write_pointer == shape.sectors_per_chunk => shape.sectors_per_chunk,
                 // Pages without their paired pages cannot be read.

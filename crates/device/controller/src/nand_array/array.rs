@@ -6,7 +6,7 @@
 //! reads have a register of their own. Read data is therefore still on the media when its owner is
 //! notified, and the cache register is free for program data.
 
-use media::ChunkIndex;
+use media::ChunkId;
 use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
@@ -75,8 +75,8 @@ impl NandArray {
         let part = *self.ops.pu_op(id);
         self.pus[pu as usize].invalidate_register();
         self.nand.set_time(now);
-        if let Err(e) = self.nand.begin_program(ChunkIndex(part.chunk), part.page) {
-            self.media_events.on_op_failed(&self.nand, ChunkIndex(part.chunk), &e);
+        if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), part.page) {
+            self.media_events.on_op_failed(&self.nand, ChunkId(part.chunk), &e);
             return self.complete_pu_op(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
         }
         let time = self.array_time(&part);
@@ -87,8 +87,8 @@ impl NandArray {
     fn start_erase(&mut self, now: Nanos, pu: u32, id: u32) {
         let part = *self.ops.pu_op(id);
         self.pus[pu as usize].invalidate_register();
-        if let Err(e) = self.nand.begin_erase(ChunkIndex(part.chunk)) {
-            self.media_events.on_op_failed(&self.nand, ChunkIndex(part.chunk), &e);
+        if let Err(e) = self.nand.begin_erase(ChunkId(part.chunk)) {
+            self.media_events.on_op_failed(&self.nand, ChunkId(part.chunk), &e);
             return self.complete_pu_op(id, 1, e.status());
         }
         let time = self.array_time(&part);
@@ -137,7 +137,7 @@ impl NandArray {
         let began = self.pus[pu as usize].array.start;
         let ended = PuOpId { id: active.pu_op, kind: part.kind };
         self.record_array_busy(pu, ended, began, now);
-        let chunk = ChunkIndex(part.chunk);
+        let chunk = ChunkId(part.chunk);
         let result = match part.kind {
             NandOpKind::Read => return self.on_read_done(now, pu, active.pu_op),
             // Continue with the next planes; waiting reads may go first.

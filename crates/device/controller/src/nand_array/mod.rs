@@ -11,7 +11,7 @@ pub(crate) mod pu;
 
 use std::collections::VecDeque;
 
-use media::{ChunkIndex, Nand, PhysSector};
+use media::{ChunkId, Nand, PhysSector};
 use nvme::VectorHints;
 use time::{Nanos, TimerQueue};
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
@@ -259,7 +259,7 @@ impl NandArray {
     }
 
     fn submit(&mut self, now: Nanos, part: PuOp) {
-        let pu = self.nand.layout().pu_of(ChunkIndex(part.chunk));
+        let pu = self.nand.layout().pu_of(ChunkId(part.chunk)).get();
         let reads_first = !matches!(self.config.scheduling, PuScheduling::Fifo);
         let id = self.ops.begin_pu_op(part);
         tracepoint::trace_at(now, || self.queued_tracepoint(id, pu));
@@ -305,7 +305,7 @@ impl NandArray {
             op.status = status;
         }
         if matches!(op.owner, OpOwner::FtlForCommand(..)) {
-            let pu = self.nand.layout().pu_of(ChunkIndex(part.chunk));
+            let pu = self.nand.layout().pu_of(ChunkId(part.chunk)).get();
             self.pus[pu as usize].host_reads -= 1;
         }
         self.on_pu_op_complete(part.op);

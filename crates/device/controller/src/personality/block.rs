@@ -10,7 +10,7 @@ use ftl::{
     OpToken, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
     WriteUnit,
 };
-use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
+use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use time::Nanos;
@@ -346,7 +346,7 @@ impl BlockDrive {
 
 /// Returns the state of a chunk for recovery.
 fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
-    let Some(info) = nand.chunk_info(ChunkIndex(chunk)) else { return ChunkReport::Bad };
+    let Some(info) = nand.chunk_info(ChunkId(chunk)) else { return ChunkReport::Bad };
     match info.state {
         ChunkState::Free => ChunkReport::Free,
         ChunkState::Open => ChunkReport::Open(info.write_pointer),
@@ -383,7 +383,7 @@ fn execute_recovery_job(
     let size = shape.sector_bytes as usize;
     match &job.action {
         RecoveryOpKind::Pad { chunk, sector, bytes } => {
-            let padded = program_padding(nand, shape, ChunkIndex(*chunk), *sector, bytes);
+            let padded = program_padding(nand, shape, ChunkId(*chunk), *sector, bytes);
             let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
             recovery.complete(job.id, RecoveryOpResult::Padded(status));
         }
@@ -411,7 +411,7 @@ fn execute_recovery_job(
 fn program_padding(
     nand: &mut Nand,
     shape: &FlashGeometry,
-    chunk: ChunkIndex,
+    chunk: ChunkId,
     sector: u32,
     bytes: &[u8],
 ) -> Result<(), media::MediaError> {
@@ -499,7 +499,7 @@ impl FlashBackend for DriveFlash<'_> {
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().phys(ChunkIndex(chunk), sector).0;
+            let first = self.array.nand.layout().phys(ChunkId(chunk), sector).0;
             for (i, oob) in (0..).zip(unit.oobs()) {
                 let (phys, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
                 let nand = &mut self.array.nand;

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use ftl::Oob;
-use media::{ChunkIndex, ChunkState, DataStore, Nand, PhysSector};
+use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DeviceL2pLog, DsmRange, Status};
 
@@ -223,7 +223,7 @@ impl DeviceL2p {
 
     /// Unmaps the sectors of a chunk after a reset, whether it succeeded or took the chunk offline.
     /// The out-of-band bytes stay readable until the chunk is written again.
-    pub(crate) fn on_reset(&mut self, nand: &Nand, chunk: ChunkIndex) {
+    pub(crate) fn on_reset(&mut self, nand: &Nand, chunk: ChunkId) {
         let written = nand.chunk_info(chunk).map_or(0, |i| i.write_pointer);
         let sectors = nand.layout().sectors_per_chunk();
         // A refused erase has changed nothing.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use media::{ChunkIndex, ChunkState, DataStore, PhysSector};
+use media::{ChunkId, ChunkState, DataStore, PhysSector};
 use nvme::{
     Address, ChunkDescriptor, DeviceL2pLog, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status,
     VectorHints, log_page,
@@ -72,8 +72,8 @@ impl OpenChannelDrive {
     /// Returns the chunk log's descriptor of the n-th chunk, in address order.
     pub(crate) fn descriptor(&self, chunk: u64) -> ChunkDescriptor {
         let mut d = ChunkDescriptor::default();
-        let Some(info) = self.array.nand.chunk_info(ChunkIndex(chunk as u32)) else { return d };
-        let first = self.array.nand.layout().phys(ChunkIndex(chunk as u32), 0);
+        let Some(info) = self.array.nand.chunk_info(ChunkId(chunk as u32)) else { return d };
+        let first = self.array.nand.layout().phys(ChunkId(chunk as u32), 0);
         let address = self.array.nand.layout().address(first);
         let cycles = self.array.nand.config().errors.endurance;
         let rated = if cycles > 0 { cycles } else { self.array.nand.config().cell.rated_cycles() };

@@ -1,11 +1,12 @@
 //! Drives at their limits: no free space, no spare chunks, a failed die, an invalid image.
 
 use crate::common;
+use nvme::PuId;
 
 use block::{BlockDevice, Payload, Raw, Request};
 use common::{drive, nand};
 use controller::{Controller, DriveConfig, DriveError};
-use media::{ChunkIndex, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig};
+use media::{ChunkId, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig};
 use nvme::Status;
 use time::{Nanos, VirtualRunner};
 
@@ -101,7 +102,7 @@ fn a_die_takes_its_data_with_it_and_nothing_else() {
     }
     assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
     let nand = h.drive.nand_mut().unwrap();
-    nand.inject(InjectedFault::DieFailure { pu: 2 }).unwrap();
+    nand.inject(InjectedFault::DieFailure { pu: PuId(2) }).unwrap();
     let mut lost = 0;
     for lba in 0..sectors {
         match h.read(lba) {
@@ -139,7 +140,7 @@ fn unreadable_sectors_fail_alone() {
         h.drive
             .nand_mut()
             .unwrap()
-            .inject(InjectedFault::ChunkBad { chunk: ChunkIndex(9_999) })
+            .inject(InjectedFault::ChunkBad { chunk: ChunkId(9_999) })
             .is_err()
     );
 }

@@ -2,10 +2,11 @@
 //! vector commands and their status bits.
 
 use crate::common;
+use nvme::PuId;
 
 use common::nand;
 use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
-use media::{CellType, ChunkIndex, InjectedFault, NandConfig};
+use media::{CellType, ChunkId, InjectedFault, NandConfig};
 use mem::PAGE_BYTES;
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, SglDescriptor, Sqe, Status};
 use time::Nanos;
@@ -53,7 +54,7 @@ fn wipe(d: &OpenChannelHost) {
 
 fn chunk_info(d: &mut OpenChannelHost, group: u32, pu: u32, chunk: u32) -> (ChunkState, u64, u8) {
     let layout = *d.drive.nand_mut().unwrap().layout();
-    let flat = layout.chunk(group * 3 + pu, chunk);
+    let flat = layout.chunk(PuId(group * 3 + pu), chunk);
     let info = d.drive.nand_mut().unwrap().chunk_info(flat).unwrap();
     (info.state, info.write_pointer.into(), info.wear as u8)
 }
@@ -278,7 +279,7 @@ fn copies_stay_inside_of_the_drive() {
 fn failures_close_chunks_early_and_say_which_unit() {
     let mut d = new();
     let layout = *d.drive.nand_mut().unwrap().layout();
-    let flat = layout.chunk(5, 0);
+    let flat = layout.chunk(PuId(5), 0);
     let nand = d.drive.nand_mut().unwrap();
     nand.inject(InjectedFault::Program { chunk: flat, unit: 2 }).unwrap();
     let ended = d.write(&run(&d, 0, 0..12));
@@ -291,7 +292,7 @@ fn failures_close_chunks_early_and_say_which_unit() {
     }
     // An erase that fails takes the chunk offline.
     assert_eq!(d.reset(&[d.ppa(1, 2, 0, 0)]).status, Status::SUCCESS);
-    let other = ChunkIndex(flat.0 + 1);
+    let other = ChunkId(flat.0 + 1);
     d.drive.nand_mut().unwrap().inject(InjectedFault::Erase { chunk: other }).unwrap();
     let ended = d.reset(&[d.ppa(1, 2, 0, 0), d.ppa(1, 2, 1, 0)]);
     assert_eq!(ended.result, 0b10);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{ChunkIndex, PhysSector};
+use crate::{ChunkId, PhysSector, PuId};
 
 /// A fault to inject with [`Nand::inject`](crate::Nand::inject).
 ///
@@ -14,7 +14,7 @@ pub enum InjectedFault {
     /// The next program of this unit fails.
     Program {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         /// The unit in it.
         unit: u32,
     },
@@ -23,7 +23,7 @@ pub enum InjectedFault {
     /// The next erase of this chunk fails.
     Erase {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
     },
     /// The next erase to complete fails, in any chunk. Injected twice, the next two fail.
     NextErase,
@@ -35,12 +35,12 @@ pub enum InjectedFault {
     /// The chunk becomes bad immediately.
     ChunkBad {
         /// The chunk.
-        chunk: ChunkIndex,
+        chunk: ChunkId,
     },
     /// The die of a parallel unit fails immediately.
     DieFailure {
         /// Flat index of the parallel unit.
-        pu: u32,
+        pu: PuId,
     },
     /// The next allocation of space in the image file fails because the disk is full. No effect on
     /// a medium without an image.
@@ -50,14 +50,14 @@ pub enum InjectedFault {
 /// Injected operation failures that have not occurred yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InjectedFaults {
-    programs: BTreeSet<(ChunkIndex, u32)>,
-    erases: BTreeSet<ChunkIndex>,
+    programs: BTreeSet<(ChunkId, u32)>,
+    erases: BTreeSet<ChunkId>,
     next_programs: u32,
     next_erases: u32,
 }
 
 impl InjectedFaults {
-    pub(crate) fn fail_program(&mut self, chunk: ChunkIndex, unit: u32) {
+    pub(crate) fn fail_program(&mut self, chunk: ChunkId, unit: u32) {
         self.programs.insert((chunk, unit));
     }
 
@@ -65,7 +65,7 @@ impl InjectedFaults {
         self.next_programs += 1;
     }
 
-    pub(crate) fn fail_erase(&mut self, chunk: ChunkIndex) {
+    pub(crate) fn fail_erase(&mut self, chunk: ChunkId) {
         self.erases.insert(chunk);
     }
 
@@ -79,12 +79,12 @@ impl InjectedFaults {
     }
 
     /// Whether this program is to fail; if so, removes the fault.
-    pub(crate) fn take_program_fault(&mut self, chunk: ChunkIndex, unit: u32) -> bool {
+    pub(crate) fn take_program_fault(&mut self, chunk: ChunkId, unit: u32) -> bool {
         self.programs.remove(&(chunk, unit)) || decrement_if_positive(&mut self.next_programs)
     }
 
     /// Whether this erase is to fail; if so, removes the fault.
-    pub(crate) fn take_erase_fault(&mut self, chunk: ChunkIndex) -> bool {
+    pub(crate) fn take_erase_fault(&mut self, chunk: ChunkId) -> bool {
         self.erases.remove(&chunk) || decrement_if_positive(&mut self.next_erases)
     }
 }

@@ -8,7 +8,7 @@
 use rng::Rng;
 
 use crate::storage::pattern::mix;
-use crate::{ChunkIndex, ErrorModel, NandConfig, PhysSector};
+use crate::{ChunkId, ErrorModel, NandConfig, PhysSector};
 
 /// The kind of a random value.
 #[derive(Clone, Copy)]
@@ -127,7 +127,7 @@ impl FailureModel {
     }
 
     /// Whether a chunk is factory bad.
-    pub(crate) fn is_factory_bad(&self, chunk: ChunkIndex) -> bool {
+    pub(crate) fn is_factory_bad(&self, chunk: ChunkId) -> bool {
         self.factory.sample(chunk.0, 0)
     }
 
@@ -143,7 +143,7 @@ impl FailureModel {
     }
 
     /// Whether an erase fails.
-    pub(crate) fn erase_fails(&self, chunk: ChunkIndex, wear: u32) -> bool {
+    pub(crate) fn erase_fails(&self, chunk: ChunkId, wear: u32) -> bool {
         self.erase.sample(chunk.0, wear)
     }
 }

@@ -9,7 +9,7 @@
 
 use time::Nanos;
 
-use crate::{ChunkIndex, ErrorModel};
+use crate::{ChunkId, ErrorModel};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ChunkAge {
@@ -44,18 +44,18 @@ impl Aging {
     }
 
     /// Records the write of a chunk's first unit.
-    pub(super) fn on_chunk_written(&mut self, chunk: ChunkIndex) {
+    pub(super) fn on_chunk_written(&mut self, chunk: ChunkId) {
         self.chunks[chunk.0 as usize] = ChunkAge { written_at: self.now, reads: 0 };
     }
 
     /// Records the read of a sector of a chunk.
-    pub(super) fn on_read(&mut self, chunk: ChunkIndex) {
+    pub(super) fn on_read(&mut self, chunk: ChunkId) {
         let reads = &mut self.chunks[chunk.0 as usize].reads;
         *reads = reads.saturating_add(1);
     }
 
     /// Returns the bit error factor relative to freshly written data.
-    pub(super) fn rber_factor(&self, chunk: ChunkIndex) -> f64 {
+    pub(super) fn rber_factor(&self, chunk: ChunkId) -> f64 {
         let ChunkAge { written_at: since, reads } = self.chunks[chunk.0 as usize];
         let times = |what: f64, unit: f64| if unit > 0.0 { what / unit } else { 0.0 };
         let age = self.now.since(since).as_secs_f64();
@@ -77,7 +77,7 @@ mod tests {
         };
         assert!(Aging::new(&model(Nanos::ZERO, 0), 2).is_none());
         let mut ageing = Aging::new(&model(Nanos::from_secs(10), 4), 2).unwrap();
-        let (a, b) = (ChunkIndex(0), ChunkIndex(1));
+        let (a, b) = (ChunkId(0), ChunkId(1));
         ageing.set_time(Nanos::from_secs(5));
         ageing.on_chunk_written(b);
         ageing.set_time(Nanos::from_secs(15));

@@ -31,7 +31,7 @@ use crate::nand::paired_pages::PairedPages;
 use crate::storage::image::OpenMode;
 use crate::storage::store::{OpenedStore, Store};
 use crate::{
-    ChunkIndex, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError, Operation,
+    ChunkId, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError, Operation,
     PhysSector, Wear,
 };
 
@@ -54,7 +54,7 @@ pub struct ReadInfo {
 /// ```
 /// # use time::Nanos;
 /// # use sluice_media as media;
-/// use media::{CellType, ChunkIndex, DataStore, ErrorModel, MediaError};
+/// use media::{CellType, ChunkId, DataStore, ErrorModel, MediaError};
 /// use media::{Nand, NandConfig, NandGeometry, NandTiming, PhysSector};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,7 +77,7 @@ pub struct ReadInfo {
 ///     data: DataStore::Memory,
 ///     seed: 1,
 /// })?;
-/// let chunk = ChunkIndex(3);
+/// let chunk = ChunkId(3);
 /// for unit in 0..2 {
 ///     nand.stage_bytes(nand.layout().unit_start(chunk, unit), &[unit as u8; 4096])?;
 ///     nand.begin_program(chunk, unit)?;
@@ -164,7 +164,7 @@ impl Nand {
         for i in 0..nand.records.len() {
             if nand.records[i].has_any(HAS_DEFECTS) {
                 let first = i as u32 * layout.units_per_chunk();
-                let torn = nand.store.torn_units(ChunkIndex(i as u32));
+                let torn = nand.store.torn_units(ChunkId(i as u32));
                 nand.torn.extend(torn.into_iter().map(|unit| first + unit));
             }
         }
@@ -187,7 +187,7 @@ impl Nand {
 
     /// Returns the bit error factor of a chunk relative to freshly written data, and counts a read.
     #[inline]
-    fn age(&mut self, chunk: ChunkIndex) -> f64 {
+    fn age(&mut self, chunk: ChunkId) -> f64 {
         let Some(ageing) = &mut self.aging else { return 1.0 };
         let factor = ageing.rber_factor(chunk);
         ageing.on_read(chunk);
@@ -202,19 +202,19 @@ impl Nand {
 
     /// Returns the state of a chunk; `None` past the end.
     #[inline]
-    pub fn chunk_info(&self, chunk: ChunkIndex) -> Option<ChunkInfo> {
+    pub fn chunk_info(&self, chunk: ChunkId) -> Option<ChunkInfo> {
         self.records.get(chunk.0 as usize).map(|r| r.info(&self.layout))
     }
 
     /// Whether a power cut interrupted a chunk's last erase: its state is
     /// [closed](ChunkInfo::state), but nothing in it is readable.
-    pub fn is_erase_interrupted(&self, chunk: ChunkIndex) -> bool {
+    pub fn is_erase_interrupted(&self, chunk: ChunkId) -> bool {
         self.records.get(chunk.0 as usize).is_some_and(|r| r.has_any(INTERRUPTED))
     }
 
     /// Returns the state of every chunk.
-    pub fn chunks(&self) -> impl Iterator<Item = (ChunkIndex, ChunkInfo)> + '_ {
-        (0..).map(ChunkIndex).zip(self.records.iter().map(|r| r.info(&self.layout)))
+    pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
+        (0..).map(ChunkId).zip(self.records.iter().map(|r| r.info(&self.layout)))
     }
 
     /// Returns the counters, and the wear statistics, which visit every chunk.
@@ -228,7 +228,7 @@ impl Nand {
     }
 
     #[inline]
-    fn record(&self, chunk: ChunkIndex) -> Result<ChunkRecord, MediaError> {
+    fn record(&self, chunk: ChunkId) -> Result<ChunkRecord, MediaError> {
         self.records.get(chunk.0 as usize).copied().ok_or(MediaError::OutOfRange {
             what: "chunk",
             value: chunk.0,
@@ -237,7 +237,7 @@ impl Nand {
     }
 
     #[inline]
-    fn set_record(&mut self, chunk: ChunkIndex, record: ChunkRecord) {
+    fn set_record(&mut self, chunk: ChunkId, record: ChunkRecord) {
         self.records[chunk.0 as usize] = record;
         self.store.record(chunk, record);
     }
@@ -252,7 +252,7 @@ impl Nand {
     #[cold]
     fn check_usable(
         &mut self,
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         record: ChunkRecord,
         doing: Operation,
     ) -> Result<(), MediaError> {
@@ -339,7 +339,7 @@ impl Nand {
     fn check_readable(
         &mut self,
         phys: PhysSector,
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         sector: u32,
         record: ChunkRecord,
     ) -> Result<(), MediaError> {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::Nand;
 use crate::chunk::{BAD, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING};
-use crate::{ChunkIndex, InjectedFault, MediaError, PowerLossReport};
+use crate::{ChunkId, InjectedFault, MediaError, PowerLossReport};
 
 impl Nand {
     /// Cuts the power: units in programming become torn, and the write pointer covers them;
@@ -18,7 +18,7 @@ impl Nand {
     pub(super) fn resolve_interrupted(&mut self) -> PowerLossReport {
         let mut cut = PowerLossReport::default();
         for i in 0..self.records.len() {
-            let (chunk, record) = (ChunkIndex(i as u32), self.records[i]);
+            let (chunk, record) = (ChunkId(i as u32), self.records[i]);
             if record.has_any(PROGRAMMING | ERASING) && record.has_any(BAD | DIE_FAILED) {
                 self.set_record(chunk, record.without(PROGRAMMING | ERASING));
             } else if record.has_any(PROGRAMMING) {
@@ -41,7 +41,7 @@ impl Nand {
 
     /// Returns the record of a chunk that is about to get a defect mark. Clears marks in the image
     /// that date from before the chunk's last erase.
-    fn prepare_defect_mark(&mut self, chunk: ChunkIndex) -> ChunkRecord {
+    fn prepare_defect_mark(&mut self, chunk: ChunkId) -> ChunkRecord {
         let record = self.records[chunk.0 as usize];
         if !record.has_any(HAS_DEFECTS) {
             self.store.clear_marks(chunk);
@@ -86,8 +86,8 @@ impl Nand {
             }
             InjectedFault::DieFailure { pu } => {
                 let limit = self.layout.pu_count();
-                if pu >= limit {
-                    return Err(MediaError::OutOfRange { what: "PU", value: pu, limit });
+                if pu.get() >= limit {
+                    return Err(MediaError::OutOfRange { what: "PU", value: pu.get(), limit });
                 }
                 for i in 0..self.layout.chunks_per_pu() {
                     let chunk = self.layout.chunk(pu, i);
@@ -103,7 +103,7 @@ impl Nand {
     ///
     /// # Errors
     /// [`MediaError::OutOfRange`] for a chunk that does not exist.
-    pub fn set_wear(&mut self, chunk: ChunkIndex, cycles: u32) -> Result<(), MediaError> {
+    pub fn set_wear(&mut self, chunk: ChunkId, cycles: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         self.set_record(chunk, record.with_wear(cycles));
         Ok(())
@@ -124,7 +124,7 @@ impl Nand {
                 (None, true) => Some((i as u32, 1)),
                 (Some((first, n)), true) => Some((first, n + 1)),
                 (Some((first, n)), false) => {
-                    self.store.release(ChunkIndex(first), n)?;
+                    self.store.release(ChunkId(first), n)?;
                     None
                 }
                 (None, false) => None,

@@ -6,7 +6,7 @@ use super::Nand;
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
 };
-use crate::{ChunkIndex, MediaError, Operation, PhysSector};
+use crate::{ChunkId, MediaError, Operation, PhysSector};
 
 impl Nand {
     /// Stages the data of a sector that is about to be programmed: `sector_bytes` bytes of `from`
@@ -93,7 +93,7 @@ impl Nand {
     }
 
     #[inline]
-    fn reserve_chunk(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
+    fn reserve_chunk(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
         let room = self.store.allocate_chunk(chunk);
         self.stats.host_disk_failures += u64::from(room.is_err());
         room
@@ -108,7 +108,7 @@ impl Nand {
     /// [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`],
     /// [`MediaError::HostDiskFull`].
     #[inline]
-    pub fn begin_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
+    pub fn begin_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         if !self.unit_start_sector(unit).is_some_and(|sector| record.can_program_at(sector)) {
             return Err(self.program_error(chunk, unit, record));
@@ -133,7 +133,7 @@ impl Nand {
     }
 
     #[cold]
-    fn program_error(&mut self, chunk: ChunkIndex, unit: u32, record: ChunkRecord) -> MediaError {
+    fn program_error(&mut self, chunk: ChunkId, unit: u32, record: ChunkRecord) -> MediaError {
         self.stats.refused_programs += 1;
         let doing = Operation::Program;
         if let Err(error) = self.check_usable(chunk, record, doing) {
@@ -158,7 +158,7 @@ impl Nand {
     /// contents stay readable. [`MediaError::ChunkBad`] or [`MediaError::DieFailed`] if that
     /// happened in the meantime; [`MediaError::NotBegun`].
     #[inline]
-    pub fn complete_program(&mut self, chunk: ChunkIndex, unit: u32) -> Result<(), MediaError> {
+    pub fn complete_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         if !self.unit_start_sector(unit).is_some_and(|sector| record.is_programming(sector)) {
             return Err(self.complete_program_error(chunk, unit, record));
@@ -174,7 +174,7 @@ impl Nand {
     }
 
     #[cold]
-    fn program_fails(&mut self, chunk: ChunkIndex, unit: u32, record: ChunkRecord) -> bool {
+    fn program_fails(&mut self, chunk: ChunkId, unit: u32, record: ChunkRecord) -> bool {
         let forced = self.injected_faults.take_program_fault(chunk, unit);
         self.programs_can_fail =
             self.failure_model.can_programs_fail() || self.injected_faults.has_pending_program();
@@ -185,7 +185,7 @@ impl Nand {
     #[cold]
     fn complete_program_error(
         &mut self,
-        chunk: ChunkIndex,
+        chunk: ChunkId,
         unit: u32,
         record: ChunkRecord,
     ) -> MediaError {
@@ -208,7 +208,7 @@ impl Nand {
     ///
     /// # Errors
     /// [`MediaError::Busy`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`].
-    pub fn begin_erase(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
+    pub fn begin_erase(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
         self.check_usable(chunk, record, doing)?;
@@ -230,7 +230,7 @@ impl Nand {
         Ok(())
     }
 
-    fn clear_defects(&mut self, chunk: ChunkIndex) {
+    fn clear_defects(&mut self, chunk: ChunkId) {
         let (units, sectors) = (self.layout.units_per_chunk(), self.layout.sectors_per_chunk());
         let first = chunk.0 * units;
         while let Some(&unit) = self.torn.range(first..first + units).next() {
@@ -249,7 +249,7 @@ impl Nand {
     /// # Errors
     /// [`MediaError::EraseFailed`]: the chunk is bad. [`MediaError::ChunkBad`] or
     /// [`MediaError::DieFailed`] if that happened in the meantime; [`MediaError::NotBegun`].
-    pub fn complete_erase(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
+    pub fn complete_erase(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         let doing = Operation::Erase;
         if !record.has_any(ERASING) {

@@ -17,7 +17,7 @@ use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables,
 };
 use crate::{
-    ChunkIndex, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
+    ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
     fill_pattern,
 };
 
@@ -135,7 +135,7 @@ impl Store {
                 ChunkRecord::ERASED
             }
         };
-        let chunks = || (0..layout.chunk_count()).map(ChunkIndex);
+        let chunks = || (0..layout.chunk_count()).map(ChunkId);
         let sectors = layout.sector_count() as usize;
         let (each, oob_each) = (layout.sector_bytes() as usize, layout.oob_bytes() as usize);
         let mut store = Store { data: None, oob: None, image: None, layout };
@@ -209,7 +209,7 @@ impl Store {
 
     /// Allocates space for all data of a chunk.
     #[inline]
-    pub(crate) fn allocate_chunk(&mut self, chunk: ChunkIndex) -> Result<(), MediaError> {
+    pub(crate) fn allocate_chunk(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
         match &mut self.image {
             Some(image) if image.allocations[chunk.0 as usize] != ChunkAllocation::Allocated => {
                 image.allocate_chunk(chunk, &self.layout)
@@ -227,7 +227,7 @@ impl Store {
 
     /// Stores a chunk's record, after all earlier stores.
     #[inline]
-    pub(crate) fn record(&self, chunk: ChunkIndex, record: ChunkRecord) {
+    pub(crate) fn record(&self, chunk: ChunkId, record: ChunkRecord) {
         if let Some(image) = &self.image {
             let word = image.region.atomic_u64(image.areas.table + 8 * chunk.0 as usize);
             word.store(record.to_image_word(), Ordering::Release);
@@ -235,13 +235,13 @@ impl Store {
     }
 
     /// Stores a chunk's record, after all earlier stores and before all later ones.
-    pub(crate) fn record_and_fence(&self, chunk: ChunkIndex, record: ChunkRecord) {
+    pub(crate) fn record_and_fence(&self, chunk: ChunkId, record: ChunkRecord) {
         self.record(chunk, record);
         fence(Ordering::SeqCst);
     }
 
     /// Clears a chunk's marks.
-    pub(crate) fn clear_marks(&self, chunk: ChunkIndex) {
+    pub(crate) fn clear_marks(&self, chunk: ChunkId) {
         if let Some(image) = &self.image {
             let units = self.layout.units_per_chunk() as usize;
             image.region.fill(image.areas.marks + chunk.0 as usize * units, units, 0);
@@ -249,7 +249,7 @@ impl Store {
     }
 
     /// Marks a unit as torn.
-    pub(crate) fn mark_torn(&self, chunk: ChunkIndex, unit: u32) {
+    pub(crate) fn mark_torn(&self, chunk: ChunkId, unit: u32) {
         if let Some(image) = &self.image {
             let at = chunk.0 as usize * self.layout.units_per_chunk() as usize + unit as usize;
             image.region.write(image.areas.marks + at, &[TORN]);
@@ -257,7 +257,7 @@ impl Store {
     }
 
     /// Returns the units of a chunk that are marked as torn.
-    pub(crate) fn torn_units(&self, chunk: ChunkIndex) -> Vec<u32> {
+    pub(crate) fn torn_units(&self, chunk: ChunkId) -> Vec<u32> {
         let Some(image) = &self.image else {
             return Vec::new();
         };
@@ -343,7 +343,7 @@ impl Store {
     }
 
     /// Returns the memory or disk blocks of consecutive chunks to the operating system.
-    pub(crate) fn release(&mut self, first: ChunkIndex, chunks: u32) -> std::io::Result<()> {
+    pub(crate) fn release(&mut self, first: ChunkId, chunks: u32) -> std::io::Result<()> {
         let Some(data) = &self.data else {
             return Ok(());
         };
@@ -370,7 +370,7 @@ impl Store {
 
 impl ImageFile {
     #[cold]
-    fn allocate_chunk(&mut self, chunk: ChunkIndex, layout: &NandLayout) -> Result<(), MediaError> {
+    fn allocate_chunk(&mut self, chunk: ChunkId, layout: &NandLayout) -> Result<(), MediaError> {
         if std::mem::take(&mut self.fail_next_allocation) {
             return Err(MediaError::HostDiskFull { chunk });
         }

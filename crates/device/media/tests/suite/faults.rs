@@ -1,13 +1,14 @@
 //! Random and injected faults.
 
 use media::{
-    ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig, Operation,
+    ChunkId, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig, Operation,
     PhysSector,
 };
+use nvme::PuId;
 
 use super::fixture::{config, erase, nand, program, program_all, verify};
 
-const C: ChunkIndex = ChunkIndex(7);
+const C: ChunkId = ChunkId(7);
 
 /// A medium with many chunks, which stores no data.
 fn many() -> NandConfig {
@@ -25,12 +26,12 @@ fn is_about(n: u64, of: u64, p: f64) -> bool {
 
 #[test]
 fn chunks_are_bad_from_the_factory_at_the_given_rate_and_by_the_seed() {
-    let bad = |seed, share| -> Vec<ChunkIndex> {
+    let bad = |seed, share| -> Vec<ChunkId> {
         let mut cfg = many();
         (cfg.seed, cfg.errors.factory_bad) = (seed, share);
         let n = Nand::create(cfg).unwrap();
         let offline = n.chunks().filter(|(_, i)| i.state == ChunkState::Offline);
-        let bad: Vec<ChunkIndex> = offline.map(|(c, _)| c).collect();
+        let bad: Vec<ChunkId> = offline.map(|(c, _)| c).collect();
         assert_eq!(n.stats().offline_chunks as usize, bad.len());
         bad
     };
@@ -63,7 +64,7 @@ fn programs_and_erases_fail_at_the_given_rates() {
     let pages = cfg.geometry.planes;
     let mut n = Nand::create(cfg).unwrap();
     let (mut programs, mut failed) = (0, 0);
-    for chunk in (0..8000).map(ChunkIndex) {
+    for chunk in (0..8000).map(ChunkId) {
         for unit in 0..12 {
             n.begin_program(chunk, unit).unwrap();
             programs += 1;
@@ -76,7 +77,7 @@ fn programs_and_erases_fail_at_the_given_rates() {
     }
     let p = 1.0 - (1.0f64 - 0.002).powi(pages as i32);
     assert!(is_about(failed, programs, p), "{failed} of {programs}");
-    let failed_erases = (0..8000).filter(|c| erase(&mut n, ChunkIndex(*c)).is_err()).count() as u64;
+    let failed_erases = (0..8000).filter(|c| erase(&mut n, ChunkId(*c)).is_err()).count() as u64;
     assert!(is_about(failed_erases, 8000, 0.05), "{failed_erases}");
     let s = n.stats();
     assert_eq!((s.program_failures, s.programs), (failed, programs - failed));
@@ -92,8 +93,8 @@ fn failures_do_not_depend_on_the_order_of_operations() {
         let mut n = Nand::create(cfg).unwrap();
         let mut failed = vec![false; 8000];
         for i in order {
-            n.begin_program(ChunkIndex(i), 0).unwrap();
-            failed[i as usize] = n.complete_program(ChunkIndex(i), 0).is_err();
+            n.begin_program(ChunkId(i), 0).unwrap();
+            failed[i as usize] = n.complete_program(ChunkId(i), 0).is_err();
         }
         failed
     };
@@ -105,7 +106,7 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     let mut n = nand();
     program(&mut n, C, 0, 3).unwrap();
     n.inject(InjectedFault::Program { chunk: C, unit: 1 }).unwrap();
-    program(&mut n, ChunkIndex(8), 0, 3).unwrap();
+    program(&mut n, ChunkId(8), 0, 3).unwrap();
     assert_eq!(program(&mut n, C, 1, 3), Err(MediaError::ProgramFailed { chunk: C, unit: 1 }));
     let info = n.chunk_info(C).unwrap();
     assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
@@ -134,16 +135,16 @@ fn forced_failures_come_about_as_often_as_forced() {
     n.inject(InjectedFault::NextProgram).unwrap();
     n.inject(InjectedFault::NextProgram).unwrap();
     for chunk in [0, 1] {
-        assert!(program(&mut n, ChunkIndex(chunk), 0, 1).is_err());
+        assert!(program(&mut n, ChunkId(chunk), 0, 1).is_err());
     }
-    program_all(&mut n, ChunkIndex(2), 1);
+    program_all(&mut n, ChunkId(2), 1);
     n.inject(InjectedFault::NextErase).unwrap();
-    assert_eq!(erase(&mut n, ChunkIndex(0)), Err(MediaError::EraseFailed { chunk: ChunkIndex(0) }));
-    n.inject(InjectedFault::Erase { chunk: ChunkIndex(2) }).unwrap();
-    erase(&mut n, ChunkIndex(1)).unwrap();
-    assert!(erase(&mut n, ChunkIndex(2)).is_err());
-    assert_eq!(n.chunk_info(ChunkIndex(2)).unwrap().state, ChunkState::Offline);
-    assert!(n.begin_erase(ChunkIndex(2)).is_err());
+    assert_eq!(erase(&mut n, ChunkId(0)), Err(MediaError::EraseFailed { chunk: ChunkId(0) }));
+    n.inject(InjectedFault::Erase { chunk: ChunkId(2) }).unwrap();
+    erase(&mut n, ChunkId(1)).unwrap();
+    assert!(erase(&mut n, ChunkId(2)).is_err());
+    assert_eq!(n.chunk_info(ChunkId(2)).unwrap().state, ChunkState::Offline);
+    assert!(n.begin_erase(ChunkId(2)).is_err());
     let s = n.stats();
     assert_eq!((s.program_failures, s.erase_failures, s.offline_chunks), (2, 2, 2));
 }
@@ -172,36 +173,36 @@ fn an_uncorrectable_sector_fails_alone_until_erased() {
 fn a_chunk_that_goes_bad_takes_its_data_along() {
     let mut n = nand();
     program_all(&mut n, C, 1);
-    n.begin_program(ChunkIndex(8), 0).unwrap();
-    n.begin_erase(ChunkIndex(9)).unwrap();
-    for chunk in [C, ChunkIndex(8), ChunkIndex(9)] {
+    n.begin_program(ChunkId(8), 0).unwrap();
+    n.begin_erase(ChunkId(9)).unwrap();
+    for chunk in [C, ChunkId(8), ChunkId(9)] {
         n.inject(InjectedFault::ChunkBad { chunk }).unwrap();
         assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
     }
     let phys = n.layout().phys(C, 0);
     assert!(matches!(n.check_read(phys), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.complete_program(ChunkIndex(8), 0), Err(MediaError::NotBegun { .. })));
-    assert!(matches!(n.complete_erase(ChunkIndex(9)), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.complete_erase(ChunkIndex(9)), Err(MediaError::NotBegun { .. })));
-    program_all(&mut n, ChunkIndex(10), 1);
+    assert!(matches!(n.complete_program(ChunkId(8), 0), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.complete_program(ChunkId(8), 0), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(n.complete_erase(ChunkId(9)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.complete_erase(ChunkId(9)), Err(MediaError::NotBegun { .. })));
+    program_all(&mut n, ChunkId(10), 1);
 }
 
 #[test]
 fn a_failed_die_takes_its_chunks_and_no_others() {
     let mut n = nand();
     for chunk in 0..24 {
-        program_all(&mut n, ChunkIndex(chunk), 1);
+        program_all(&mut n, ChunkId(chunk), 1);
     }
-    erase(&mut n, ChunkIndex(8)).unwrap();
-    n.begin_program(ChunkIndex(8), 0).unwrap();
-    n.inject(InjectedFault::DieFailure { pu: 1 }).unwrap();
-    let dead = |doing| MediaError::DieFailed { pu: 1, doing };
-    assert_eq!(n.complete_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
-    assert_eq!(n.begin_program(ChunkIndex(8), 0), Err(dead(Operation::Program)));
-    for chunk in (0..24).map(ChunkIndex) {
+    erase(&mut n, ChunkId(8)).unwrap();
+    n.begin_program(ChunkId(8), 0).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: PuId(1) }).unwrap();
+    let dead = |doing| MediaError::DieFailed { pu: PuId(1), doing };
+    assert_eq!(n.complete_program(ChunkId(8), 0), Err(dead(Operation::Program)));
+    assert_eq!(n.begin_program(ChunkId(8), 0), Err(dead(Operation::Program)));
+    for chunk in (0..24).map(ChunkId) {
         let phys = n.layout().phys(chunk, 5);
-        if n.layout().pu_of(chunk) == 1 {
+        if n.layout().pu_of(chunk) == PuId(1) {
             assert_eq!(n.check_read(phys), Err(dead(Operation::Read)));
             assert_eq!(n.begin_erase(chunk), Err(dead(Operation::Erase)));
             assert_eq!(n.chunk_info(chunk).unwrap().state, ChunkState::Offline);
@@ -217,12 +218,12 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
 fn faults_of_things_that_do_not_exist_are_refused() {
     let mut n = nand();
     for fault in [
-        InjectedFault::Program { chunk: ChunkIndex(24), unit: 0 },
+        InjectedFault::Program { chunk: ChunkId(24), unit: 0 },
         InjectedFault::Program { chunk: C, unit: 12 },
-        InjectedFault::Erase { chunk: ChunkIndex(24) },
+        InjectedFault::Erase { chunk: ChunkId(24) },
         InjectedFault::Uncorrectable { phys: PhysSector(24 * 48) },
-        InjectedFault::ChunkBad { chunk: ChunkIndex(u32::MAX) },
-        InjectedFault::DieFailure { pu: 4 },
+        InjectedFault::ChunkBad { chunk: ChunkId(u32::MAX) },
+        InjectedFault::DieFailure { pu: PuId(4) },
     ] {
         assert!(matches!(n.inject(fault), Err(MediaError::OutOfRange { .. })), "{fault:?}");
     }
@@ -240,7 +241,7 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
     let mut read = |first: u32, wear: u32| -> (f64, u64, bool) {
         let before = n.stats();
         let mut high = false;
-        for chunk in (first..first + 1000).map(ChunkIndex) {
+        for chunk in (first..first + 1000).map(ChunkId) {
             n.set_wear(chunk, wear).unwrap();
             for unit in 0..12 {
                 n.begin_program(chunk, unit).unwrap();
@@ -289,7 +290,7 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     })
     .unwrap();
     let mut seen = [0; 4];
-    for chunk in (0..24).map(ChunkIndex) {
+    for chunk in (0..24).map(ChunkId) {
         for unit in 0..12 {
             for medium in [&mut n, &mut none] {
                 medium.begin_program(chunk, unit).unwrap();

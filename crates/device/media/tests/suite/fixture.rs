@@ -1,7 +1,7 @@
 //! A small medium, and helper functions of the tests.
 
 use media::{
-    CellType, ChunkIndex, DataStore, ErrorModel, MediaError, Nand, NandConfig, NandGeometry,
+    CellType, ChunkId, DataStore, ErrorModel, MediaError, Nand, NandConfig, NandGeometry,
     NandTiming, PhysSector, fill_pattern,
 };
 use time::Nanos;
@@ -37,7 +37,7 @@ pub(crate) fn nand() -> Nand {
 /// Stages the data of generation `stamp` in every sector of a unit.
 pub(crate) fn stage(
     nand: &mut Nand,
-    chunk: ChunkIndex,
+    chunk: ChunkId,
     unit: u32,
     stamp: u64,
 ) -> Result<(), MediaError> {
@@ -56,7 +56,7 @@ pub(crate) fn stage(
 /// Programs a unit with data of generation `stamp`.
 pub(crate) fn program(
     nand: &mut Nand,
-    chunk: ChunkIndex,
+    chunk: ChunkId,
     unit: u32,
     stamp: u64,
 ) -> Result<(), MediaError> {
@@ -65,13 +65,13 @@ pub(crate) fn program(
     nand.complete_program(chunk, unit)
 }
 
-pub(crate) fn program_all(nand: &mut Nand, chunk: ChunkIndex, stamp: u64) {
+pub(crate) fn program_all(nand: &mut Nand, chunk: ChunkId, stamp: u64) {
     for unit in 0..nand.layout().units_per_chunk() {
         program(nand, chunk, unit, stamp).unwrap();
     }
 }
 
-pub(crate) fn erase(nand: &mut Nand, chunk: ChunkIndex) -> Result<(), MediaError> {
+pub(crate) fn erase(nand: &mut Nand, chunk: ChunkId) -> Result<(), MediaError> {
     nand.begin_erase(chunk)?;
     nand.complete_erase(chunk)
 }

@@ -2,20 +2,21 @@
 
 // guarantee: D-03, D-53
 
+use nvme::PuId;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use media::{
-    CellType, ChunkIndex, ChunkState, DataStore, IMAGE_VERSION, InjectedFault, MediaError, Nand,
+    CellType, ChunkId, ChunkState, DataStore, IMAGE_VERSION, InjectedFault, MediaError, Nand,
     NandConfig, OpenError,
 };
 use tempfile::TempDir;
 
 use super::fixture::{config, erase, program, program_all, stage, verify};
 
-const C: ChunkIndex = ChunkIndex(7);
+const C: ChunkId = ChunkId(7);
 
 fn image_config(path: &Path) -> NandConfig {
     NandConfig { data: DataStore::File(path.into()), ..config() }
@@ -34,7 +35,7 @@ fn everything_survives_a_restart() {
     cfg.errors.factory_bad = 0.1;
     cfg.seed = 5;
     let mut n = Nand::create(cfg.clone()).unwrap();
-    let good: Vec<ChunkIndex> =
+    let good: Vec<ChunkId> =
         n.chunks().filter(|(_, i)| i.state == ChunkState::Free).map(|(c, _)| c).collect();
     assert!(good.len() < 24 && good.len() > 12);
     let (full, open, closed, worn, bad) = (good[0], good[1], good[2], good[3], good[4]);
@@ -49,7 +50,7 @@ fn everything_survives_a_restart() {
         erase(&mut n, worn).unwrap();
     }
     n.inject(InjectedFault::ChunkBad { chunk: bad }).unwrap();
-    n.inject(InjectedFault::DieFailure { pu: 3 }).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: PuId(3) }).unwrap();
     n.sync().unwrap();
     let before: Vec<_> = n.chunks().collect();
     drop(n);
@@ -82,15 +83,15 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     program(&mut n, C, 0, 1).unwrap();
     stage(&mut n, C, 1, 1).unwrap();
     n.begin_program(C, 1).unwrap();
-    program_all(&mut n, ChunkIndex(0), 1);
-    n.begin_erase(ChunkIndex(0)).unwrap();
+    program_all(&mut n, ChunkId(0), 1);
+    n.begin_erase(ChunkId(0)).unwrap();
     drop(n);
     for _ in 0..2 {
         let mut n = Nand::open(image_config(&path)).unwrap();
         let phys = n.layout().phys(C, 5);
         assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
         assert_eq!(n.chunk_info(C).unwrap().write_pointer, 8);
-        let phys = n.layout().phys(ChunkIndex(0), 5);
+        let phys = n.layout().phys(ChunkId(0), 5);
         assert!(matches!(n.check_read(phys), Err(MediaError::EraseInterrupted { .. })));
         // At the second open, the image already contains the resolved state.
     }
@@ -122,13 +123,13 @@ fn an_image_is_sparse_and_shrinks_again() {
     assert!(fs::metadata(&path).unwrap().len() > cfg.geometry.total_bytes());
     assert!(bytes() < 100_000, "{}", bytes());
     program_all(&mut n, C, 1);
-    program_all(&mut n, ChunkIndex(3), 1);
+    program_all(&mut n, ChunkId(3), 1);
     let chunk = 24 << 16;
     assert!((2 * chunk..2 * chunk + 200_000).contains(&bytes()), "{}", bytes());
     erase(&mut n, C).unwrap();
     n.release_free().unwrap();
     assert!((chunk..chunk + 200_000).contains(&bytes()), "{}", bytes());
-    let phys = n.layout().phys(ChunkIndex(3), 99);
+    let phys = n.layout().phys(ChunkId(3), 99);
     verify(&mut n, phys, 1).unwrap();
     program_all(&mut n, C, 2);
 }
@@ -326,7 +327,7 @@ fn creating_and_opening_say_what_must_be_there() {
 fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
     let (_dir, path) = temp_image();
     let mut n = Nand::create(image_config(&path)).unwrap();
-    program_all(&mut n, ChunkIndex(0), 1);
+    program_all(&mut n, ChunkId(0), 1);
     n.inject(InjectedFault::HostDiskFull).unwrap();
     let full = Err(MediaError::HostDiskFull { chunk: C });
     assert_eq!(program(&mut n, C, 0, 1), full);
@@ -335,7 +336,7 @@ fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
     assert_eq!(n.begin_program(C, 0), full);
     assert_eq!(n.stats().host_disk_failures, 2);
     program_all(&mut n, C, 1);
-    let phys = n.layout().phys(ChunkIndex(0), 7);
+    let phys = n.layout().phys(ChunkId(0), 7);
     verify(&mut n, phys, 1).unwrap();
 }
 
@@ -374,7 +375,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     // 24 chunks of 192 KiB and their out-of-band bytes on a disk of 1 MiB.
     let mut n = Nand::create(cfg.clone()).unwrap();
     let mut programmed = Vec::new();
-    for chunk in (0..24).map(ChunkIndex) {
+    for chunk in (0..24).map(ChunkId) {
         match program(&mut n, chunk, 0, 1) {
             Ok(()) => {
                 for unit in 1..12 {
@@ -396,7 +397,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     erase(&mut n, programmed[0]).unwrap();
     n.power_cut();
     n.release_free().unwrap();
-    let other = ChunkIndex(23);
+    let other = ChunkId(23);
     program_all(&mut n, other, 3);
     drop(n);
     let mut n = Nand::open(cfg.clone()).unwrap();
@@ -421,7 +422,7 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     let (dir, path) = temp_image();
     let mut n = Nand::create(image_config(&path)).unwrap();
     program_all(&mut n, C, 1);
-    let old = ChunkIndex(3);
+    let old = ChunkId(3);
     program_all(&mut n, old, 2);
     n.sync().unwrap();
     drop(n);
@@ -445,9 +446,9 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     }
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 7);
-    program_all(&mut n, ChunkIndex(9), 8);
+    program_all(&mut n, ChunkId(9), 8);
     erase(&mut n, old).unwrap();
-    n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(11) }).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: ChunkId(11) }).unwrap();
     for sector in 0..48 {
         let phys = n.layout().phys(C, sector);
         verify(&mut n, phys, 7).unwrap();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use media::{ChunkIndex, ChunkState, DataStore, MediaError, Nand, NandConfig};
+use media::{ChunkId, ChunkState, DataStore, MediaError, Nand, NandConfig};
 use rng::Rng;
 use testkit::test_path;
 
@@ -33,7 +33,7 @@ fn child() {
     let mut rng = Rng::new(seed.parse().unwrap());
     let mut out = std::io::stderr();
     loop {
-        let chunk = ChunkIndex(rng.below(u64::from(n.layout().chunk_count())) as u32);
+        let chunk = ChunkId(rng.below(u64::from(n.layout().chunk_count())) as u32);
         let info = n.chunk_info(chunk).unwrap();
         let line = if info.state == ChunkState::Closed {
             // Reported before the erase: the contents of the chunk may be lost from now on.
@@ -93,7 +93,7 @@ fn a_kill_is_a_power_cut() {
         child.wait().unwrap();
 
         let mut n = Nand::open(image_config(path.clone())).unwrap();
-        for chunk in (0..chunks).map(ChunkIndex) {
+        for chunk in (0..chunks).map(ChunkId) {
             let info = n.chunk_info(chunk).unwrap();
             let (wear, programmed) = said[chunk.0 as usize];
             // A reported erase may not have begun.

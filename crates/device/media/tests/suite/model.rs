@@ -1,7 +1,7 @@
 //! Random operations against a simple, slow model.
 
 use media::{
-    CellType, ChunkIndex, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
+    CellType, ChunkId, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
     Operation,
 };
 use proptest::prelude::*;
@@ -171,7 +171,7 @@ fn shapes() -> impl Strategy<Value = NandConfig> {
 }
 
 fn check(n: &mut Nand, cfg: &NandConfig, model: &[Chunk]) {
-    for (id, m) in (0..).map(ChunkIndex).zip(model) {
+    for (id, m) in (0..).map(ChunkId).zip(model) {
         let info = n.chunk_info(id).unwrap();
         assert_eq!((info.state, info.wear, info.write_pointer), m.info(cfg), "{id} {m:?}");
         for sector in 0..cfg.geometry.sectors_per_chunk() {
@@ -196,7 +196,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
     for step in steps {
         match *step {
             Step::Begin { chunk, off } => {
-                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
                 let next = if m.interrupted || m.erasing { units } else { m.units.len() as u32 };
                 let Some(unit) = next.checked_add_signed(off) else {
                     continue;
@@ -222,7 +222,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 assert_eq!(n.begin_program(id, unit).map_err(name), want, "{step:?}");
             }
             Step::End { chunk } => {
-                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
                 let unit = m.units.len() as u32;
                 let want = match m.programming.take() {
                     None => Err("not begun"),
@@ -240,7 +240,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 assert_eq!(n.complete_program(id, unit).map_err(name), want, "{step:?}");
             }
             Step::BeginErase { chunk } => {
-                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
                 let want = if m.bad {
                     Err("bad")
                 } else if m.programming.is_some() {
@@ -254,7 +254,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                 assert_eq!(n.begin_erase(id).map_err(name), want, "{step:?}");
             }
             Step::EndErase { chunk } => {
-                let (id, m) = (ChunkIndex(chunk), &mut model[chunk as usize]);
+                let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
                 let want = if !m.erasing {
                     Err("not begun")
                 } else if m.bad {
@@ -279,12 +279,12 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
             }
             Step::Spoil { chunk, sector } => {
                 let sector = sector % cfg.geometry.sectors_per_chunk();
-                let phys = n.layout().phys(ChunkIndex(chunk), sector);
+                let phys = n.layout().phys(ChunkId(chunk), sector);
                 n.inject(InjectedFault::Uncorrectable { phys }).unwrap();
                 model[chunk as usize].spoiled.push(sector);
             }
             Step::GoBad { chunk } => {
-                n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunk) }).unwrap();
+                n.inject(InjectedFault::ChunkBad { chunk: ChunkId(chunk) }).unwrap();
                 model[chunk as usize].bad = true;
             }
             Step::Cut | Step::Reopen => {

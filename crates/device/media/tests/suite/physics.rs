@@ -1,14 +1,14 @@
 //! Program, erase and read in order and out of order; paired pages; data in and out.
 
 use media::{
-    CellType, ChunkIndex, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation,
-    PhysSector, check_pattern,
+    CellType, ChunkId, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation, PhysSector,
+    check_pattern,
 };
 use mem::SharedRegion;
 
 use super::fixture::{config, erase, nand, program, program_all, stage, verify};
 
-const C: ChunkIndex = ChunkIndex(7);
+const C: ChunkId = ChunkId(7);
 
 #[test]
 fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
@@ -31,7 +31,7 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     n.complete_erase(C).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 1, 0));
     assert_eq!(n.chunks().count(), 24);
-    assert_eq!(n.chunk_info(ChunkIndex(24)), None);
+    assert_eq!(n.chunk_info(ChunkId(24)), None);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn one_operation_is_in_flight_in_a_chunk() {
     let busy = |doing, with| Err(MediaError::Busy { chunk: C, doing, with });
     n.begin_program(C, 0).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Program));
-    n.begin_erase(ChunkIndex(8)).unwrap();
+    n.begin_erase(ChunkId(8)).unwrap();
     n.complete_program(C, 0).unwrap();
     n.begin_erase(C).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Erase));
@@ -96,7 +96,7 @@ fn one_operation_is_in_flight_in_a_chunk() {
 #[test]
 fn numbers_past_the_end_are_refused() {
     let mut n = nand();
-    let chunk = ChunkIndex(24);
+    let chunk = ChunkId(24);
     let error = MediaError::OutOfRange { what: "chunk", value: 24, limit: 24 };
     assert_eq!(n.begin_program(chunk, 0), Err(error));
     assert_eq!(n.complete_program(chunk, 0), Err(error));
@@ -280,8 +280,8 @@ fn wear_counts_erases() {
     for _ in 0..3 {
         erase(&mut n, C).unwrap();
     }
-    erase(&mut n, ChunkIndex(0)).unwrap();
-    n.set_wear(ChunkIndex(1), 20).unwrap();
+    erase(&mut n, ChunkId(0)).unwrap();
+    n.set_wear(ChunkId(1), 20).unwrap();
     let s = n.stats();
     assert_eq!((s.erases, s.wear.min, s.wear.max, s.wear.total), (4, 0, 20, 24));
     assert!((s.wear.mean - 1.0).abs() < 1e-12);
@@ -293,19 +293,19 @@ fn memory_of_free_chunks_is_given_back_and_nothing_else() {
     cfg.geometry.page_bytes = 8192;
     let mut n = Nand::create(cfg).unwrap();
     for chunk in [0, 1, 2, 5, 23] {
-        program_all(&mut n, ChunkIndex(chunk), u64::from(chunk));
+        program_all(&mut n, ChunkId(chunk), u64::from(chunk));
     }
     for chunk in [1, 23] {
-        erase(&mut n, ChunkIndex(chunk)).unwrap();
+        erase(&mut n, ChunkId(chunk)).unwrap();
     }
     n.release_free().unwrap();
     for chunk in [0, 2, 5] {
         for sector in 0..n.layout().sectors_per_chunk() {
-            let phys = n.layout().phys(ChunkIndex(chunk), sector);
+            let phys = n.layout().phys(ChunkId(chunk), sector);
             verify(&mut n, phys, u64::from(chunk)).unwrap();
         }
     }
-    program_all(&mut n, ChunkIndex(23), 9);
+    program_all(&mut n, ChunkId(23), 9);
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! Power cuts in every state of a chunk.
 
-use media::{ChunkIndex, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport};
+use media::{ChunkId, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport};
+use nvme::PuId;
 
 use super::fixture::{config, erase, nand, program, program_all, stage, verify};
 
-const C: ChunkIndex = ChunkIndex(7);
+const C: ChunkId = ChunkId(7);
 
 #[test]
 fn a_cut_between_operations_changes_nothing() {
     let mut n = nand();
-    program_all(&mut n, ChunkIndex(0), 1);
+    program_all(&mut n, ChunkId(0), 1);
     for unit in 0..5 {
         program(&mut n, C, unit, 1).unwrap();
     }
@@ -34,7 +35,7 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
         }
         stage(&mut n, C, unit, 1).unwrap();
         n.begin_program(C, unit).unwrap();
-        n.begin_program(ChunkIndex(0), 0).unwrap();
+        n.begin_program(ChunkId(0), 0).unwrap();
         assert_eq!(n.power_cut(), PowerLossReport { torn_units: 2, interrupted_erases: 0 });
         let info = n.chunk_info(C).unwrap();
         assert_eq!(info.write_pointer, 4 * (unit + 1), "the write pointer covers the torn unit");
@@ -75,11 +76,11 @@ fn a_chunk_can_be_torn_again_and_again() {
         assert_eq!(n.check_read(phys), Err(MediaError::Torn { phys }));
     }
     // The marks of neighboring chunks are independent.
-    program_all(&mut n, ChunkIndex(6), 1);
-    program_all(&mut n, ChunkIndex(8), 1);
+    program_all(&mut n, ChunkId(6), 1);
+    program_all(&mut n, ChunkId(8), 1);
     for chunk in [6, 8] {
         for sector in 0..48 {
-            let phys = n.layout().phys(ChunkIndex(chunk), sector);
+            let phys = n.layout().phys(ChunkId(chunk), sector);
             verify(&mut n, phys, 1).unwrap();
         }
     }
@@ -117,24 +118,24 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
 #[test]
 fn what_is_broken_stays_broken() {
     let mut n = nand();
-    let failed = ChunkIndex(1);
+    let failed = ChunkId(1);
     program(&mut n, failed, 0, 1).unwrap();
     n.inject(InjectedFault::NextProgram).unwrap();
     program(&mut n, failed, 1, 1).unwrap_err();
-    let sector = n.layout().phys(ChunkIndex(2), 3);
-    program_all(&mut n, ChunkIndex(2), 1);
+    let sector = n.layout().phys(ChunkId(2), 3);
+    program_all(&mut n, ChunkId(2), 1);
     n.inject(InjectedFault::Uncorrectable { phys: sector }).unwrap();
-    n.begin_program(ChunkIndex(3), 0).unwrap();
-    n.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(3) }).unwrap();
-    n.begin_erase(ChunkIndex(18)).unwrap();
-    n.inject(InjectedFault::DieFailure { pu: 3 }).unwrap();
+    n.begin_program(ChunkId(3), 0).unwrap();
+    n.inject(InjectedFault::ChunkBad { chunk: ChunkId(3) }).unwrap();
+    n.begin_erase(ChunkId(18)).unwrap();
+    n.inject(InjectedFault::DieFailure { pu: PuId(3) }).unwrap();
     n.inject(InjectedFault::NextErase).unwrap();
     assert_eq!(n.power_cut(), PowerLossReport::default(), "nothing that works was under way");
     assert!(matches!(n.begin_program(failed, 1), Err(MediaError::ClosedEarly { .. })));
     assert!(matches!(n.check_read(sector), Err(MediaError::Uncorrectable { .. })));
-    assert!(matches!(n.begin_erase(ChunkIndex(3)), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.begin_erase(ChunkIndex(18)), Err(MediaError::DieFailed { pu: 3, .. })));
-    assert!(matches!(n.complete_erase(ChunkIndex(18)), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(n.begin_erase(ChunkId(3)), Err(MediaError::ChunkBad { .. })));
+    assert!(matches!(n.begin_erase(ChunkId(18)), Err(MediaError::DieFailed { pu: PuId(3), .. })));
+    assert!(matches!(n.complete_erase(ChunkId(18)), Err(MediaError::NotBegun { .. })));
     assert!(matches!(erase(&mut n, C), Err(MediaError::EraseFailed { .. })));
 }
 

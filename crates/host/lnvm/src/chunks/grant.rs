@@ -11,7 +11,7 @@ use time::Nanos;
 
 use crate::chunks::allocator::{ACQUIRED, ERASED, GrantBatch};
 use crate::{
-    ChunkAllocator, ChunkUse, DataTemperature, PuIndex, Sharing, TableError, TableRecord, TargetId,
+    ChunkAllocator, ChunkUse, DataTemperature, PuId, Sharing, TableError, TableRecord, TargetId,
 };
 
 /// Why a target cannot acquire a chunk.
@@ -135,7 +135,7 @@ impl ChunkAllocator {
             return Err(AcquireError::NotOpen { target });
         }
         let (name, pus) = (&entry.spec.name, &entry.spec.pus);
-        if !pus.contains(PuIndex(pu)) {
+        if !pus.contains(PuId(pu)) {
             return Err(AcquireError::NotTargetPu { name: name.clone(), pus: pus.to_string(), pu });
         }
         if entry.spec.sharing == Sharing::Exclusive {

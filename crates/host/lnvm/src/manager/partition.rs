@@ -18,7 +18,7 @@ use rng::Rng;
 
 use super::registration::random_uid;
 use crate::{
-    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuIndex, Sharing,
+    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, Sharing,
     TARGETS_MAX, Target, TargetId, is_name,
 };
 
@@ -124,7 +124,7 @@ impl MediaManager {
             return Err(MediaManagerError::TargetExists { drive, name, kind, pus });
         }
         let total = self.table().pus();
-        if pus.is_empty() || pus.last() >= Some(PuIndex(total)) {
+        if pus.is_empty() || pus.last() >= Some(PuId(total)) {
             let pus = if pus.is_empty() { "none".into() } else { pus.to_string() };
             return Err(MediaManagerError::NoSuchUnits { drive, name, pus, last: total - 1 });
         }

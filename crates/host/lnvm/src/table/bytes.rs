@@ -100,14 +100,14 @@ mod tests {
     use rng::Rng;
 
     use super::*;
-    use crate::PuIndex;
+    use crate::PuId;
 
     #[test]
     fn what_is_written_is_read() {
         let mut rng = Rng::new(3);
         for _ in 0..2000 {
             let n = rng.next_u64() >> rng.below(64);
-            let pus: PuSet = (0..rng.below(20)).map(|_| PuIndex(rng.below(300) as u32)).collect();
+            let pus: PuSet = (0..rng.below(20)).map(|_| PuId(rng.below(300) as u32)).collect();
             let mut chunks: Vec<u32> = (0..rng.below(9)).map(|_| rng.below(999) as u32).collect();
             chunks.sort_unstable();
             chunks.dedup();

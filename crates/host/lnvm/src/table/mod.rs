@@ -14,7 +14,7 @@ pub(crate) mod window;
 
 use nvme::Geometry;
 
-use crate::{NewTarget, PuIndex, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
+use crate::{NewTarget, PuId, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
 
 /// Maximum number of targets of a drive.
 pub const TARGETS_MAX: usize = 64;
@@ -273,7 +273,7 @@ impl Table {
                 ));
             }
             let pu = self.pu_of(*chunk);
-            if let Some(on) = on.filter(|on| !on.pus.contains(PuIndex(pu))) {
+            if let Some(on) = on.filter(|on| !on.pus.contains(PuId(pu))) {
                 return wrong(format!(
                     "a record gives chunk {chunk} of parallel unit {pu} to target {}, which has {}",
                     on.name, on.pus
@@ -296,7 +296,7 @@ impl Table {
         if !is_name(name) || self.target_by_name(name).is_some() {
             return wrong(format!("target {name} has a name that is none, or is taken"));
         }
-        if pus.is_empty() || pus.last() >= Some(PuIndex(self.pus())) {
+        if pus.is_empty() || pus.last() >= Some(PuId(self.pus())) {
             return wrong(format!("target {name} has units {pus} of a drive with {}", self.pus()));
         }
         if let Some((other, common)) = self.overlap(&new.spec) {

@@ -262,7 +262,7 @@ impl Target {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::PuIndex;
+    use crate::PuId;
 
     pub(in crate::table) fn full() -> Target {
         Target {
@@ -271,7 +271,7 @@ pub(super) mod tests {
             spec: NewTarget {
                 name: "a".repeat(NAME_BYTES_MAX),
                 kind: TargetKind::Ppa,
-                pus: (0..64).map(|i| PuIndex(2 * i)).collect(),
+                pus: (0..64).map(|i| PuId(2 * i)).collect(),
                 sharing: Sharing::Shared,
                 options: TargetOptions {
                     over_provisioning: Some(0.11),
@@ -295,7 +295,7 @@ pub(super) mod tests {
                 sharing: Sharing::Exclusive,
                 kind: TargetKind::Pblk,
                 name: "x".into(),
-                pus: PuSet::range(PuIndex(0), PuIndex(4)),
+                pus: PuSet::range(PuId(0), PuId(4)),
                 options: TargetOptions::default(),
                 limits: QuotaLimits::default(),
             },

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lnvm::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature,
-    EraseOutcome, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
+    EraseOutcome, NewTarget, PuId, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
     TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
@@ -114,8 +114,8 @@ impl Case {
         let pus = self.geometry.total_pus();
         let first = self.rng.below(pus.into()) as u32;
         let pus = PuSet::range(
-            PuIndex(first),
-            PuIndex(first + 1 + self.rng.below((pus - first).into()) as u32),
+            PuId(first),
+            PuId(first + 1 + self.rng.below((pus - first).into()) as u32),
         );
         let sharing = [Sharing::Exclusive, Sharing::Shared][usize::from(self.rng.chance(0.7))];
         let limits = QuotaLimits {
@@ -171,7 +171,7 @@ impl Case {
         match self.pool.acquire(self.now, id, pu, heat) {
             Ok(chunk) => {
                 self.acquired += 1;
-                assert!(spec.pus.contains(PuIndex(pu)) && self.pool.table().pu_of(chunk) == pu);
+                assert!(spec.pus.contains(PuId(pu)) && self.pool.table().pu_of(chunk) == pu);
                 assert!(spec.limits.max_chunks.is_none_or(|max| holds < max));
                 let cell = &mut self.media[chunk as usize];
                 let own = self.pool.table().target(id).unwrap().uid;
@@ -190,7 +190,7 @@ impl Case {
                     self.now = until;
                 }
             }
-            Err(AcquireError::NotTargetPu { .. }) => assert!(!spec.pus.contains(PuIndex(pu))),
+            Err(AcquireError::NotTargetPu { .. }) => assert!(!spec.pus.contains(PuId(pu))),
             Err(AcquireError::Full { .. }) => {
                 // Every good chunk of the unit has an owner, or is being granted.
                 assert_eq!(self.pool.free_counts(pu), (0, 0));
@@ -478,7 +478,7 @@ fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
         let spec = NewTarget {
             name: "t".into(),
             kind: TargetKind::Kv,
-            pus: PuSet::range(PuIndex(0), PuIndex(1)),
+            pus: PuSet::range(PuId(0), PuId(1)),
             sharing: Sharing::Shared,
             options: TargetOptions::default(),
             limits: QuotaLimits::default(),

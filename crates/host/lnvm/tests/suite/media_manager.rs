@@ -6,7 +6,8 @@ use lnvm::{
     MediaManagerError, NewTarget, QuotaLimits, RelocationReason, ScrubConfig, Sharing, TargetId,
     TargetKind, TargetOptions, Uid, Warranty,
 };
-use media::{ChunkIndex, InjectedFault, PhysSector};
+use media::{ChunkId, InjectedFault, PhysSector};
+use nvme::PuId;
 use testkit::managed_drive::{ManagedDrive, config, errors, geometry, manager_config, spec};
 use time::{Component, Nanos};
 
@@ -387,11 +388,11 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
             assert!(harness.write_chunk(*chunk, OTHER));
             let mut drive = harness.drive.borrow_mut();
             let nand = drive.nand_mut().unwrap();
-            nand.begin_erase(ChunkIndex(*chunk)).unwrap();
-            nand.complete_erase(ChunkIndex(*chunk)).unwrap();
+            nand.begin_erase(ChunkId(*chunk)).unwrap();
+            nand.complete_erase(ChunkId(*chunk)).unwrap();
         }
     }
-    harness.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(chunks[9]) });
+    harness.inject(InjectedFault::ChunkBad { chunk: ChunkId(chunks[9]) });
     s.refresh(harness.now.get(), &harness.fresh_report()).unwrap();
     let used = s.health(None);
     assert_eq!((used.chunks.factory_bad, used.chunks.grown_bad), (factory, 1));
@@ -472,7 +473,7 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
     let a = s.create(spec("a", "3", Sharing::Exclusive), &mut || harness.progress()).unwrap();
     drop(s);
     let harness = harness.cut();
-    harness.inject(InjectedFault::DieFailure { pu: 0 });
+    harness.inject(InjectedFault::DieFailure { pu: PuId(0) });
     let harness = harness.cut();
     let mut s = harness.register(manager_config()).unwrap();
     assert_eq!(s.target("a").unwrap().id, a);

@@ -2,7 +2,7 @@
 //! and inconsistent records change nothing.
 
 use lnvm::{
-    ChunkUse, NewTarget, PuIndex, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
+    ChunkUse, NewTarget, PuId, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
     TableRecord, Target, TargetId, TargetKind, TargetOptions, Uid,
 };
 use nvme::Geometry;
@@ -75,7 +75,7 @@ fn the_largest_table_is_as_large_as_announced() {
     let g = geometry(4, 16, 200);
     let mut rng = Rng::new(1);
     let mut table = Table::new(&g, Uid(1), |_| ChunkUse::Free).unwrap();
-    let every_second: PuSet = (0..32).map(|i| PuIndex(2 * i)).collect();
+    let every_second: PuSet = (0..32).map(|i| PuId(2 * i)).collect();
     for id in 1..=TARGETS_MAX as u32 {
         let name = format!("{id:032}");
         let mut new = target(u32::MAX - 100 + id, &name, "0", Sharing::Shared);
@@ -86,7 +86,7 @@ fn the_largest_table_is_as_large_as_announced() {
     let one_more = created(u32::MAX, "one-more", "1", Sharing::Shared, vec![]);
     assert!(table.apply(&one_more).is_err());
     // No two adjacent chunks have the same owner.
-    let on_its_units = |chunk: &u32| every_second.contains(PuIndex(chunk / 200));
+    let on_its_units = |chunk: &u32| every_second.contains(PuId(chunk / 200));
     for chunk in (0..g.total_chunks() as u32).filter(on_its_units) {
         let target = TargetId(u32::MAX - 99 + rng.below(TARGETS_MAX as u64) as u32);
         table.apply(&TableRecord::Granted { target, chunks: vec![chunk] }).unwrap();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nvme::{Address, ChunkState};
 
-use super::{PpaSpace, PuIndex, PuSet};
+use super::{PpaSpace, PuId, PuSet};
 use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
 
 /// The free chunks of some parallel units.
@@ -17,9 +17,9 @@ use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
 pub struct FreeChunks {
     space: PpaSpace,
     /// Parallel units in striping order.
-    pus: Vec<PuIndex>,
+    pus: Vec<PuId>,
     /// Wear index, and chunk index in the parallel unit.
-    free: BTreeMap<PuIndex, BTreeSet<(u8, u32)>>,
+    free: BTreeMap<PuId, BTreeSet<(u8, u32)>>,
     /// Index in `pus` of the next allocation.
     next_pu: usize,
 }
@@ -56,12 +56,12 @@ impl FreeChunks {
     }
 
     /// Returns the number of free chunks on one parallel unit.
-    pub fn len_on(&self, pu: PuIndex) -> usize {
+    pub fn len_on(&self, pu: PuId) -> usize {
         self.free.get(&pu).map_or(0, BTreeSet::len)
     }
 
     /// Allocates the least worn chunk of a parallel unit.
-    pub fn pop_on(&mut self, pu: PuIndex) -> Option<Address> {
+    pub fn pop_on(&mut self, pu: PuId) -> Option<Address> {
         let (_, chunk) = self.free.get_mut(&pu)?.pop_first()?;
         let first = self.space.pu_address(pu).ok()?;
         Some(Address { chunk, ..first })

@@ -29,8 +29,9 @@ pub use buffer::{Buffer, BufferRangeError, Buffers};
 pub use error::{PpaError, RejectReason, Rejected, VectorError};
 pub use failed_mask::FailedMask;
 pub use free_chunks::FreeChunks;
+pub use nvme::PuId;
 pub use session::Session;
-pub use space::{AddressError, PhysSector, PpaSpace, PuIndex};
+pub use space::{AddressError, FlatSector, PpaSpace};
 pub use vector::{
     ADDRESSES_MAX, RequestCompletion, RequestId, SessionConfig, SessionStats, VectorKind,
     VectorOptions,

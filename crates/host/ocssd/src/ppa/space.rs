@@ -4,28 +4,16 @@
 //! |---|---|---|
 //! | generic | [`Address`]: group, PU, chunk, sector | users and programs that place data |
 //! | device | [`Ppa`]: packed in the drive's format, with holes | commands |
-//! | flat | [`PhysSector`]: sector index, without holes | tables |
+//! | flat | [`FlatSector`]: sector index, without holes | tables |
 //!
 //! Invariants: every conversion is checked and none panics. The three forms of a sector convert
 //! into each other in both directions. An error for an invalid address names the wrong component.
 
-use std::fmt;
-
-use nvme::{Address, Geometry, Ppa, PpaFormat};
+use nvme::{Address, Geometry, Ppa, PpaFormat, PuId};
 
 /// The flat form of an address: sectors numbered chunk by chunk and PU by PU, without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PhysSector(pub u64);
-
-/// Index of a parallel unit on the drive: `group × PUs per group + PU in its group`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PuIndex(pub u32);
-
-impl fmt::Display for PuIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PU {}", self.0)
-    }
-}
+pub struct FlatSector(pub u64);
 
 /// An address that does not exist on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +40,7 @@ pub enum AddressError {
     #[error("flat address {} does not exist: the drive has {sectors} sectors", flat.0)]
     Flat {
         /// The index.
-        flat: PhysSector,
+        flat: FlatSector,
         /// Sectors of the drive.
         sectors: u64,
     },
@@ -60,7 +48,7 @@ pub enum AddressError {
     #[error("{pu} does not exist: the drive has {pus} parallel units, numbered from 0")]
     Pu {
         /// The parallel unit.
-        pu: PuIndex,
+        pu: PuId,
         /// Number of parallel units.
         pus: u32,
     },
@@ -148,9 +136,9 @@ impl PpaSpace {
     /// # Errors
     /// [`AddressError::Component`].
     #[inline]
-    pub fn flat(&self, address: Address) -> Result<PhysSector, AddressError> {
+    pub fn flat(&self, address: Address) -> Result<FlatSector, AddressError> {
         self.check(address)?;
-        Ok(PhysSector(self.geometry.flat(address)))
+        Ok(FlatSector(self.geometry.flat(address)))
     }
 
     /// Converts a flat to a generic address.
@@ -158,7 +146,7 @@ impl PpaSpace {
     /// # Errors
     /// [`AddressError::Flat`].
     #[inline]
-    pub fn address_of(&self, flat: PhysSector) -> Result<Address, AddressError> {
+    pub fn address_of(&self, flat: FlatSector) -> Result<Address, AddressError> {
         self.geometry
             .from_flat(flat.0)
             .ok_or(AddressError::Flat { flat, sectors: self.geometry.total_sectors() })
@@ -168,15 +156,15 @@ impl PpaSpace {
     ///
     /// # Errors
     /// [`AddressError::Hole`].
-    pub fn flat_of(&self, ppa: Ppa) -> Result<PhysSector, AddressError> {
-        Ok(PhysSector(self.geometry.flat(self.address(ppa)?)))
+    pub fn flat_of(&self, ppa: Ppa) -> Result<FlatSector, AddressError> {
+        Ok(FlatSector(self.geometry.flat(self.address(ppa)?)))
     }
 
     /// Converts a flat to a device address.
     ///
     /// # Errors
     /// [`AddressError::Flat`].
-    pub fn ppa_of(&self, flat: PhysSector) -> Result<Ppa, AddressError> {
+    pub fn ppa_of(&self, flat: FlatSector) -> Result<Ppa, AddressError> {
         Ok(self.format.pack(self.address_of(flat)?))
     }
 
@@ -189,16 +177,16 @@ impl PpaSpace {
     ///
     /// # Errors
     /// [`AddressError::Component`].
-    pub fn pu(&self, address: Address) -> Result<PuIndex, AddressError> {
+    pub fn pu(&self, address: Address) -> Result<PuId, AddressError> {
         self.check(address)?;
-        Ok(PuIndex(address.group * self.geometry.pus + address.pu))
+        Ok(PuId(address.group * self.geometry.pus + address.pu))
     }
 
     /// Returns the first sector of the first chunk of a parallel unit.
     ///
     /// # Errors
     /// [`AddressError::Pu`].
-    pub fn pu_address(&self, pu: PuIndex) -> Result<Address, AddressError> {
+    pub fn pu_address(&self, pu: PuId) -> Result<Address, AddressError> {
         let (pus, g) = (self.geometry.total_pus(), &self.geometry);
         if pu.0 >= pus {
             return Err(AddressError::Pu { pu, pus });
@@ -251,15 +239,15 @@ impl PpaSpace {
     ///
     /// # Errors
     /// [`AddressError::Pu`].
-    pub fn stripe_index(&self, pu: PuIndex) -> Result<u32, AddressError> {
+    pub fn stripe_index(&self, pu: PuId) -> Result<u32, AddressError> {
         let a = self.pu_address(pu)?;
         Ok(a.pu * self.geometry.groups + a.group)
     }
 
     /// Iterates over all parallel units in striping order.
-    pub fn striped(&self) -> impl Iterator<Item = PuIndex> + use<> {
+    pub fn striped(&self) -> impl Iterator<Item = PuId> + use<> {
         let (groups, pus) = (self.geometry.groups, self.geometry.pus);
-        (0..pus).flat_map(move |pu| (0..groups).map(move |group| PuIndex(group * pus + pu)))
+        (0..pus).flat_map(move |pu| (0..groups).map(move |group| PuId(group * pus + pu)))
     }
 
     /// Iterates over the device addresses of `count` sectors of a chunk, starting at `first`.
@@ -301,7 +289,7 @@ mod tests {
     }
 
     fn check_sector(space: &PpaSpace, flat: u64) {
-        let flat = PhysSector(flat);
+        let flat = FlatSector(flat);
         let a = space.address_of(flat).unwrap();
         let ppa = space.ppa(a).unwrap();
         assert_eq!(space.flat(a), Ok(flat));
@@ -345,7 +333,7 @@ mod tests {
                 check_sector(&space, rng.below(sectors));
             }
             assert!(matches!(
-                space.address_of(PhysSector(sectors)),
+                space.address_of(FlatSector(sectors)),
                 Err(AddressError::Flat { .. })
             ));
             // Every 64-bit value is either an address that packs to itself, or an error; never a
@@ -365,7 +353,7 @@ mod tests {
     fn striping_visits_every_pu_once_and_neighbors_are_on_different_channels() {
         for (groups, pus) in [(1, 1), (1, 5), (5, 1), (3, 5), (16, 8)] {
             let space = PpaSpace::from_geometry(geometry(groups, pus, 7, 3, 8)).unwrap();
-            let order: Vec<PuIndex> = space.striped().collect();
+            let order: Vec<PuId> = space.striped().collect();
             assert_eq!(order.len() as u32, groups * pus);
             let mut a = space.pu_address(order[0]).unwrap();
             for (place, pu) in (0..).zip(&order) {
@@ -400,10 +388,7 @@ mod tests {
             );
             assert_eq!((space.next_in_chunk(bad), space.next_pu(bad)), (None, None));
         }
-        assert!(
-            space.pu_address(PuIndex(15)).is_err()
-                && space.stripe_index(PuIndex(u32::MAX)).is_err()
-        );
+        assert!(space.pu_address(PuId(15)).is_err() && space.stripe_index(PuId(u32::MAX)).is_err());
         assert_eq!(space.extent(Address { sector: 20, ..good }, 4).unwrap().count(), 4);
         assert!(space.extent(Address { sector: 20, ..good }, 5).is_err());
         assert!(space.extent(Address { sector: 20, ..good }, u32::MAX).is_err());

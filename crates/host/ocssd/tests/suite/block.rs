@@ -1,8 +1,9 @@
 //! Virtual blocks, case by case.
 
+use nvme::PuId;
 use std::io::Read;
 
-use media::{ChunkIndex, InjectedFault};
+use media::{ChunkId, InjectedFault};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
@@ -102,7 +103,7 @@ fn the_read_cursor_reads_like_read() {
 fn what_is_not_a_block_is_refused_by_chunk() {
     let (mut bench, mut ssd, mut session) = harness::open(ODD, 32);
     let space = ssd.space();
-    bench.nand().inject(InjectedFault::ChunkBad { chunk: ChunkIndex(1) }).unwrap();
+    bench.nand().inject(InjectedFault::ChunkBad { chunk: ChunkId(1) }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let buffer = io.buffers().allocate(4).unwrap();
@@ -184,7 +185,7 @@ fn padding_makes_everything_readable_and_durable() {
 fn a_failed_program_is_named_kept_and_repaired() {
     let (mut bench, mut ssd, mut session, mut block) = setup(&three());
     // Chunk 3 of PU 5 fails in its third unit.
-    let chunk = ChunkIndex(5 * 7 + 3);
+    let chunk = ChunkId(5 * 7 + 3);
     bench.nand().inject(InjectedFault::Program { chunk, unit: 2 }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
@@ -213,7 +214,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
     assert!(matches!(twice, BlockError::DuplicateChunk { .. }), "{twice}");
     // A replacement that fails as well; then one that does not.
-    bench.nand().inject(InjectedFault::Program { chunk: ChunkIndex(5 * 7 + 4), unit: 2 }).unwrap();
+    bench.nand().inject(InjectedFault::Program { chunk: ChunkId(5 * 7 + 4), unit: 2 }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let bad = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
@@ -307,7 +308,7 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
     assert_eq!((block.len(), block.read_cursor(), block.stats().erased), (0, 0, 3));
     block.append(&mut io, &all_data(5..25)).unwrap();
     assert!(read(&mut block, &mut io, 0, 20) == all_data(5..25));
-    let chunk = ChunkIndex(5 * 7 + 3);
+    let chunk = ChunkId(5 * 7 + 3);
     bench.nand().inject(InjectedFault::Erase { chunk }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
@@ -326,7 +327,7 @@ fn a_block_with_an_offline_chunk_returns_the_remaining_data() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..73)).unwrap();
-    bench.nand().inject(InjectedFault::DieFailure { pu: 5 }).unwrap();
+    bench.nand().inject(InjectedFault::DieFailure { pu: PuId(5) }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use media::{ChunkIndex, InjectedFault, MediaConfig};
+use media::{ChunkId, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
@@ -389,7 +389,7 @@ impl Case {
                 self.lost.insert(sector);
             }
             _ => {
-                nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(number) }).unwrap();
+                nand.inject(InjectedFault::ChunkBad { chunk: ChunkId(number) }).unwrap();
                 let index = chunks.iter().position(|c| *c == which).unwrap();
                 let at = |s: &u64| block.address(*s).unwrap();
                 let on = |s: &u64| {

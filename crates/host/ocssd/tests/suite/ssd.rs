@@ -2,9 +2,9 @@
 
 use controller::PersonalityKind;
 use driver::DriverError;
-use media::{ChunkIndex, InjectedFault, MediaConfig};
+use media::{ChunkId, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
-use ocssd::ppa::{FreeChunks, PuIndex, PuSet, Session, SessionConfig, VectorOptions};
+use ocssd::ppa::{FreeChunks, PuId, PuSet, Session, SessionConfig, VectorOptions};
 use ocssd::vector::DataSegments;
 use ocssd::{OcssdError, OpenChannelSsd};
 use time::Nanos;
@@ -62,13 +62,13 @@ fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
     let buffer = io.write(&run(&space, first, 8), buffer, VectorOptions::default()).unwrap();
     io.write(&run(&space, at(2, 3, 5, 0), 24), buffer, VectorOptions::default()).unwrap();
     io.reset(&run(&space, at(2, 3, 6, 0), 1)).unwrap();
-    let of_pu = ssd.chunks_on_pu(PuIndex(13), &mut progress).unwrap();
+    let of_pu = ssd.chunks_on_pu(PuId(13), &mut progress).unwrap();
     let seen: Vec<_> = of_pu[3..].iter().map(|c| (c.state, c.write_pointer)).collect();
     use ChunkState::{Closed, Free, Open};
     assert_eq!(seen, [(Free, 0), (Open, 8), (Closed, 24), (Free, 0)]);
     assert_eq!(of_pu[4], ssd.chunk(at(2, 3, 4, 23), &mut progress).unwrap());
     assert!(of_pu[6].wear_index > of_pu[3].wear_index, "an erase shows");
-    assert!(matches!(ssd.chunks_on_pu(PuIndex(15), &mut progress), Err(OcssdError::Address(_))));
+    assert!(matches!(ssd.chunks_on_pu(PuId(15), &mut progress), Err(OcssdError::Address(_))));
     assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut progress), Err(OcssdError::Address(_))));
     let set: PuSet = "0,13-14".parse().unwrap();
     assert_eq!(ssd.chunks_on_pus(&set, &mut progress).unwrap()[7..14], of_pu);
@@ -125,23 +125,20 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     let nand = bench.nand();
     // PU 1: chunk 3 is the least worn, chunk 0 is bad. PU 5 has only bad chunks.
     for chunk in 0..7 {
-        nand.set_wear(ChunkIndex(7 + chunk), 10 - u32::from(chunk == 3)).unwrap();
-        nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(5 * 7 + chunk) }).unwrap();
+        nand.set_wear(ChunkId(7 + chunk), 10 - u32::from(chunk == 3)).unwrap();
+        nand.inject(InjectedFault::ChunkBad { chunk: ChunkId(5 * 7 + chunk) }).unwrap();
     }
-    nand.inject(InjectedFault::ChunkBad { chunk: ChunkIndex(7) }).unwrap();
+    nand.inject(InjectedFault::ChunkBad { chunk: ChunkId(7) }).unwrap();
     let mut ssd = bench.attach();
     let mut progress = || bench.turn();
     let pus: PuSet = "0-1,5-6,10".parse().unwrap();
     let mut free = FreeChunks::new(&mut ssd, &pus, &mut progress).unwrap();
-    assert_eq!(
-        (free.len(), free.len_on(PuIndex(1)), free.len_on(PuIndex(5))),
-        (7 + 6 + 7 + 7, 6, 0)
-    );
+    assert_eq!((free.len(), free.len_on(PuId(1)), free.len_on(PuId(5))), (7 + 6 + 7 + 7, 6, 0));
     // PUs 0, 5 and 10 are the first of each channel, 1 and 6 the second.
     let taken = free.pop_many(5).unwrap();
     let want = [at(0, 0, 0, 0), at(2, 0, 0, 0), at(0, 1, 3, 0), at(1, 1, 0, 0), at(0, 0, 1, 0)];
     assert_eq!(taken, want);
-    assert_eq!(free.pop_on(PuIndex(1)), Some(at(0, 1, 1, 0)));
+    assert_eq!(free.pop_on(PuId(1)), Some(at(0, 1, 1, 0)));
     assert_eq!(free.pop_near(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
     assert_eq!(free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
     assert!(free.remove(at(1, 1, 6, 0)) && !free.remove(at(1, 1, 6, 0)));

@@ -14,6 +14,7 @@
 //! CAPACITY_EXCEEDED, and reads have these bounds as well. A rate is per sector and program
 //! (reads), per page (programs), and per chunk (erases).
 
+use nvme::PuId;
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
@@ -263,7 +264,7 @@ impl ErrorsHarness {
     /// Makes a die fail.
     fn fail_die(&mut self, pu: u32) -> Result<(), BenchError> {
         let nand = self.harness.stack.drive.nand_mut().ok_or_else(|| setup("no flash"))?;
-        nand.inject(InjectedFault::DieFailure { pu }).map_err(setup)?;
+        nand.inject(InjectedFault::DieFailure { pu: PuId(pu) }).map_err(setup)?;
         self.locations.fill(L2pEntry::Unmapped);
         (0..self.model.len()).try_for_each(|lba| self.track_sector(lba))
     }

@@ -3,6 +3,7 @@
 pub(crate) mod chunk;
 pub(crate) mod chunk_notification;
 pub(crate) mod flash_geometry;
+pub(crate) mod flat_id;
 pub(crate) mod geometry;
 pub(crate) mod geometry_page;
 pub(crate) mod ppa;

@@ -293,7 +293,7 @@ fn staged_is_durable(seed: u64) {
                 }
                 // Writes in flight may be complete, torn or not begun: the write pointer tells.
                 let nand = r.open.drive.nand_mut().unwrap();
-                next = nand.chunk_info(media::ChunkIndex(0)).unwrap().write_pointer;
+                next = nand.chunk_info(media::ChunkId(0)).unwrap().write_pointer;
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 // guarantee: D-42
 
+use nvme::PuId;
 use std::collections::BTreeMap;
 
 use controller::{Controller, DriveConfig, OpenChannelConfig};
@@ -299,12 +300,12 @@ fn a_chunk_that_goes_bad_keeps_its_entries_until_it_is_reset() {
     let sqe = write(&r.open, &pair(&r.open, 0, 4, 0), &[oob_bytes(1, 1), oob_bytes(2, 2)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     let nand = r.open.drive.nand_mut().unwrap();
-    let chunk = nand.layout().chunk(0, 4);
+    let chunk = nand.layout().chunk(PuId(0), 4);
     nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
     let mut r = Harness::from_drive(r.open.drive.power_cut().power_on().unwrap());
     // Reads of it fail, which is better than an unmapped address.
     assert_eq!(read_map(&mut r).iter().flatten().count(), 2);
-    let other = r.open.drive.nand_mut().unwrap().layout().chunk(0, 5);
+    let other = r.open.drive.nand_mut().unwrap().layout().chunk(PuId(0), 5);
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(7, 2)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     r.open.drive.nand_mut().unwrap().inject(InjectedFault::Erase { chunk: other }).unwrap();
@@ -477,7 +478,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 for s in std::mem::take(&mut sent).into_values() {
                     let Sent::Reset(pu, chunk) = s else { continue };
                     let nand = r.open.drive.nand_mut().unwrap();
-                    let id = nand.layout().chunk(pu, chunk);
+                    let id = nand.layout().chunk(PuId(pu), chunk);
                     if nand.is_erase_interrupted(id) {
                         model.reset(pu, chunk);
                         let again = [r.open.ppa(0, pu, chunk, 0)];
@@ -486,7 +487,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 }
                 let nand = r.open.drive.nand_mut().unwrap();
                 for (i, filled) in filled.iter_mut().enumerate() {
-                    let id = nand.layout().chunk(i as u32 / CHUNKS, i as u32 % CHUNKS);
+                    let id = nand.layout().chunk(PuId(i as u32 / CHUNKS), i as u32 % CHUNKS);
                     *filled = nand.chunk_info(id).unwrap().write_pointer / UNIT;
                 }
                 resetting.fill(false);

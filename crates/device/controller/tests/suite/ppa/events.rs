@@ -4,6 +4,7 @@ use controller::Controller;
 use driver::{DriverError, MediaEvent};
 use media::{InjectedFault, PhysSector};
 use mem::{Iova, PAGE_BYTES, SharedRegion};
+use nvme::PuId;
 use nvme::{
     Address, AdminCommand, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, Cqe,
     Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
@@ -51,14 +52,14 @@ fn chunks_that_go_offline_are_told_of_once() {
     assert_eq!(r.events(), []);
     let layout = *r.open.drive.nand_mut().unwrap().layout();
     // An erase that fails.
-    inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(0, 7) });
+    inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(PuId(0), 7) });
     assert!(!r.open.reset(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), [event(1, 0, 7, Chunk, Unrecoverable)]);
     // The event was reported: a further access is an error of the host.
     assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), []);
     // A program fails: the contents of the chunk should be relocated.
-    inject(&mut r.open, InjectedFault::Program { chunk: layout.chunk(0, 8), unit: 1 });
+    inject(&mut r.open, InjectedFault::Program { chunk: layout.chunk(PuId(0), 8), unit: 1 });
     r.open.fill(0, 0, 8, 1);
     let second = r.open.ppa(0, 0, 8, 1);
     assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);
@@ -66,7 +67,7 @@ fn chunks_that_go_offline_are_told_of_once() {
     // A chunk becomes bad without an event: the next operation detects it, whatever it is.
     for (n, chunk) in [(3, 9), (4, 10), (5, 11)] {
         r.open.fill(0, 0, chunk, 1);
-        inject(&mut r.open, InjectedFault::ChunkBad { chunk: layout.chunk(0, chunk) });
+        inject(&mut r.open, InjectedFault::ChunkBad { chunk: layout.chunk(PuId(0), chunk) });
         let first = r.open.ppa(0, 0, chunk, 0);
         match n {
             3 => assert!(!r.open.read(&[first]).status.is_success()),
@@ -90,7 +91,7 @@ fn chunks_that_go_offline_are_told_of_once() {
 fn a_die_that_fails_is_one_event() {
     let mut r = watching(two_pus());
     r.open.fill(0, 1, 3, 4);
-    inject(&mut r.open, InjectedFault::DieFailure { pu: 1 });
+    inject(&mut r.open, InjectedFault::DieFailure { pu: PuId(1) });
     for sector in 0..4 {
         assert!(!r.open.read(&[r.open.ppa(0, 1, 3, sector)]).status.is_success());
         assert!(!r.open.read(&[r.open.ppa(0, 1, 5 + sector, 0)]).status.is_success());
@@ -158,7 +159,7 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
     let break_one = |r: &mut Harness, chunk: u32| {
         let layout = *r.open.drive.nand_mut().unwrap().layout();
         let pu = chunk / 64;
-        inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(pu, chunk % 64) });
+        inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(PuId(pu), chunk % 64) });
         r.open.reset(&[r.open.ppa(0, pu, chunk % 64, 0)]);
     };
     for chunk in 0..100 {

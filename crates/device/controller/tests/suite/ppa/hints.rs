@@ -4,6 +4,7 @@
 
 use controller::{DriveConfig, OpenChannelConfig, PuScheduling, SuspendConfig};
 use media::{InjectedFault, MediaConfig};
+use nvme::PuId;
 use nvme::{PlaneMode, Ppa, Sqe, Status, VectorHints, VendorExtensions};
 use rng::Rng;
 use time::Nanos;
@@ -392,7 +393,7 @@ fn hints_change_only_times(seed: u64) {
             let d = &mut harness.open;
             let hints = if i == 0 { hints } else { VectorHints::NONE };
             let layout = *d.drive.nand_mut().unwrap().layout();
-            let at = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(pu, chunk)).unwrap();
+            let at = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(PuId(pu), chunk)).unwrap();
             let first = if what < 3 { at.write_pointer } else { first };
             let ppas: Vec<Ppa> =
                 (first..first + unit).map(|s| d.ppa(0, pu, chunk, s.min(last))).collect();
@@ -410,7 +411,7 @@ fn hints_change_only_times(seed: u64) {
             let (ended, _) = d.run(sqe.with_hints(hints));
             let mut data = vec![0; unit as usize * 4096];
             d.memory.read(DATA, &mut data);
-            let info = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(pu, chunk));
+            let info = d.drive.nand_mut().unwrap().chunk_info(layout.chunk(PuId(pu), chunk));
             results.push((ended.status, ended.result, info, data));
         }
         assert!(results[0] == results[1], "step {step}: {:?}", hints);

@@ -7,9 +7,10 @@ use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
-use media::{CellType, ChunkIndex, DataStore, ErrorModel, InjectedFault, MediaConfig, NandConfig};
+use media::{CellType, ChunkId, DataStore, ErrorModel, InjectedFault, MediaConfig, NandConfig};
 use media::{NandGeometry, NandTiming};
 use nvme::Address;
+use nvme::PuId;
 use rng::Rng;
 use time::{Component, Nanos};
 
@@ -100,10 +101,10 @@ fn half_written_units_are_neither_dropped_nor_invented() {
         let (mut ssd, mut session) = bench.attach();
         let chunks: Vec<Address> = (0..1 + rng.below(4) as u32).map(|pu| at(pu, 0)).collect();
         if rng.chance(0.5) {
-            let chunk = bench.drive.nand_mut().unwrap().layout().chunk(0, 0);
+            let chunk = bench.drive.nand_mut().unwrap().layout().chunk(PuId(0), 0);
             let unit = rng.below(18) as u32;
             bench.drive.nand_mut().unwrap().inject(InjectedFault::Program { chunk, unit }).unwrap();
-            let spare = ChunkIndex(chunk.0 + 1);
+            let spare = ChunkId(chunk.0 + 1);
             bench
                 .drive
                 .nand_mut()

@@ -7,7 +7,8 @@ mod harness;
 
 use driver::MediaEvent;
 use lnvm::ScrubConfig;
-use media::{ChunkIndex, ErrorModel, InjectedFault};
+use media::{ChunkId, ErrorModel, InjectedFault};
+use nvme::PuId;
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
@@ -133,7 +134,7 @@ fn a_die_with_a_copy_of_the_superblock_fails_and_another_takes_over() {
             Some(scrub_config()),
             true,
         );
-        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: PuId(pu) }).unwrap();
         let mut rounds = 0;
         while rounds < 40 {
             rounds += 1;
@@ -192,7 +193,7 @@ fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
             b.fill();
             let nand = b.drive().nand_mut().unwrap();
             let full = nand.chunks().filter(|(_, i)| i.write_pointer == 64);
-            let full: Vec<ChunkIndex> = full.map(|(chunk, _)| chunk).collect();
+            let full: Vec<ChunkId> = full.map(|(chunk, _)| chunk).collect();
             let chunk = full[nth * full.len() / 100];
             nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
             let lost = b.uncorrectable();
@@ -226,7 +227,7 @@ fn a_die_that_fails_is_reported_to_every_shard_that_has_chunks_there() {
     for kind in ALL {
         let mut b = Harness::new(kind, ErrorModel::default(), 9, None, true);
         b.fill();
-        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: 1 }).unwrap();
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: PuId(1) }).unwrap();
         let lost = b.uncorrectable();
         let share = lost.len() as f64 / b.sectors() as f64;
         assert!((0.2..0.3).contains(&share), "{kind:?}: {share}");

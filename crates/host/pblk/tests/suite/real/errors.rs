@@ -4,6 +4,7 @@
 
 use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, InjectedFault};
+use nvme::PuId;
 use nvme::Status;
 
 use super::harness::{Bench, USUAL, config};
@@ -100,7 +101,7 @@ fn lose_a_die(watched: bool) -> (Bench, Vec<u64>, Vec<u64>) {
         assert!(b.discard(lba, 1).is_success());
     }
     assert!(b.flush().is_success());
-    b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: 2 }).unwrap();
+    b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: PuId(2) }).unwrap();
     let lost = b.uncorrectable();
     let share = lost.len() as f64 / all as f64;
     assert!((0.2..0.3).contains(&share), "a quarter is lost: {share}");

@@ -5,7 +5,7 @@
 use driver::MediaEvent;
 use ftl::FtlConfig;
 use lnvm::ScrubConfig;
-use media::{ChunkIndex, ErrorModel, InjectedFault};
+use media::{ChunkId, ErrorModel, InjectedFault};
 use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
@@ -125,7 +125,7 @@ fn a_chunk_that_fails_is_reported_and_its_sectors_fail_alone() {
     }
     assert!(b.flush().is_success());
     let nand = b.drive().nand_mut().unwrap();
-    let full = |(_, i): &(ChunkIndex, media::ChunkInfo)| i.write_pointer == 64;
+    let full = |(_, i): &(ChunkId, media::ChunkInfo)| i.write_pointer == 64;
     let (chunk, _) = nand.chunks().filter(full).nth(10).unwrap();
     nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
     let lost = b.uncorrectable();

@@ -19,6 +19,7 @@
 
 use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
+use nvme::PuId;
 use nvme::Status;
 
 use super::harness::{Bench, SECTOR, USUAL, config};
@@ -315,7 +316,7 @@ fn a_die_and_reads_that_fail_beside_it_take_their_own_sectors_and_no_others() {
         assert!(watch.churn(&mut b, 2 * all).is_success());
         watch.check(&mut b, "before");
         let pu = (seed % 4) as u32;
-        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu }).unwrap();
+        b.drive().nand_mut().unwrap().inject(InjectedFault::DieFailure { pu: PuId(pu) }).unwrap();
         // The sectors on the failed die are lost.
         watch.location.fill(L2pEntry::Unmapped);
         watch.check_all_locations(&mut b);

@@ -13,7 +13,7 @@ mod oracle;
 use block::{BlockDevice, Payload, Request};
 use ftl::{FtlConfig, VictimPolicyKind};
 use harness::{Bench, SECTOR, Shape, config};
-use media::{ChunkIndex, InjectedFault, PhysSector};
+use media::{ChunkId, InjectedFault, PhysSector};
 use nvme::{DeviceL2pLog, Status};
 use ocssd::vector::VectorQueue;
 use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError};
@@ -198,7 +198,7 @@ fn wear_of(config: FtlConfig) -> (u32, f64, f64) {
     // Without the chunks of the journal, the first ones of each parallel unit.
     let skip = layout.journal.chunks.div_ceil(4);
     let all = (0..4 * SMALL.chunks).filter(|c| c % SMALL.chunks >= skip);
-    let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkIndex(c)).unwrap().wear).collect();
+    let wear: Vec<u32> = all.map(|c| nand.chunk_info(ChunkId(c)).unwrap().wear).collect();
     let mean = wear.iter().sum::<u32>() as f64 / wear.len() as f64;
     let variance = wear.iter().map(|w| (f64::from(*w) - mean).powi(2)).sum::<f64>();
     let spread = wear.iter().max().unwrap() - wear.iter().min().unwrap();

@@ -7,7 +7,7 @@ use block::{BlockDevice, Op, Request};
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
-use media::{ChunkIndex, InjectedFault, PhysSector};
+use media::{ChunkId, InjectedFault, PhysSector};
 use nvme::Status;
 use pblk::Rrpc;
 use rng::Rng;
@@ -281,7 +281,7 @@ impl Case {
     }
 
     fn fail(&mut self) {
-        let chunk = ChunkIndex(self.rng.below(self.chunks.into()) as u32);
+        let chunk = ChunkId(self.rng.below(self.chunks.into()) as u32);
         let what = self.rng.below(10);
         let sectors = self.bench.drive.nand_mut().unwrap().layout().sector_count();
         let phys = PhysSector(self.rng.below(sectors.into()) as u32);
