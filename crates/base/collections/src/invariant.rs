@@ -111,45 +111,47 @@ pub fn require_eq<P, T: PartialEq + Debug>(
 /// assert_eq!(check_length(1).unwrap_err().found, "1");
 /// # }
 /// ```
+// rustfmt indents the inner macros further with each run.
+#[rustfmt::skip]
 #[macro_export]
 macro_rules! invariant_macros {
     ($d:tt $violation:ty, $part:ty, $new:ident) => {
         /// Returns a violation from the calling function unless a condition holds.
         macro_rules! require {
-                    (
-                        $d holds:expr, $d part:ident, $d invariant:expr, $d subject:expr,
-                        $d expected:expr, $d found:expr $d(,)?
-                    ) => {
-                        if !$d holds {
-                            return Err(<$violation>::$new(
-                                <$part>::$d part,
-                                $d invariant,
-                                $d subject,
-                                $d expected,
-                                $d found,
-                            ));
-                        }
-                    };
+            (
+                $d holds:expr, $d part:ident, $d invariant:expr, $d subject:expr,
+                $d expected:expr, $d found:expr $d(,)?
+            ) => {
+                if !$d holds {
+                    return Err(<$violation>::$new(
+                        <$part>::$d part,
+                        $d invariant,
+                        $d subject,
+                        $d expected,
+                        $d found,
+                    ));
                 }
+            };
+        }
 
         /// Returns a violation from the calling function unless two values are equal.
         macro_rules! require_eq {
-                    (
-                        $d part:ident, $d invariant:expr, $d subject:expr,
-                        $d expected:expr, $d found:expr $d(,)?
-                    ) => {
-                        let (expected, found) = ($d expected, $d found);
-                        if !(expected == found) {
-                            return Err(<$violation>::$new(
-                                <$part>::$d part,
-                                $d invariant,
-                                $d subject,
-                                expected,
-                                found,
-                            ));
-                        }
-                    };
+            (
+                $d part:ident, $d invariant:expr, $d subject:expr,
+                $d expected:expr, $d found:expr $d(,)?
+            ) => {
+                let (expected, found) = ($d expected, $d found);
+                if !(expected == found) {
+                    return Err(<$violation>::$new(
+                        <$part>::$d part,
+                        $d invariant,
+                        $d subject,
+                        expected,
+                        found,
+                    ));
                 }
+            };
+        }
     };
 }
 
