@@ -3,6 +3,7 @@
 use std::fmt;
 
 use collections::BrokenInvariant;
+pub(crate) use collections::require_eq;
 
 /// A part of the file service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +31,3 @@ impl fmt::Display for ServicePart {
 
 /// An invariant that does not hold.
 pub type ServiceViolation = BrokenInvariant<ServicePart>;
-
-/// Returns a violation unless two values are equal.
-pub(crate) fn require_eq<T: PartialEq + fmt::Debug>(
-    part: ServicePart,
-    invariant: &'static str,
-    subject: impl fmt::Display,
-    expected: T,
-    found: T,
-) -> Result<(), ServiceViolation> {
-    ServiceViolation::unless_equal(part, invariant, subject, expected, found)
-}

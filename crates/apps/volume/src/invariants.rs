@@ -49,34 +49,5 @@ impl fmt::Display for VolumePart {
 /// An invariant that does not hold.
 pub type VolumeViolation = BrokenInvariant<VolumePart>;
 
-/// Returns a [`VolumeViolation`] from the calling function unless a condition holds.
-macro_rules! require {
-    ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        if !$holds {
-            return Err($crate::invariants::VolumeViolation::of_values(
-                $crate::invariants::VolumePart::$part,
-                $invariant,
-                $subject,
-                $expected,
-                $found,
-            ));
-        }
-    };
-}
-
-/// Returns a [`VolumeViolation`] from the calling function unless two values are equal.
-macro_rules! require_eq {
-    ($part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        let (expected, found) = ($expected, $found);
-        $crate::invariants::require!(
-            expected == found,
-            $part,
-            $invariant,
-            $subject,
-            expected,
-            found
-        );
-    };
-}
-
+collections::invariant_macros!($ crate::invariants::VolumeViolation, crate::invariants::VolumePart, of_values);
 pub(crate) use {require, require_eq};

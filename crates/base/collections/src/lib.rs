@@ -17,6 +17,6 @@ pub use bit_set::BitSet;
 pub use clock_frames::{ClockFrame, ClockFrames};
 pub use codec::{PutBytes, Reader, SliceWriter, put_at, u16_at, u32_at, u64_at};
 pub use fast_divisor::FastDivisor;
-pub use invariant::BrokenInvariant;
+pub use invariant::{BrokenInvariant, require_eq};
 pub use seal::{HeaderError, Seal, SealError, SealedHeader};
 pub use slab::Slab;

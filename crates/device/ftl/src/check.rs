@@ -97,27 +97,5 @@ impl fmt::Display for Subject {
 /// An invariant that does not hold.
 pub type Violation = BrokenInvariant<Part, Subject>;
 
-/// Returns a [`Violation`] from the calling function unless a condition holds.
-macro_rules! require {
-    ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        if !$holds {
-            return Err($crate::check::Violation::new(
-                $crate::check::Part::$part,
-                $invariant,
-                $subject,
-                $expected,
-                $found,
-            ));
-        }
-    };
-}
-
-/// Returns a [`Violation`] from the calling function unless two values are equal.
-macro_rules! require_eq {
-    ($part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        let (expected, found) = ($expected, $found);
-        $crate::check::require!(expected == found, $part, $invariant, $subject, expected, found);
-    };
-}
-
+collections::invariant_macros!($ crate::check::Violation, crate::check::Part, new);
 pub(crate) use {require, require_eq};

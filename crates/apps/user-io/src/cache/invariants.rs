@@ -37,34 +37,5 @@ impl fmt::Display for CachePart {
 /// An invariant that does not hold.
 pub type CacheViolation = BrokenInvariant<CachePart>;
 
-/// Returns a [`CacheViolation`] from the calling function unless a condition holds.
-macro_rules! require {
-    ($holds:expr, $part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        if !$holds {
-            return Err($crate::cache::invariants::CacheViolation::of_values(
-                $crate::cache::invariants::CachePart::$part,
-                $invariant,
-                $subject,
-                $expected,
-                $found,
-            ));
-        }
-    };
-}
-
-/// Returns a [`CacheViolation`] from the calling function unless two values are equal.
-macro_rules! require_eq {
-    ($part:ident, $invariant:expr, $subject:expr, $expected:expr, $found:expr) => {
-        let (expected, found) = ($expected, $found);
-        $crate::cache::invariants::require!(
-            expected == found,
-            $part,
-            $invariant,
-            $subject,
-            expected,
-            found
-        );
-    };
-}
-
+collections::invariant_macros!($ crate::cache::invariants::CacheViolation, crate::cache::invariants::CachePart, of_values);
 pub(super) use {require, require_eq};

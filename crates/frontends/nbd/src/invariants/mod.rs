@@ -1,26 +1,14 @@
 //! Invariants of the server, checked about ten times a second in debug builds.
 
-use std::fmt;
-
 use block::BlockDevice;
 use collections::BrokenInvariant;
+pub(super) use collections::require_eq;
 
 use crate::pool::SIZE_CLASSES;
 use crate::server::NbdServer;
 
 /// An invariant that does not hold.
 pub(super) type ServerViolation = BrokenInvariant<&'static str>;
-
-/// Returns a violation unless two values are equal.
-pub(super) fn require_eq<T: PartialEq + fmt::Debug>(
-    part: &'static str,
-    invariant: &'static str,
-    subject: impl fmt::Display,
-    expected: T,
-    found: T,
-) -> Result<(), ServerViolation> {
-    ServerViolation::unless_equal(part, invariant, subject, expected, found)
-}
 
 impl<D: BlockDevice> NbdServer<D> {
     /// Checks the invariants between two iterations.

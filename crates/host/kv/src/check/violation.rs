@@ -102,11 +102,8 @@ impl PartCheck {
         expected: impl fmt::Display,
         found: impl fmt::Debug,
     ) -> Result<(), KvViolation> {
-        if condition {
-            return Ok(());
-        }
         let found = format_args!("{found:?}");
-        Err(KvViolation::new(self.0, invariant, subject, expected, found))
+        KvViolation::unless(condition, self.0, invariant, subject, expected, found)
     }
 
     /// Requires two values to be equal.
