@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn effects_are_those_of_the_requests() {
         let (ino, offset, len) = (FILE, 5, 6);
-        let data = volume::Buffer { iova: mem::Iova(0), len: 1 };
+        let data = volume::RequestBuffer { iova: mem::Iova(0), len: 1 };
         let of = |op| MappingUpdate::from_op(&op);
         assert_eq!(of(Op::Append { ino, data }).changed_inode(), Some(FILE));
         assert_eq!(of(Op::Read { ino, offset, data }).changed_inode(), None);

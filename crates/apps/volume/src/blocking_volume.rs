@@ -10,8 +10,8 @@ use time::{Component, Nanos};
 
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::{
-    Access, Buffer, Error, Ino, Mount, MountStatus, Name, Op, OpCompletion, OpResult, OpenError,
-    Options, Request, Time, Volume,
+    Error, Ino, InodePermissions, Mount, MountStatus, Name, Op, OpCompletion, OpResult, OpenError,
+    Options, Request, RequestBuffer, Time, Volume,
 };
 
 /// Bytes of the buffer.
@@ -105,7 +105,8 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`].
     pub fn create(&mut self, dir: Ino, name: &str) -> Result<Ino, Error> {
-        let (name, access) = (Name::new(name)?, Access { mode: 0o644, ..Access::default() });
+        let (name, access) =
+            (Name::new(name)?, InodePermissions { mode: 0o644, ..InodePermissions::default() });
         self.inode(Op::Create { dir, name, access, exclusive: false, open: false })
     }
 
@@ -114,7 +115,8 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`].
     pub fn make_directory(&mut self, dir: Ino, name: &str) -> Result<Ino, Error> {
-        let (name, access) = (Name::new(name)?, Access { mode: 0o755, ..Access::default() });
+        let (name, access) =
+            (Name::new(name)?, InodePermissions { mode: 0o755, ..InodePermissions::default() });
         self.inode(Op::MakeDirectory { dir, name, access })
     }
 
@@ -140,7 +142,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         while !bytes.is_empty() {
             let len = bytes.len().min(BUFFER_BYTES);
             self.region.write(0, &bytes[..len]);
-            let data = Buffer { iova: self.iova, len: len as u32 };
+            let data = RequestBuffer { iova: self.iova, len: len as u32 };
             let done = self.bytes(Op::Write { ino, offset, data })?;
             (offset, bytes) = (offset + done as u64, &bytes[done..]);
         }
@@ -155,7 +157,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         let mut done = 0;
         while done < bytes.len() {
             let len = (bytes.len() - done).min(BUFFER_BYTES);
-            let data = Buffer { iova: self.iova, len: len as u32 };
+            let data = RequestBuffer { iova: self.iova, len: len as u32 };
             let got = self.bytes(Op::Read { ino, offset: offset + done as u64, data })?;
             self.region.read(0, &mut bytes[done..done + got]);
             done += got;

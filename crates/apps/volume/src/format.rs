@@ -7,7 +7,7 @@ use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
 use crate::on_media::record::{InodeRecord, Record};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
-use crate::{Access, Ino, Kind, Layout, OpenError, Times, on_media::snapshot};
+use crate::{Ino, InodePermissions, Kind, Layout, OpenError, Times, on_media::snapshot};
 
 /// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct FormatOptions {
     /// Label for users, at most 32 bytes.
     pub label: String,
     /// Permissions of the root.
-    pub access: Access,
+    pub access: InodePermissions,
     /// The times of the root.
     pub times: Times,
     /// Blocks for metadata; by default one in 128.

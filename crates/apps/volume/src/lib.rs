@@ -46,13 +46,13 @@ pub use format::{FormatOptions, format};
 pub use fsck::problem::FsckProblem;
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use invariants::{VolumePart, VolumeViolation};
-pub use metadata::inode::{Access, Ino, Kind, Stat, StatFs, Time, Times};
+pub use metadata::inode::{Ino, InodePermissions, Kind, Stat, StatFs, Time, Times};
 pub use metadata::name::Name;
 pub use on_media::layout::{BLOCK, Layout};
 pub use on_media::superblock::{Owner, Superblock, VERSION};
 pub use options::Options;
 pub use recovery::mount::{Mount, MountStatus};
-pub use request::{Buffer, Op, OpCompletion, OpResult, Request, SetAttr};
+pub use request::{Op, OpCompletion, OpResult, Request, RequestBuffer, SetAttr};
 pub use stats::Stats;
 pub use volume::{DirEntry, QueueFull, Volume};
 

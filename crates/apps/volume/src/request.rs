@@ -2,14 +2,14 @@
 
 use mem::Iova;
 
-use crate::{Access, Error, Ino, Name, Time};
+use crate::{Error, Ino, InodePermissions, Name, Time};
 
 /// Data of a request, in memory registered with the device
 /// ([`Volume::memory`](crate::Volume::memory)). The caller must not change or use it before the
 /// request has completed. Whole blocks are read directly into it if the address is a multiple of
 /// 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
+pub struct RequestBuffer {
     /// Address.
     pub iova: Iova,
     /// Bytes.
@@ -43,7 +43,7 @@ pub enum Op {
         /// The name.
         name: Name,
         /// Permissions of a new file.
-        access: Access,
+        access: InodePermissions,
         /// Whether to fail if the name exists.
         exclusive: bool,
         /// Whether to open it.
@@ -56,7 +56,7 @@ pub enum Op {
         /// The name.
         name: Name,
         /// Permissions.
-        access: Access,
+        access: InodePermissions,
     },
     /// Removes a file's name; the file is removed when it is not open.
     Unlink {
@@ -93,7 +93,7 @@ pub enum Op {
         /// First byte.
         offset: u64,
         /// Destination.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Writes. Returns the bytes written, which are fewer if space runs out.
     Write {
@@ -102,14 +102,14 @@ pub enum Op {
         /// First byte.
         offset: u64,
         /// Source.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Writes at the end of the file, as of the request's execution.
     Append {
         /// The file.
         ino: Ino,
         /// Source.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Sets the size; added bytes read as zeros.
     Truncate {

@@ -22,7 +22,7 @@ use time::{Component, Nanos};
 
 use crate::NbdConfig;
 use crate::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};
-use crate::endpoint::{BindError, Endpoint, Listener};
+use crate::endpoint::{Endpoint, EndpointBindError, Listener};
 use crate::export::Export;
 use crate::in_flight::InFlightRequests;
 use crate::pool::{PayloadPool, SIZE_CLASSES};
@@ -52,7 +52,7 @@ const LISTENER: u64 = 1 << 63;
 pub enum NbdError {
     /// An endpoint cannot be listened on.
     #[error(transparent)]
-    Bind(#[from] BindError),
+    Bind(#[from] EndpointBindError),
     /// No endpoint was given.
     #[error("an NBD server needs at least one endpoint")]
     NoEndpoint,

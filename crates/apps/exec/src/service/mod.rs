@@ -20,7 +20,9 @@ use rustix::thread::futex;
 use time::{Component as _, Nanos};
 use volume::{Error, Op, OpCompletion, Request, Time, Volume};
 
-use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};
+use crate::connections::{
+    ConnectionEvent, ConnectionManager, ServiceAddress, ring_doorbell, send_memory,
+};
 use crate::locks::{LockOwner, Locks};
 use crate::open_files::OpenFiles;
 use crate::pending_calls::{PendingCall, PendingCalls};
@@ -191,7 +193,7 @@ impl<D: BlockDevice> Service<D> {
     ///
     /// # Errors
     /// [`ServiceError::Io`] if the name is in use, or memory or threads are unavailable.
-    pub fn new(store: Volume<D>, address: &Address) -> Result<Service<D>, ServiceError> {
+    pub fn new(store: Volume<D>, address: &ServiceAddress) -> Result<Service<D>, ServiceError> {
         let bell = SharedRegion::memfd(exec_proto::DOORBELL_BYTES)?;
         let door = ConnectionManager::open(address, bell.clone())?;
         Ok(Service {

@@ -15,8 +15,8 @@ use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
 use crate::recovery::mount::start_volume;
 use crate::recovery::replay::Replay;
 use crate::{
-    Access, BlockingVolume, Error, FsckProblem, Ino, Kind, Op, OpenError, Options, Owner, Times,
-    format,
+    BlockingVolume, Error, FsckProblem, Ino, InodePermissions, Kind, Op, OpenError, Options, Owner,
+    Times, format,
 };
 
 /// Directory in which repairs put unnamed inodes.
@@ -225,7 +225,7 @@ fn lost_and_found(tree: &mut Tree) -> Ino {
         return entry.child;
     }
     let ino = tree.next_ino();
-    let access = Access { mode: 0o700, ..Access::default() };
+    let access = InodePermissions { mode: 0o700, ..InodePermissions::default() };
     tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
     let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());
     let entry = Entry { child: ino, kind: Kind::Directory, cookie };

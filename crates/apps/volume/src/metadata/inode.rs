@@ -64,7 +64,7 @@ pub struct Times {
 
 /// Owner and permissions; stored, not enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct InodePermissions {
     /// Permission bits, as given.
     pub mode: u32,
     /// User id.
@@ -81,7 +81,7 @@ pub struct Stat {
     /// Type.
     pub kind: Kind,
     /// Owner and permissions.
-    pub access: Access,
+    pub access: InodePermissions,
     /// Number of links: 1 for a file, 2 for a directory, 0 after its name was removed.
     pub links: u32,
     /// Size of a file in bytes; 0 for a directory.

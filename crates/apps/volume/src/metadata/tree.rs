@@ -13,7 +13,7 @@ use crate::on_media::layout::BlockRun;
 use crate::on_media::record::{
     ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
 };
-use crate::{Access, Error, Ino, Kind, Times};
+use crate::{Error, Ino, InodePermissions, Kind, Times};
 
 /// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(crate) struct InodeNode {
     /// Whether its own record was read; its entries or extents may be read first.
     pub(crate) has_record: bool,
     pub(crate) kind: Kind,
-    pub(crate) access: Access,
+    pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     /// Size as seen by requests.
     pub(crate) size: u64,
@@ -396,7 +396,12 @@ impl Tree {
 }
 
 /// Creates the node of a new directory or file.
-pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> InodeNode {
+pub(crate) fn new_node(
+    kind: Kind,
+    access: InodePermissions,
+    times: Times,
+    parent: Ino,
+) -> InodeNode {
     let links = if kind == Kind::Directory { 2 } else { 1 };
     InodeNode { has_record: true, kind, access, links, times, parent, ..InodeNode::default() }
 }

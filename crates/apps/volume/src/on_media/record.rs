@@ -4,7 +4,7 @@
 use collections::{PutBytes, Reader};
 
 use crate::metadata::extents::Extent;
-use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
+use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodePermissions, Kind, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
 pub(crate) const TO_EOF: u32 = u32::MAX;
@@ -24,7 +24,7 @@ pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InodeRecord {
     pub(crate) kind: Kind,
-    pub(crate) access: Access,
+    pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     pub(crate) size: u64,
     pub(crate) times: Times,
@@ -118,7 +118,7 @@ impl<'a> Record<'a> {
         Some(match tag {
             1 => {
                 let kind = Kind::from_code(f.u8()?)?;
-                let access = Access { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
+                let access = InodePermissions { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
                 let (links, size) = (f.u32()?, f.u64()?);
                 let times = Times {
                     access: Time(f.i64()?),
@@ -175,7 +175,7 @@ mod tests {
     fn records_come_back_and_cut_ones_are_none() {
         let image = InodeRecord {
             kind: Kind::Directory,
-            access: Access { mode: 0o755, uid: 3, gid: 4 },
+            access: InodePermissions { mode: 0o755, uid: 3, gid: 4 },
             links: 2,
             size: 12345,
             times: Times { access: Time(-1), modify: Time(2), change: Time(3), birth: Time(4) },

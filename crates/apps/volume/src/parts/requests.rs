@@ -51,7 +51,7 @@ pub(crate) enum OpState {
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ActiveOp {
+pub(crate) struct ActiveRequest {
     pub(crate) id: u64,
     pub(crate) op: Op,
     pub(crate) time: Time,
@@ -73,7 +73,7 @@ pub(crate) struct ActiveOp {
 /// All requests in flight.
 #[derive(Debug)]
 pub(crate) struct ActiveOps {
-    slots: Slab<Option<ActiveOp>>,
+    slots: Slab<Option<ActiveRequest>>,
     /// Slots in use, without the request whose step is being executed.
     order: VecDeque<OpSlot>,
     completions: VecDeque<OpCompletion>,
@@ -95,7 +95,7 @@ impl ActiveOps {
     pub(crate) fn submit(&mut self, request: &Request, reserved_blocks: u64) -> bool {
         let Some(slot) = self.slots.take() else { return false };
         let Request { id, op, time } = *request;
-        self.slots[slot] = Some(ActiveOp {
+        self.slots[slot] = Some(ActiveRequest {
             id,
             op,
             time,
@@ -116,13 +116,13 @@ impl ActiveOps {
     }
 
     /// Takes the next request, for a step.
-    pub(crate) fn begin_step(&mut self) -> Option<(OpSlot, ActiveOp)> {
+    pub(crate) fn begin_step(&mut self) -> Option<(OpSlot, ActiveRequest)> {
         let slot = self.order.pop_front()?;
         Some((slot, *self.get(slot)))
     }
 
     /// Ends a step; the request waits for its next one.
-    pub(crate) fn wait(&mut self, slot: OpSlot, active: ActiveOp) {
+    pub(crate) fn wait(&mut self, slot: OpSlot, active: ActiveRequest) {
         *self.get_mut(slot) = active;
         self.order.push_back(slot);
     }
@@ -148,12 +148,12 @@ impl ActiveOps {
         self.completions.len()
     }
 
-    fn get(&self, slot: OpSlot) -> &ActiveOp {
+    fn get(&self, slot: OpSlot) -> &ActiveRequest {
         let active = self.slots[slot.0].as_ref();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
 
-    fn get_mut(&mut self, slot: OpSlot) -> &mut ActiveOp {
+    fn get_mut(&mut self, slot: OpSlot) -> &mut ActiveRequest {
         let active = self.slots[slot.0].as_mut();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
@@ -191,7 +191,7 @@ impl ActiveOps {
     }
 
     /// Returns all requests in flight.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (OpSlot, &ActiveOp)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OpSlot, &ActiveRequest)> {
         (0..).map(OpSlot).zip(&self.slots).filter_map(|(slot, op)| Some((slot, op.as_ref()?)))
     }
 

@@ -9,8 +9,8 @@ use time::Nanos;
 use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
-    Access, BlockingVolume, Buffer, FormatOptions, Ino, Kind, Name, Op, Options, Request, Time,
-    Volume, VolumePart, format,
+    BlockingVolume, FormatOptions, Ino, InodePermissions, Kind, Name, Op, Options, Request,
+    RequestBuffer, Time, Volume, VolumePart, format,
 };
 
 fn tick(device: &mut Ram) -> Nanos {
@@ -33,8 +33,8 @@ fn busy() -> Volume<Ram> {
     let mut volume = session.into_volume();
     volume.check_invariants().expect("nothing is broken yet");
     let (_, iova) = volume.memory().allocate_registered(4096).expect("memory");
-    let data = Buffer { iova, len: 4096 };
-    let (name, access) = (Name::new("other").expect("a name"), Access::default());
+    let data = RequestBuffer { iova, len: 4096 };
+    let (name, access) = (Name::new("other").expect("a name"), InodePermissions::default());
     let ops = [
         Op::Write { ino: file, offset: 65_536, data },
         Op::Create { dir, name, access, exclusive: true, open: false },

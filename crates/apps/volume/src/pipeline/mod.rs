@@ -30,11 +30,11 @@ use crate::on_media::record::EXTENT_BYTES;
 use crate::on_media::superblock::Superblock;
 use crate::parts::allocator::BlockAllocator;
 use crate::parts::barriers::FlushBarriers;
-use crate::parts::checkpoint::{Checkpoint, SegmentBuffer};
+use crate::parts::checkpoint::{CheckpointWriter, SegmentBuffer};
 use crate::parts::lifecycle::Lifecycle;
 use crate::parts::log::MetadataLog;
 use crate::parts::page_cache::{FileBlock, PageCache, PageId};
-use crate::parts::requests::{ActiveOp, ActiveOps, OpSlot};
+use crate::parts::requests::{ActiveOps, ActiveRequest, OpSlot};
 use crate::parts::staging::{StagingBuffers, StagingIndex};
 use crate::parts::writeback_queue::WritebackQueue;
 use crate::pipeline::namespace::{CreateMode, EntryName};
@@ -114,7 +114,7 @@ pub(crate) struct Core {
     writeback: WritebackQueue,
     barriers: FlushBarriers,
     log: MetadataLog,
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointWriter,
 }
 
 impl Core {
@@ -128,7 +128,7 @@ impl Core {
         let StartState { superblock, tree, allocator } = start;
         let log = MetadataLog::new(JournalRing::new(&superblock), superblock.journal_txn, memory)?;
         let staging = StagingBuffers::new(memory)?;
-        let checkpoint = Checkpoint::new(superblock, memory)?;
+        let checkpoint = CheckpointWriter::new(superblock, memory)?;
         let stats = Stats { journal_size: log.ring().sectors(), ..Stats::default() };
         Ok(Core {
             options,
@@ -296,7 +296,12 @@ impl Core {
         }
     }
 
-    fn complete_op(&mut self, slot: OpSlot, active: &ActiveOp, result: Result<OpResult, Error>) {
+    fn complete_op(
+        &mut self,
+        slot: OpSlot,
+        active: &ActiveRequest,
+        result: Result<OpResult, Error>,
+    ) {
         if let Some(ino) = active.pinned_inode {
             let state = &mut self.tree.existing_mut(ino).state;
             if state.users.unpin(slot) {
@@ -327,7 +332,7 @@ impl Core {
     }
 
     /// Requests that change, sync or close fail if the journal cannot be written.
-    fn step(&mut self, slot: OpSlot, active: &mut ActiveOp) -> StepResult {
+    fn step(&mut self, slot: OpSlot, active: &mut ActiveRequest) -> StepResult {
         let reads = matches!(active.op, Op::Read { .. });
         if let Some(status) = self.lifecycle.aborted().filter(|_| !reads) {
             return Err(Error::Io { status });
@@ -374,7 +379,7 @@ impl Core {
     }
 
     /// Pins an inode for a request: it stays, even if its last name and user are removed.
-    fn pin_inode(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<&mut InodeNode, Error> {
+    fn pin_inode(&mut self, active: &mut ActiveRequest, ino: Ino) -> Result<&mut InodeNode, Error> {
         let node = self.tree.get_mut(ino)?;
         if active.pinned_inode.is_none() {
             active.pinned_inode = Some(ino);

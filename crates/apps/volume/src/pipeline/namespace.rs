@@ -4,7 +4,9 @@
 use crate::metadata::tree::{Entry, new_node};
 use crate::on_media::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times};
+use crate::{
+    Error, Ino, InodePermissions, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times,
+};
 
 /// Maximum bytes of the records of one such operation.
 const CHANGE_RECORD_BYTES_MAX: usize = 2 * RECORD_MAX + 5 * INODE_BYTES;
@@ -108,7 +110,7 @@ impl Core {
         time: Time,
         at: EntryName<'_>,
         kind: Kind,
-        access: Access,
+        access: InodePermissions,
     ) -> Result<Option<Ino>, Error> {
         let EntryName { dir, name } = at;
         self.check_changeable(dir)?;
@@ -134,7 +136,7 @@ impl Core {
         &mut self,
         time: Time,
         at: EntryName<'_>,
-        access: Access,
+        access: InodePermissions,
         mode: CreateMode,
     ) -> StepResult {
         let ino = match self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()) {
@@ -156,7 +158,7 @@ impl Core {
         &mut self,
         time: Time,
         at: EntryName<'_>,
-        access: Access,
+        access: InodePermissions,
     ) -> StepResult {
         if self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()).is_some() {
             return Err(Error::Exists);

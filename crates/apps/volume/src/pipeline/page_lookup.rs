@@ -10,7 +10,7 @@ use nvme::Status;
 use crate::metadata::extents::{BlockMapping, Extent};
 use crate::on_media::layout::BlockRun;
 use crate::parts::page_cache::{ByteRange, FileBlock, PageId};
-use crate::parts::requests::ActiveOp;
+use crate::parts::requests::ActiveRequest;
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::{Core, TransferPurpose};
 use crate::recovery::replay::CompleteBlock;
@@ -83,7 +83,7 @@ impl Core {
     /// like any other.
     pub(super) fn page_for_write(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         whole: bool,
@@ -101,7 +101,7 @@ impl Core {
 
     fn find_page_for_write(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         whole: bool,
@@ -215,7 +215,11 @@ impl Core {
 
     /// Before a file grows: zeroes the rest of its last block on the device, before the new size is
     /// recorded. Returns `false` while that is in progress.
-    pub(super) fn zero_tail(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<bool, Error> {
+    pub(super) fn zero_tail(
+        &mut self,
+        active: &mut ActiveRequest,
+        ino: Ino,
+    ) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
         if active.zeroed > 0 || node.size.is_multiple_of(BLOCK as u64) {
             return Ok(true);

@@ -6,7 +6,7 @@
 use crate::metadata::extents::{BlockMapping, Extent};
 use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::parts::page_cache::ByteRange;
-use crate::parts::requests::{ActiveOp, OpSlot, OpState};
+use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
@@ -49,7 +49,7 @@ impl Core {
     pub(super) fn truncate(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         size: u64,
     ) -> StepResult {
@@ -91,7 +91,7 @@ impl Core {
     pub(super) fn punch(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         span: FileSpan,
     ) -> StepResult {
@@ -148,7 +148,7 @@ impl Core {
     /// Zeroes a part of a block; returns `false` while it must wait.
     fn zero_part(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         span: ByteRange,
@@ -172,7 +172,7 @@ impl Core {
     pub(super) fn allocate(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         span: FileSpan,
         keep_size: bool,
@@ -245,7 +245,7 @@ impl Core {
 
     fn step_allocate(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         next: &mut u32,
         end: u32,

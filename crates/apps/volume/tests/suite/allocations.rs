@@ -7,7 +7,7 @@ use mem::Iova;
 use testkit::memory_device::MemoryDevice;
 use time::{Component as _, Nanos};
 use volume::{
-    BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
+    BlockingVolume, FormatOptions, Ino, Op, Options, Request, RequestBuffer, Time, Volume, format,
 };
 
 /// A volume with one file, and memory for its data.
@@ -54,8 +54,8 @@ impl Harness {
         }
     }
 
-    fn data(&self, len: u32) -> Buffer {
-        Buffer { iova: self.iova, len }
+    fn data(&self, len: u32) -> RequestBuffer {
+        RequestBuffer { iova: self.iova, len }
     }
 
     fn sync(&mut self) {
@@ -156,7 +156,7 @@ fn a_file_made_written_and_synced_waits_for_the_device_once() {
     // Large enough that no checkpoint occurs.
     let mut harness = Harness::with_journal(2048);
     let name = volume::Name::new("journal").unwrap();
-    let access = volume::Access::default();
+    let access = volume::InodePermissions::default();
     let create = Op::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
     let (_, durable) = harness.each(200, |harness, _| {
         harness.run(create);
@@ -182,7 +182,7 @@ fn syncs_that_wait_at_once_share_a_transaction() {
         let op = Op::Create {
             dir: Ino::ROOT,
             name,
-            access: volume::Access::default(),
+            access: volume::InodePermissions::default(),
             exclusive: true,
             open: false,
         };

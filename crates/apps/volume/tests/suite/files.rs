@@ -4,7 +4,8 @@ use crate::common;
 
 use common::{Ram, cut, formatted, open, pattern, try_open};
 use volume::{
-    Access, BLOCK, Error, FILE_BYTES_MAX, Ino, Kind, Name, Op, OpResult, Options, SetAttr, Time,
+    BLOCK, Error, FILE_BYTES_MAX, Ino, InodePermissions, Kind, Name, Op, OpResult, Options,
+    SetAttr, Time,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -48,7 +49,7 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     let (a, b) = (fs.make_directory(ROOT, "a").unwrap(), fs.make_directory(ROOT, "b").unwrap());
     let file = fs.create(a, "f").unwrap();
     assert_eq!(fs.create(a, "f"), Ok(file), "found");
-    let access = Access::default();
+    let access = InodePermissions::default();
     let exclusive = |name| Op::Create { dir: a, name, access, exclusive: true, open: false };
     assert_eq!(fs.run(exclusive(name("f"))), Err(Error::Exists));
     assert_eq!(fs.make_directory(a, "f"), Err(Error::Exists));
@@ -204,7 +205,7 @@ fn appends_are_contiguous_and_cost_one_write_when_synced() {
     for i in 0..200u64 {
         let line = pattern(i, 1 + (i as usize * 7) % 90);
         region.write(0, &line);
-        let data = volume::Buffer { iova: at, len: line.len() as u32 };
+        let data = volume::RequestBuffer { iova: at, len: line.len() as u32 };
         let offset = all.len() as u64;
         let written = fs.run(Op::Append { ino: file, data }).unwrap();
         assert_eq!(written, OpResult::Bytes { offset, len: line.len() as u32 });
@@ -340,7 +341,7 @@ fn what_cannot_be_is_refused() {
     let mut fs = open(formatted(512, 1024));
     let file = fs.create(ROOT, "f").unwrap();
     let gone = Ino(999);
-    let nowhere = volume::Buffer { iova: mem::Iova(77), len: 100 };
+    let nowhere = volume::RequestBuffer { iova: mem::Iova(77), len: 100 };
     assert_eq!(fs.run(Op::Write { ino: file, offset: 0, data: nowhere }), Err(Error::BadAddress));
     assert_eq!(fs.run(Op::Append { ino: ROOT, data: nowhere }), Err(Error::IsDirectory));
     fs.write(file, 0, b"x").unwrap();

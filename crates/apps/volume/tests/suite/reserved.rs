@@ -13,7 +13,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Component as _;
 use volume::{
-    BLOCK, Buffer, Error, Ino, Name, Op, OpCompletion, OpResult, Options, QueueFull, Request, Time,
+    BLOCK, Error, Ino, Name, Op, OpCompletion, OpResult, Options, QueueFull, Request,
+    RequestBuffer, Time,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -67,7 +68,7 @@ impl Case {
         let offset = rng.below(40) * BYTES as u64 + rng.below(5000);
         let most = if rng.chance(0.7) { 300 } else { BYTES as u64 };
         let len = 1 + rng.below(most);
-        let data = Buffer { iova: self.iova, len: len as u32 };
+        let data = RequestBuffer { iova: self.iova, len: len as u32 };
         let op = match rng.chance(0.3) {
             true => Op::Append { ino: file, data },
             false => Op::Write { ino: file, offset, data },
@@ -87,7 +88,7 @@ impl Case {
                 let room = blocks(len as usize);
                 self.reserved -= room;
                 let other =
-                    |ino: &Ino| Op::Append { ino: *ino, data: Buffer { len: 9000, ..data } };
+                    |ino: &Ino| Op::Append { ino: *ino, data: RequestBuffer { len: 9000, ..data } };
                 let others: Vec<_> = self.files.iter().map(other).collect();
                 let others = &others[..if rng.chance(0.3) { others.len() } else { 0 }];
                 match write_reserved(&mut self.fs, op, room, others) {

@@ -7,7 +7,7 @@ use time::Nanos;
 use crate::admin::{ControllerIdentity, NamespaceIdentity};
 use crate::controller::Personality;
 use crate::host_interface::cmb::Cmb;
-use crate::{Arbitration, DriveConfig};
+use crate::{ArbitrationConfig, DriveConfig};
 
 /// No limit on the number of open chunks.
 const NO_LIMIT: (u32, u32) = (0, 0);
@@ -53,10 +53,10 @@ pub(crate) fn controller_identity(
     }
     let log2 = |burst: u16| if burst == u16::MAX { 7 } else { burst.max(1).ilog2().min(6) as u8 };
     let arbitration = match config.controller.arbitration {
-        Arbitration::RoundRobin { burst } => {
+        ArbitrationConfig::RoundRobin { burst } => {
             feature::Arbitration { burst_log2: log2(burst), low: 1, medium: 1, high: 1 }
         }
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             feature::Arbitration { burst_log2: log2(burst), low, medium, high }
         }
     };

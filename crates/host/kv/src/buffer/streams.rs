@@ -14,7 +14,7 @@ use mem::SharedRegion;
 
 use crate::buffer::durable_prefix::DurablePrefix;
 use crate::buffer::unit_memory::UnitMemory;
-use crate::chunks::{ChunkRole, KvChunks, RecordSpan};
+use crate::chunks::{KvChunkRole, KvChunks, RecordSpan};
 use crate::config::Layout;
 use crate::format::oob::SectorTag;
 use crate::stats::KvStats;
@@ -292,7 +292,7 @@ impl AppendStreams {
             Some(resumable) => resumable,
             None => {
                 self.last_stamp += 1;
-                let chunk = chunks.allocate(ChunkRole::Open).ok_or(AllocError::NoChunk)?;
+                let chunk = chunks.allocate(KvChunkRole::Open).ok_or(AllocError::NoChunk)?;
                 OpenChunk { chunk, fill_bytes: 0, stamp: self.last_stamp }
             }
         };

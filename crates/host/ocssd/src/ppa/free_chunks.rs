@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nvme::{Address, ChunkState};
 
 use super::{PpaSpace, PuIndex, PuSet};
-use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
+use crate::{OcssdError, OpenChannelSsd, ReportedChunk};
 
 /// The free chunks of some parallel units.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl FreeChunks {
 
     /// Returns a chunk to the allocator, with its current chunk information. Returns whether it can
     /// be allocated again: free, of full size, and on one of these parallel units.
-    pub fn return_chunk(&mut self, chunk: &ChunkInfo) -> bool {
+    pub fn return_chunk(&mut self, chunk: &ReportedChunk) -> bool {
         let whole = chunk.sectors == self.space.geometry().sectors;
         let Ok(pu) = self.space.pu(chunk.address) else { return false };
         match self.free.get_mut(&pu) {

@@ -13,8 +13,8 @@ use open::OpenOptions;
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
-    Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
-    Times, Volume,
+    BlockingVolume, FormatOptions, FsckOptions, Ino, InodePermissions, Kind, OpenError, Options,
+    Owner, Time, Times, Volume,
 };
 
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
@@ -126,7 +126,7 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
     let options = FormatOptions {
         uuid: hexadecimal("/proc/sys/kernel/random/uuid")?,
         label: args.label.clone(),
-        access: Access { mode: 0o755, ..Access::default() },
+        access: InodePermissions { mode: 0o755, ..InodePermissions::default() },
         times: Times { access: now, modify: now, change: now, birth: now },
         force: args.force,
         discard: true,

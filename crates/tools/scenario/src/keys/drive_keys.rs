@@ -1,8 +1,8 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
 use controller::{
-    Arbitration, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, PersonalityKind,
-    PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
+    ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
+    PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::{DataStore, MediaConfig};
 use time::Nanos;
@@ -510,10 +510,10 @@ fn read_priority(suspend: Option<SuspendConfig>) -> PuScheduling {
     PuScheduling::ReadPriority { suspend }
 }
 
-fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
+fn read_arbitration(value: &Value<'_>) -> Result<ArbitrationConfig> {
     let (round_robin, weighted) = (
-        Arbitration::RoundRobin { burst: 8 },
-        Arbitration::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
+        ArbitrationConfig::RoundRobin { burst: 8 },
+        ArbitrationConfig::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
     );
     let kinds = [Keyword("round-robin", round_robin), Keyword("weighted", weighted)];
     if value.string().is_ok() {
@@ -526,10 +526,10 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
     s.set("kind", &mut arbitration, |v| v.choice(&kinds))?;
     let one_or_more = |v: &Value<'_>| v.u16_from(1);
     match &mut arbitration {
-        Arbitration::RoundRobin { burst } => {
+        ArbitrationConfig::RoundRobin { burst } => {
             s.set("burst", burst, one_or_more)?;
         }
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             s.set("burst", burst, one_or_more)?;
             s.set("high", high, one_or_more)?;
             s.set("medium", medium, one_or_more)?;

@@ -7,7 +7,7 @@
 use block::BlockDevice;
 use exec_proto::{Call, Op as CallOp, StatReply, entry};
 use rustix::io::Errno;
-use volume::{Access, Error, Ino, Kind, Name, Op, SetAttr, Time};
+use volume::{Error, Ino, InodePermissions, Kind, Name, Op, SetAttr, Time};
 
 use crate::Service;
 use crate::locks::{Lock, LockOwner};
@@ -490,8 +490,8 @@ impl<D: BlockDevice> Service<D> {
     }
 }
 
-fn access(mode: u64, (uid, gid): (u64, u64)) -> Access {
-    Access { mode: mode as u32 & 0o7777, uid: uid as u32, gid: gid as u32 }
+fn access(mode: u64, (uid, gid): (u64, u64)) -> InodePermissions {
+    InodePermissions { mode: mode as u32 & 0o7777, uid: uid as u32, gid: gid as u32 }
 }
 
 pub(crate) fn offset(offset: u64) -> CallResult<u64> {

@@ -18,7 +18,7 @@ use exec_proto::Call;
 use mem::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use volume::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
+use volume::{BLOCK, Error, Ino, Op, OpResult, Request, RequestBuffer};
 
 use crate::Service;
 use crate::open_files::{OpenFile, flags as f};
@@ -284,7 +284,7 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let len = (range.end - at).min(SYNC_CHUNK_BYTES as u64) as usize;
                 let Some((_, memory)) = self.mapping_sync.memory else { return false };
-                let data = Buffer { iova: memory, len: len as u32 };
+                let data = RequestBuffer { iova: memory, len: len as u32 };
                 if !self.submit_sync_op(Op::Read { ino: job.ino, offset: at, data }) {
                     return false;
                 }
@@ -296,7 +296,7 @@ impl<D: BlockDevice> Service<D> {
                 Some((begin, end)) => {
                     let Some((_, memory)) = self.mapping_sync.memory else { return false };
                     let bytes = (end - begin) as u32;
-                    let data = Buffer { iova: memory.offset(begin as u64), len: bytes };
+                    let data = RequestBuffer { iova: memory.offset(begin as u64), len: bytes };
                     let offset = at + begin as u64;
                     if !self.submit_sync_op(Op::Write { ino: job.ino, offset, data }) {
                         return false;

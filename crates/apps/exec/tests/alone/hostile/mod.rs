@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ram, formatted, tick};
 use event::RealClock;
-use exec::{Address, Service, ServiceStats};
+use exec::{Service, ServiceAddress, ServiceStats};
 use exec_proto::{Call, Op, posted};
 use rng::Rng;
 use testkit::{PollBudget, test_path};
@@ -80,7 +80,7 @@ fn wait_for_descriptors(wanted: usize) {
 fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStats {
     let _alone = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("sluice-hostile-{name}-{}", std::process::id());
-    let address = Address { name: name.clone(), token: TOKEN.into() };
+    let address = ServiceAddress { name: name.clone(), token: TOKEN.into() };
     let session =
         BlockingVolume::open(formatted(4096, 4096), Options::default(), tick as fn(&mut Ram) -> _)
             .unwrap();

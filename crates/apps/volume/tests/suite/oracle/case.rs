@@ -8,8 +8,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 use volume::{
-    Access, Buffer, Error, FormatOptions, FsckOptions, Ino, Kind, Mount, Name, Op, OpCompletion,
-    OpResult, Options, Owner, Request, Time, Volume, format, fsck,
+    Error, FormatOptions, FsckOptions, Ino, InodePermissions, Kind, Mount, Name, Op, OpCompletion,
+    OpResult, Options, Owner, Request, RequestBuffer, Time, Volume, format, fsck,
 };
 
 use super::harness::{DeviceComponent, Harness, MountComponent};
@@ -190,16 +190,16 @@ impl<B: Harness> Case<B> {
         Name::new(format!("{}{long}", (b'a' + self.rng.below(6) as u8) as char)).unwrap()
     }
 
-    fn data(&mut self, slot: usize, len: usize) -> Buffer {
+    fn data(&mut self, slot: usize, len: usize) -> RequestBuffer {
         self.stamp += 1;
         let bytes = crate::common::pattern(self.stamp, len);
         let (region, at) = self.region.as_ref().unwrap();
         let odd = if self.rng.chance(0.3) { 1 } else { 0 };
         region.write(slot * BYTES + odd, &bytes);
-        Buffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
+        RequestBuffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
     }
 
-    fn bytes_of(&self, data: Buffer) -> Vec<u8> {
+    fn bytes_of(&self, data: RequestBuffer) -> Vec<u8> {
         let (region, at) = self.region.as_ref().unwrap();
         let mut bytes = vec![0; data.len as usize];
         region.read((data.iova.0 - at.0) as usize, &mut bytes);
@@ -220,14 +220,14 @@ impl<B: Harness> Case<B> {
             0..12 => Op::Create {
                 dir: self.directory(),
                 name: self.name(),
-                access: Access::default(),
+                access: InodePermissions::default(),
                 exclusive: self.rng.chance(0.5),
                 open: false,
             },
             12..15 => Op::MakeDirectory {
                 dir: self.directory(),
                 name: self.name(),
-                access: Access::default(),
+                access: InodePermissions::default(),
             },
             15..20 => Op::Unlink { dir: self.directory(), name: self.name() },
             20..22 => Op::RemoveDirectory { dir: self.directory(), name: self.name() },
@@ -365,14 +365,14 @@ impl<B: Harness> Case<B> {
                 let now = self.model.files[&ino].now();
                 let from = (offset as usize).min(now.len());
                 let to = (from + data.len as usize).min(now.len());
-                let got = self.bytes_of(Buffer { len, ..data });
+                let got = self.bytes_of(RequestBuffer { len, ..data });
                 assert!(got == now[from..to], "{ino} from {offset}: {len} of {}", to - from);
             }
             (
                 Op::Write { ino, data, .. } | Op::Append { ino, data },
                 Ok(OpResult::Bytes { offset, len }),
             ) => {
-                let new = self.bytes_of(Buffer { len, ..data });
+                let new = self.bytes_of(RequestBuffer { len, ..data });
                 let versions = self.model.files.get_mut(&ino).unwrap();
                 // A large write may be on the device in part.
                 let mut now = versions.now().to_vec();
@@ -551,7 +551,7 @@ impl<B: Harness> Case<B> {
         while at < size {
             let len = BYTES.min(size - at);
             let (_, iova) = self.region.clone().unwrap();
-            let data = Buffer { iova, len: len as u32 };
+            let data = RequestBuffer { iova, len: len as u32 };
             let op = Op::Read { ino, offset: at as u64, data };
             let now = self.harness.now();
             self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
