@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::latency_breakdown;
 use super::plot::{Axis, Line, Plot};
 use super::table::{self, HEADINGS, WORDS};
-use super::{Direction, JobRow, Report, Variant};
+use super::{JobRow, Report, TransferDirection, Variant};
 use super::{heatmap, style, terms, time_series};
 
 /// Escapes text for HTML elements and attributes.
@@ -159,7 +159,7 @@ fn notes(out: &mut String, report: &Report) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobKey<'a> {
     name: &'a str,
-    direction: Direction,
+    direction: TransferDirection,
 }
 
 impl JobKey<'_> {

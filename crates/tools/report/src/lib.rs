@@ -121,7 +121,7 @@ pub struct FtlPoint {
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     /// To the host.
     #[default]
     Read,
@@ -131,13 +131,13 @@ pub enum Direction {
     Trim,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Returns fio's name: `read`, `write` or `trim`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Direction::Read => "read",
-            Direction::Write => "write",
-            Direction::Trim => "trim",
+            TransferDirection::Read => "read",
+            TransferDirection::Write => "write",
+            TransferDirection::Trim => "trim",
         }
     }
 }
@@ -148,7 +148,7 @@ pub struct JobRow {
     /// Name of the job.
     pub name: String,
     /// The direction.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Requests completed per second.
     pub iops: f64,
     /// Bytes per second.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::inode_state::InodeState;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::metadata::extents::{Extent, Extents};
+use crate::metadata::extents::{Extents, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::on_media::record::{
     ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
@@ -244,7 +244,7 @@ impl Tree {
     }
 
     /// Maps blocks of a file.
-    pub(crate) fn map(&mut self, ino: Ino, extent: Extent) {
+    pub(crate) fn map(&mut self, ino: Ino, extent: FileExtent) {
         self.extents(ino, |extents| extents.set(extent));
     }
 

@@ -3,7 +3,7 @@
 
 use collections::{PutBytes, Reader};
 
-use crate::metadata::extents::Extent;
+use crate::metadata::extents::FileExtent;
 use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodePermissions, Kind, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
@@ -50,7 +50,7 @@ pub(crate) enum Record<'a> {
     },
     Map {
         ino: Ino,
-        extent: Extent,
+        extent: FileExtent,
     },
     Unmap {
         ino: Ino,
@@ -144,7 +144,7 @@ impl<'a> Record<'a> {
                 let written = f.flag()?;
                 at.checked_add(count).and(phys.checked_add(count))?;
                 (count > 0).then_some(())?;
-                Record::Map { ino, extent: Extent { logical: at, count, phys, written } }
+                Record::Map { ino, extent: FileExtent { logical: at, count, phys, written } }
             }
             5 => Record::Unmap { ino, logical: f.u32()?, count: f.u32()? },
             6 => Record::RemoveInode { ino },
@@ -180,7 +180,7 @@ mod tests {
             size: 12345,
             times: Times { access: Time(-1), modify: Time(2), change: Time(3), birth: Time(4) },
         };
-        let extent = Extent { logical: 1, count: 2, phys: 3, written: true };
+        let extent = FileExtent { logical: 1, count: 2, phys: 3, written: true };
         let long = [b'n'; 255];
         let all = [
             Record::Inode { ino: Ino(5), record: image },

@@ -4,7 +4,7 @@
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::parts::staging::STAGING_BUFFER_BLOCKS;
@@ -80,7 +80,7 @@ impl Core {
         }
         let node = self.tree.get(ino)?;
         let extent = match node.extents.find(block) {
-            BlockMapping::Extent(extent @ Extent { written: true, .. }) => extent,
+            BlockMapping::Extent(extent @ FileExtent { written: true, .. }) => extent,
             _ => {
                 let there = self.requests.resolve(to, here)?;
                 there.region.fill(there.offset, here as usize, 0);

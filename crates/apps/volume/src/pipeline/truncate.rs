@@ -3,7 +3,7 @@
 //! Blocks are removed only while no I/O of the file is in flight. Otherwise an earlier transfer
 //! could read or overwrite data of their next owner.
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
@@ -154,8 +154,10 @@ impl Core {
         span: ByteRange,
     ) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
-        let written =
-            matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
+        let written = matches!(
+            node.extents.find(block),
+            BlockMapping::Extent(FileExtent { written: true, .. })
+        );
         if !written && node.state.pages.get(block).is_none() {
             return Ok(true);
         }
@@ -277,7 +279,7 @@ impl Core {
             self.allocator.release_delalloc(run.blocks.into());
             *promised = promised.saturating_sub(run.blocks.into());
             let (phys, count) = (run.first_block, run.blocks);
-            let extent = Extent { logical: *next, count, phys, written: false };
+            let extent = FileExtent { logical: *next, count, phys, written: false };
             self.tree.map(ino, extent);
             self.log.record(&Record::Map { ino, extent });
             self.add_inode_to_txn(ino, true);

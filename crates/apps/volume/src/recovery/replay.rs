@@ -12,7 +12,7 @@ use mem::{Iova, SharedRegion};
 use time::Nanos;
 
 use crate::device_io::DeviceTransfers;
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::parts::allocator::BlockAllocator;
 use crate::recovery::journaled_blocks::{JournaledBlock, JournaledBlocks};
@@ -44,7 +44,7 @@ struct ReplayStep {
     block: u32,
     data: JournaledBlock,
     /// Its location; `None` for a hole on a read-only volume.
-    extent: Option<Extent>,
+    extent: Option<FileExtent>,
     writing: bool,
 }
 
@@ -72,7 +72,7 @@ impl Replay {
         drop_orphaned_data(&mut loaded, &mut parts);
         let tree = &loaded.tree;
         let mut used: Vec<BlockRun> =
-            tree.iter().flat_map(|(_, n)| n.extents.iter().map(Extent::run)).collect();
+            tree.iter().flat_map(|(_, n)| n.extents.iter().map(FileExtent::run)).collect();
         used.sort_unstable();
         let layout = loaded.superblock.layout;
         let space = BlockAllocator::new(layout.data(), layout.second(), &used);
@@ -130,7 +130,9 @@ impl Replay {
             self.replayed.as_mut().expect("replay: a block begins before the end");
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
         let (extent, written) = match node.extents.find(block) {
-            BlockMapping::Extent(extent) => (Some(Extent { count: 1, ..extent }), extent.written),
+            BlockMapping::Extent(extent) => {
+                (Some(FileExtent { count: 1, ..extent }), extent.written)
+            }
             BlockMapping::Hole { .. } if self.read_only => (None, false),
             BlockMapping::Hole { .. } => {
                 let Some(run) = space.allocate(node.extents.goal(block), 1) else {
@@ -139,7 +141,7 @@ impl Replay {
                     return Err(OpenError::Damaged { first, count: 1 });
                 };
                 (
-                    Some(Extent {
+                    Some(FileExtent {
                         logical: block,
                         count: 1,
                         phys: run.first_block,
@@ -167,7 +169,7 @@ impl Replay {
         let ReplayStep { ino, block, .. } = turn;
         if turn.writing {
             if let Some(extent) = turn.extent {
-                loaded.tree.map(ino, Extent { written: true, ..extent });
+                loaded.tree.map(ino, FileExtent { written: true, ..extent });
             }
             return;
         }

@@ -28,7 +28,7 @@ pub use blocking_session::BlockingSession;
 pub use buffer::{BufferRangeError, VectorBuffer, VectorBufferPool};
 pub use error::{PpaError, RejectReason, Rejected, VectorError};
 pub use failed_mask::FailedMask;
-pub use free_chunks::FreeChunks;
+pub use free_chunks::FreeChunkPool;
 pub use session::Session;
 pub use space::{AddressError, PhysSector, PpaSpace, PuIndex};
 pub use vector::{

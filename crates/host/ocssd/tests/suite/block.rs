@@ -6,7 +6,7 @@ use media::{ChunkIndex, InjectedFault};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
-    Address, BlockingSession, FailedChunk, FreeChunks, PadMode, PuSet, Session, VectorOptions,
+    Address, BlockingSession, FailedChunk, FreeChunkPool, PadMode, PuSet, Session, VectorOptions,
     VirtualBlock, VirtualBlockError,
 };
 use time::Nanos;
@@ -125,7 +125,7 @@ fn what_is_not_a_block_is_refused_by_chunk() {
     let say = refused(&mut io, &mut ssd, &[at(0, 0, 1, 0)]);
     assert_eq!(say, "chunk 0/0/1/0 is Offline, but a new block needs free chunks: erase it first");
     assert!(refused(&mut io, &mut ssd, &[at(0, 5, 0, 0)]).contains("5 PUs per group"));
-    let mut free = FreeChunks::new(&mut ssd, &"0".parse().unwrap(), io.progress()).unwrap();
+    let mut free = FreeChunkPool::new(&mut ssd, &"0".parse().unwrap(), io.progress()).unwrap();
     let none = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 7).unwrap_err();
     assert!(matches!(none, VirtualBlockError::NoFreeChunks { wanted: 7, free: 6 }));
     assert_eq!(VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 6).unwrap().capacity(), 144);
@@ -138,7 +138,7 @@ fn appends_keep_all_chunks_programming() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::new(&mut ssd, &all, io.progress()).unwrap();
+    let mut free = FreeChunkPool::new(&mut ssd, &all, io.progress()).unwrap();
     let mut block = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 8).unwrap();
     let data = all_data(1..8 * 16 * 20 + 1);
     let before = bench.now;

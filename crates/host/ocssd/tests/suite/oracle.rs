@@ -18,7 +18,7 @@ use media::{ChunkIndex, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
-    Address, FreeChunks, PadMode, PpaError, PuSet, RecoveryReport, Session, SessionConfig,
+    Address, FreeChunkPool, PadMode, PpaError, PuSet, RecoveryReport, Session, SessionConfig,
     UnwrittenSectors, VirtualBlock, VirtualBlockError,
 };
 use rng::Rng;
@@ -577,12 +577,12 @@ fn session(bench: &mut Bench, ssd: &mut OpenChannelSsd, rng: &mut Rng) -> Sessio
 }
 
 /// Returns the free chunks that are not in `taken`.
-fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunks {
+fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunkPool {
     let cut = bench.cut_after.take();
     let turns = bench.turns;
     // Chunks without owner are erased.
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::new(ssd, &all, &mut || bench.turn()).unwrap();
+    let mut free = FreeChunkPool::new(ssd, &all, &mut || bench.turn()).unwrap();
     for chunk in taken {
         free.remove(*chunk);
     }

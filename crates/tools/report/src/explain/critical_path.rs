@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use time::Nanos;
 use tracepoint::{Admission, ArrayOp};
 
-use super::in_flight::{AdmissionChange, Command, Critical, FtlRequest, PuOp, StationVisit};
+use super::in_flight::{AdmissionChange, Critical, FtlRequest, PuOp, StationVisit, TracedCommand};
 use super::path::WaitPath;
 use super::timeline::BusyTimeline;
 use super::wait::WaitKind;
@@ -149,7 +149,7 @@ impl FlashTimelines {
     pub(super) fn command(
         &self,
         path: &mut WaitPath,
-        command: &Command,
+        command: &TracedCommand,
         admissions: Option<&Admissions>,
     ) {
         path.add_wait(command.fetched, WaitKind::SubmissionQueue);

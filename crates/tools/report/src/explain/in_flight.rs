@@ -55,7 +55,7 @@ pub(super) struct StationVisit {
 #[derive(Clone, Debug)]
 pub(super) enum Critical {
     PuOp(PuOp),
-    Command(Rc<Command>),
+    Command(Rc<TracedCommand>),
 }
 
 impl Critical {
@@ -96,7 +96,7 @@ pub(super) struct FtlRequest {
 
 /// A command, from its submission to its completion entry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Command {
+pub(super) struct TracedCommand {
     pub(super) origin: Origin,
     pub(super) user_data: u64,
     pub(super) submitted: Nanos,

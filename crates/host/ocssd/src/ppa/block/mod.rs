@@ -57,7 +57,7 @@ pub use read::BlockReader;
 use repair::ChunkReplacement;
 use unit_buffers::UnitBuffers;
 
-use super::{BlockingSession, FreeChunks, PpaSpace, RequestId};
+use super::{BlockingSession, FreeChunkPool, PpaSpace, RequestId};
 use crate::{OpenChannelSsd, ReportedChunk};
 
 /// Extent of padding.
@@ -181,7 +181,7 @@ impl VirtualBlock {
     pub fn allocate(
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
-        free: &mut FreeChunks,
+        free: &mut FreeChunkPool,
         count: usize,
     ) -> Result<VirtualBlock, VirtualBlockError> {
         let none = VirtualBlockError::NoFreeChunks { wanted: count, free: free.len() };
