@@ -7,7 +7,7 @@ use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
 use crate::on_media::record::{InodeRecord, Record};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
-use crate::{Ino, InodePermissions, Kind, Layout, OpenError, Times, on_media::snapshot};
+use crate::{Ino, InodeKind, InodePermissions, OpenError, Times, VolumeLayout, on_media::snapshot};
 
 /// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn format<D: BlockDevice>(
     mut tick: impl FnMut(&mut D) -> Nanos,
 ) -> Result<Superblock, OpenError> {
     let limits = *device.limits();
-    let layout = Layout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
+    let layout = VolumeLayout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
     let mut label = [0; 32];
     let Some(bytes) = label.get_mut(..options.label.len()) else {
         let what = format!("a label of {} bytes; it has 32 at most", options.label.len());
@@ -85,7 +85,7 @@ pub fn format<D: BlockDevice>(
         data_in_journal: false,
     };
     let (access, times) = (options.access, options.times);
-    let image = InodeRecord { kind: Kind::Directory, access, links: 2, size: 0, times };
+    let image = InodeRecord { kind: InodeKind::Directory, access, links: 2, size: 0, times };
     let mut piece = vec![0; crate::on_media::layout::SEGMENT_HEADER_BYTES];
     Record::NextInode { ino: Ino(2) }.encode(&mut piece);
     Record::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
@@ -110,7 +110,7 @@ pub fn format<D: BlockDevice>(
 /// Writes zeros to every sector of the journal and flushes, so that no sector is valid.
 pub(crate) fn clear_journal<D: BlockDevice, F: FnMut(&mut D) -> Nanos>(
     io: &mut BlockingTransfers<'_, D, F>,
-    layout: &Layout,
+    layout: &VolumeLayout,
 ) -> Result<(), OpenError> {
     let sectors = u64::from(layout.block_sectors());
     io.region.fill(0, SEGMENT_BYTES, 0);

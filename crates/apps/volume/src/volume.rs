@@ -8,7 +8,7 @@ use time::{Component, Nanos};
 
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::Core;
-use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats, VolumeViolation};
+use crate::{Error, Ino, InodeKind, OpCompletion, Request, Stat, StatFs, Stats, VolumeViolation};
 
 /// The request limit is reached; retry after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub struct DirEntry<'a> {
     /// Inode.
     pub ino: Ino,
     /// Type of the inode.
-    pub kind: Kind,
+    pub kind: InodeKind,
     /// Position for continuing the listing after this entry, valid whatever is added or removed
     /// meanwhile.
     pub cookie: u64,

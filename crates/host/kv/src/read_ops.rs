@@ -11,7 +11,7 @@ use nvme::Status;
 use super::buffer::streams::AppendStreams;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use super::chunks::{KvChunkRole, KvChunks};
-use super::config::Layout;
+use super::config::KvLayout;
 use super::device::KvDevice;
 use super::format::command_tag::KvCommandTag;
 use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
@@ -113,7 +113,7 @@ impl ReadOps {
     /// [`MemoryError`].
     pub(crate) fn new(
         space: &AddressSpace,
-        layout: &Layout,
+        layout: &KvLayout,
         counts: [u32; 3],
     ) -> Result<ReadOps, MemoryError> {
         let [small, any, window] = layout.read_buffer_sectors();

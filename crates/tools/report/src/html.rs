@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::latency_breakdown;
-use super::plot::{Axis, Line, Plot};
+use super::plot::{Axis, Plot, PlotLine};
 use super::table::{self, HEADINGS, WORDS};
 use super::{JobRow, Report, TransferDirection, Variant};
 use super::{heatmap, style, terms, time_series};
@@ -214,11 +214,11 @@ fn latencies(out: &mut String, report: &Report) {
                 y: Axis::shares(below_one),
                 lines: rows
                     .iter()
-                    .map(|(i, way, row)| Line {
+                    .map(|(i, way, row)| PlotLine {
                         variant: *i,
                         name: way.name.clone(),
                         points: row.cdf.iter().map(|(ns, share)| (*ns as f64, *share)).collect(),
-                        ..Line::default()
+                        ..PlotLine::default()
                     })
                     .collect(),
                 bands: Vec::new(),

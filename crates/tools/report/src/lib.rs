@@ -59,7 +59,7 @@ pub struct Variant {
     /// Utilization of the parallel units, one map per drive.
     pub utilization: Vec<UtilizationMap>,
     /// Lateness of completions; `None` in virtual time, where they are never late.
-    pub lateness: Option<Lateness>,
+    pub lateness: Option<LatenessReport>,
     /// Latency breakdowns, one entry per drive; empty if not requested.
     pub latency_breakdowns: Vec<LatencyBreakdown>,
     /// FTL state over time, one entry per drive with an FTL.
@@ -236,7 +236,7 @@ impl GcSummary {
 
 /// Lateness of completions in real time, in nanoseconds (ARCHITECTURE.md, R6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
+pub struct LatenessReport {
     /// Median.
     pub p50: u64,
     /// 99th percentile.

@@ -15,8 +15,8 @@ use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
 use crate::recovery::mount::start_volume;
 use crate::recovery::replay::Replay;
 use crate::{
-    BlockingVolume, Error, FsckProblem, Ino, InodePermissions, Kind, Op, OpenError, Options, Owner,
-    Times, format,
+    BlockingVolume, Error, FsckProblem, Ino, InodeKind, InodePermissions, Op, OpenError, Options,
+    Owner, Times, format,
 };
 
 /// Directory in which repairs put unnamed inodes.
@@ -111,8 +111,8 @@ fn describe(loaded: &LoadedMetadata) -> FsckReport {
         superblock: *superblock,
         problems: findings.clone(),
         repaired: false,
-        files: count(Kind::File),
-        directories: count(Kind::Directory),
+        files: count(InodeKind::File),
+        directories: count(InodeKind::Directory),
         extents: tree.iter().map(|(_, n)| n.extents.len() as u64).sum(),
         used_blocks: tree.iter().map(|(_, n)| n.extents.blocks()).sum(),
         metadata_bytes: tree.bytes(),
@@ -221,14 +221,14 @@ fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
 /// Returns the directory for unnamed inodes; creates it if necessary.
 fn lost_and_found(tree: &mut Tree) -> Ino {
     let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST_AND_FOUND.as_bytes()));
-    if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {
+    if let Some(entry) = found.filter(|e| e.kind == InodeKind::Directory) {
         return entry.child;
     }
     let ino = tree.next_ino();
     let access = InodePermissions { mode: 0o700, ..InodePermissions::default() };
-    tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
+    tree.insert(ino, new_node(InodeKind::Directory, access, Times::default(), Ino::ROOT));
     let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());
-    let entry = Entry { child: ino, kind: Kind::Directory, cookie };
+    let entry = Entry { child: ino, kind: InodeKind::Directory, cookie };
     tree.set_entry(Ino::ROOT, LOST_AND_FOUND.as_bytes(), entry);
     ino
 }

@@ -13,13 +13,13 @@ use crate::on_media::layout::BlockRun;
 use crate::on_media::record::{
     ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
 };
-use crate::{Error, Ino, InodePermissions, Kind, Times};
+use crate::{Error, Ino, InodeKind, InodePermissions, Times};
 
 /// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) child: Ino,
-    pub(crate) kind: Kind,
+    pub(crate) kind: InodeKind,
     pub(crate) cookie: u64,
 }
 
@@ -94,7 +94,7 @@ impl Directory {
 pub(crate) struct InodeNode {
     /// Whether its own record was read; its entries or extents may be read first.
     pub(crate) has_record: bool,
-    pub(crate) kind: Kind,
+    pub(crate) kind: InodeKind,
     pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     /// Size as seen by requests.
@@ -192,12 +192,12 @@ impl Tree {
 
     pub(crate) fn file(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
-        if node.kind == Kind::File { Ok(node) } else { Err(Error::IsDirectory) }
+        if node.kind == InodeKind::File { Ok(node) } else { Err(Error::IsDirectory) }
     }
 
     pub(crate) fn directory(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
-        if node.kind == Kind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
+        if node.kind == InodeKind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
     /// Inserts an inode.
@@ -397,11 +397,11 @@ impl Tree {
 
 /// Creates the node of a new directory or file.
 pub(crate) fn new_node(
-    kind: Kind,
+    kind: InodeKind,
     access: InodePermissions,
     times: Times,
     parent: Ino,
 ) -> InodeNode {
-    let links = if kind == Kind::Directory { 2 } else { 1 };
+    let links = if kind == InodeKind::Directory { 2 } else { 1 };
     InodeNode { has_record: true, kind, access, links, times, parent, ..InodeNode::default() }
 }

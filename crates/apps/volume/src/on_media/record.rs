@@ -4,7 +4,7 @@
 use collections::{PutBytes, Reader};
 
 use crate::metadata::extents::FileExtent;
-use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodePermissions, Kind, Name, Time, Times};
+use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodeKind, InodePermissions, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
 pub(crate) const TO_EOF: u32 = u32::MAX;
@@ -23,7 +23,7 @@ pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 /// Recorded attributes of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InodeRecord {
-    pub(crate) kind: Kind,
+    pub(crate) kind: InodeKind,
     pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     pub(crate) size: u64,
@@ -41,7 +41,7 @@ pub(crate) enum Record<'a> {
         dir: Ino,
         cookie: u64,
         child: Ino,
-        kind: Kind,
+        kind: InodeKind,
         name: &'a [u8],
     },
     RemoveEntry {
@@ -117,7 +117,7 @@ impl<'a> Record<'a> {
         let ino = Ino(f.u64()?);
         Some(match tag {
             1 => {
-                let kind = Kind::from_code(f.u8()?)?;
+                let kind = InodeKind::from_code(f.u8()?)?;
                 let access = InodePermissions { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
                 let (links, size) = (f.u32()?, f.u64()?);
                 let times = Times {
@@ -133,7 +133,7 @@ impl<'a> Record<'a> {
             }
             2 => {
                 let (cookie, child) = (f.u64()?, Ino(f.u64()?));
-                let (kind, name) = (Kind::from_code(f.u8()?)?, name(f)?);
+                let (kind, name) = (InodeKind::from_code(f.u8()?)?, name(f)?);
                 // The largest cookie is refused, because the next entry would have none.
                 let cookie = (cookie < u64::MAX).then_some(cookie)?;
                 Record::Entry { dir: ino, cookie, child, kind, name }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn records_come_back_and_cut_ones_are_none() {
         let image = InodeRecord {
-            kind: Kind::Directory,
+            kind: InodeKind::Directory,
             access: InodePermissions { mode: 0o755, uid: 3, gid: 4 },
             links: 2,
             size: 12345,
@@ -184,8 +184,20 @@ mod tests {
         let long = [b'n'; 255];
         let all = [
             Record::Inode { ino: Ino(5), record: image },
-            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: b"a" },
-            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: &long },
+            Record::Entry {
+                dir: Ino(1),
+                cookie: 9,
+                child: Ino(5),
+                kind: InodeKind::File,
+                name: b"a",
+            },
+            Record::Entry {
+                dir: Ino(1),
+                cookie: 9,
+                child: Ino(5),
+                kind: InodeKind::File,
+                name: &long,
+            },
             Record::RemoveEntry { dir: Ino(1), name: b"a" },
             Record::Map { ino: Ino(5), extent },
             Record::Unmap { ino: Ino(5), logical: 7, count: TO_EOF },

@@ -9,7 +9,7 @@ use time::Nanos;
 use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
-    BlockingVolume, FormatOptions, Ino, InodePermissions, Kind, Name, Op, Options, Request,
+    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Op, Options, Request,
     RequestBuffer, Time, Volume, VolumePart, format,
 };
 
@@ -54,7 +54,7 @@ fn busy() -> Volume<Ram> {
 }
 
 fn first_file(core: &Core) -> Ino {
-    let mut files = core.tree.iter().filter(|(_, node)| node.kind == Kind::File);
+    let mut files = core.tree.iter().filter(|(_, node)| node.kind == InodeKind::File);
     files.next().expect("a file").0
 }
 

@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{Ram, cut, formatted, open, pattern, try_open};
 use volume::{
-    BLOCK, Error, FILE_BYTES_MAX, Ino, InodePermissions, Kind, Name, Op, OpResult, Options,
+    BLOCK, Error, FILE_BYTES_MAX, Ino, InodeKind, InodePermissions, Name, Op, OpResult, Options,
     SetAttr, Time,
 };
 
@@ -188,7 +188,7 @@ fn sizes_holes_and_facts() {
     let fs = open(device);
     let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.access.mode, stat.access.uid, stat.times.access), (0o640, 5, Time(-3)));
-    assert_eq!((stat.kind, stat.times.modify), (Kind::File, Time(0)));
+    assert_eq!((stat.kind, stat.times.modify), (InodeKind::File, Time(0)));
 }
 
 #[test]

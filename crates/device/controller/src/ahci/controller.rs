@@ -11,7 +11,7 @@ use transport::PciFunction;
 
 use super::config::{AhciConfig, AhciConfigError};
 use super::disk::{InjectedSectorError, SataDisk};
-use super::fetch::{CommandKind, NextStep};
+use super::fetch::{CommandKind, CommandReadiness};
 use super::port::Port;
 use super::stats::AhciStats;
 use crate::stats::LatenessRecord;
@@ -315,12 +315,12 @@ impl AhciController {
             let slot = issued.trailing_zeros() as u8;
             issued &= issued - 1;
             match self.ports[index].fetch_command(&self.function, now, slot) {
-                Some(NextStep::ReadyAt(at)) => {
+                Some(CommandReadiness::ReadyAt(at)) => {
                     let queued = self.ports[index].non_queued_slot.is_none();
                     let step = if queued { CommandStep::Array } else { CommandStep::Done };
                     self.schedule(at, index, AhciEvent::Command { slot, step });
                 }
-                Some(NextStep::NeedsUplink) => {
+                Some(CommandReadiness::NeedsUplink) => {
                     let bytes = self.ports[index].commands[usize::from(slot)].bytes;
                     let at = self.transfer(now, bytes);
                     self.schedule(

@@ -20,7 +20,7 @@ use crate::buffer::streams::{AppendStreams, OpenChunk};
 use crate::buffer::unit_memory::{UnitMemory, UnitMemorySize};
 use crate::chunks::{KvChunkRole, KvChunks, RecordSpan, RecoveredContents};
 use crate::compaction::Compaction;
-use crate::config::{ChunkSupply, KvConfig, Layout};
+use crate::config::{ChunkSupply, KvConfig, KvLayout};
 use crate::device::KvDevice;
 use crate::durability::DurabilityWaiters;
 use crate::format::oob::SectorTag;
@@ -107,7 +107,7 @@ impl Kv {
         pus.dedup();
         let pus = pus.len() as u32;
         let supply = ChunkSupply { chunks: counted, pus, open_chunks_max: max_open_chunks };
-        let layout = Layout::new(&shape, &config, supply)?;
+        let layout = KvLayout::new(&shape, &config, supply)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         media.read_media(&mut ScanRunner::new(&mut queue, &addresses, progress)?, &addresses)?;
 

@@ -13,8 +13,8 @@ use open::OpenOptions;
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
-    BlockingVolume, FormatOptions, FsckOptions, Ino, InodePermissions, Kind, OpenError, Options,
-    Owner, Time, Times, Volume,
+    BlockingVolume, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, OpenError,
+    Options, Owner, Time, Times, Volume,
 };
 
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
@@ -272,10 +272,10 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
     let line = |name: &str, ino| -> Result<String, CliError> {
         let stat = store.stat(ino).map_err(wrong)?;
-        let kind = if stat.kind == Kind::Directory { 'd' } else { '-' };
+        let kind = if stat.kind == InodeKind::Directory { 'd' } else { '-' };
         Ok(format!("{kind}{:04o} {:>14} {name}\n", stat.access.mode & 0o7777, stat.size))
     };
-    if store.stat(ino).map_err(wrong)?.kind == Kind::File {
+    if store.stat(ino).map_err(wrong)?.kind == InodeKind::File {
         return print(&line(path, ino)?);
     }
     let mut text = String::new();

@@ -7,10 +7,10 @@
 use block::BlockDevice;
 use exec_proto::{Call, Op as CallOp, StatReply, entry};
 use rustix::io::Errno;
-use volume::{Error, Ino, InodePermissions, Kind, Name, Op, SetAttr, Time};
+use volume::{Error, Ino, InodeKind, InodePermissions, Name, Op, SetAttr, Time};
 
 use crate::Service;
-use crate::locks::{Lock, LockOwner};
+use crate::locks::{LockOwner, LockedRange};
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
@@ -171,7 +171,7 @@ impl<D: BlockDevice> Service<D> {
 
     fn not_directory(&self, ino: Ino) -> CallResult<()> {
         let stat = self.volume.stat(ino).map_err(store_errno)?;
-        if stat.kind == Kind::Directory { Err(negative_errno(Errno::ISDIR)) } else { Ok(()) }
+        if stat.kind == InodeKind::Directory { Err(negative_errno(Errno::ISDIR)) } else { Ok(()) }
     }
 
     /// Resolves the directory of a path's last component, and returns it with the name.
@@ -195,7 +195,7 @@ impl<D: BlockDevice> Service<D> {
         let name = Name::new(&path[begin..]).map_err(store_errno)?;
         if directory && let Ok(ino) = self.volume.lookup(dir, name.as_bytes()) {
             let stat = self.volume.stat(ino).map_err(store_errno)?;
-            if stat.kind != Kind::Directory {
+            if stat.kind != InodeKind::Directory {
                 return Err(negative_errno(Errno::NOTDIR));
             }
         }
@@ -223,7 +223,7 @@ impl<D: BlockDevice> Service<D> {
             Ok(_) if creates && flags & f::EXCLUSIVE != 0 => Err(negative_errno(Errno::EXIST)),
             Ok(ino) => {
                 let stat = self.volume.stat(ino).map_err(store_errno)?;
-                if stat.kind == Kind::Directory {
+                if stat.kind == InodeKind::Directory {
                     if flags & f::ACCESS != 0 || creates {
                         return Err(negative_errno(Errno::ISDIR));
                     }
@@ -342,7 +342,7 @@ impl<D: BlockDevice> Service<D> {
         let times = stat.times;
         let facts = StatReply {
             ino: ino.0,
-            directory: stat.kind == Kind::Directory,
+            directory: stat.kind == InodeKind::Directory,
             mode: stat.access.mode & 0o7777,
             uid: stat.access.uid,
             gid: stat.access.gid,
@@ -368,7 +368,7 @@ impl<D: BlockDevice> Service<D> {
             if at + entry::HEAD_BYTES + name.len() > exec_proto::DATA_BYTES {
                 break;
             }
-            let directory = listed.kind == Kind::Directory;
+            let directory = listed.kind == InodeKind::Directory;
             let head = entry::encode(listed.cookie, listed.ino.0, directory, name.len() as u8);
             self.write_reply(from, at, &head);
             self.write_reply(from, at + entry::HEAD_BYTES, name);
@@ -439,7 +439,8 @@ impl<D: BlockDevice> Service<D> {
             0 => u64::MAX,
             len => begin.checked_add(len).ok_or(negative_errno(Errno::OVERFLOW))?,
         };
-        let wanted = Lock { ino: file.ino, owner, begin, end, write: kind as i64 == TYPES[1] };
+        let wanted =
+            LockedRange { ino: file.ino, owner, begin, end, write: kind as i64 == TYPES[1] };
         if how & exec_proto::LOCK_GET != 0 {
             let (kind, begin, end, process) = match self.locks.conflict(&wanted) {
                 None => (TYPES[2], 0, 0, 0),
@@ -483,7 +484,7 @@ impl<D: BlockDevice> Service<D> {
         if !OPERATIONS.contains(&operation) {
             return Err(negative_errno(Errno::INVAL));
         }
-        if self.locks.set(Lock { ino, owner, begin, end, write }) {
+        if self.locks.set(LockedRange { ino, owner, begin, end, write }) {
             return Ok(0);
         }
         Err(negative_errno(Errno::AGAIN))

@@ -8,8 +8,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 use volume::{
-    Error, FormatOptions, FsckOptions, Ino, InodePermissions, Kind, Mount, Name, Op, OpCompletion,
-    OpResult, Options, Owner, Request, RequestBuffer, Time, Volume, format, fsck,
+    Error, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Mount, Name, Op,
+    OpCompletion, OpResult, Options, Owner, Request, RequestBuffer, Time, Volume, format, fsck,
 };
 
 use super::harness::{DeviceComponent, Harness, MountComponent};
@@ -173,14 +173,15 @@ impl<B: Harness> Case<B> {
     /// Returns a file with a name, or an open one without, that has no operation in flight.
     fn file(&mut self) -> Option<Ino> {
         let busy: Vec<Ino> = self.in_flight.iter().flatten().filter_map(|f| f.file).collect();
-        let named = self.model.now().values().filter(|(_, k)| *k == Kind::File).map(|(i, _)| *i);
+        let named =
+            self.model.now().values().filter(|(_, k)| *k == InodeKind::File).map(|(i, _)| *i);
         let all: BTreeSet<Ino> = named.chain(self.open.iter().copied()).collect();
         let idle: Vec<Ino> = all.into_iter().filter(|i| !busy.contains(i)).collect();
         self.pick(&idle)
     }
 
     fn directory(&mut self) -> Ino {
-        let kinds = self.model.now().values().filter(|(_, k)| *k == Kind::Directory);
+        let kinds = self.model.now().values().filter(|(_, k)| *k == InodeKind::Directory);
         let dirs: Vec<Ino> = kinds.map(|(i, _)| *i).chain([Ino::ROOT]).collect();
         self.pick(&dirs).unwrap()
     }
@@ -317,10 +318,10 @@ impl<B: Harness> Case<B> {
         match (flight.op, result) {
             (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.check_partial_write(&flight),
             (Op::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
-                if has(self.model.now(), dir, &name) != Some((ino, Kind::File)) {
+                if has(self.model.now(), dir, &name) != Some((ino, InodeKind::File)) {
                     assert_eq!(has(self.model.now(), dir, &name), None);
                     self.model.change(&[dir, ino], |n| {
-                        n.insert(key(dir, name), (ino, Kind::File));
+                        n.insert(key(dir, name), (ino, InodeKind::File));
                     });
                     self.model.files.insert(ino, Versions::new(Vec::new()));
                 }
@@ -328,7 +329,7 @@ impl<B: Harness> Case<B> {
             (Op::MakeDirectory { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
                 assert_eq!(has(self.model.now(), dir, &name), None);
                 self.model.change(&[dir, ino], |n| {
-                    n.insert(key(dir, name), (ino, Kind::Directory));
+                    n.insert(key(dir, name), (ino, InodeKind::Directory));
                 });
             }
             (Op::Unlink { dir, name } | Op::RemoveDirectory { dir, name }, Ok(_)) => {
@@ -531,8 +532,8 @@ impl<B: Harness> Case<B> {
             for entry in store.list(dir, 0).unwrap() {
                 names.insert((dir, entry.name.to_vec()), (entry.ino, entry.kind));
                 match entry.kind {
-                    Kind::Directory => dirs.push(entry.ino),
-                    Kind::File => {
+                    InodeKind::Directory => dirs.push(entry.ino),
+                    InodeKind::File => {
                         contents.insert(entry.ino, Vec::new());
                     }
                 }

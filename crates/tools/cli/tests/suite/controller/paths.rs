@@ -13,7 +13,7 @@ use mem::AddressSpace;
 use nvme::Status;
 use open::{OpenError, OpenOptions};
 use time::{Component, Nanos};
-use user_io::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
+use user_io::{DeviceKind, Handle, HybridPolling, IoDevice, Queue, QueueConfig, WaitMode};
 
 use super::harness::target;
 use super::load::{DeviceProperties, Load, QueueProvider};
@@ -105,7 +105,7 @@ fn operations(opened: &Opened) {
     let sleeps = if device.has_interrupts() {
         WaitMode::Interrupt
     } else {
-        WaitMode::Hybrid(Hybrid::default())
+        WaitMode::Hybrid(HybridPolling::default())
     };
     for (round, wait) in [WaitMode::Poll, sleeps, sleeps].into_iter().enumerate() {
         let mut handle = opened.handle(wait);
