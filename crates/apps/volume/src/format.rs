@@ -7,7 +7,9 @@ use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
 use crate::on_media::record::{InodeRecord, Record};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
-use crate::{Ino, InodeKind, InodePermissions, OpenError, Times, VolumeLayout, on_media::snapshot};
+use crate::{
+    Ino, InodeKind, InodePermissions, Times, VolumeLayout, VolumeOpenError, on_media::snapshot,
+};
 
 /// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,18 +36,18 @@ pub struct FormatOptions {
 /// [`BlockingVolume`](crate::BlockingVolume).
 ///
 /// # Errors
-/// [`OpenError::Unfit`], [`OpenError::HasVolume`], with nothing written; [`OpenError::Io`].
+/// [`VolumeOpenError::Unfit`], [`VolumeOpenError::HasVolume`], with nothing written; [`VolumeOpenError::Io`].
 pub fn format<D: BlockDevice>(
     device: &mut D,
     options: &FormatOptions,
     mut tick: impl FnMut(&mut D) -> Nanos,
-) -> Result<Superblock, OpenError> {
+) -> Result<Superblock, VolumeOpenError> {
     let limits = *device.limits();
     let layout = VolumeLayout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
     let mut label = [0; 32];
     let Some(bytes) = label.get_mut(..options.label.len()) else {
         let what = format!("a label of {} bytes; it has 32 at most", options.label.len());
-        return Err(OpenError::Unfit { what });
+        return Err(VolumeOpenError::Unfit { what });
     };
     bytes.copy_from_slice(options.label.as_bytes());
     let sectors = u64::from(layout.block_sectors());
@@ -58,7 +60,7 @@ pub fn format<D: BlockDevice>(
         io.region.read(0, &mut bytes);
         match Superblock::decode(&bytes) {
             DecodedSuperblock::NotASuperblock => {}
-            _ if !options.force => return Err(OpenError::HasVolume),
+            _ if !options.force => return Err(VolumeOpenError::HasVolume),
             DecodedSuperblock::Superblock(old) => generation = generation.max(old.generation),
             DecodedSuperblock::Damaged | DecodedSuperblock::Newer { .. } => {}
         }
@@ -111,7 +113,7 @@ pub fn format<D: BlockDevice>(
 pub(crate) fn clear_journal<D: BlockDevice, F: FnMut(&mut D) -> Nanos>(
     io: &mut BlockingTransfers<'_, D, F>,
     layout: &VolumeLayout,
-) -> Result<(), OpenError> {
+) -> Result<(), VolumeOpenError> {
     let sectors = u64::from(layout.block_sectors());
     io.region.fill(0, SEGMENT_BYTES, 0);
     let chunk = u64::from(SEGMENT_BLOCKS) * sectors;

@@ -1,4 +1,4 @@
-//! [`Request`] and [`OpCompletion`]: requests to a volume, and their results.
+//! [`Request`] and [`VolumeCompletion`]: requests to a volume, and their results.
 
 use mem::Iova;
 
@@ -34,7 +34,7 @@ pub struct SetAttr {
 /// An operation.
 #[allow(clippy::large_enum_variant, reason = "names are inside: no request allocates")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum VolumeOp {
     /// Creates a file, or finds an existing one unless `exclusive`. Returns its inode, which is
     /// opened once more if `open`.
     Create {
@@ -166,7 +166,7 @@ pub struct Request {
     /// The caller's id, returned with the completion.
     pub id: u64,
     /// The operation.
-    pub op: Op,
+    pub op: VolumeOp,
     /// Current time, for the times of files.
     pub time: Time,
 }
@@ -189,7 +189,7 @@ pub enum OpResult {
 
 /// Completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpCompletion {
+pub struct VolumeCompletion {
     /// Id of the request.
     pub id: u64,
     /// Its result.

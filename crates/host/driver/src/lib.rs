@@ -37,7 +37,7 @@ mod request;
 mod tag;
 mod uring;
 
-pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
+pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, AhciPortStats, DriveIdentity};
 pub use controller::cmb::{Cmb, OutOfCmbBounds};
 pub use controller::events::MediaEvent;
 pub use controller::info::{ControllerInfo, OpenChannelInfo, ProductIdentity};

@@ -312,7 +312,7 @@ fn parse_chunk_info(
     d: &ChunkDescriptor,
 ) -> Result<ReportedChunk, OcssdError> {
     let g = space.geometry();
-    let flat = crate::ppa::PhysSector(number * u64::from(g.sectors));
+    let flat = crate::ppa::FlatSector(number * u64::from(g.sectors));
     let chunk = space.address_of(flat)?;
     let wrong = |what: String| OcssdError::Chunk { chunk, what };
     let first = Ppa(d.slba.get());

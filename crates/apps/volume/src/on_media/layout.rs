@@ -2,7 +2,7 @@
 
 use block::Limits;
 
-use crate::OpenError;
+use crate::VolumeOpenError;
 
 /// Bytes of a block, the unit of allocation.
 pub const BLOCK: usize = 4096;
@@ -57,13 +57,13 @@ impl VolumeLayout {
     /// values that suit the device.
     ///
     /// # Errors
-    /// [`OpenError::Unfit`].
+    /// [`VolumeOpenError::Unfit`].
     pub fn new(
         limits: &Limits,
         metadata_blocks: Option<u32>,
         journal_blocks: Option<u32>,
-    ) -> Result<VolumeLayout, OpenError> {
-        let unfit = |what: String| Err(OpenError::Unfit { what });
+    ) -> Result<VolumeLayout, VolumeOpenError> {
+        let unfit = |what: String| Err(VolumeOpenError::Unfit { what });
         let sector_bytes = limits.sector_bytes;
         if sector_bytes < 512 || sector_bytes > BLOCK as u32 || !sector_bytes.is_power_of_two() {
             return unfit(format!("sectors of {sector_bytes} bytes; they must have 512 to 4096"));

@@ -7,7 +7,7 @@ use mem::{AddressSpace, Iova, IovaSlice};
 use nvme::Status;
 
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::{Error, Ino, Op, OpCompletion, OpResult, Request, Time};
+use crate::{Error, Ino, OpResult, Request, Time, VolumeCompletion, VolumeOp};
 
 /// Index of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +53,7 @@ pub(crate) enum OpState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveRequest {
     pub(crate) id: u64,
-    pub(crate) op: Op,
+    pub(crate) op: VolumeOp,
     pub(crate) time: Time,
     pub(crate) state: OpState,
     /// The inode that it pins.
@@ -76,7 +76,7 @@ pub(crate) struct ActiveOps {
     slots: Slab<Option<ActiveRequest>>,
     /// Slots in use, without the request whose step is being executed.
     order: VecDeque<OpSlot>,
-    completions: VecDeque<OpCompletion>,
+    completions: VecDeque<VolumeCompletion>,
     /// Memory in which data of requests is registered.
     memory: AddressSpace,
 }
@@ -131,15 +131,15 @@ impl ActiveOps {
     pub(crate) fn complete(&mut self, slot: OpSlot, result: Result<OpResult, Error>) {
         let id = self.get(slot).id;
         self.slots.remove(slot.0);
-        self.completions.push_back(OpCompletion { id, result });
+        self.completions.push_back(VolumeCompletion { id, result });
     }
 
     /// Completes a request that was not accepted.
     pub(crate) fn reject(&mut self, id: u64, error: Error) {
-        self.completions.push_back(OpCompletion { id, result: Err(error) });
+        self.completions.push_back(VolumeCompletion { id, result: Err(error) });
     }
 
-    pub(crate) fn pop_completion(&mut self) -> Option<OpCompletion> {
+    pub(crate) fn pop_completion(&mut self) -> Option<VolumeCompletion> {
         self.completions.pop_front()
     }
 

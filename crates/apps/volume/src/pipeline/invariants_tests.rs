@@ -9,8 +9,8 @@ use time::Nanos;
 use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
-    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Op, Options, Request,
-    RequestBuffer, Time, Volume, VolumePart, format,
+    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Options, Request,
+    RequestBuffer, Time, Volume, VolumeOp, VolumePart, format,
 };
 
 fn tick(device: &mut Ram) -> Nanos {
@@ -36,10 +36,10 @@ fn busy() -> Volume<Ram> {
     let data = RequestBuffer { iova, len: 4096 };
     let (name, access) = (Name::new("other").expect("a name"), InodePermissions::default());
     let ops = [
-        Op::Write { ino: file, offset: 65_536, data },
-        Op::Create { dir, name, access, exclusive: true, open: false },
-        Op::Sync { ino: file, data_only: false },
-        Op::Read { ino: file, offset: 7, data },
+        VolumeOp::Write { ino: file, offset: 65_536, data },
+        VolumeOp::Create { dir, name, access, exclusive: true, open: false },
+        VolumeOp::Sync { ino: file, data_only: false },
+        VolumeOp::Read { ino: file, offset: 7, data },
     ];
     volume.device_mut().lazy = true;
     for (id, op) in (0..).zip(ops) {

@@ -17,7 +17,7 @@ use crate::on_media::layout::BlockRun;
 use crate::parts::allocator::BlockAllocator;
 use crate::recovery::journaled_blocks::{JournaledBlock, JournaledBlocks};
 use crate::recovery::metadata_reader::LoadedMetadata;
-use crate::{BLOCK, FsckProblem, Ino, OpenError};
+use crate::{BLOCK, FsckProblem, Ino, VolumeOpenError};
 
 /// A file's block with its final contents.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Replay {
         device: &D,
         mut loaded: LoadedMetadata,
         read_only: bool,
-    ) -> Result<Replay, OpenError> {
+    ) -> Result<Replay, VolumeOpenError> {
         let (region, at) = device.memory().allocate_registered(BLOCK)?;
         let mut parts = std::mem::take(&mut loaded.journaled);
         drop_orphaned_data(&mut loaded, &mut parts);
@@ -99,7 +99,7 @@ impl Replay {
         &mut self,
         device: &mut D,
         now: Nanos,
-    ) -> Option<Result<ReplayedVolume, OpenError>> {
+    ) -> Option<Result<ReplayedVolume, VolumeOpenError>> {
         device.poll(now);
         while let Some(completion) = device.reap() {
             let Some(((), status)) = self.transfers.on_completion(&completion) else { continue };
@@ -107,7 +107,7 @@ impl Replay {
             if !status.is_success() {
                 let block = turn.extent.map_or(0, |e| e.phys);
                 let offset = u64::from(block) * BLOCK as u64;
-                return Some(Err(OpenError::Io { offset, status }));
+                return Some(Err(VolumeOpenError::Io { offset, status }));
             }
             self.advance(turn, true);
         }
@@ -125,7 +125,7 @@ impl Replay {
         None
     }
 
-    fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), OpenError> {
+    fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), VolumeOpenError> {
         let ReplayedVolume { loaded, allocator: space, .. } =
             self.replayed.as_mut().expect("replay: a block begins before the end");
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
@@ -138,7 +138,7 @@ impl Replay {
                 let Some(run) = space.allocate(node.extents.goal(block), 1) else {
                     let first =
                         FsckProblem::NotEnoughSpace { blocks: 1 + self.journaled.len() as u64 };
-                    return Err(OpenError::Damaged { first, count: 1 });
+                    return Err(VolumeOpenError::Damaged { first, count: 1 });
                 };
                 (
                     Some(FileExtent {

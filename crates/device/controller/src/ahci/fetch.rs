@@ -7,7 +7,7 @@ use time::Nanos;
 use transport::PciFunction;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::port::Port;
+use super::port::SataPort;
 use super::prd_table::PrdTable;
 
 /// The operation of a command.
@@ -47,7 +47,7 @@ pub(super) enum CommandReadiness {
     NeedsUplink,
 }
 
-impl Port {
+impl SataPort {
     /// Fetches the command in slot `slot`. Returns `None` if the command failed at once.
     #[inline]
     pub(super) fn fetch_command(

@@ -16,7 +16,7 @@ use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::nand_array::operation::SectorAddress;
-use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
+use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::device_l2p::DeviceL2pTable;
 
 /// Maximum number of sectors in a command by logical block address, which executes as a vector.
@@ -448,7 +448,7 @@ impl OpenChannelDrive {
     pub(crate) fn on_op_complete(
         &mut self,
         now: Nanos,
-        done: OpCompletion,
+        done: NandOpCompletion,
         commands: &mut Commands,
     ) {
         let OpOwner::Command(id) = done.owner else { return };
@@ -518,7 +518,7 @@ impl OpenChannelDrive {
     }
 
     /// Copies read data and its out-of-band bytes to the host.
-    fn copy_to_host(&mut self, done: &OpCompletion, id: u32, commands: &Commands) {
+    fn copy_to_host(&mut self, done: &NandOpCompletion, id: u32, commands: &Commands) {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         let memory = command.port.memory();

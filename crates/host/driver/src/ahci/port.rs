@@ -96,7 +96,7 @@ impl PortRegisters {
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStats {
+pub struct AhciPortStats {
     /// Commands issued to the drive; a reissued command counts again.
     pub issued: u64,
     /// Commands completed.
@@ -161,7 +161,7 @@ pub struct AhciPort {
     queued_first: bool,
     self_acknowledge: bool,
     pub(super) recovery: PortRecovery,
-    pub(super) stats: PortStats,
+    pub(super) stats: AhciPortStats,
 }
 
 impl AhciPort {
@@ -185,7 +185,7 @@ impl AhciPort {
             queued_first: false,
             self_acknowledge: true,
             recovery: PortRecovery::default(),
-            stats: PortStats::default(),
+            stats: AhciPortStats::default(),
         }
     }
 
@@ -201,7 +201,7 @@ impl AhciPort {
     }
 
     /// Returns the counters of the port.
-    pub fn stats(&self) -> PortStats {
+    pub fn stats(&self) -> AhciPortStats {
         self.stats
     }
 

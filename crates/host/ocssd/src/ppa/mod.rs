@@ -30,7 +30,7 @@ pub use error::{PpaError, RejectReason, Rejected, VectorError};
 pub use failed_mask::FailedMask;
 pub use free_chunks::FreeChunkPool;
 pub use session::Session;
-pub use space::{AddressError, PhysSector, PpaSpace, PuIndex};
+pub use space::{AddressError, FlatSector, PpaSpace, PuIndex};
 pub use vector::{
     ADDRESSES_MAX, RequestCompletion, RequestId, SessionConfig, SessionStats, VectorKind,
     VectorOptions,

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | generic | [`Address`]: group, PU, chunk, sector | users and programs that place data |
 //! | device | [`Ppa`]: packed in the drive's format, with holes | commands |
-//! | flat | [`PhysSector`]: sector index, without holes | tables |
+//! | flat | [`FlatSector`]: sector index, without holes | tables |
 //!
 //! Invariants: every conversion is checked and none panics. The three forms of a sector convert
 //! into each other in both directions. An error for an invalid address names the wrong component.
@@ -15,7 +15,7 @@ use nvme::{Address, Geometry, Ppa, PpaFormat};
 
 /// The flat form of an address: sectors numbered chunk by chunk and PU by PU, without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PhysSector(pub u64);
+pub struct FlatSector(pub u64);
 
 /// Index of a parallel unit on the drive: `group × PUs per group + PU in its group`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +52,7 @@ pub enum AddressError {
     #[error("flat address {} does not exist: the drive has {sectors} sectors", flat.0)]
     Flat {
         /// The index.
-        flat: PhysSector,
+        flat: FlatSector,
         /// Sectors of the drive.
         sectors: u64,
     },
@@ -148,9 +148,9 @@ impl PpaSpace {
     /// # Errors
     /// [`AddressError::Component`].
     #[inline]
-    pub fn flat(&self, address: Address) -> Result<PhysSector, AddressError> {
+    pub fn flat(&self, address: Address) -> Result<FlatSector, AddressError> {
         self.check(address)?;
-        Ok(PhysSector(self.geometry.flat(address)))
+        Ok(FlatSector(self.geometry.flat(address)))
     }
 
     /// Converts a flat to a generic address.
@@ -158,7 +158,7 @@ impl PpaSpace {
     /// # Errors
     /// [`AddressError::Flat`].
     #[inline]
-    pub fn address_of(&self, flat: PhysSector) -> Result<Address, AddressError> {
+    pub fn address_of(&self, flat: FlatSector) -> Result<Address, AddressError> {
         self.geometry
             .from_flat(flat.0)
             .ok_or(AddressError::Flat { flat, sectors: self.geometry.total_sectors() })
@@ -168,15 +168,15 @@ impl PpaSpace {
     ///
     /// # Errors
     /// [`AddressError::Hole`].
-    pub fn flat_of(&self, ppa: Ppa) -> Result<PhysSector, AddressError> {
-        Ok(PhysSector(self.geometry.flat(self.address(ppa)?)))
+    pub fn flat_of(&self, ppa: Ppa) -> Result<FlatSector, AddressError> {
+        Ok(FlatSector(self.geometry.flat(self.address(ppa)?)))
     }
 
     /// Converts a flat to a device address.
     ///
     /// # Errors
     /// [`AddressError::Flat`].
-    pub fn ppa_of(&self, flat: PhysSector) -> Result<Ppa, AddressError> {
+    pub fn ppa_of(&self, flat: FlatSector) -> Result<Ppa, AddressError> {
         Ok(self.format.pack(self.address_of(flat)?))
     }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     fn check_sector(space: &PpaSpace, flat: u64) {
-        let flat = PhysSector(flat);
+        let flat = FlatSector(flat);
         let a = space.address_of(flat).unwrap();
         let ppa = space.ppa(a).unwrap();
         assert_eq!(space.flat(a), Ok(flat));
@@ -345,7 +345,7 @@ mod tests {
                 check_sector(&space, rng.below(sectors));
             }
             assert!(matches!(
-                space.address_of(PhysSector(sectors)),
+                space.address_of(FlatSector(sectors)),
                 Err(AddressError::Flat { .. })
             ));
             // Every 64-bit value is either an address that packs to itself, or an error; never a

@@ -13,8 +13,8 @@ use open::OpenOptions;
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
-    BlockingVolume, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, OpenError,
-    Options, Owner, Time, Times, Volume,
+    BlockingVolume, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Options, Owner,
+    Time, Times, Volume, VolumeOpenError,
 };
 
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
@@ -133,7 +133,7 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
         ..FormatOptions::default()
     };
     let volume = volume::format(&mut queue, &options, tick).map_err(|error| match error {
-        OpenError::HasVolume => other(format!(
+        VolumeOpenError::HasVolume => other(format!(
             "{error}: {} is left as it is; --force overwrites all that is on it",
             args.on.device
         )),
@@ -255,7 +255,7 @@ fn opened_session(
                 session.time = now();
                 return Ok(OpenedVolume { session, device: opened, lock: claim });
             }
-            Err(OpenError::InUse { owner: mark })
+            Err(VolumeOpenError::InUse { owner: mark })
                 if options.take_over.is_none() && is_gone(mark.process) =>
             {
                 options.take_over = Some(mark);
@@ -323,7 +323,7 @@ fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
         other(format!("{above}: {error}: `put` copies into a directory that is on the volume"))
     })?;
     let ino = session.create(dir, name).map_err(wrong)?;
-    session.run(volume::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
+    session.run(volume::VolumeOp::Truncate { ino, size: 0 }).map_err(wrong)?;
     let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
     loop {
         let len = from.read(&mut bytes).map_err(there)?;

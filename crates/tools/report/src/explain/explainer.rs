@@ -9,7 +9,7 @@ use tracepoint::{ArrayOp, Cause, Event, PuOpStep, Record, RequestOp};
 
 use super::critical_path::{Admissions, FlashTimelines, timeline};
 use super::in_flight::{
-    AdmissionChange, Critical, FtlRequest, Origin, PuOp, StationVisit, TracedCommand,
+    AdmissionChange, Critical, FtlRequest, Origin, StationVisit, TracedCommand, TracedPuOp,
 };
 use super::path::WaitPath;
 use super::timeline::BusyInterval;
@@ -83,10 +83,10 @@ pub struct Explainer {
     ftls: BTreeMap<u16, Ftl>,
     submitted: BTreeMap<(u16, u16), TracedCommand>,
     commands: Vec<Option<TracedCommand>>,
-    pu_ops: Vec<Option<PuOp>>,
+    pu_ops: Vec<Option<TracedPuOp>>,
     next_pu_op: u64,
     /// The flash operation part that completed last.
-    last_pu_op: Option<PuOp>,
+    last_pu_op: Option<TracedPuOp>,
     /// First sector of the next program to be queued, by chunk.
     programs: BTreeMap<u32, Option<u64>>,
     flash: FlashTimelines,
@@ -528,7 +528,7 @@ impl Explainer {
             ArrayOp::Read | ArrayOp::Erase => None,
         };
         self.next_pu_op += 1;
-        let part = PuOp {
+        let part = TracedPuOp {
             serial: self.next_pu_op,
             pu,
             chunk,
@@ -588,11 +588,11 @@ impl Explainer {
     }
 }
 
-fn resource_user(part: &PuOp) -> ResourceUser {
+fn resource_user(part: &TracedPuOp) -> ResourceUser {
     ResourceUser { cause: part.cause, job: part.job }
 }
 
-fn span(part: &PuOp, on: FlashResource, start: Nanos, end: Nanos) -> BusySpan {
-    let PuOp { op, cause, request, lba, chunk, .. } = *part;
+fn span(part: &TracedPuOp, on: FlashResource, start: Nanos, end: Nanos) -> BusySpan {
+    let TracedPuOp { op, cause, request, lba, chunk, .. } = *part;
     BusySpan { on, op, start, end, cause, request, lba, chunk }
 }

@@ -21,7 +21,7 @@ pub(super) enum Origin {
 
 /// The part of a flash operation on one parallel unit, from its arrival to its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PuOp {
+pub(super) struct TracedPuOp {
     /// Serial number; the indices of the drive's table are reused.
     pub(super) serial: u64,
     pub(super) pu: u32,
@@ -54,7 +54,7 @@ pub(super) struct StationVisit {
 /// The last operation to complete among those that a request waited for.
 #[derive(Clone, Debug)]
 pub(super) enum Critical {
-    PuOp(PuOp),
+    PuOp(TracedPuOp),
     Command(Rc<TracedCommand>),
 }
 
@@ -106,7 +106,7 @@ pub(super) struct TracedCommand {
     pub(super) posted: Nanos,
     pub(super) visits: Vec<StationVisit>,
     /// Its part of a flash operation that completed last.
-    pub(super) last_pu_op: Option<PuOp>,
+    pub(super) last_pu_op: Option<TracedPuOp>,
     /// The command as a request of the drive's own FTL.
     pub(super) ftl: Option<FtlRequest>,
 }

@@ -5,9 +5,9 @@
 //! symbolic links, so no path leaves it.
 
 use block::BlockDevice;
-use exec_proto::{Call, Op as CallOp, StatReply, entry};
+use exec_proto::{Call, CallOp, StatReply, entry};
 use rustix::io::Errno;
-use volume::{Error, Ino, InodeKind, InodePermissions, Name, Op, SetAttr, Time};
+use volume::{Error, Ino, InodeKind, InodePermissions, Name, SetAttr, Time, VolumeOp};
 
 use crate::Service;
 use crate::locks::{LockOwner, LockedRange};
@@ -76,18 +76,18 @@ impl<D: BlockDevice> Service<D> {
                 if self.is_written_by_mappings(ino) {
                     return Ok(self.sync_mapped(from, ino, data_only, b, c));
                 }
-                Op::Sync { ino, data_only }
+                VolumeOp::Sync { ino, data_only }
             }
             CallOp::SyncAll if !self.shared_mappings.is_empty() => {
                 return Ok(self.sync_all_mapped(from));
             }
-            CallOp::SyncAll => Op::SyncAll,
+            CallOp::SyncAll => VolumeOp::SyncAll,
             CallOp::Truncate => {
                 let file = self.file(handle)?;
                 if !file.writable() || (a as i64) < 0 {
                     return Err(negative_errno(Errno::INVAL));
                 }
-                Op::Truncate { ino: file.ino, size: a }
+                VolumeOp::Truncate { ino: file.ino, size: a }
             }
             CallOp::TruncatePath => {
                 let ino = self.resolve(from, handle, len)?;
@@ -95,7 +95,7 @@ impl<D: BlockDevice> Service<D> {
                 if (a as i64) < 0 {
                     return Err(negative_errno(Errno::INVAL));
                 }
-                Op::Truncate { ino, size: a }
+                VolumeOp::Truncate { ino, size: a }
             }
             CallOp::Allocate => {
                 let file = self.file(handle)?;
@@ -107,8 +107,8 @@ impl<D: BlockDevice> Service<D> {
                     return Err(negative_errno(Errno::INVAL));
                 }
                 match a {
-                    0 | KEEP_SIZE => Op::Allocate { ino, offset, len, keep_size: a != 0 },
-                    mode if mode == KEEP_SIZE | PUNCH_HOLE => Op::Punch { ino, offset, len },
+                    0 | KEEP_SIZE => VolumeOp::Allocate { ino, offset, len, keep_size: a != 0 },
+                    mode if mode == KEEP_SIZE | PUNCH_HOLE => VolumeOp::Punch { ino, offset, len },
                     _ => return Err(negative_errno(Errno::OPNOTSUPP)),
                 }
             }
@@ -119,26 +119,26 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, first))?;
                 let (to, new) = self.resolve_parent(from, b, (first, len - first))?;
-                Op::Rename { from: dir, name, to, new, replace: c & NO_REPLACE == 0 }
+                VolumeOp::Rename { from: dir, name, to, new, replace: c & NO_REPLACE == 0 }
             }
             CallOp::Unlink => {
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::Unlink { dir, name }
+                VolumeOp::Unlink { dir, name }
             }
             CallOp::RemoveDirectory => {
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::RemoveDirectory { dir, name }
+                VolumeOp::RemoveDirectory { dir, name }
             }
             CallOp::MakeDirectory => {
                 if self.resolve(from, handle, len).is_ok() {
                     return Err(negative_errno(Errno::EXIST));
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::MakeDirectory { dir, name, access: access(a, (b, c)) }
+                VolumeOp::MakeDirectory { dir, name, access: access(a, (b, c)) }
             }
             CallOp::SetAttr => {
                 let ino = self.resolve(from, handle, len)?;
-                Op::SetAttr { ino, changes: self.set_attr((a, b, c, d)) }
+                VolumeOp::SetAttr { ino, changes: self.set_attr((a, b, c, d)) }
             }
         };
         Ok(self.submit_op(from, asked, then))
@@ -243,7 +243,7 @@ impl<D: BlockDevice> Service<D> {
                     ));
                 }
                 let then = OnComplete::Truncated { number, flags, ino };
-                let begun = self.submit_op(from, Op::Truncate { ino, size: 0 }, then);
+                let begun = self.submit_op(from, VolumeOp::Truncate { ino, size: 0 }, then);
                 if begun == StartResult::Retry {
                     self.volume.close(ino).map_err(store_errno)?;
                 }
@@ -255,7 +255,7 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
                 let access = access(mode, (owner & u64::from(u32::MAX), owner >> 32));
-                let asked = Op::Create { dir, name, access, exclusive: false, open: true };
+                let asked = VolumeOp::Create { dir, name, access, exclusive: false, open: true };
                 Ok(self.submit_op(from, asked, OnComplete::Created { number, flags }))
             }
             Err(error) => Err(error),
@@ -274,12 +274,16 @@ impl<D: BlockDevice> Service<D> {
         let data = self.sessions[from.session].buffer(from.slot, call.len);
         if call.op == CallOp::ReadAt {
             let offset = offset(call.args[0])?;
-            return Ok(self.submit_op(from, Op::Read { ino, offset, data }, OnComplete::Bytes));
+            return Ok(self.submit_op(
+                from,
+                VolumeOp::Read { ino, offset, data },
+                OnComplete::Bytes,
+            ));
         }
         if file.busy {
             return Ok(StartResult::Retry);
         }
-        let op = Op::Read { ino, offset: file.offset, data };
+        let op = VolumeOp::Read { ino, offset: file.offset, data };
         Ok(self.start_at_offset(from, call.handle, op, false))
     }
 
@@ -293,20 +297,33 @@ impl<D: BlockDevice> Service<D> {
         if call.op == CallOp::WriteAt {
             // With O_APPEND, Linux appends whatever the offset.
             let offset = offset(call.args[0])?;
-            let op =
-                if appends { Op::Append { ino, data } } else { Op::Write { ino, offset, data } };
+            let op = if appends {
+                VolumeOp::Append { ino, data }
+            } else {
+                VolumeOp::Write { ino, offset, data }
+            };
             return Ok(self.submit_op(from, op, OnComplete::Written(call.handle)));
         }
         if file.busy {
             return Ok(StartResult::Retry);
         }
         let offset = file.offset;
-        let op = if appends { Op::Append { ino, data } } else { Op::Write { ino, offset, data } };
+        let op = if appends {
+            VolumeOp::Append { ino, data }
+        } else {
+            VolumeOp::Write { ino, offset, data }
+        };
         Ok(self.start_at_offset(from, call.handle, op, true))
     }
 
     /// Submits an operation that uses and advances an open file's offset.
-    fn start_at_offset(&mut self, from: CallId, handle: u64, op: Op, writes: bool) -> StartResult {
+    fn start_at_offset(
+        &mut self,
+        from: CallId,
+        handle: u64,
+        op: VolumeOp,
+        writes: bool,
+    ) -> StartResult {
         let begun = self.submit_op(from, op, OnComplete::Advance { handle, writes });
         if begun == StartResult::Pending
             && let Some(file) = self.files.get_mut(&handle)

@@ -11,7 +11,7 @@ use driver::pci::PciDriver;
 use driver::{Payload, Request};
 use mem::AddressSpace;
 use nvme::Status;
-use open::{OpenError, OpenOptions};
+use open::{OpenOptions, TargetOpenError};
 use time::{Component, Nanos};
 use user_io::{DeviceKind, Handle, HybridPolling, IoDevice, Queue, QueueConfig, WaitMode};
 
@@ -266,7 +266,7 @@ fn kernel_passed_commands() {
     }
     // The other namespace's sectors are in the way of none.
     let nothing = open::open("/dev/nvme0", &OpenOptions::default()).unwrap_err();
-    assert!(matches!(nothing, OpenError::Device(_)), "{nothing}");
+    assert!(matches!(nothing, TargetOpenError::Device(_)), "{nothing}");
 }
 
 #[test]
