@@ -106,7 +106,7 @@ pub const TOKEN_BYTES: usize = 32;
 /// Operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Op {
+pub enum CallOp {
     /// Opens a file. Data: path. Arguments: `O_*` flags, mode, number of the descriptor's socket.
     /// Handle: a directory.
     Open = 1,
@@ -173,66 +173,66 @@ pub enum Op {
 }
 
 /// Every operation, by number.
-const OPS: [Op; 26] = [
-    Op::Open,
-    Op::Read,
-    Op::Write,
-    Op::ReadAt,
-    Op::WriteAt,
-    Op::Seek,
-    Op::Sync,
-    Op::SyncAll,
-    Op::Truncate,
-    Op::Allocate,
-    Op::Stat,
-    Op::Rename,
-    Op::Unlink,
-    Op::MakeDirectory,
-    Op::RemoveDirectory,
-    Op::List,
-    Op::SetAttr,
-    Op::Statfs,
-    Op::Flags,
-    Op::SetFlags,
-    Op::Release,
-    Op::Path,
-    Op::Lock,
-    Op::Flock,
-    Op::TruncatePath,
-    Op::Mmap,
+const OPS: [CallOp; 26] = [
+    CallOp::Open,
+    CallOp::Read,
+    CallOp::Write,
+    CallOp::ReadAt,
+    CallOp::WriteAt,
+    CallOp::Seek,
+    CallOp::Sync,
+    CallOp::SyncAll,
+    CallOp::Truncate,
+    CallOp::Allocate,
+    CallOp::Stat,
+    CallOp::Rename,
+    CallOp::Unlink,
+    CallOp::MakeDirectory,
+    CallOp::RemoveDirectory,
+    CallOp::List,
+    CallOp::SetAttr,
+    CallOp::Statfs,
+    CallOp::Flags,
+    CallOp::SetFlags,
+    CallOp::Release,
+    CallOp::Path,
+    CallOp::Lock,
+    CallOp::Flock,
+    CallOp::TruncatePath,
+    CallOp::Mmap,
 ];
 
-impl Op {
+impl CallOp {
     /// Returns the operation with a number.
-    pub fn from_number(number: u64) -> Option<Op> {
+    pub fn from_number(number: u64) -> Option<CallOp> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         OPS.get(index).copied()
     }
 }
 
-/// [`Op::SetAttr`]: permission bits.
+/// [`CallOp::SetAttr`]: permission bits.
 pub const CHANGE_MODE: u64 = 1;
-/// [`Op::SetAttr`]: user and group, each unless it is `u32::MAX`.
+/// [`CallOp::SetAttr`]: user and group, each unless it is `u32::MAX`.
 pub const CHANGE_OWNER: u64 = 2;
-/// [`Op::SetAttr`]: times of access and modification, each unless it is [`TIME_STAYS`].
+/// [`CallOp::SetAttr`]: times of access and modification, each unless it is [`TIME_STAYS`].
 pub const CHANGE_TIMES: u64 = 4;
 /// A time that does not change.
 pub const TIME_STAYS: u64 = i64::MIN as u64;
 /// The current time.
 pub const TIME_NOW: u64 = (i64::MIN + 1) as u64;
 
-/// [`Op::Lock`]: tries to lock. A blocked client retries, so that a signal can interrupt the wait.
+/// [`CallOp::Lock`]: tries to lock. A blocked client retries, so that a signal can interrupt the wait.
 pub const LOCK_SET: u64 = 0;
-/// [`Op::Lock`]: returns the conflicting lock.
+/// [`CallOp::Lock`]: returns the conflicting lock.
 pub const LOCK_GET: u64 = 1;
-/// [`Op::Lock`], added: the open file owns the lock, not the process.
+/// [`CallOp::Lock`], added: the open file owns the lock, not the process.
 pub const LOCK_OPEN_FILE: u64 = 2;
 
 /// A call, copied out of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Operation.
-    pub op: Op,
+    pub op: CallOp,
     /// The open file; for paths the directory relative to which they are resolved, 0 for the root.
     pub handle: u64,
     /// Arguments.
@@ -252,7 +252,7 @@ impl Call {
     pub fn from_words(words: [u64; CALL_WORDS]) -> Option<Call> {
         let [op, handle, a, b, c, d, len] = words;
         let len = usize::try_from(len).ok().filter(|len| *len <= DATA_BYTES)?;
-        Some(Call { op: Op::from_number(op)?, handle, args: [a, b, c, d], len })
+        Some(Call { op: CallOp::from_number(op)?, handle, args: [a, b, c, d], len })
     }
 }
 
@@ -367,16 +367,16 @@ mod tests {
     fn numbers_of_operations_are_their_indices() {
         for (i, op) in OPS.iter().enumerate() {
             assert_eq!(*op as usize, i + 1);
-            assert_eq!(Op::from_number(*op as u64), Some(*op));
+            assert_eq!(CallOp::from_number(*op as u64), Some(*op));
         }
-        assert_eq!(Op::from_number(0), None);
-        assert_eq!(Op::from_number(OPS.len() as u64 + 1), None);
-        assert_eq!(Op::from_number(u64::MAX), None);
+        assert_eq!(CallOp::from_number(0), None);
+        assert_eq!(CallOp::from_number(OPS.len() as u64 + 1), None);
+        assert_eq!(CallOp::from_number(u64::MAX), None);
     }
 
     #[test]
     fn calls_and_stat_replies_come_back() {
-        let call = Call { op: Op::Lock, handle: 7, args: [1, 2, 3, u64::MAX], len: DATA_BYTES };
+        let call = Call { op: CallOp::Lock, handle: 7, args: [1, 2, 3, u64::MAX], len: DATA_BYTES };
         assert_eq!(Call::from_words(call.words()), Some(call));
         let mut words = call.words();
         words[6] = DATA_BYTES as u64 + 1;

@@ -30,7 +30,7 @@ use time::Nanos;
 
 /// Address of a service, passed in the environment of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ServiceAddress {
     /// The abstract name of its socket.
     pub name: String,
     /// Secret that a process must send: [`exec_proto::TOKEN_BYTES`] hexadecimal digits. Every user of
@@ -39,7 +39,7 @@ pub struct Address {
     pub token: String,
 }
 
-impl Address {
+impl ServiceAddress {
     /// Returns the value of [`exec_proto::ENV_SERVICE`].
     pub fn environment(&self) -> String {
         format!("{} {}", self.name, self.token)
@@ -145,7 +145,7 @@ impl std::fmt::Debug for ConnectionManager {
 
 impl ConnectionManager {
     pub(crate) fn open(
-        address: &Address,
+        address: &ServiceAddress,
         bell: Arc<SharedRegion>,
     ) -> io::Result<ConnectionManager> {
         let name = SocketAddr::from_abstract_name(&address.name)?;

@@ -23,6 +23,6 @@ mod service;
 mod session;
 mod shared_mappings;
 
-pub use connections::Address;
+pub use connections::ServiceAddress;
 pub use invariants::{ServicePart, ServiceViolation};
 pub use service::{Service, ServiceError, ServiceStats, StopHandle};

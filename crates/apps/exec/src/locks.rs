@@ -29,7 +29,7 @@ impl LockOwner {
 
 /// A locked range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
+pub struct LockedRange {
     /// The file.
     pub ino: Ino,
     /// The owner.
@@ -45,13 +45,13 @@ pub struct Lock {
 /// All locks of a volume.
 #[derive(Debug, Default)]
 pub struct Locks {
-    locks: Vec<Lock>,
+    locks: Vec<LockedRange>,
 }
 
 impl Locks {
     /// Returns another owner's lock that conflicts with `wanted`.
-    pub fn conflict(&self, wanted: &Lock) -> Option<Lock> {
-        let clash = |held: &&Lock| {
+    pub fn conflict(&self, wanted: &LockedRange) -> Option<LockedRange> {
+        let clash = |held: &&LockedRange| {
             held.ino == wanted.ino
                 && held.owner != wanted.owner
                 && held.owner.is_flock() == wanted.owner.is_flock()
@@ -63,7 +63,7 @@ impl Locks {
     }
 
     /// Sets a lock, which replaces its owner's locks in the range. Returns `false` on a conflict.
-    pub fn set(&mut self, wanted: Lock) -> bool {
+    pub fn set(&mut self, wanted: LockedRange) -> bool {
         if self.conflict(&wanted).is_some() {
             return false;
         }
@@ -84,10 +84,10 @@ impl Locks {
                 return true;
             }
             if held.begin < begin {
-                rest.push(Lock { end: begin, ..*held });
+                rest.push(LockedRange { end: begin, ..*held });
             }
             if end < held.end {
-                rest.push(Lock { begin: end, ..*held });
+                rest.push(LockedRange { begin: end, ..*held });
             }
             false
         });
@@ -109,7 +109,7 @@ impl Locks {
     }
 
     /// Returns all locks.
-    pub fn locks(&self) -> &[Lock] {
+    pub fn locks(&self) -> &[LockedRange] {
         &self.locks
     }
 }
@@ -120,8 +120,8 @@ mod tests {
 
     const FILE: Ino = Ino(9);
 
-    fn lock(process: u32, begin: u64, end: u64, write: bool) -> Lock {
-        Lock { ino: FILE, owner: LockOwner::Process(process), begin, end, write }
+    fn lock(process: u32, begin: u64, end: u64, write: bool) -> LockedRange {
+        LockedRange { ino: FILE, owner: LockOwner::Process(process), begin, end, write }
     }
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
         assert!(!locks.set(lock(1, 0, 10, true)), "the other still reads a part");
         locks.release_all(LockOwner::Process(2));
         assert!(locks.set(lock(1, 0, 10, true)), "its own is replaced");
-        let whole = Lock { owner: LockOwner::Flock(1), ..lock(1, 0, u64::MAX, true) };
+        let whole = LockedRange { owner: LockOwner::Flock(1), ..lock(1, 0, u64::MAX, true) };
         assert!(locks.set(whole), "flock does not know of records");
-        assert!(!locks.set(Lock { owner: LockOwner::Flock(2), ..whole }));
+        assert!(!locks.set(LockedRange { owner: LockOwner::Flock(2), ..whole }));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use exec_proto::{Call, slot_protocol};
 use mem::{Iova, SharedRegion};
 use rustix::thread::futex;
-use volume::Buffer;
+use volume::RequestBuffer;
 
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 
@@ -70,8 +70,11 @@ impl Session {
     }
 
     /// Returns the slot's data as a buffer for the volume.
-    pub(crate) fn buffer(&self, slot: usize, len: usize) -> Buffer {
-        Buffer { iova: self.iova.offset(exec_proto::data_offset(slot) as u64), len: len as u32 }
+    pub(crate) fn buffer(&self, slot: usize, len: usize) -> RequestBuffer {
+        RequestBuffer {
+            iova: self.iova.offset(exec_proto::data_offset(slot) as u64),
+            len: len as u32,
+        }
     }
 
     /// Frees the slot of a posted write.

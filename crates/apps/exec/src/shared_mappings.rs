@@ -20,7 +20,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SeekFrom, fallocate, memfd_create, open, seek,
 };
 use rustix::io::Errno;
-use volume::{BLOCK, Ino, Op, OpResult};
+use volume::{BLOCK, Ino, OpResult, VolumeOp};
 
 /// Effect of a successful operation on a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,15 @@ pub(crate) enum MappingUpdate {
 }
 
 impl MappingUpdate {
-    pub(crate) fn from_op(op: &Op) -> MappingUpdate {
+    pub(crate) fn from_op(op: &VolumeOp) -> MappingUpdate {
         match *op {
-            Op::Read { ino, .. } => MappingUpdate::Read(ino),
-            Op::Write { ino, .. } | Op::Append { ino, .. } => MappingUpdate::Write(ino),
-            Op::Truncate { ino, size } => MappingUpdate::Resize(ino, size),
-            Op::Allocate { ino, offset, len, keep_size: false } => {
+            VolumeOp::Read { ino, .. } => MappingUpdate::Read(ino),
+            VolumeOp::Write { ino, .. } | VolumeOp::Append { ino, .. } => MappingUpdate::Write(ino),
+            VolumeOp::Truncate { ino, size } => MappingUpdate::Resize(ino, size),
+            VolumeOp::Allocate { ino, offset, len, keep_size: false } => {
                 MappingUpdate::Grow(ino, offset.saturating_add(len))
             }
-            Op::Punch { ino, offset, len } => MappingUpdate::Punch(ino, offset, len),
+            VolumeOp::Punch { ino, offset, len } => MappingUpdate::Punch(ino, offset, len),
             _ => MappingUpdate::None,
         }
     }
@@ -350,16 +350,19 @@ mod tests {
     #[test]
     fn effects_are_those_of_the_requests() {
         let (ino, offset, len) = (FILE, 5, 6);
-        let data = volume::Buffer { iova: mem::Iova(0), len: 1 };
+        let data = volume::RequestBuffer { iova: mem::Iova(0), len: 1 };
         let of = |op| MappingUpdate::from_op(&op);
-        assert_eq!(of(Op::Append { ino, data }).changed_inode(), Some(FILE));
-        assert_eq!(of(Op::Read { ino, offset, data }).changed_inode(), None);
-        assert_eq!(of(Op::Allocate { ino, offset, len, keep_size: true }), MappingUpdate::None);
+        assert_eq!(of(VolumeOp::Append { ino, data }).changed_inode(), Some(FILE));
+        assert_eq!(of(VolumeOp::Read { ino, offset, data }).changed_inode(), None);
         assert_eq!(
-            of(Op::Allocate { ino, offset, len, keep_size: false }),
+            of(VolumeOp::Allocate { ino, offset, len, keep_size: true }),
+            MappingUpdate::None
+        );
+        assert_eq!(
+            of(VolumeOp::Allocate { ino, offset, len, keep_size: false }),
             MappingUpdate::Grow(FILE, 11)
         );
-        assert_eq!(of(Op::Punch { ino, offset, len }).changed_inode(), Some(FILE));
+        assert_eq!(of(VolumeOp::Punch { ino, offset, len }).changed_inode(), Some(FILE));
         let range = FileRange::new;
         assert_eq!(range(0, 5).intersection(range(5, 9)), None);
         assert_eq!(range(0, 6).intersection(range(5, 9)), Some(range(5, 6)));

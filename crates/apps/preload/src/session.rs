@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use exec_proto::{AdaptiveSpin, Call, Op, posted, slot_protocol};
+use exec_proto::{AdaptiveSpin, Call, CallOp, posted, slot_protocol};
 use libc::{c_int, c_void};
 
 use crate::{Errno, libc_fns, start};
@@ -143,7 +143,7 @@ impl Slot {
     /// Makes a call and waits for its reply.
     pub(crate) fn call(
         &self,
-        op: Op,
+        op: CallOp,
         handle: u64,
         args: [u64; 4],
         len: usize,
@@ -151,7 +151,7 @@ impl Slot {
         let header = self.write_call(&Call { op, handle, args, len });
         slot_protocol::submit(self.state(), self.word(exec_proto::SUBMITTED_BITS), self.index);
         let slept = self.ring_doorbell();
-        let late = slept || matches!(op, Op::Sync | Op::SyncAll);
+        let late = slept || matches!(op, CallOp::Sync | CallOp::SyncAll);
         self.wait(if late { &SPIN_DEVICE_CALL } else { &SPIN_FAST_CALL })?;
         let answer = self.word(header + exec_proto::REPLY_OFFSET).load(Ordering::Relaxed) as i64;
         if answer < 0 { Err((-answer) as Errno) } else { Ok(answer) }
@@ -178,7 +178,7 @@ impl Slot {
         let tickets =
             unsafe { AtomicU64::from_ptr(self.doorbell.add(exec_proto::TICKET_COUNTER).cast()) };
         let ticket = tickets.fetch_add(1, Ordering::Relaxed);
-        let (op, at) = at.map_or((Op::Write, 0), |at| (Op::WriteAt, at));
+        let (op, at) = at.map_or((CallOp::Write, 0), |at| (CallOp::WriteAt, at));
         self.write_call(&Call { op, handle, args: [at, now(), ticket, 0], len });
         let count = slot_protocol::post_write(self.state(), left, self.index);
         if count.is_multiple_of(posted::POSTED_WRITES_PER_DOORBELL) {
@@ -190,7 +190,7 @@ impl Slot {
         if is_watched {
             // The reply shows that all writes posted before have been executed. If the service has
             // ended, the failure is ignored.
-            let _ = call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0]);
+            let _ = call(CallOp::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0]);
         }
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Drop for Slot {
 }
 
 /// Makes a call without data.
-pub(crate) fn call(op: Op, handle: u64, args: [u64; 4]) -> Result<i64, Errno> {
+pub(crate) fn call(op: CallOp, handle: u64, args: [u64; 4]) -> Result<i64, Errno> {
     Slot::claim()?.call(op, handle, args, 0)
 }
 

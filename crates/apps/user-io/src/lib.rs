@@ -57,4 +57,4 @@ pub use queue_factory::QueueFactory;
 pub use remote::{RemoteDeviceConfig, RemoteDeviceError, RemovalReason};
 pub use scheduled::{GroupedSubmit, Scheduled, ScheduledConfig};
 pub use shared_queue::{QueueHandle, SharedQueue};
-pub use wait::{Hybrid, WaitMode};
+pub use wait::{HybridPolling, WaitMode};

@@ -159,7 +159,7 @@ impl<Q: HardwareQueue> Component for SupervisedQueue<Q> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use driver::{BindError, Detached, Event, TagError, TagSet};
+    use driver::{BindError, CompletionEvent, Detached, TagError, TagSet};
     use event::Waker;
     use mem::AddressSpace;
     use rng::Rng;
@@ -173,7 +173,7 @@ mod tests {
         tags: TagSet,
         memory: AddressSpace,
         issued: Vec<Tag>,
-        answers: VecDeque<Event>,
+        answers: VecDeque<CompletionEvent>,
         state: QueueState,
         aborted: Vec<Tag>,
         resets: u32,
@@ -194,7 +194,7 @@ mod tests {
 
         fn answer(&mut self, at: usize, status: Status) {
             let tag = self.issued.swap_remove(at);
-            self.answers.push_back(Event { tag, status, result: 0 });
+            self.answers.push_back(CompletionEvent { tag, status, result: 0 });
         }
 
         fn drop_commands(&mut self, state: QueueState) {
@@ -234,7 +234,7 @@ mod tests {
             !self.answers.is_empty()
         }
 
-        fn fetch_event(&mut self) -> Option<Event> {
+        fn fetch_event(&mut self) -> Option<CompletionEvent> {
             self.answers.pop_front().filter(|_| self.state == QueueState::Ready)
         }
 

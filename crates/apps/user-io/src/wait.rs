@@ -21,12 +21,12 @@ pub enum WaitMode {
     /// Sleeps until the device wakes it. Needs a queue with interrupts.
     Interrupt,
     /// Sleeps for a part of the expected latency, then busy-polls.
-    Hybrid(Hybrid),
+    Hybrid(HybridPolling),
 }
 
 /// The part of the expected latency that is slept through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hybrid {
+pub struct HybridPolling {
     /// Percent of the expected latency after which busy-polling begins, 1 to 99.
     pub sleep_percent: u8,
     /// Wakeup latency of this machine (`sluice calibrate`). Busy-polling begins that much earlier,
@@ -34,16 +34,16 @@ pub struct Hybrid {
     pub wakeup_latency: Nanos,
 }
 
-impl Default for Hybrid {
-    fn default() -> Hybrid {
-        Hybrid { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) }
+impl Default for HybridPolling {
+    fn default() -> HybridPolling {
+        HybridPolling { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) }
     }
 }
 
 impl WaitMode {
     pub(crate) fn check(self) -> Result<(), DirectError> {
         match self {
-            WaitMode::Hybrid(Hybrid { sleep_percent, .. })
+            WaitMode::Hybrid(HybridPolling { sleep_percent, .. })
                 if !(1..=99).contains(&sleep_percent) =>
             {
                 let value = sleep_percent.into();
@@ -182,7 +182,7 @@ impl WaitState {
         let until = match self.mode {
             WaitMode::Poll => return std::hint::spin_loop(),
             WaitMode::Interrupt => deadline,
-            WaitMode::Hybrid(Hybrid { sleep_percent, wakeup_latency: late }) => {
+            WaitMode::Hybrid(HybridPolling { sleep_percent, wakeup_latency: late }) => {
                 let Some(first) = self.in_flight.iter().min_by_key(|f| f.expected) else {
                     return std::hint::spin_loop();
                 };

@@ -10,8 +10,8 @@ use time::{Component, Nanos};
 
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::{
-    Access, Buffer, Error, Ino, Mount, MountStatus, Name, Op, OpCompletion, OpResult, OpenError,
-    Options, Request, Time, Volume,
+    Error, Ino, InodePermissions, Mount, MountStatus, Name, OpResult, Options, Request,
+    RequestBuffer, Time, Volume, VolumeCompletion, VolumeOp, VolumeOpenError,
 };
 
 /// Bytes of the buffer.
@@ -34,12 +34,12 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// Opens the volume on `device`.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`VolumeOpenError`].
     pub fn open(
         device: D,
         options: Options,
         mut tick: F,
-    ) -> Result<BlockingVolume<D, F>, OpenError> {
+    ) -> Result<BlockingVolume<D, F>, VolumeOpenError> {
         let mut opening = Mount::new(device, options)?;
         let mut now = Nanos::ZERO;
         let store = loop {
@@ -81,7 +81,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     ///
     /// # Errors
     /// The error of the request.
-    pub fn run(&mut self, op: Op) -> Result<OpResult, Error> {
+    pub fn run(&mut self, op: VolumeOp) -> Result<OpResult, Error> {
         self.next_id += 1;
         let request = Request { id: self.next_id, op, time: self.time };
         let mut now = (self.tick)(self.volume.device_mut());
@@ -91,7 +91,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         }
         loop {
             self.volume.poll(now);
-            while let Some(OpCompletion { id, result }) = self.volume.reap() {
+            while let Some(VolumeCompletion { id, result }) = self.volume.reap() {
                 if id == self.next_id {
                     return result;
                 }
@@ -105,8 +105,9 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`].
     pub fn create(&mut self, dir: Ino, name: &str) -> Result<Ino, Error> {
-        let (name, access) = (Name::new(name)?, Access { mode: 0o644, ..Access::default() });
-        self.inode(Op::Create { dir, name, access, exclusive: false, open: false })
+        let (name, access) =
+            (Name::new(name)?, InodePermissions { mode: 0o644, ..InodePermissions::default() });
+        self.inode(VolumeOp::Create { dir, name, access, exclusive: false, open: false })
     }
 
     /// Creates a directory.
@@ -114,18 +115,19 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`].
     pub fn make_directory(&mut self, dir: Ino, name: &str) -> Result<Ino, Error> {
-        let (name, access) = (Name::new(name)?, Access { mode: 0o755, ..Access::default() });
-        self.inode(Op::MakeDirectory { dir, name, access })
+        let (name, access) =
+            (Name::new(name)?, InodePermissions { mode: 0o755, ..InodePermissions::default() });
+        self.inode(VolumeOp::MakeDirectory { dir, name, access })
     }
 
-    fn inode(&mut self, op: Op) -> Result<Ino, Error> {
+    fn inode(&mut self, op: VolumeOp) -> Result<Ino, Error> {
         match self.run(op)? {
             OpResult::Inode(ino) => Ok(ino),
             _ => Err(Error::NotFound),
         }
     }
 
-    fn bytes(&mut self, op: Op) -> Result<usize, Error> {
+    fn bytes(&mut self, op: VolumeOp) -> Result<usize, Error> {
         match self.run(op)? {
             OpResult::Bytes { len, .. } => Ok(len as usize),
             _ => Ok(0),
@@ -140,8 +142,8 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         while !bytes.is_empty() {
             let len = bytes.len().min(BUFFER_BYTES);
             self.region.write(0, &bytes[..len]);
-            let data = Buffer { iova: self.iova, len: len as u32 };
-            let done = self.bytes(Op::Write { ino, offset, data })?;
+            let data = RequestBuffer { iova: self.iova, len: len as u32 };
+            let done = self.bytes(VolumeOp::Write { ino, offset, data })?;
             (offset, bytes) = (offset + done as u64, &bytes[done..]);
         }
         Ok(())
@@ -155,8 +157,8 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         let mut done = 0;
         while done < bytes.len() {
             let len = (bytes.len() - done).min(BUFFER_BYTES);
-            let data = Buffer { iova: self.iova, len: len as u32 };
-            let got = self.bytes(Op::Read { ino, offset: offset + done as u64, data })?;
+            let data = RequestBuffer { iova: self.iova, len: len as u32 };
+            let got = self.bytes(VolumeOp::Read { ino, offset: offset + done as u64, data })?;
             self.region.read(0, &mut bytes[done..done + got]);
             done += got;
             if got < len {
@@ -184,7 +186,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`].
     pub fn sync(&mut self, ino: Ino) -> Result<(), Error> {
-        self.run(Op::Sync { ino, data_only: false }).map(drop)
+        self.run(VolumeOp::Sync { ino, data_only: false }).map(drop)
     }
 
     /// Closes the volume cleanly, and returns the device.
@@ -192,7 +194,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// # Errors
     /// [`Error`]; the device is dropped in that case.
     pub fn close(mut self) -> Result<D, Error> {
-        self.run(Op::Close)?;
+        self.run(VolumeOp::Close)?;
         Ok(self.volume.into_device())
     }
 }
@@ -207,14 +209,23 @@ pub(crate) struct BlockingTransfers<'a, D, F> {
 }
 
 impl<'a, D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingTransfers<'a, D, F> {
-    pub(crate) fn new(device: &'a mut D, tick: &'a mut F, bytes: usize) -> Result<Self, OpenError> {
+    pub(crate) fn new(
+        device: &'a mut D,
+        tick: &'a mut F,
+        bytes: usize,
+    ) -> Result<Self, VolumeOpenError> {
         let (region, at) = device.memory().allocate_registered(bytes)?;
         let flights = DeviceTransfers::new(device.limits());
         Ok(BlockingTransfers { device, tick, region, iova: at, transfers: flights })
     }
 
     /// Executes one transfer.
-    pub(crate) fn run(&mut self, op: DeviceOp, lba: u64, sectors: u64) -> Result<(), OpenError> {
+    pub(crate) fn run(
+        &mut self,
+        op: DeviceOp,
+        lba: u64,
+        sectors: u64,
+    ) -> Result<(), VolumeOpenError> {
         match op {
             DeviceOp::Flush => self.transfers.submit_flush(()),
             _ => {
@@ -238,6 +249,6 @@ impl<'a, D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingTransfers<'a, D, F> 
     }
 }
 
-fn io_error(offset: u64, status: Status) -> OpenError {
-    OpenError::Io { offset, status }
+fn io_error(offset: u64, status: Status) -> VolumeOpenError {
+    VolumeOpenError::Io { offset, status }
 }

@@ -1,4 +1,4 @@
-//! [`Error`]: why an operation failed; [`OpenError`]: why a volume cannot be used.
+//! [`Error`]: why an operation failed; [`VolumeOpenError`]: why a volume cannot be used.
 
 use nvme::Status;
 
@@ -80,7 +80,7 @@ impl Error {
 /// Why a volume cannot be made or opened. Nothing was written, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum VolumeOpenError {
     /// The device has no superblock.
     #[error("this is not a volume: it has no superblock")]
     NotAVolume,

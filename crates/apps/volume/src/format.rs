@@ -7,7 +7,9 @@ use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
 use crate::on_media::record::{InodeRecord, Record};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
-use crate::{Access, Ino, Kind, Layout, OpenError, Times, on_media::snapshot};
+use crate::{
+    Ino, InodeKind, InodePermissions, Times, VolumeLayout, VolumeOpenError, on_media::snapshot,
+};
 
 /// Options of a new volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct FormatOptions {
     /// Label for users, at most 32 bytes.
     pub label: String,
     /// Permissions of the root.
-    pub access: Access,
+    pub access: InodePermissions,
     /// The times of the root.
     pub times: Times,
     /// Blocks for metadata; by default one in 128.
@@ -34,18 +36,18 @@ pub struct FormatOptions {
 /// [`BlockingVolume`](crate::BlockingVolume).
 ///
 /// # Errors
-/// [`OpenError::Unfit`], [`OpenError::HasVolume`], with nothing written; [`OpenError::Io`].
+/// [`VolumeOpenError::Unfit`], [`VolumeOpenError::HasVolume`], with nothing written; [`VolumeOpenError::Io`].
 pub fn format<D: BlockDevice>(
     device: &mut D,
     options: &FormatOptions,
     mut tick: impl FnMut(&mut D) -> Nanos,
-) -> Result<Superblock, OpenError> {
+) -> Result<Superblock, VolumeOpenError> {
     let limits = *device.limits();
-    let layout = Layout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
+    let layout = VolumeLayout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
     let mut label = [0; 32];
     let Some(bytes) = label.get_mut(..options.label.len()) else {
         let what = format!("a label of {} bytes; it has 32 at most", options.label.len());
-        return Err(OpenError::Unfit { what });
+        return Err(VolumeOpenError::Unfit { what });
     };
     bytes.copy_from_slice(options.label.as_bytes());
     let sectors = u64::from(layout.block_sectors());
@@ -58,7 +60,7 @@ pub fn format<D: BlockDevice>(
         io.region.read(0, &mut bytes);
         match Superblock::decode(&bytes) {
             DecodedSuperblock::NotASuperblock => {}
-            _ if !options.force => return Err(OpenError::HasVolume),
+            _ if !options.force => return Err(VolumeOpenError::HasVolume),
             DecodedSuperblock::Superblock(old) => generation = generation.max(old.generation),
             DecodedSuperblock::Damaged | DecodedSuperblock::Newer { .. } => {}
         }
@@ -85,7 +87,7 @@ pub fn format<D: BlockDevice>(
         data_in_journal: false,
     };
     let (access, times) = (options.access, options.times);
-    let image = InodeRecord { kind: Kind::Directory, access, links: 2, size: 0, times };
+    let image = InodeRecord { kind: InodeKind::Directory, access, links: 2, size: 0, times };
     let mut piece = vec![0; crate::on_media::layout::SEGMENT_HEADER_BYTES];
     Record::NextInode { ino: Ino(2) }.encode(&mut piece);
     Record::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
@@ -110,8 +112,8 @@ pub fn format<D: BlockDevice>(
 /// Writes zeros to every sector of the journal and flushes, so that no sector is valid.
 pub(crate) fn clear_journal<D: BlockDevice, F: FnMut(&mut D) -> Nanos>(
     io: &mut BlockingTransfers<'_, D, F>,
-    layout: &Layout,
-) -> Result<(), OpenError> {
+    layout: &VolumeLayout,
+) -> Result<(), VolumeOpenError> {
     let sectors = u64::from(layout.block_sectors());
     io.region.fill(0, SEGMENT_BYTES, 0);
     let chunk = u64::from(SEGMENT_BLOCKS) * sectors;

@@ -3,8 +3,8 @@
 //!
 //! # The path of an append and its sync
 //!
-//! [`Op::Append`] copies from the caller's registered memory into the page of the file's last
-//! block, and completes. [`Op::Sync`] adds the bytes and the new size to the running transaction,
+//! [`VolumeOp::Append`] copies from the caller's registered memory into the page of the file's last
+//! block, and completes. [`VolumeOp::Sync`] adds the bytes and the new size to the running transaction,
 //! which is closed and written to the journal with FUA: one device write. Syncs that arrive
 //! meanwhile share the next transaction. The block is written in place later, together with others,
 //! through a staging buffer.
@@ -41,18 +41,18 @@ mod stats;
 mod volume;
 
 pub use blocking_volume::BlockingVolume;
-pub use error::{Error, OpenError};
+pub use error::{Error, VolumeOpenError};
 pub use format::{FormatOptions, format};
 pub use fsck::problem::FsckProblem;
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use invariants::{VolumePart, VolumeViolation};
-pub use metadata::inode::{Access, Ino, Kind, Stat, StatFs, Time, Times};
+pub use metadata::inode::{Ino, InodeKind, InodePermissions, Stat, StatFs, Time, Times};
 pub use metadata::name::Name;
-pub use on_media::layout::{BLOCK, Layout};
+pub use on_media::layout::{BLOCK, VolumeLayout};
 pub use on_media::superblock::{Owner, Superblock, VERSION};
 pub use options::Options;
 pub use recovery::mount::{Mount, MountStatus};
-pub use request::{Buffer, Op, OpCompletion, OpResult, Request, SetAttr};
+pub use request::{OpResult, Request, RequestBuffer, SetAttr, VolumeCompletion, VolumeOp};
 pub use stats::Stats;
 pub use volume::{DirEntry, QueueFull, Volume};
 

@@ -2,7 +2,7 @@
 
 use time::Nanos;
 
-use crate::{OpenError, Owner};
+use crate::{Owner, VolumeOpenError};
 
 /// Options of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
-        let unfit = |what: String| Err(OpenError::Unfit { what });
+    pub(crate) fn check(&self) -> Result<(), VolumeOpenError> {
+        let unfit = |what: String| Err(VolumeOpenError::Unfit { what });
         match self {
             Options { cache_pages: frames @ (..16 | 4_194_305..), .. } => {
                 unfit(format!("{frames} frames; there are 16 to 4194304"))

@@ -1,15 +1,15 @@
-//! [`Request`] and [`OpCompletion`]: requests to a volume, and their results.
+//! [`Request`] and [`VolumeCompletion`]: requests to a volume, and their results.
 
 use mem::Iova;
 
-use crate::{Access, Error, Ino, Name, Time};
+use crate::{Error, Ino, InodePermissions, Name, Time};
 
 /// Data of a request, in memory registered with the device
 /// ([`Volume::memory`](crate::Volume::memory)). The caller must not change or use it before the
 /// request has completed. Whole blocks are read directly into it if the address is a multiple of
 /// 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
+pub struct RequestBuffer {
     /// Address.
     pub iova: Iova,
     /// Bytes.
@@ -34,7 +34,7 @@ pub struct SetAttr {
 /// An operation.
 #[allow(clippy::large_enum_variant, reason = "names are inside: no request allocates")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum VolumeOp {
     /// Creates a file, or finds an existing one unless `exclusive`. Returns its inode, which is
     /// opened once more if `open`.
     Create {
@@ -43,7 +43,7 @@ pub enum Op {
         /// The name.
         name: Name,
         /// Permissions of a new file.
-        access: Access,
+        access: InodePermissions,
         /// Whether to fail if the name exists.
         exclusive: bool,
         /// Whether to open it.
@@ -56,7 +56,7 @@ pub enum Op {
         /// The name.
         name: Name,
         /// Permissions.
-        access: Access,
+        access: InodePermissions,
     },
     /// Removes a file's name; the file is removed when it is not open.
     Unlink {
@@ -93,7 +93,7 @@ pub enum Op {
         /// First byte.
         offset: u64,
         /// Destination.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Writes. Returns the bytes written, which are fewer if space runs out.
     Write {
@@ -102,14 +102,14 @@ pub enum Op {
         /// First byte.
         offset: u64,
         /// Source.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Writes at the end of the file, as of the request's execution.
     Append {
         /// The file.
         ino: Ino,
         /// Source.
-        data: Buffer,
+        data: RequestBuffer,
     },
     /// Sets the size; added bytes read as zeros.
     Truncate {
@@ -166,7 +166,7 @@ pub struct Request {
     /// The caller's id, returned with the completion.
     pub id: u64,
     /// The operation.
-    pub op: Op,
+    pub op: VolumeOp,
     /// Current time, for the times of files.
     pub time: Time,
 }
@@ -189,7 +189,7 @@ pub enum OpResult {
 
 /// Completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpCompletion {
+pub struct VolumeCompletion {
     /// Id of the request.
     pub id: u64,
     /// Its result.

@@ -8,7 +8,9 @@ use time::{Component, Nanos};
 
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::Core;
-use crate::{Error, Ino, Kind, OpCompletion, Request, Stat, StatFs, Stats, VolumeViolation};
+use crate::{
+    Error, Ino, InodeKind, Request, Stat, StatFs, Stats, VolumeCompletion, VolumeViolation,
+};
 
 /// The request limit is reached; retry after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +25,7 @@ pub struct DirEntry<'a> {
     /// Inode.
     pub ino: Ino,
     /// Type of the inode.
-    pub kind: Kind,
+    pub kind: InodeKind,
     /// Position for continuing the listing after this entry, valid whatever is added or removed
     /// meanwhile.
     pub cookie: u64,
@@ -32,7 +34,7 @@ pub struct DirEntry<'a> {
 /// An open volume.
 ///
 /// Queries of metadata return at once. Everything else is a [`Request`], which completes with one
-/// [`OpCompletion`], in any order. The effects of completed requests are visible to all later ones.
+/// [`VolumeCompletion`], in any order. The effects of completed requests are visible to all later ones.
 /// Changes without a later sync may be lost in a power cut.
 #[derive(Debug)]
 pub struct Volume<D> {
@@ -92,7 +94,7 @@ impl<D: BlockDevice> Volume<D> {
     }
 
     /// Returns the next completion, if there is one.
-    pub fn reap(&mut self) -> Option<OpCompletion> {
+    pub fn reap(&mut self) -> Option<VolumeCompletion> {
         self.core.pop_completion()
     }
 

@@ -32,14 +32,14 @@ impl Direction {
 
 /// fio's `rw`: the directions of a job, and its order of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct IoPattern {
     /// Whether each direction is used, by [`Direction`].
     pub uses: [bool; 3],
     /// Whether addresses are random rather than sequential.
     pub random: bool,
 }
 
-impl Access {
+impl IoPattern {
     /// The values of fio's `rw`.
     pub const NAMES: &'static [&'static str] = &[
         "read",
@@ -56,7 +56,7 @@ impl Access {
     ];
 
     /// Parses a value of fio's `rw`.
-    pub fn parse(text: &str) -> Option<Access> {
+    pub fn parse(text: &str) -> Option<IoPattern> {
         let (read, write, trim) =
             ([true, false, false], [false, true, false], [false, false, true]);
         let (mixed, trimwrite) = ([true, true, false], [false, true, true]);
@@ -73,7 +73,7 @@ impl Access {
             "randtrimwrite" => (trimwrite, true),
             _ => return None,
         };
-        Some(Access { uses, random })
+        Some(IoPattern { uses, random })
     }
 
     /// Returns whether the job uses `direction`.
@@ -253,7 +253,7 @@ pub struct RangeSpec {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "fields have the names and the meanings of fio's options")]
 pub struct PatternSpec {
-    pub access: Access,
+    pub access: IoPattern,
     /// Percentage of reads of a mixed job.
     pub read_percent: f64,
     pub block_sizes: [BlockSizes; 3],
@@ -363,7 +363,7 @@ impl JobSpec {
                 number_ios: None,
             },
             pattern: PatternSpec {
-                access: Access { uses: [true, false, false], random: false },
+                access: IoPattern { uses: [true, false, false], random: false },
                 read_percent: 50.0,
                 block_sizes: [const { Vec::new() }; 3].map(|_: BlockSizes| vec![(4096, 100.0)]),
                 distribution: Distribution::Uniform,

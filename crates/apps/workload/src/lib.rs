@@ -20,8 +20,8 @@ pub mod ycsb;
 
 pub use error::{InvalidJob, JobError, JobProblem, JobSource, RunError, SourceLocation};
 pub use job::{
-    Access, BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution,
-    IntegritySpec, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate, Replay,
+    BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution, IntegritySpec,
+    IoPattern, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate, Replay,
     ReportSpec, ScheduleSpec, Skip, Zone,
 };
 pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};

@@ -42,7 +42,7 @@ pub struct SuspendConfig {
 
 /// The arbitration among submission queues [NVMe1.4 §4.13].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arbitration {
+pub enum ArbitrationConfig {
     /// Round robin: every queue in turn, up to `burst` commands each.
     RoundRobin {
         /// Maximum number of commands fetched from one queue in a row.
@@ -80,7 +80,7 @@ pub struct ControllerConfig {
     /// Maximum number of entries per queue.
     pub queue_depth: u16,
     /// The arbitration among submission queues.
-    pub arbitration: Arbitration,
+    pub arbitration: ArbitrationConfig,
     /// The controller memory buffer, if the drive has one.
     pub cmb: Option<CmbConfig>,
     /// Whether the drive supports Doorbell Buffer Config, as emulated controllers do.
@@ -126,7 +126,7 @@ impl Default for ControllerConfig {
             dma_to_device_bytes_per_sec: 0,
             max_io_queues: 128,
             queue_depth: 4096,
-            arbitration: Arbitration::RoundRobin { burst: 8 },
+            arbitration: ArbitrationConfig::RoundRobin { burst: 8 },
             cmb: None,
             doorbell_buffer: false,
             scrub: None,

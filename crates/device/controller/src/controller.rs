@@ -14,11 +14,11 @@ use crate::check::{DrivePart, DriveViolation};
 use crate::command::stage::CommandStages;
 use crate::command::table::Commands;
 use crate::error::DriveError;
-use crate::host_interface::cmb::Cmb;
+use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
 use crate::nand_array::{ArrayCounters, NandArray};
 use crate::personality::block::BlockDrive;
-use crate::personality::device_l2p::DeviceL2p;
+use crate::personality::device_l2p::DeviceL2pTable;
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
@@ -44,7 +44,7 @@ pub struct Controller {
     pub(crate) queues: Queues,
     pub(crate) admin: AdminState,
     pub(crate) async_events: AsyncEventQueue,
-    pub(crate) cmb: Option<Cmb>,
+    pub(crate) cmb: Option<DeviceCmb>,
     pub(crate) stages: CommandStages,
     pub(crate) zero_latency: bool,
     pub(crate) lateness: LatenessRecord,
@@ -85,7 +85,7 @@ impl Controller {
                 Personality::Null(NullDrive::new(config.null, *bytes, *sector_bytes))
             }
         };
-        let cmb = Cmb::power_on(&config, None)?;
+        let cmb = DeviceCmb::power_on(&config, None)?;
         Controller::with_personality(config, personality, cmb)
     }
 
@@ -95,7 +95,7 @@ impl Controller {
         array: NandArray,
         kind: PersonalityKind,
         config: &DriveConfig,
-        map: Option<DeviceL2p>,
+        map: Option<DeviceL2pTable>,
     ) -> Result<Personality, DriveError> {
         Ok(match kind {
             PersonalityKind::OpenChannel => {
@@ -104,7 +104,9 @@ impl Controller {
                         map.reconcile(&array.nand);
                         Some(map)
                     }
-                    None if config.open_channel.device_l2p => Some(DeviceL2p::open(&array.nand)?),
+                    None if config.open_channel.device_l2p => {
+                        Some(DeviceL2pTable::open(&array.nand)?)
+                    }
                     None => None,
                 };
                 Personality::OpenChannel(Box::new(OpenChannelDrive::new(array, map)?))
@@ -119,7 +121,7 @@ impl Controller {
     pub(crate) fn with_personality(
         config: DriveConfig,
         personality: Personality,
-        cmb: Option<Cmb>,
+        cmb: Option<DeviceCmb>,
     ) -> Result<Controller, DriveError> {
         let facts =
             crate::admin::drive_identity::controller_identity(&config, &personality, cmb.as_ref());
@@ -340,7 +342,7 @@ impl Controller {
     /// The error that `fsync(2)` on the image returns.
     pub fn shut_down(mut self) -> io::Result<()> {
         let now = self.time.now;
-        self.cmb.as_ref().map_or(Ok(()), Cmb::sync)?;
+        self.cmb.as_ref().map_or(Ok(()), DeviceCmb::sync)?;
         match &mut self.personality {
             Personality::Block(d) => {
                 d.shut_down(now, &mut self.commands);
@@ -348,7 +350,7 @@ impl Controller {
             }
             Personality::OpenChannel(d) => {
                 d.array.nand.sync()?;
-                d.device_l2p.as_ref().map_or(Ok(()), DeviceL2p::sync)
+                d.device_l2p.as_ref().map_or(Ok(()), DeviceL2pTable::sync)
             }
             Personality::Pcm(d) => d.pcm.sync(),
             Personality::Null(_) => Ok(()),
@@ -401,7 +403,7 @@ impl Controller {
             Personality::Pcm(d) => d.power_cut(),
             Personality::Null(_) => {}
         }
-        let cmb = self.cmb.and_then(Cmb::power_cut);
+        let cmb = self.cmb.and_then(DeviceCmb::power_cut);
         crate::PoweredOffController::new(self.config, self.personality, cmb)
     }
 

@@ -36,7 +36,7 @@ pub use ahci::{
 };
 pub use check::{DrivePart, DriveViolation};
 pub use config::{
-    Arbitration, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
+    ArbitrationConfig, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
     OpenChannelConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 pub use controller::Controller;

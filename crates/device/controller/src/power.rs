@@ -7,7 +7,7 @@ use mem::SharedRegion;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
-use crate::host_interface::cmb::Cmb;
+use crate::host_interface::cmb::DeviceCmb;
 use crate::nand_array::NandArray;
 use crate::{DriveConfig, PersonalityKind};
 
@@ -64,7 +64,7 @@ impl PoweredOffController {
             }
             other => other,
         };
-        let cmb = Cmb::power_on(&config, cmb)?;
+        let cmb = DeviceCmb::power_on(&config, cmb)?;
         Controller::with_personality(config, personality, cmb)
     }
 }

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use block::sched::SchedError;
 use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
-use open::{CloseError, OpenError};
+use open::{CloseError, TargetOpenError};
 use share_proto::Code;
 use user_io::{DirectError, IoError, RemoteDeviceError};
 
@@ -76,7 +76,7 @@ pub(crate) enum CallError {
     Poisoned,
     /// Not opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] TargetOpenError),
     /// Closed, but not in order.
     #[error(transparent)]
     Close(#[from] CloseError),

@@ -13,7 +13,7 @@ use time::Nanos;
 #[cfg(debug_assertions)]
 use crate::invariants::{ServerViolation, require_eq};
 use crate::pool::{PayloadBuffer, PayloadPool, SIZE_CLASSES, SMALL_BYTES_MAX};
-use crate::protocol::command::{Command, RequestError};
+use crate::protocol::command::{NbdCommand, RequestError};
 use crate::protocol::handshake::{Handshake, NegotiatedSession};
 use crate::protocol::wire::REQUEST_BYTES;
 use crate::send_queue::SendQueue;
@@ -50,7 +50,7 @@ pub(super) enum IncomingPayload {
     Nothing,
     /// The payload of a write that will be executed.
     Payload {
-        command: Command,
+        command: NbdCommand,
         buffer: PayloadBuffer,
         received: usize,
     },

@@ -44,7 +44,7 @@ pub enum EndpointError {
 
 /// Why an endpoint cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum EndpointBindError {
     /// The path is not valid for a socket.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -117,7 +117,7 @@ fn check_path(path: &Path) -> Result<(), EndpointError> {
 
 /// A listening, non-blocking socket.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct StreamListener {
     fd: OwnedFd,
     endpoint: Endpoint,
     /// Device and inode of the socket file, so that no other server's file is removed.
@@ -129,18 +129,21 @@ impl Endpoint {
     /// bad endpoint before a long start-up.
     ///
     /// # Errors
-    /// [`BindError`].
-    pub fn check(&self, allow_remote: bool) -> Result<(), BindError> {
-        Listener::bind(self, allow_remote).map(drop)
+    /// [`EndpointBindError`].
+    pub fn check(&self, allow_remote: bool) -> Result<(), EndpointBindError> {
+        StreamListener::bind(self, allow_remote).map(drop)
     }
 }
 
-impl Listener {
+impl StreamListener {
     /// Binds and listens. A stale socket file is replaced.
-    pub(super) fn bind(endpoint: &Endpoint, allow_remote: bool) -> Result<Listener, BindError> {
+    pub(super) fn bind(
+        endpoint: &Endpoint,
+        allow_remote: bool,
+    ) -> Result<StreamListener, EndpointBindError> {
         let refused = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(endpoint.clone()),
-            _ => BindError::Io { endpoint: endpoint.clone(), source },
+            io::ErrorKind::AddrInUse => EndpointBindError::InUse(endpoint.clone()),
+            _ => EndpointBindError::Io { endpoint: endpoint.clone(), source },
         };
         match endpoint {
             Endpoint::Unix(path) => {
@@ -149,7 +152,7 @@ impl Listener {
                 let listener = UnixListener::bind(path).map_err(refused)?;
                 listener.set_nonblocking(true).map_err(refused)?;
                 let meta = std::fs::symlink_metadata(path).map_err(refused)?;
-                Ok(Listener {
+                Ok(StreamListener {
                     fd: listener.into(),
                     endpoint: endpoint.clone(),
                     file: Some((meta.dev(), meta.ino())),
@@ -161,13 +164,13 @@ impl Listener {
                 if let Some(address) =
                     addresses.iter().find(|a| !allow_remote && !a.ip().is_loopback())
                 {
-                    return Err(BindError::NotLoopback { address: *address });
+                    return Err(EndpointBindError::NotLoopback { address: *address });
                 }
                 let listener = TcpListener::bind(addresses.as_slice()).map_err(refused)?;
                 listener.set_nonblocking(true).map_err(refused)?;
                 let bound = listener.local_addr().map_err(refused)?;
                 let endpoint = Endpoint::Tcp { host: bound.ip().to_string(), port: bound.port() };
-                Ok(Listener { fd: listener.into(), endpoint, file: None })
+                Ok(StreamListener { fd: listener.into(), endpoint, file: None })
             }
         }
     }
@@ -188,13 +191,13 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for StreamListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Listener {
+impl Drop for StreamListener {
     fn drop(&mut self) {
         if let (Endpoint::Unix(path), Some(ours)) = (&self.endpoint, self.file)
             && let Ok(meta) = std::fs::symlink_metadata(path)
@@ -207,15 +210,15 @@ impl Drop for Listener {
 }
 
 /// Removes a socket file that a terminated server left behind.
-fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), BindError> {
-    let failed = |source: io::Error| BindError::Io { endpoint: endpoint.clone(), source };
+fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), EndpointBindError> {
+    let failed = |source: io::Error| EndpointBindError::Io { endpoint: endpoint.clone(), source };
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(failed(e)),
     };
     if !meta.file_type().is_socket() {
-        return Err(BindError::NotASocket(path.into()));
+        return Err(EndpointBindError::NotASocket(path.into()));
     }
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -225,10 +228,10 @@ fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), BindError> {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
         Err(Errno::NOENT) => Ok(()),
         // Connected, or the backlog is full: a server is listening.
-        Ok(()) | Err(Errno::AGAIN) => Err(BindError::InUse(endpoint.clone())),
+        Ok(()) | Err(Errno::AGAIN) => Err(EndpointBindError::InUse(endpoint.clone())),
         // A socket of another type, such as that of `sluice serve --socket`; it is not probed
         // further.
-        Err(Errno::PROTOTYPE) => Err(BindError::InUse(endpoint.clone())),
+        Err(Errno::PROTOTYPE) => Err(EndpointBindError::InUse(endpoint.clone())),
         Err(e) => Err(failed(e.into())),
     }
 }
@@ -261,29 +264,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let endpoint = Endpoint::Unix(path.clone());
-        let first = Listener::bind(&endpoint, false).unwrap();
-        assert!(matches!(Listener::bind(&endpoint, false), Err(BindError::InUse(_))));
-        assert!(matches!(endpoint.check(false), Err(BindError::InUse(_))));
+        let first = StreamListener::bind(&endpoint, false).unwrap();
+        assert!(matches!(StreamListener::bind(&endpoint, false), Err(EndpointBindError::InUse(_))));
+        assert!(matches!(endpoint.check(false), Err(EndpointBindError::InUse(_))));
         drop(first);
         assert!(endpoint.check(false).is_ok() && !path.exists(), "nothing is left");
         assert!(!path.exists(), "removed at exit");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a dead server's socket stays behind");
-        let second = Listener::bind(&endpoint, false).unwrap();
+        let second = StreamListener::bind(&endpoint, false).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "somebody's file").unwrap();
         drop(second);
         assert!(path.exists(), "not ours any more");
-        assert!(matches!(Listener::bind(&endpoint, false), Err(BindError::NotASocket(_))));
+        assert!(matches!(
+            StreamListener::bind(&endpoint, false),
+            Err(EndpointBindError::NotASocket(_))
+        ));
     }
 
     #[test]
     fn other_machines_are_let_in_only_when_told() {
         let any = Endpoint::Tcp { host: "0.0.0.0".into(), port: 0 };
-        assert!(matches!(Listener::bind(&any, false), Err(BindError::NotLoopback { .. })));
-        assert!(Listener::bind(&any, true).is_ok());
+        assert!(matches!(
+            StreamListener::bind(&any, false),
+            Err(EndpointBindError::NotLoopback { .. })
+        ));
+        assert!(StreamListener::bind(&any, true).is_ok());
         let local = Endpoint::Tcp { host: "127.0.0.1".into(), port: 0 };
-        let listener = Listener::bind(&local, false).unwrap();
+        let listener = StreamListener::bind(&local, false).unwrap();
         assert!(matches!(listener.endpoint(), Endpoint::Tcp { port, .. } if *port != 0));
     }
 }

@@ -13,7 +13,7 @@ use crate::connection::ConnectionId;
 #[cfg(debug_assertions)]
 use crate::invariants::{ServerViolation, require_eq};
 use crate::pool::PayloadBuffer;
-use crate::protocol::command::{Command, CommandAction};
+use crate::protocol::command::{CommandAction, NbdCommand};
 use crate::protocol::wire::state;
 
 /// Maximum number of fragments of one request in the device, so that a trim of 4 GiB does not block
@@ -45,7 +45,7 @@ pub(super) struct InFlightRequest {
     pub(super) client: ConnectionId,
     /// Time at which the request was complete in the server.
     pub(super) received_at: Nanos,
-    pub(super) command: Command,
+    pub(super) command: NbdCommand,
     pub(super) structured: bool,
     pub(super) buffer: Option<PayloadBuffer>,
     /// The first error of any fragment.
@@ -71,7 +71,7 @@ pub(super) struct InFlightRequest {
 impl InFlightRequest {
     pub(super) fn new(
         client: ConnectionId,
-        command: Command,
+        command: NbdCommand,
         structured: bool,
         buffer: Option<DeviceBuffer>,
         limits: &Limits,
@@ -353,7 +353,7 @@ mod tests {
     };
 
     fn in_flight_request(action: CommandAction, sectors: u32, fua: bool) -> InFlightRequest {
-        let command = Command { action, cookie: 1, offset: 4096, length: sectors * 4096, fua };
+        let command = NbdCommand { action, cookie: 1, offset: 4096, length: sectors * 4096, fua };
         InFlightRequest::new(ConnectionId::default(), command, true, None, &LIMITS, Nanos::ZERO)
     }
 

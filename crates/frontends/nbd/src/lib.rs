@@ -42,7 +42,7 @@ mod service;
 mod stats;
 
 pub use config::NbdConfig;
-pub use endpoint::{BindError, Endpoint, EndpointError};
+pub use endpoint::{Endpoint, EndpointBindError, EndpointError};
 pub use latency::LatencyCounts;
 pub use server::{NbdError, NbdServer};
 pub use stats::{NbdActivity, NbdStats, NbdStatsReader};

@@ -22,7 +22,7 @@ use time::{Component, Nanos};
 
 use crate::NbdConfig;
 use crate::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};
-use crate::endpoint::{BindError, Endpoint, Listener};
+use crate::endpoint::{Endpoint, EndpointBindError, StreamListener};
 use crate::export::Export;
 use crate::in_flight::InFlightRequests;
 use crate::pool::{PayloadPool, SIZE_CLASSES};
@@ -52,7 +52,7 @@ const LISTENER: u64 = 1 << 63;
 pub enum NbdError {
     /// An endpoint cannot be listened on.
     #[error(transparent)]
-    Bind(#[from] BindError),
+    Bind(#[from] EndpointBindError),
     /// No endpoint was given.
     #[error("an NBD server needs at least one endpoint")]
     NoEndpoint,
@@ -87,7 +87,7 @@ pub(super) struct ClientLimits {
 /// Listeners, and the epoll set of all sockets.
 #[derive(Debug)]
 struct SocketSet {
-    listeners: Vec<Listener>,
+    listeners: Vec<StreamListener>,
     endpoints: Vec<Endpoint>,
     epoll: OwnedFd,
     /// Listeners were removed from the epoll set because no descriptor was left for a client.
@@ -95,7 +95,7 @@ struct SocketSet {
 }
 
 impl SocketSet {
-    fn new(epoll: OwnedFd, listeners: Vec<Listener>) -> io::Result<SocketSet> {
+    fn new(epoll: OwnedFd, listeners: Vec<StreamListener>) -> io::Result<SocketSet> {
         let endpoints = listeners.iter().map(|l| l.endpoint().clone()).collect();
         let mut sockets = SocketSet { listeners, endpoints, epoll, accept_paused: true };
         sockets.resume_accept()?;
@@ -203,7 +203,7 @@ impl<D: BlockDevice> NbdServer<D> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let mut listeners = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
-            listeners.push(Listener::bind(endpoint, config.allow_remote)?);
+            listeners.push(StreamListener::bind(endpoint, config.allow_remote)?);
         }
         let (region, base) = device.memory().allocate_registered(4 * quarter)?;
         let parker = Parker::new()?;

@@ -8,7 +8,7 @@ use time::Nanos;
 use crate::connection::{Connection, ConnectionId, IncomingPayload, Phase};
 use crate::in_flight::{DeviceBuffer, InFlightRequest};
 use crate::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
-use crate::protocol::command::{Command, CommandAction};
+use crate::protocol::command::{CommandAction, NbdCommand};
 use crate::protocol::handshake::HandshakeStep;
 use crate::protocol::reply;
 use crate::protocol::wire::{PAYLOAD_BYTES_MAX, REQUEST_BYTES, RequestHeader, command};
@@ -131,7 +131,7 @@ impl<D: BlockDevice> NbdServer<D> {
             c.closing.since = Some(now);
             return Parsed::Blocked;
         }
-        let command = match Command::check(&header, &self.export, session) {
+        let command = match NbdCommand::check(&header, &self.export, session) {
             Ok(command) => command,
             Err(refusal) => {
                 if header.kind == command::WRITE && header.length > PAYLOAD_BYTES_MAX {
@@ -233,7 +233,7 @@ impl<D: BlockDevice> NbdServer<D> {
     fn start_request(
         &mut self,
         c: &mut Connection,
-        command: Command,
+        command: NbdCommand,
         structured: bool,
         buffer: Option<PayloadBuffer>,
         now: Nanos,

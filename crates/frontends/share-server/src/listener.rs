@@ -1,4 +1,4 @@
-//! [`Listener`]: the listening socket. It replaces a socket file without a listener, never one with a listener,
+//! [`PacketListener`]: the listening socket. It replaces a socket file without a listener, never one with a listener,
 //! and removes only its own file on drop.
 
 use std::io;
@@ -42,7 +42,7 @@ pub enum ListenError {
 
 /// A non-blocking listening socket for packets.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct PacketListener {
     socket: OwnedFd,
     path: PathBuf,
     /// Device and inode of the socket file.
@@ -56,12 +56,12 @@ pub(super) struct Listener {
 /// # Errors
 /// [`ListenError`].
 pub fn check(path: &Path, mode: u32) -> Result<(), ListenError> {
-    Listener::bind(path, mode).map(drop)
+    PacketListener::bind(path, mode).map(drop)
 }
 
-impl Listener {
+impl PacketListener {
     /// Listens on `path`, which has permissions `mode` before any client can connect.
-    pub(super) fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
+    pub(super) fn bind(path: &Path, mode: u32) -> Result<PacketListener, ListenError> {
         let failed = |source: io::Error| ListenError::Io { path: path.to_path_buf(), source };
         if !(1..=PATH_BYTES).contains(&path.as_os_str().as_bytes().len()) {
             return Err(ListenError::Path(path.to_path_buf()));
@@ -84,7 +84,7 @@ impl Listener {
             let _ = std::fs::remove_file(path);
             failed(e)
         })?;
-        Ok(Listener { socket, path: path.to_path_buf(), file, spare: spare() })
+        Ok(PacketListener { socket, path: path.to_path_buf(), file, spare: spare() })
     }
 
     /// Accepts a waiting client with a non-blocking socket. If no descriptor is left, the client is
@@ -132,13 +132,13 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for PacketListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Listener {
+impl Drop for PacketListener {
     fn drop(&mut self) {
         if let Ok(meta) = std::fs::symlink_metadata(&self.path)
             && (meta.dev(), meta.ino()) == self.file
@@ -157,30 +157,30 @@ mod tests {
     fn what_is_dead_is_replaced_and_what_lives_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let first = Listener::bind(&path, 0o600).unwrap();
+        let first = PacketListener::bind(&path, 0o600).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
+        assert!(matches!(PacketListener::bind(&path, 0o600), Err(ListenError::InUse(_))));
         // As after SIGKILL: the file remains without a listener.
         let meta = std::fs::symlink_metadata(&path).unwrap();
-        let Listener { socket, .. } = &first;
+        let PacketListener { socket, .. } = &first;
         drop(socket.try_clone().unwrap());
         std::fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         std::fs::rename(dir.path().join("kept"), &path).unwrap();
         assert_eq!(std::fs::symlink_metadata(&path).unwrap().ino(), meta.ino());
-        let again = Listener::bind(&path, 0o666).unwrap();
+        let again = PacketListener::bind(&path, 0o666).unwrap();
         drop(again);
         assert!(!path.exists(), "removed at the end");
         // A listener of another socket type, and a regular file.
         let _stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::InUse(_))));
+        assert!(matches!(PacketListener::bind(&path, 0o600), Err(ListenError::InUse(_))));
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
-        assert!(matches!(Listener::bind(&file, 0o600), Err(ListenError::NotASocket(_))));
+        assert!(matches!(PacketListener::bind(&file, 0o600), Err(ListenError::NotASocket(_))));
         let long = dir.path().join("x".repeat(108));
-        assert!(matches!(Listener::bind(&long, 0o600), Err(ListenError::Path(_))));
+        assert!(matches!(PacketListener::bind(&long, 0o600), Err(ListenError::Path(_))));
         let nowhere = dir.path().join("no/where");
-        assert!(matches!(Listener::bind(&nowhere, 0o600), Err(ListenError::Io { .. })));
+        assert!(matches!(PacketListener::bind(&nowhere, 0o600), Err(ListenError::Io { .. })));
     }
 }

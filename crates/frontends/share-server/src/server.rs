@@ -27,7 +27,7 @@ use transport::Port;
 
 use super::acl::{AclError, AclFile};
 use super::client::{ClientConnection, Peer};
-use super::listener::{ListenError, Listener};
+use super::listener::{ListenError, PacketListener};
 use super::owner_call::OwnerCalls;
 use super::partition_table::PartitionTable;
 
@@ -143,7 +143,7 @@ pub(super) struct ControlThread {
     pub(super) limits: ShareLimits,
     pub(super) acl_file: Option<AclFile>,
     epoll: OwnedFd,
-    listener: Listener,
+    listener: PacketListener,
     /// By connection id; 0 and 1 are the listener and the wakeup descriptor.
     pub(super) connections: BTreeMap<u64, ClientConnection>,
     next_client: u64,
@@ -183,7 +183,7 @@ impl ShareServer {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         // If that fails, clients are refused earlier.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-        let listener = Listener::bind(&config.path, config.mode)?;
+        let listener = PacketListener::bind(&config.path, config.mode)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = Arc::new(bell.map_err(io::Error::from)?);

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use driver::{
-    BindError, ControllerInfo, Event, HardwareQueue, NvmeDeviceError, NvmeQueue, QueuePair,
+    BindError, CompletionEvent, ControllerInfo, HardwareQueue, NvmeDeviceError, NvmeQueue,
+    QueuePair,
 };
 use nvme::Status;
 use time::{Component, Nanos};
@@ -23,7 +24,7 @@ pub struct Raw<Q = NvmeQueue> {
     queue: Q,
     limits: Limits,
     /// The event that the last poll found, until it is reaped.
-    peeked_event: Option<Event>,
+    peeked_event: Option<CompletionEvent>,
     /// Completions of requests that `Raw` rejected, until they are reaped.
     refused: VecDeque<Completion>,
     /// Whether a request was rejected since the last poll.
@@ -89,8 +90,8 @@ impl<Q: HardwareQueue> Raw<Q> {
     }
 
     #[inline]
-    fn complete(&mut self, event: Event) -> Option<Completion> {
-        let Event { tag, status, result } = event;
+    fn complete(&mut self, event: CompletionEvent) -> Option<Completion> {
+        let CompletionEvent { tag, status, result } = event;
         let Ok(command) = self.queue.detach_tag_cmd(tag) else {
             self.spurious += 1;
             return None;

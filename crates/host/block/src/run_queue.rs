@@ -4,7 +4,7 @@
 use driver::HardwareQueue;
 use time::Nanos;
 
-use crate::dispatch::CompletedRequest;
+use crate::dispatch::ReapedRequest;
 use crate::dispatch::queue::DispatchQueue;
 use crate::staging::Staging;
 use crate::submitter::context::SubmitContext;
@@ -143,7 +143,7 @@ pub(crate) fn complete_or_steer<Q: HardwareQueue, P: Platform>(
     staging: &mut Staging,
     shared: &mut DispatchQueue<Q>,
     now: Nanos,
-    ended: &CompletedRequest,
+    ended: &ReapedRequest,
 ) {
     if ended.submitter != local.submitter {
         shared.steer::<P>(ended);

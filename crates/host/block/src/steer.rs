@@ -14,7 +14,7 @@ use event::Waker;
 use nvme::Status;
 
 use crate::Submitter;
-use crate::dispatch::CompletedRequest;
+use crate::dispatch::ReapedRequest;
 use crate::sync::Platform;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -74,7 +74,7 @@ impl Sender {
     /// Sends a completion. A slot is free: there are at least as many slots as requests of the
     /// submitter, and each request completes once.
     #[inline]
-    pub(crate) fn send<P: Platform>(&mut self, ended: &CompletedRequest) {
+    pub(crate) fn send<P: Platform>(&mut self, ended: &ReapedRequest) {
         let place = self.shared.slot(self.sent);
         P::wrote(place);
         let first = u64::from(ended.id) | u64::from(ended.status.to_bits()) << 32;
@@ -105,7 +105,7 @@ impl Receiver {
 
     /// Receives the next completion, if there is one.
     #[inline]
-    pub(crate) fn receive<P: Platform>(&mut self) -> Option<CompletedRequest> {
+    pub(crate) fn receive<P: Platform>(&mut self) -> Option<ReapedRequest> {
         P::read(&self.shared.sent);
         if self.shared.sent.0.load(Ordering::Acquire) == self.received {
             return None;
@@ -113,7 +113,7 @@ impl Receiver {
         let place = self.shared.slot(self.received);
         P::read(place);
         let first = place[0].load(Ordering::Relaxed);
-        let ended = CompletedRequest {
+        let ended = ReapedRequest {
             id: first as u32,
             status: Status::from_bits((first >> 32) as u16),
             result: place[1].load(Ordering::Relaxed),
@@ -163,9 +163,9 @@ mod tests {
         assert!(sender.is_closed());
     }
 
-    fn completion_msg(count: u64) -> CompletedRequest {
+    fn completion_msg(count: u64) -> ReapedRequest {
         let status = if count.is_multiple_of(3) { Status::WRITE_FAULT } else { Status::SUCCESS };
-        CompletedRequest { submitter: Submitter(7), id: count as u32, status, result: count << 40 }
+        ReapedRequest { submitter: Submitter(7), id: count as u32, status, result: count << 40 }
     }
 }
 
@@ -181,7 +181,7 @@ mod loom_tests {
             let (mut sender, mut receiver) = completion_mailbox(Submitter(7), 2);
             let thread = loom::thread::spawn(move || {
                 for id in 0..2 {
-                    sender.send::<Native>(&CompletedRequest {
+                    sender.send::<Native>(&ReapedRequest {
                         id,
                         status: Status::from_bits(id as u16 + 1),
                         result: u64::from(id) + 10,

@@ -65,7 +65,7 @@ pub struct Features {
 
 /// A completion event of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct CompletionEvent {
     /// The command's tag.
     pub tag: Tag,
     /// The status.
@@ -156,7 +156,7 @@ pub trait HardwareQueue: Send {
 
     /// Removes and returns the device's next event. The device is not trusted: the tag may have any
     /// value.
-    fn fetch_event(&mut self) -> Option<Event>;
+    fn fetch_event(&mut self) -> Option<CompletionEvent>;
 
     /// Detaches a completed command from its tag.
     ///

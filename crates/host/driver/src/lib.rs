@@ -37,7 +37,7 @@ mod request;
 mod tag;
 mod uring;
 
-pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, DriveIdentity, PortStats};
+pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, AhciPortStats, DriveIdentity};
 pub use controller::cmb::{Cmb, OutOfCmbBounds};
 pub use controller::events::MediaEvent;
 pub use controller::info::{ControllerInfo, OpenChannelInfo, ProductIdentity};
@@ -46,7 +46,8 @@ pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};
 pub use error::DriverError;
 pub use hal::{
-    BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState, WaitResult,
+    BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, QueueState,
+    WaitResult,
 };
 pub use interrupt::{
     InterruptContext, InterruptOptions, InterruptStats, IrqRunHistogram, IrqRunRecorder,

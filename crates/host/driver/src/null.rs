@@ -9,7 +9,9 @@ use mem::AddressSpace;
 use nvme::Status;
 use time::Nanos;
 
-use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
+use crate::hal::{
+    BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, QueueState,
+};
 use crate::{Request, Tag, TagError, TagSet};
 
 /// The null device.
@@ -160,13 +162,13 @@ impl HardwareQueue for NullQueue {
     }
 
     #[inline]
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         if self.fetched == self.issued {
             return None;
         }
         let tag = self.ring[self.ring_index(self.fetched)];
         self.fetched = self.fetched.wrapping_add(1);
-        Some(Event { tag, status: Status::SUCCESS, result: 0 })
+        Some(CompletionEvent { tag, status: Status::SUCCESS, result: 0 })
     }
 
     /// Every issued command has completed, so there is nothing to abort.

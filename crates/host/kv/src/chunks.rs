@@ -11,7 +11,7 @@ use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 
 /// The role of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChunkRole {
+pub(crate) enum KvChunkRole {
     /// Not owned by this target.
     Foreign,
     /// Erased.
@@ -32,10 +32,10 @@ pub(crate) enum ChunkRole {
     Retired,
 }
 
-impl ChunkRole {
+impl KvChunkRole {
     /// Returns whether a chunk of this role contains records or may receive them.
     fn is_packed(self) -> bool {
-        use ChunkRole::{Closed, Compacting, Failing, Open};
+        use KvChunkRole::{Closed, Compacting, Failing, Open};
         matches!(self, Open | Closed | Failing | Compacting)
     }
 }
@@ -59,7 +59,7 @@ impl RecordSpan {
 /// A chunk found at power-on.
 #[derive(Debug)]
 pub(crate) struct RecoveredContents {
-    pub(crate) role: ChunkRole,
+    pub(crate) role: KvChunkRole,
     pub(crate) live_bytes: u32,
     pub(crate) stamp: u64,
     pub(crate) records: Vec<RecordSpan>,
@@ -68,7 +68,7 @@ pub(crate) struct RecoveredContents {
 /// A chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct KvChunk {
-    role: ChunkRole,
+    role: KvChunkRole,
     /// Bytes of live records.
     live_bytes: u32,
     /// Stamp, which increases with every chunk opened for records.
@@ -84,7 +84,7 @@ pub(crate) struct KvChunk {
 impl KvChunk {
     /// Returns the role.
     #[inline]
-    pub(crate) fn role(&self) -> ChunkRole {
+    pub(crate) fn role(&self) -> KvChunkRole {
         self.role
     }
 
@@ -132,7 +132,7 @@ impl KvChunks {
     /// Creates the table, with all chunks foreign.
     pub(crate) fn new(shape: FlashGeometry) -> KvChunks {
         let blank = KvChunk {
-            role: ChunkRole::Foreign,
+            role: KvChunkRole::Foreign,
             live_bytes: 0,
             stamp: 0,
             readers: 0,
@@ -186,7 +186,7 @@ impl KvChunks {
 
     /// Returns whether a chunk index belongs to this target.
     pub(crate) fn is_owned(&self, chunk: u32) -> bool {
-        self.table.get(chunk as usize).is_some_and(|c| c.role != ChunkRole::Foreign)
+        self.table.get(chunk as usize).is_some_and(|c| c.role != KvChunkRole::Foreign)
     }
 
     /// Sets the contents of a chunk of this target at power-on.
@@ -195,11 +195,11 @@ impl KvChunks {
         // Those of other roles are garbage that is not compacted.
         records.truncate(if role.is_packed() { records.len() } else { 0 });
         records.sort_unstable();
-        self.good_count += u32::from(role != ChunkRole::Retired);
+        self.good_count += u32::from(role != KvChunkRole::Retired);
         self.packed_count += u32::from(role.is_packed());
         self.live_bytes += u64::from(live_bytes);
         let pu = self.shape.pu_of(chunk) as usize;
-        if role == ChunkRole::Free {
+        if role == KvChunkRole::Free {
             self.free[pu].push_back(chunk);
             self.free_count += 1;
         }
@@ -208,7 +208,7 @@ impl KvChunks {
     }
 
     /// Allocates a free chunk from the next parallel unit in striping order that has one.
-    pub(crate) fn allocate(&mut self, usage: ChunkRole) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, usage: KvChunkRole) -> Option<u32> {
         if self.free_count == 0 {
             return None;
         }
@@ -231,7 +231,7 @@ impl KvChunks {
     }
 
     /// Changes the role of a chunk that contains records to another role for records.
-    fn change_packed_role(&mut self, chunk: u32, to: ChunkRole) {
+    fn change_packed_role(&mut self, chunk: u32, to: KvChunkRole) {
         let c = self.get_mut(chunk);
         assert!(c.role.is_packed(), "chunk {chunk} is to be {to:?} and has no records: {c:?}");
         c.role = to;
@@ -239,17 +239,17 @@ impl KvChunks {
 
     /// Closes an open chunk that is full.
     pub(crate) fn close(&mut self, chunk: u32) {
-        self.change_packed_role(chunk, ChunkRole::Closed);
+        self.change_packed_role(chunk, KvChunkRole::Closed);
     }
 
     /// Marks an open chunk whose program failed: it is to be evacuated and retired.
     pub(crate) fn fail(&mut self, chunk: u32) {
-        self.change_packed_role(chunk, ChunkRole::Failing);
+        self.change_packed_role(chunk, KvChunkRole::Failing);
     }
 
     /// Marks a closed chunk as being compacted.
     pub(crate) fn begin_compaction(&mut self, chunk: u32) {
-        self.change_packed_role(chunk, ChunkRole::Compacting);
+        self.change_packed_role(chunk, KvChunkRole::Compacting);
     }
 
     /// Marks a chunk without current data as obsolete, and forgets its records.
@@ -260,7 +260,7 @@ impl KvChunks {
             "chunk {chunk} becomes obsolete with live records: {c:?}"
         );
         let was_packed = c.role.is_packed();
-        (c.role, c.records) = (ChunkRole::Obsolete, Vec::new());
+        (c.role, c.records) = (KvChunkRole::Obsolete, Vec::new());
         self.packed_count -= u32::from(was_packed);
     }
 
@@ -268,7 +268,7 @@ impl KvChunks {
     pub(crate) fn release(&mut self, chunk: u32) {
         let c = self.get_mut(chunk);
         assert_eq!(c.live_bytes, 0, "chunk {chunk} is erased with live records");
-        c.role = ChunkRole::Free;
+        c.role = KvChunkRole::Free;
         self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
         self.free_count += 1;
     }
@@ -277,10 +277,10 @@ impl KvChunks {
     pub(crate) fn retire(&mut self, chunk: u32) {
         let c = self.get_mut(chunk);
         assert_eq!(c.live_bytes, 0, "chunk {chunk} is retired with live records");
-        let old = std::mem::replace(&mut c.role, ChunkRole::Retired);
+        let old = std::mem::replace(&mut c.role, KvChunkRole::Retired);
         c.records = Vec::new();
         self.packed_count -= u32::from(old.is_packed());
-        self.good_count -= u32::from(old != ChunkRole::Retired);
+        self.good_count -= u32::from(old != KvChunkRole::Retired);
     }
 
     /// Adds a live record.
@@ -343,7 +343,7 @@ impl KvChunks {
     pub(crate) fn victim(&self, below: u32) -> Option<u32> {
         let candidates = (0..)
             .zip(&self.table)
-            .filter(|(_, c)| c.role == ChunkRole::Closed && c.unfinished_records == 0);
+            .filter(|(_, c)| c.role == KvChunkRole::Closed && c.unfinished_records == 0);
         let (chunk, least) = candidates.min_by_key(|(_, c)| (c.live_bytes, c.stamp))?;
         (least.live_bytes < below).then_some(chunk)
     }
@@ -380,13 +380,13 @@ impl KvChunks {
         let (mut live_bytes, mut good, mut packed) = (0, 0, 0);
         for (chunk, c) in self.iter() {
             live_bytes += u64::from(c.live_bytes);
-            good += u32::from(!matches!(c.role, ChunkRole::Foreign | ChunkRole::Retired));
+            good += u32::from(!matches!(c.role, KvChunkRole::Foreign | KvChunkRole::Retired));
             packed += u32::from(c.role.is_packed());
             let subject = || KvSubject::Chunk(chunk);
             check.equal(
                 "free chunks are listed",
                 subject(),
-                c.role == ChunkRole::Free,
+                c.role == KvChunkRole::Free,
                 listed.contains_key(&chunk),
             )?;
             let sum: u64 = c.records.iter().map(|r| u64::from(r.bytes)).sum();
@@ -424,7 +424,7 @@ impl KvChunks {
     /// Lists a chunk that is in use as free.
     #[cfg(test)]
     pub(crate) fn break_free_list(&mut self) {
-        let used = self.table.iter().position(|c| c.role == ChunkRole::Open);
+        let used = self.table.iter().position(|c| c.role == KvChunkRole::Open);
         let chunk = used.expect("an open chunk") as u32;
         self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
     }
@@ -451,18 +451,19 @@ mod tests {
         let shape = FlashGeometry::from_geometry(&geometry);
         let mut chunks = KvChunks::new(shape);
         for chunk in 0..16 {
-            let role = if chunk == 5 { ChunkRole::Retired } else { ChunkRole::Free };
+            let role = if chunk == 5 { KvChunkRole::Retired } else { KvChunkRole::Free };
             let contents = RecoveredContents { role, live_bytes: 0, stamp: 0, records: Vec::new() };
             chunks.set_recovered(chunk, contents);
         }
         assert_eq!((chunks.good_count, chunks.free_count), (15, 15));
         let pus: Vec<u32> =
-            (0..8).map(|_| shape.pu_of(chunks.allocate(ChunkRole::Open).unwrap())).collect();
+            (0..8).map(|_| shape.pu_of(chunks.allocate(KvChunkRole::Open).unwrap())).collect();
         assert_eq!(pus, [0, 2, 1, 3, 0, 2, 1, 3]);
-        let all: Vec<u32> = std::iter::from_fn(|| chunks.allocate(ChunkRole::LargeValue)).collect();
+        let all: Vec<u32> =
+            std::iter::from_fn(|| chunks.allocate(KvChunkRole::LargeValue)).collect();
         assert_eq!((all.len(), chunks.free_count, chunks.packed_count), (7, 0, 8));
         chunks.release(all[0]);
-        assert_eq!(chunks.allocate(ChunkRole::Open), Some(all[0]));
+        assert_eq!(chunks.allocate(KvChunkRole::Open), Some(all[0]));
         for (chunk, live) in [(0, 100), (8, 50), (4, 70)] {
             chunks.close(chunk);
             chunks.add_record(chunk, RecordSpan { offset: 0, bytes: live });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use super::chunks::{ChunkRole, KvChunks, RecordSpan};
+use super::chunks::{KvChunkRole, KvChunks, RecordSpan};
 use super::format::key::Key;
 
 /// The next step of a compactor.
@@ -283,13 +283,13 @@ impl Compaction {
             )?;
         }
         for (role, mut found) in
-            [(ChunkRole::Compacting, compacting), (ChunkRole::Failing, failing)]
+            [(KvChunkRole::Compacting, compacting), (KvChunkRole::Failing, failing)]
         {
             let expected: Vec<u32> =
                 chunks.iter().filter(|(_, c)| c.role() == role).map(|(chunk, _)| chunk).collect();
             found.sort_unstable();
             let invariant = match role {
-                ChunkRole::Failing => "a failed chunk is queued or being evacuated",
+                KvChunkRole::Failing => "a failed chunk is queued or being evacuated",
                 _ => "a chunk that is compacted has one compactor",
             };
             check.equal(invariant, KvSubject::Part, expected, found)?;

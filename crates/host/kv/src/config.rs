@@ -1,4 +1,4 @@
-//! [`KvConfig`]: the configuration; [`Layout`]: the sizes that follow from it and the flash.
+//! [`KvConfig`]: the configuration; [`KvLayout`]: the sizes that follow from it and the flash.
 
 use nvme::FlashGeometry;
 
@@ -46,7 +46,7 @@ pub(crate) const HEADER_SECTORS: u32 = 24;
 
 /// Sizes that follow from the flash and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Layout {
+pub struct KvLayout {
     /// Bytes per sector.
     pub sector_bytes: u32,
     /// Bytes per write unit.
@@ -111,7 +111,7 @@ pub(crate) struct ChunkSupply {
     pub(crate) open_chunks_max: u32,
 }
 
-impl Layout {
+impl KvLayout {
     /// Computes the layout.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Layout {
         shape: &FlashGeometry,
         config: &KvConfig,
         supply: ChunkSupply,
-    ) -> Result<Layout, KvOpenError> {
+    ) -> Result<KvLayout, KvOpenError> {
         let ChunkSupply { chunks, pus, open_chunks_max: max_open } = supply;
         let wrong = |what, value: f64, allowed: &str| {
             Err(KvOpenError::Config { what, value, allowed: allowed.to_owned() })
@@ -191,7 +191,7 @@ impl Layout {
         // A header is read with one command at power-on.
         let header = record.min(16 << 10).min(HEADER_SECTORS * shape.sector_bytes);
         let parts = (header - header_bytes(255, 0)) / 8;
-        Ok(Layout {
+        Ok(KvLayout {
             sector_bytes: shape.sector_bytes,
             unit_bytes: unit,
             chunk_bytes: chunk,
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn values_that_fill_their_chunks_leave_nothing_to_pack() {
         let shape = FlashGeometry::from_geometry(&geometry());
-        let layout = Layout::new(&shape, &KvConfig::default(), supply(512, 0)).unwrap();
+        let layout = KvLayout::new(&shape, &KvConfig::default(), supply(512, 0)).unwrap();
         assert_eq!(layout.chunk_bytes, 1 << 20);
         assert_eq!(layout.split(1 << 20), (1, 0));
         assert_eq!(layout.split((3 << 20) + 5), (3, 5));
@@ -309,7 +309,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_what_can() {
         let shape = FlashGeometry::from_geometry(&geometry());
         let refuse = |config: KvConfig, chunks, open| {
-            Layout::new(&shape, &config, supply(chunks, open)).unwrap_err().to_string()
+            KvLayout::new(&shape, &config, supply(chunks, open)).unwrap_err().to_string()
         };
         let ok = KvConfig::default();
         for (config, says) in [
@@ -325,11 +325,11 @@ mod tests {
         }
         assert!(refuse(ok, 30, 0).contains("30 good chunks"));
         assert!(refuse(ok, 512, 4).contains("at least 5"));
-        let layout = Layout::new(&shape, &ok, supply(512, 9)).unwrap();
+        let layout = KvLayout::new(&shape, &ok, supply(512, 9)).unwrap();
         assert!(layout.concurrency.streams_max + layout.concurrency.large_value_writes <= 9);
         let small = Geometry { sectors: 8, ws_min: 4, ws_opt: 4, sector_bytes: 512, ..geometry() };
         let refused =
-            Layout::new(&FlashGeometry::from_geometry(&small), &ok, supply(512, 0)).unwrap_err();
+            KvLayout::new(&FlashGeometry::from_geometry(&small), &ok, supply(512, 0)).unwrap_err();
         assert!(refused.to_string().contains("bytes of a chunk is 4096"), "{refused}");
     }
 }

@@ -47,7 +47,7 @@ use time::{Component, Nanos};
 
 pub use blocking::{BlockingKv, BlockingMutation};
 pub use check::violation::{KvPart, KvSubject, KvViolation};
-pub use config::{ChunkBudget, KvConfig, Layout as KvLayout, WriteConcurrency};
+pub use config::{ChunkBudget, KvConfig, KvLayout, WriteConcurrency};
 pub use error::{KvError, KvOpenError};
 pub use format::key::{Key, KeyLengthError};
 pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};
@@ -56,7 +56,6 @@ pub use stats::KvStats;
 use buffer::streams::{AppendStreams, ProgramOutcome, ProgrammedUnit};
 use chunks::KvChunks;
 use compaction::Compaction;
-use config::Layout;
 use device::KvDevice;
 use durability::DurabilityWaiters;
 use format::command_tag::KvCommandTag;
@@ -78,7 +77,7 @@ const COPY_BLOCK_BYTES: usize = 4 << 10;
 /// method of `pipeline`.
 #[derive(Debug)]
 pub struct Kv {
-    layout: Layout,
+    layout: KvLayout,
     device: KvDevice,
     stats: KvStats,
     scratch: Scratch,

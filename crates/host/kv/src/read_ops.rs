@@ -10,8 +10,8 @@ use nvme::Status;
 
 use super::buffer::streams::AppendStreams;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use super::chunks::{ChunkRole, KvChunks};
-use super::config::Layout;
+use super::chunks::{KvChunkRole, KvChunks};
+use super::config::KvLayout;
 use super::device::KvDevice;
 use super::format::command_tag::KvCommandTag;
 use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
@@ -113,7 +113,7 @@ impl ReadOps {
     /// [`MemoryError`].
     pub(crate) fn new(
         space: &AddressSpace,
-        layout: &Layout,
+        layout: &KvLayout,
         counts: [u32; 3],
     ) -> Result<ReadOps, MemoryError> {
         let [small, any, window] = layout.read_buffer_sectors();
@@ -259,7 +259,7 @@ impl ReadOps {
             let f = &mut self.ops[fetch as usize];
             let chunk = f.chunk;
             let may_be_here =
-                matches!(chunks.get(chunk).role(), ChunkRole::Open | ChunkRole::Failing);
+                matches!(chunks.get(chunk).role(), KvChunkRole::Open | KvChunkRole::Failing);
             while f.next < f.end && f.outstanding < COMMANDS_MAX {
                 let here = |sector: u32| match may_be_here {
                     true => streams.buffered_unit(chunk, sector / shape.ws_opt),

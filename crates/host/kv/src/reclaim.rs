@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::buffer::streams::AppendStreams;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use super::chunks::{ChunkRole, KvChunks};
+use super::chunks::{KvChunkRole, KvChunks};
 use super::device::KvDevice;
 use super::format::key::Key;
 
@@ -103,7 +103,7 @@ impl Reclaim {
         let staged = self.awaiting_durability.iter().chain(&self.awaiting_erase);
         let mut staged: Vec<u32> = staged.chain(self.erasing.values()).map(|d| d.chunk).collect();
         staged.sort_unstable();
-        let obsolete = chunks.iter().filter(|(_, c)| c.role() == ChunkRole::Obsolete);
+        let obsolete = chunks.iter().filter(|(_, c)| c.role() == KvChunkRole::Obsolete);
         let obsolete: Vec<u32> = obsolete.map(|(chunk, _)| chunk).collect();
         check.equal("an obsolete chunk is in one stage", KvSubject::Part, obsolete, staged)?;
         let seqs: Vec<u64> = self.awaiting_durability.iter().map(|d| d.unit_seq).collect();

@@ -8,7 +8,7 @@ mod common;
 use std::error::Error;
 
 use ocssd::OpenChannelSsd;
-use ocssd::ppa::{FreeChunks, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
+use ocssd::ppa::{FreeChunkPool, PadMode, PuSet, Session, SessionConfig, VirtualBlock};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = common::Bench::new()?;
@@ -20,7 +20,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let pus: PuSet = "0-15".parse()?;
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
-    let mut free = FreeChunks::new(&mut ssd, &pus, io.progress())?;
+    let mut free = FreeChunkPool::new(&mut ssd, &pus, io.progress())?;
     let mut log = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let chunks = log.chunks();
     let named: Vec<String> = chunks.iter().map(|c| c.to_string()).collect();
@@ -52,7 +52,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(sector[0], record);
     }
 
-    let mut free = FreeChunks::new(&mut ssd, &pus, io.progress())?;
+    let mut free = FreeChunkPool::new(&mut ssd, &pus, io.progress())?;
     let mut copy = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 4)?;
     let copied = log.copy_to(&mut io, &mut copy)?;
     println!("{} sectors copied, {} by the drive", copied.sectors, copied.sectors_by_drive);

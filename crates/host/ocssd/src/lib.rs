@@ -10,4 +10,4 @@ mod pu_set;
 mod ssd;
 pub mod vector;
 
-pub use ssd::{ChunkInfo, OcssdError, OpenChannelSsd, Performance};
+pub use ssd::{OcssdError, OpenChannelSsd, Performance, ReportedChunk};

@@ -14,7 +14,7 @@ use nvme::{Address, ChunkDescriptor, ChunkState, Geometry, Ppa};
 use time::Nanos;
 use transport::Port;
 
-use crate::ppa::{AddressError, Buffers, PpaSpace, PuId, PuSet};
+use crate::ppa::{AddressError, PpaSpace, PuId, PuSet, VectorBufferPool};
 use crate::vector::{MemoryError, VectorCompletion, VectorQueue};
 
 /// Why a drive cannot be used by physical addresses, or why an admin command failed.
@@ -49,7 +49,7 @@ pub enum OcssdError {
 
 /// Chunk information that the drive reports [OC20 §3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkInfo {
+pub struct ReportedChunk {
     /// First sector of the chunk.
     pub address: Address,
     /// State of the chunk.
@@ -64,7 +64,7 @@ pub struct ChunkInfo {
     pub write_pointer: u32,
 }
 
-impl ChunkInfo {
+impl ReportedChunk {
     /// Returns whether a program failure closed the chunk before its end.
     pub fn is_closed_early(&self) -> bool {
         self.state == ChunkState::Closed && self.write_pointer < self.sectors
@@ -92,7 +92,7 @@ pub struct Performance {
 pub struct OpenChannelSsd {
     controller: ControllerHandle,
     open_channel: OpenChannelInfo,
-    buffers: Buffers,
+    buffers: VectorBufferPool,
     poll_limit: u64,
 }
 
@@ -126,7 +126,7 @@ impl OpenChannelSsd {
             .open_channel
             .ok_or_else(|| OcssdError::NotOpenChannel { serial: info.serial.clone() })?;
         let Geometry { sector_bytes, oob_bytes, .. } = open_channel.geometry;
-        let buffers = Buffers::new(controller.port().memory(), sector_bytes, oob_bytes);
+        let buffers = VectorBufferPool::new(controller.port().memory(), sector_bytes, oob_bytes);
         Ok(OpenChannelSsd { open_channel, buffers, poll_limit: patience, controller })
     }
 
@@ -151,7 +151,7 @@ impl OpenChannelSsd {
     }
 
     /// Returns the pool of buffers for vectors.
-    pub fn buffers(&self) -> &Buffers {
+    pub fn buffers(&self) -> &VectorBufferPool {
         &self.buffers
     }
 
@@ -199,7 +199,7 @@ impl OpenChannelSsd {
     ///
     /// # Errors
     /// [`OcssdError::Driver`]; [`OcssdError::Chunk`] for an inconsistent descriptor.
-    pub fn chunks(&mut self, progress: &mut dyn FnMut()) -> Result<Vec<ChunkInfo>, OcssdError> {
+    pub fn chunks(&mut self, progress: &mut dyn FnMut()) -> Result<Vec<ReportedChunk>, OcssdError> {
         let all = self.geometry().total_chunks();
         self.report(0, all, progress)
     }
@@ -213,7 +213,7 @@ impl OpenChannelSsd {
         &mut self,
         pu: PuId,
         progress: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, OcssdError> {
+    ) -> Result<Vec<ReportedChunk>, OcssdError> {
         self.space().pu_address(pu)?;
         let chunks = u64::from(self.geometry().chunks);
         self.report(u64::from(pu.0) * chunks, chunks, progress)
@@ -227,7 +227,7 @@ impl OpenChannelSsd {
         &mut self,
         pus: &PuSet,
         progress: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, OcssdError> {
+    ) -> Result<Vec<ReportedChunk>, OcssdError> {
         pus.check(&self.space())?;
         let mut chunks = Vec::new();
         for pu in pus.iter() {
@@ -244,7 +244,7 @@ impl OpenChannelSsd {
         &mut self,
         address: Address,
         progress: &mut dyn FnMut(),
-    ) -> Result<ChunkInfo, OcssdError> {
+    ) -> Result<ReportedChunk, OcssdError> {
         let number = self.space().chunk_index(address)?;
         let nothing = || OcssdError::Chunk { chunk: address, what: "is not in its report".into() };
         self.report(number, 1, progress)?.pop().ok_or_else(nothing)
@@ -261,7 +261,7 @@ impl OpenChannelSsd {
         first: u64,
         count: u64,
         progress: &mut dyn FnMut(),
-    ) -> Result<Vec<ChunkInfo>, OcssdError> {
+    ) -> Result<Vec<ReportedChunk>, OcssdError> {
         let space = self.space();
         let descriptors = self.controller.chunks(first, count, progress)?;
         let understood = |(n, d): (u64, &ChunkDescriptor)| parse_chunk_info(&space, n, d);
@@ -310,7 +310,7 @@ fn parse_chunk_info(
     space: &PpaSpace,
     number: u64,
     d: &ChunkDescriptor,
-) -> Result<ChunkInfo, OcssdError> {
+) -> Result<ReportedChunk, OcssdError> {
     let g = space.geometry();
     let flat = crate::ppa::FlatSector(number * u64::from(g.sectors));
     let chunk = space.address_of(flat)?;
@@ -327,7 +327,7 @@ fn parse_chunk_info(
     if wp > sectors || state == ChunkState::Free && wp != 0 {
         return Err(wrong(format!("is {state:?} with {wp} of {sectors} sectors written")));
     }
-    Ok(ChunkInfo {
+    Ok(ReportedChunk {
         address: chunk,
         state,
         sequential: d.kind & ChunkDescriptor::RANDOM == 0,
@@ -371,7 +371,7 @@ mod tests {
             ..ChunkDescriptor::default()
         };
         let info = parse_chunk_info(&space, number, &good).unwrap();
-        let want = ChunkInfo {
+        let want = ReportedChunk {
             address,
             state: ChunkState::Open,
             sequential: true,

@@ -14,7 +14,7 @@ use block::completion::{Blocking, BlockingConfig, InterruptSource, Strategy, Str
 use block::{BlockLayer, BlockLayerConfig, Raw};
 use driver::{LowLevelDriver, Passthrough, Uring, UringConfig};
 use event::RealClock;
-use open::{OpenError, OpenOptions, Target, open_target};
+use open::{OpenOptions, Target, TargetOpenError, open_target};
 use rng::Rng;
 use time::Nanos;
 use user_io::{DirectError, QueueConfig};
@@ -61,7 +61,7 @@ fn with_device<U: DeviceAction>(
     // An action that needs interrupts is refused on a device without them.
     let interrupts = action.needs_interrupts() || device.has_interrupts();
     let config = QueueConfig { depth: depth.saturating_add(1), interrupts };
-    let mut queues = device.queue_factory(1, config).map_err(open::OpenError::from)?;
+    let mut queues = device.queue_factory(1, config).map_err(open::TargetOpenError::from)?;
     action.run(&mut queues)
 }
 
@@ -69,7 +69,9 @@ fn with_device<U: DeviceAction>(
 /// have.
 fn if_supported<T>(measured: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
     match measured {
-        Err(BenchError::Open(OpenError::Device(error @ DirectError::NoInterrupts { .. }))) => {
+        Err(BenchError::Open(TargetOpenError::Device(
+            error @ DirectError::NoInterrupts { .. },
+        ))) => {
             eprintln!("not measured: {error}");
             Ok(None)
         }

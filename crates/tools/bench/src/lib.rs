@@ -96,7 +96,7 @@ pub enum BenchError {
     Uring(#[from] driver::UringError),
     /// The target cannot be opened.
     #[error(transparent)]
-    Open(#[from] open::OpenError),
+    Open(#[from] open::TargetOpenError),
     /// A request of a measurement failed.
     #[error("a request ended with: {0}")]
     Status(nvme::Status),

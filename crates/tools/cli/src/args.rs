@@ -319,12 +319,12 @@ pub struct AdminArgs {
     pub socket: PathBuf,
     /// The command.
     #[command(subcommand)]
-    pub command: AdminCommand,
+    pub command: AdminSubcommand,
 }
 
 /// `sluice admin …`.
 #[derive(Debug, Subcommand)]
-pub enum AdminCommand {
+pub enum AdminSubcommand {
     /// Allow a user to use a partition.
     Allow(AllowArgs),
     /// Revoke a user's permission and end the connections that depend on it.

@@ -8,7 +8,7 @@ use time::Nanos;
 use user_io::IoDevice;
 
 use super::scenario::check_depth;
-use super::{OpenError, OpenOptions};
+use super::{OpenOptions, TargetOpenError};
 
 /// Minimum timeout of a command.
 const TIMEOUT_MIN: Nanos = Nanos::from_millis(1);
@@ -20,14 +20,14 @@ pub const UNSAFE: &str =
 /// Opens the controller at `address`, and its namespace `nsid` or the first one.
 ///
 /// # Errors
-/// [`OpenError::Controller`]; also for options that do not apply to a controller or that it does
+/// [`TargetOpenError::Controller`]; also for options that do not apply to a controller or that it does
 /// not grant.
 pub(super) fn open(
     address: PciAddress,
     nsid: Option<u32>,
     by: PciDriver,
     options: &OpenOptions,
-) -> Result<IoDevice, OpenError> {
+) -> Result<IoDevice, TargetOpenError> {
     let what = format!("the controller at {address}");
     options.refuse_read_only(&what)?;
     options.refuse_drive_core(&what)?;
@@ -35,7 +35,7 @@ pub(super) fn open(
     if timeout < TIMEOUT_MIN {
         let (option, value) = ("timeout", format!("{} ns", timeout.0));
         let allowed = format!("{} ns and more", TIMEOUT_MIN.0);
-        return Err(OpenError::Option { option, value, what, allowed });
+        return Err(TargetOpenError::Option { option, value, what, allowed });
     }
     let (queues, doorbells) = (options.queues, options.doorbells);
     let attach = ConnectOptions { nsid, data: None, queues, doorbells };
@@ -55,7 +55,7 @@ pub(super) fn open(
     {
         let (option, value) = ("queues", queues.to_string());
         let allowed = format!("it grants {granted}");
-        return Err(OpenError::Option { option, value, what, allowed });
+        return Err(TargetOpenError::Option { option, value, what, allowed });
     }
     let name = match nsid {
         Some(nsid) => format!("{address}#{nsid}"),

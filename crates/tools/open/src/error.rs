@@ -1,4 +1,4 @@
-//! [`OpenError`]: errors of opening a device. [`CloseError`]: errors of closing a drive cleanly.
+//! [`TargetOpenError`]: errors of opening a device. [`CloseError`]: errors of closing a drive cleanly.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const ALLOWED: &str = "a scenario (scenario.toml, scenario.toml#NAME), a served 
 
 /// Error of opening a device.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum TargetOpenError {
     /// The text is not a valid target.
     #[error("cannot open \"{what}\": {why}; what can be opened: {ALLOWED}")]
     Syntax {
@@ -105,36 +105,36 @@ fn problem(asked: &Option<String>) -> String {
     }
 }
 
-impl OpenError {
+impl TargetOpenError {
     /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
-            OpenError::Stack(error) => error.is_usage(),
-            OpenError::Prepare(error) => error.is_usage(),
-            OpenError::Controller(error) => error.is_usage_error(),
-            OpenError::Thread { .. } | OpenError::Device(_) => false,
+            TargetOpenError::Stack(error) => error.is_usage(),
+            TargetOpenError::Prepare(error) => error.is_usage(),
+            TargetOpenError::Controller(error) => error.is_usage_error(),
+            TargetOpenError::Thread { .. } | TargetOpenError::Device(_) => false,
             _ => true,
         }
     }
 
-    pub(super) fn no_depth() -> OpenError {
+    pub(super) fn no_depth() -> TargetOpenError {
         let (option, what) = ("depth", "any device".into());
-        OpenError::Option { option, value: "0".into(), what, allowed: "1 or more".into() }
+        TargetOpenError::Option { option, value: "0".into(), what, allowed: "1 or more".into() }
     }
 }
 
-impl From<PrepareError> for OpenError {
-    fn from(error: PrepareError) -> OpenError {
+impl From<PrepareError> for TargetOpenError {
+    fn from(error: PrepareError) -> TargetOpenError {
         match error {
             PrepareError::Stack(error) => error.into(),
-            error => OpenError::Prepare(Box::new(error)),
+            error => TargetOpenError::Prepare(Box::new(error)),
         }
     }
 }
 
-impl From<StackError> for OpenError {
-    fn from(error: StackError) -> OpenError {
-        OpenError::Stack(Box::new(error))
+impl From<StackError> for TargetOpenError {
+    fn from(error: StackError) -> TargetOpenError {
+        TargetOpenError::Stack(Box::new(error))
     }
 }
 

@@ -37,7 +37,7 @@ use user_io::{IoDevice, Limits};
 
 pub use controller::UNSAFE;
 pub use drive_thread::DriveStatsReader;
-pub use error::{CloseError, OpenError};
+pub use error::{CloseError, TargetOpenError};
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
 pub use target::Target;
@@ -47,16 +47,16 @@ use ::scenario::Scenario;
 /// Opens the target `what`; [`Target`] documents its forms.
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn open(what: &str, options: &OpenOptions) -> Result<IoDevice, OpenError> {
+/// [`TargetOpenError`].
+pub fn open(what: &str, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     open_target(&what.parse()?, options)
 }
 
 /// Opens a parsed target.
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, OpenError> {
+/// [`TargetOpenError`].
+pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     match target {
         Target::Null { bytes } => null(*bytes, options),
         Target::Scenario { file, drive } => {
@@ -73,7 +73,7 @@ pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, O
 }
 
 /// Opens the null device, which has sectors of 512 bytes.
-fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, OpenError> {
+fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     options.refuse_read_only("the null device")?;
     options.refuse_drive_core("the null device")?;
     options.refuse_doorbells("the null device")?;
@@ -82,13 +82,13 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, OpenError
     let sectors = bytes.map_or(plain.sectors, |bytes| bytes / u64::from(plain.sector_bytes));
     let queue_depth = options.depth.map_or(plain.queue_depth, u32::from);
     if queue_depth == 0 {
-        return Err(OpenError::no_depth());
+        return Err(TargetOpenError::no_depth());
     }
     Ok(IoDevice::null(Limits { sectors, queue_depth, ..plain }))
 }
 
 /// Opens a file or block device of the host, or the character device of a namespace.
-fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, OpenError> {
+fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     exists(path)?;
     options.refuse_drive_core("a file")?;
     options.refuse_doorbells("a file")?;
@@ -122,10 +122,10 @@ fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, OpenError> {
 }
 
 /// Checks that the path exists and is not a directory.
-fn exists(path: &Path) -> Result<(), OpenError> {
+fn exists(path: &Path) -> Result<(), TargetOpenError> {
     match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => Err(OpenError::Directory { path: path.to_owned() }),
+        Ok(found) if found.is_dir() => Err(TargetOpenError::Directory { path: path.to_owned() }),
         Ok(_) => Ok(()),
-        Err(source) => Err(OpenError::Missing { path: path.to_owned(), source }),
+        Err(source) => Err(TargetOpenError::Missing { path: path.to_owned(), source }),
     }
 }

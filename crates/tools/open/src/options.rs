@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
 use time::Nanos;
 
-use super::{CloseError, OpenError};
+use super::{CloseError, TargetOpenError};
 
 /// Options of opening a target.
 #[derive(Clone, Debug, Default)]
@@ -86,10 +86,10 @@ impl Default for FileOptions {
 }
 
 impl OpenOptions {
-    pub(super) fn refuse_read_only(&self, what: &str) -> Result<(), OpenError> {
+    pub(super) fn refuse_read_only(&self, what: &str) -> Result<(), TargetOpenError> {
         match self.read_only {
             false => Ok(()),
-            true => Err(OpenError::Option {
+            true => Err(TargetOpenError::Option {
                 option: "read_only",
                 value: "true".into(),
                 what: what.into(),
@@ -98,10 +98,10 @@ impl OpenOptions {
         }
     }
 
-    pub(super) fn refuse_timeout(&self, what: &str) -> Result<(), OpenError> {
+    pub(super) fn refuse_timeout(&self, what: &str) -> Result<(), TargetOpenError> {
         match self.timeout {
             None => Ok(()),
-            Some(timeout) => Err(OpenError::Option {
+            Some(timeout) => Err(TargetOpenError::Option {
                 option: "timeout",
                 value: format!("{} ns", timeout.0),
                 what: what.into(),
@@ -110,10 +110,10 @@ impl OpenOptions {
         }
     }
 
-    pub(super) fn refuse_doorbells(&self, what: &str) -> Result<(), OpenError> {
+    pub(super) fn refuse_doorbells(&self, what: &str) -> Result<(), TargetOpenError> {
         match self.doorbells {
             DoorbellUse::Memory => Ok(()),
-            DoorbellUse::Registers => Err(OpenError::Option {
+            DoorbellUse::Registers => Err(TargetOpenError::Option {
                 option: "doorbells",
                 value: "registers".into(),
                 what: what.into(),
@@ -122,10 +122,10 @@ impl OpenOptions {
         }
     }
 
-    pub(super) fn refuse_drive_core(&self, what: &str) -> Result<(), OpenError> {
+    pub(super) fn refuse_drive_core(&self, what: &str) -> Result<(), TargetOpenError> {
         match self.drive_core {
             None => Ok(()),
-            Some(core) => Err(OpenError::Option {
+            Some(core) => Err(TargetOpenError::Option {
                 option: "drive_core",
                 value: core.to_string(),
                 what: what.into(),

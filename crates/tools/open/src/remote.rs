@@ -5,7 +5,7 @@ use std::path::Path;
 use user_io::{DirectError, IoDevice, RemoteDeviceConfig};
 
 use super::scenario::check_depth;
-use super::{OpenError, OpenOptions};
+use super::{OpenOptions, TargetOpenError};
 
 /// Connects to the server at a socket and opens a partition of its drive.
 ///
@@ -13,13 +13,13 @@ use super::{OpenError, OpenOptions};
 /// user may access.
 ///
 /// # Errors
-/// [`OpenError::Device`] with the server's reason and with the allowed partitions; also for options
+/// [`TargetOpenError::Device`] with the server's reason and with the allowed partitions; also for options
 /// that do not apply to a served drive or that it does not grant.
 pub(super) fn connect(
     socket: &Path,
     partition: Option<&str>,
     options: &OpenOptions,
-) -> Result<IoDevice, OpenError> {
+) -> Result<IoDevice, TargetOpenError> {
     options.refuse_read_only("a served drive")?;
     options.refuse_drive_core("a served drive")?;
     options.refuse_doorbells("a served drive")?;

@@ -18,7 +18,7 @@ use user_io::IoDevice;
 
 use super::drive_thread::{DriveThreadGuard, TargetBinding};
 use super::target_queue::TargetQueues;
-use super::{DriveStatsReader, OpenError, OpenOptions};
+use super::{DriveStatsReader, OpenOptions, TargetOpenError};
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
 const TARGET_FEATURES: Features =
@@ -31,23 +31,23 @@ const TARGET_FEATURES: Features =
 /// been dropped.
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`TargetOpenError`].
 pub fn open_scenario(
     scenario: &Scenario,
     drive: Option<&str>,
     options: &OpenOptions,
-) -> Result<(IoDevice, DriveStatsReader), OpenError> {
+) -> Result<(IoDevice, DriveStatsReader), TargetOpenError> {
     options.refuse_read_only("a drive of a scenario")?;
     options.refuse_timeout("a drive of a scenario")?;
     options.refuse_doorbells("a drive of a scenario")?;
     let index = select_drive(scenario, drive)?;
     if scenario.path.block_layer.is_some() {
-        return Err(OpenError::BlockLayer { file: scenario.file.clone() });
+        return Err(TargetOpenError::BlockLayer { file: scenario.file.clone() });
     }
     let plan = &scenario.drives[index];
     let (hands, prepared) = assemble(scenario, index, plan, options)?;
     let name = plan.config.name.clone();
-    let no_thread = |source| OpenError::Thread { drive: name.clone(), source };
+    let no_thread = |source| TargetOpenError::Thread { drive: name.clone(), source };
     let AssembledDrive { drive, port, host: held } = hands;
     // Real time continues from the drive's time after preconditioning.
     let clock = RealClock::starting_at(prepared);
@@ -86,13 +86,13 @@ pub fn open_scenario(
     Ok((device, view))
 }
 
-fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, OpenError> {
+fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, TargetOpenError> {
     let names = || scenario.drives.iter().map(|d| d.config.name.clone()).collect();
     let found = match name {
         Some(name) => scenario.drives.iter().position(|d| d.config.name == name),
         None => (scenario.drives.len() == 1).then_some(0),
     };
-    found.ok_or_else(|| OpenError::WhichDrive {
+    found.ok_or_else(|| TargetOpenError::WhichDrive {
         file: scenario.file.clone(),
         asked: name.map(str::to_owned),
         drives: names(),
@@ -105,10 +105,10 @@ fn assemble(
     index: usize,
     plan: &DriveSpec,
     options: &OpenOptions,
-) -> Result<(AssembledDrive, Nanos), OpenError> {
+) -> Result<(AssembledDrive, Nanos), TargetOpenError> {
     let what = || format!("drive {}", plan.config.name);
     let refused = |option, value: String, allowed: &str| {
-        Err(OpenError::Option { option, value, what: what(), allowed: allowed.into() })
+        Err(TargetOpenError::Option { option, value, what: what(), allowed: allowed.into() })
     };
     if options.queues == Some(0) {
         return refused("queues", "0".into(), "1 or more");
@@ -141,9 +141,9 @@ fn assemble(
     Ok((stack.into_assembled(now)?, now))
 }
 
-fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), OpenError> {
+fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), TargetOpenError> {
     match asked {
-        Some(asked) if asked > granted => Err(OpenError::Option {
+        Some(asked) if asked > granted => Err(TargetOpenError::Option {
             option: "queues",
             value: asked.to_string(),
             what: format!("drive {name}"),
@@ -155,11 +155,11 @@ fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), Open
     }
 }
 
-pub(super) fn check_depth(asked: Option<u16>, device: &IoDevice) -> Result<(), OpenError> {
+pub(super) fn check_depth(asked: Option<u16>, device: &IoDevice) -> Result<(), TargetOpenError> {
     let granted = device.limits().queue_depth;
     match asked {
-        Some(0) => Err(OpenError::no_depth()),
-        Some(asked) if u32::from(asked) > granted => Err(OpenError::Option {
+        Some(0) => Err(TargetOpenError::no_depth()),
+        Some(asked) if u32::from(asked) > granted => Err(TargetOpenError::Option {
             option: "depth",
             value: asked.to_string(),
             what: format!("drive {}", device.name()),

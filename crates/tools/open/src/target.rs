@@ -9,7 +9,7 @@ use std::str::FromStr;
 use driver::pci::{PciAddress, PciDriver};
 use scenario::units;
 
-use super::OpenError;
+use super::TargetOpenError;
 
 /// A device to open.
 ///
@@ -81,10 +81,10 @@ fn is_scenario(path: &str) -> bool {
 }
 
 impl FromStr for Target {
-    type Err = OpenError;
+    type Err = TargetOpenError;
 
-    fn from_str(text: &str) -> Result<Target, OpenError> {
-        let wrong = |why: &'static str| OpenError::Syntax { what: text.to_owned(), why };
+    fn from_str(text: &str) -> Result<Target, TargetOpenError> {
+        let wrong = |why: &'static str| TargetOpenError::Syntax { what: text.to_owned(), why };
         let named = |name: Option<&str>| match name {
             Some("") => Err(wrong("a name follows `#`, or there is no `#`")),
             name => Ok(name.map(str::to_owned)),

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 use driver::DoorbellUse;
 use scenario::Scenario;
-use sluice_open::{FileOptions, OpenError, OpenOptions, open_scenario};
+use sluice_open::{FileOptions, OpenOptions, TargetOpenError, open_scenario};
 use user_io::{DeviceKind, Handle, IoDevice, IoError, Payload, QueueConfig, Request, WaitMode};
 
 const SECTOR: usize = 4096;
@@ -38,7 +38,7 @@ impl TestDir {
     }
 }
 
-fn open(what: &str) -> Result<IoDevice, OpenError> {
+fn open(what: &str) -> Result<IoDevice, TargetOpenError> {
     sluice_open::open(what, &OpenOptions::default())
 }
 
@@ -144,18 +144,18 @@ fn what_cannot_be_opened_is_said_with_what_can() {
     }
     // No machine has that many domains.
     let error = open("vfio:7ffffff0:01:00.0").unwrap_err();
-    assert!(matches!(error, OpenError::Controller(_)) && error.is_usage());
+    assert!(matches!(error, TargetOpenError::Controller(_)) && error.is_usage());
     assert!(error.to_string().contains("sluice device list"), "{error}");
     let error = open("/dev/null").unwrap_err();
-    assert!(matches!(error, OpenError::Device(_)) && error.to_string().contains("/dev/null"));
+    assert!(matches!(error, TargetOpenError::Device(_)) && error.to_string().contains("/dev/null"));
     let error = open("sluice:///run/x.sock#log").unwrap_err();
     let said = error.to_string();
     assert!(
-        matches!(error, OpenError::Device(_)) && said.contains("no server at /run/x.sock"),
+        matches!(error, TargetOpenError::Device(_)) && said.contains("no server at /run/x.sock"),
         "{said}"
     );
     let wrong = place.scenario("[drive]\npreset = \"no such\"\n");
-    assert!(matches!(open(&wrong), Err(OpenError::Scenario(_))));
+    assert!(matches!(open(&wrong), Err(TargetOpenError::Scenario(_))));
 }
 
 #[test]
@@ -177,13 +177,15 @@ fn options_that_cannot_be_honoured_are_refused() {
         (&block, OpenOptions { depth: Some(u16::MAX), ..plain.clone() }, "depth"),
     ] {
         let error = sluice_open::open(what, &options).unwrap_err();
-        let OpenError::Option { option: named, .. } = &error else { panic!("{what}: {error}") };
+        let TargetOpenError::Option { option: named, .. } = &error else {
+            panic!("{what}: {error}")
+        };
         assert_eq!(*named, option, "{what}: {error}");
         assert!(error.is_usage());
     }
     let layered = place.scenario(&format!("[drive]\n{GEOMETRY}[path]\nqueue_model = \"mq\"\n"));
     let error = open(&layered).unwrap_err();
-    assert!(matches!(error, OpenError::BlockLayer { .. }), "{error}");
+    assert!(matches!(error, TargetOpenError::BlockLayer { .. }), "{error}");
     let bare = format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n");
     let filled = place.scenario(&format!("{bare}[precondition]\nfill = \"sequential\"\n"));
     let error = open(&filled).unwrap_err();
@@ -326,7 +328,7 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
 
     let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
     let error = sluice_open::open(&what, &three).unwrap_err();
-    assert!(matches!(error, OpenError::Stack(_)), "{error}");
+    assert!(matches!(error, TargetOpenError::Stack(_)), "{error}");
     assert!(open(&what).is_err(), "it is not one that is not sharded");
     let device = sluice_open::open(&what, &two).unwrap();
     check(&mut handle(&device), &device, 0..300, 9);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::html::escape;
-use super::plot::{Axis, BOTTOM, HEIGHT, LEFT, Line, Plot, RIGHT, Scale, WIDTH, x_of, y_of};
+use super::plot::{Axis, BOTTOM, HEIGHT, LEFT, Plot, PlotLine, RIGHT, Scale, WIDTH, x_of, y_of};
 
 /// Colors and dashes of the pages (the light ones of `page.css`). The legend is in the order of
 /// each name's first line.
@@ -40,7 +40,7 @@ pub(super) struct Bars {
 /// Content of a chart.
 #[derive(Clone, Debug)]
 pub(super) enum ChartContent {
-    Lines { x: Axis, y: Axis, lines: Vec<Line> },
+    Lines { x: Axis, y: Axis, lines: Vec<PlotLine> },
     Bars(Bars),
 }
 
@@ -57,7 +57,7 @@ impl Chart {
         let mut out = String::new();
         let names: Vec<(&str, String)> = match &self.content {
             ChartContent::Lines { lines, .. } => {
-                let attributes = |line: &Line| super::style::attributes(line.variant);
+                let attributes = |line: &PlotLine| super::style::attributes(line.variant);
                 lines.iter().map(|line| (line.name.as_str(), attributes(line))).collect()
             }
             ChartContent::Bars(bars) => {
@@ -180,11 +180,11 @@ mod tests {
             series: vec![("paper".into(), vec![47.0, 280.0]), ("here".into(), vec![47.1, 279.8])],
             y: axis(280.0),
         };
-        let line = |way, name: &str| Line {
+        let line = |way, name: &str| PlotLine {
             variant: way,
             name: name.into(),
             points: vec![(0.0, 1.0), (100.0, 250.0)],
-            ..Line::default()
+            ..PlotLine::default()
         };
         let lines = vec![line(0, "one"), line(1, "two"), line(2, "three"), line(3, "four")];
         for drawing in [

@@ -15,7 +15,7 @@
 use serde_json::Value;
 
 use super::chart::{Bars, Chart, ChartContent};
-use super::plot::{Axis, Line, Scale, round_ticks};
+use super::plot::{Axis, PlotLine, Scale, round_ticks};
 
 /// A figure as an SVG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,18 +156,18 @@ fn decades(label: &'static str, values: impl Iterator<Item = f64>) -> Axis {
 }
 
 /// Returns a logarithmic axis of latencies that are given in microseconds.
-fn latency(lines: &[Line]) -> Axis {
+fn latency(lines: &[PlotLine]) -> Axis {
     let all = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.1));
     let (low, high) = all().fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
     Axis::latency(low as u64, high as u64)
 }
 
-fn line(way: usize, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Line {
+fn line(way: usize, name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> PlotLine {
     let points = values.into_iter().enumerate().map(|(i, v)| (i as f64, v)).collect();
-    Line { variant: way, name: name.into(), points, ..Line::default() }
+    PlotLine { variant: way, name: name.into(), points, ..PlotLine::default() }
 }
 
-fn lines(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Chart {
+fn lines(title: &str, x: Axis, y: Axis, lines: Vec<PlotLine>) -> Chart {
     Chart { title: title.into(), content: ChartContent::Lines { x, y, lines } }
 }
 

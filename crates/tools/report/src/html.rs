@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 
 use super::latency_breakdown;
-use super::plot::{Axis, Line, Plot};
+use super::plot::{Axis, Plot, PlotLine};
 use super::table::{self, HEADINGS, WORDS};
-use super::{Direction, JobRow, Report, Variant};
+use super::{JobRow, Report, TransferDirection, Variant};
 use super::{heatmap, style, terms, time_series};
 
 /// Escapes text for HTML elements and attributes.
@@ -159,7 +159,7 @@ fn notes(out: &mut String, report: &Report) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobKey<'a> {
     name: &'a str,
-    direction: Direction,
+    direction: TransferDirection,
 }
 
 impl JobKey<'_> {
@@ -214,11 +214,11 @@ fn latencies(out: &mut String, report: &Report) {
                 y: Axis::shares(below_one),
                 lines: rows
                     .iter()
-                    .map(|(i, way, row)| Line {
+                    .map(|(i, way, row)| PlotLine {
                         variant: *i,
                         name: way.name.clone(),
                         points: row.cdf.iter().map(|(ns, share)| (*ns as f64, *share)).collect(),
-                        ..Line::default()
+                        ..PlotLine::default()
                     })
                     .collect(),
                 bands: Vec::new(),

@@ -59,7 +59,7 @@ pub struct Variant {
     /// Utilization of the parallel units, one map per drive.
     pub utilization: Vec<UtilizationMap>,
     /// Lateness of completions; `None` in virtual time, where they are never late.
-    pub lateness: Option<Lateness>,
+    pub lateness: Option<LatenessReport>,
     /// Latency breakdowns, one entry per drive; empty if not requested.
     pub latency_breakdowns: Vec<LatencyBreakdown>,
     /// FTL state over time, one entry per drive with an FTL.
@@ -121,7 +121,7 @@ pub struct FtlPoint {
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     /// To the host.
     #[default]
     Read,
@@ -131,13 +131,13 @@ pub enum Direction {
     Trim,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Returns fio's name: `read`, `write` or `trim`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Direction::Read => "read",
-            Direction::Write => "write",
-            Direction::Trim => "trim",
+            TransferDirection::Read => "read",
+            TransferDirection::Write => "write",
+            TransferDirection::Trim => "trim",
         }
     }
 }
@@ -148,7 +148,7 @@ pub struct JobRow {
     /// Name of the job.
     pub name: String,
     /// The direction.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Requests completed per second.
     pub iops: f64,
     /// Bytes per second.
@@ -236,7 +236,7 @@ impl GcSummary {
 
 /// Lateness of completions in real time, in nanoseconds (ARCHITECTURE.md, R6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
+pub struct LatenessReport {
     /// Median.
     pub p50: u64,
     /// 99th percentile.

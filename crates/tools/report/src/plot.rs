@@ -29,7 +29,7 @@ pub(super) struct Axis {
 
 /// One line: the variant that it belongs to, and its points.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct PlotLine {
     pub(super) variant: usize,
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
@@ -55,7 +55,7 @@ pub(super) struct Plot {
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PlotLine>,
     pub(super) bands: Vec<Band>,
 }
 
@@ -366,7 +366,7 @@ impl Plot {
     }
 
     /// Returns the points of a line in the drawing, without points that would not be visible.
-    fn position(&self, line: &Line) -> Vec<(f64, f64)> {
+    fn position(&self, line: &PlotLine) -> Vec<(f64, f64)> {
         let mut placed: Vec<(f64, f64)> = Vec::new();
         let last = line.points.len().saturating_sub(1);
         for (i, (vx, vy)) in line.points.iter().enumerate() {

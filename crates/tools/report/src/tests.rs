@@ -13,9 +13,10 @@ pub(super) fn example() -> Report {
         [("drive FTL", 2.2), ("pblk, 128 PUs", 1.6), ("pblk, 4 PUs", 0.25)].iter().enumerate()
     {
         let mut jobs = Vec::new();
-        for (job, direction, base) in
-            [("readers", Direction::Read, 73_000.0), ("writers", Direction::Write, 9_000.0)]
-        {
+        for (job, direction, base) in [
+            ("readers", TransferDirection::Read, 73_000.0),
+            ("writers", TransferDirection::Write, 9_000.0),
+        ] {
             let cdf: Vec<(u64, f64)> = (1..400)
                 .map(|i| {
                     let share = 1.0 - 10f64.powf(-f64::from(i) / 80.0);

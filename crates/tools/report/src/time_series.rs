@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::html::{heading, legend, open, panels, rows, rows_of};
-use super::plot::{Axis, Band, Line, Plot};
+use super::plot::{Axis, Band, Plot, PlotLine};
 use super::{FtlPoint, FtlSeries, JobRow, Report, Variant};
 
 /// Maximum number of variants for which GC is drawn behind throughput, and maximum latencies beside
@@ -100,7 +100,7 @@ fn seconds(ns: u64) -> f64 {
 fn per_row(
     report: &Report,
     has: impl Fn(&JobRow) -> bool,
-    plot: impl Fn(&[(usize, &Variant, &JobRow)], Axis) -> (Axis, Vec<Line>, Vec<Band>),
+    plot: impl Fn(&[(usize, &Variant, &JobRow)], Axis) -> (Axis, Vec<PlotLine>, Vec<Band>),
 ) -> Vec<Plot> {
     let of = |key| {
         let rows: Vec<_> = rows_of(report, key).filter(|(_, _, row)| has(row)).collect();
@@ -120,12 +120,12 @@ fn throughput(report: &Report) -> Vec<Plot> {
         |row| row.series.len() > 1,
         |rows, _| {
             let most = rows.iter().flat_map(|(_, _, row)| row.series.iter().map(|p| p.1));
-            let lines = rows.iter().map(|(i, way, row)| Line {
+            let lines = rows.iter().map(|(i, way, row)| PlotLine {
                 variant: *i,
                 name: way.name.clone(),
                 points: row.series.iter().map(|(t, v)| (seconds(*t), *v)).collect(),
                 is_last_partial: row.is_last_partial,
-                ..Line::default()
+                ..PlotLine::default()
             });
             let bands = rows.iter().filter(|_| report.variants.len() <= DETAILED_VARIANTS);
             let bands = bands.filter_map(|(i, way, row)| {
@@ -158,7 +158,7 @@ fn latency(report: &Report) -> Vec<Plot> {
                         let values = row.latencies.iter().map(of);
                         min = min.min(values.clone().min().unwrap_or(u64::MAX));
                         max = max.max(values.max().unwrap_or(0));
-                        lines.push(Line {
+                        lines.push(PlotLine {
                             variant: at,
                             name,
                             points: row
@@ -192,12 +192,12 @@ fn depth(report: &Report) -> Vec<Plot> {
         |row| row.depth.len() > 1,
         |rows, _| {
             let most = rows.iter().flat_map(|(_, _, row)| row.depth.iter().map(|p| p.1));
-            let lines = rows.iter().map(|(i, way, row)| Line {
+            let lines = rows.iter().map(|(i, way, row)| PlotLine {
                 variant: *i,
                 name: way.name.clone(),
                 points: row.depth.iter().map(|(t, v)| (seconds(*t), *v)).collect(),
                 is_last_partial: row.is_last_partial,
-                ..Line::default()
+                ..PlotLine::default()
             });
             let y = Axis::numbers("outstanding requests", most.fold(0.0, f64::max));
             (y, lines.collect(), Vec::new())
@@ -239,12 +239,12 @@ fn ftl_plots(
             let points: Vec<(f64, f64)> =
                 layer.points.iter().filter_map(|p| Some((seconds(p.start_ns), of(p)?))).collect();
             most = points.iter().map(|p| p.1).fold(most, f64::max);
-            lines.push(Line {
+            lines.push(PlotLine {
                 variant: i,
                 name: way.name.clone(),
                 points,
                 is_last_partial: way.intervals.is_last_partial(),
-                ..Line::default()
+                ..PlotLine::default()
             });
         }
         lines.retain(|line| line.points.len() > 1);

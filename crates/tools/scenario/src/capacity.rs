@@ -54,7 +54,7 @@ pub struct Capacity {
 
 /// Error of a medium that cannot host an FTL.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum CapacityError {
+pub enum DriveCapacityError {
     /// The FTL reports the error.
     #[error("the drive cannot host this translation layer: {0}")]
     Ftl(ftl::CapacityError),
@@ -92,32 +92,34 @@ pub enum CapacityError {
     },
 }
 
-impl CapacityError {
+impl DriveCapacityError {
     /// Returns the keys of the scenario that may cause the error, the most likely first.
     pub fn keys(&self) -> &'static [&'static str] {
         use ftl::CapacityError as Layer;
         match self {
-            CapacityError::Ftl(Layer::UnitTooWide { .. }) => {
+            DriveCapacityError::Ftl(Layer::UnitTooWide { .. }) => {
                 &["page_bytes", "planes", "one_shot", "sector_bytes"]
             }
-            CapacityError::Ftl(Layer::TooManyActive { .. }) => &["active_pus"],
-            CapacityError::Ftl(Layer::PidGains { .. }) => &["rate_limiter"],
-            CapacityError::Ftl(Layer::OverProvisioning { .. }) => &["over_provisioning"],
-            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => &["p2l", "line_metadata"],
-            CapacityError::Ftl(Layer::LineMetadata { .. } | Layer::LineMetadataOnDeviceL2p) => {
-                &["line_metadata"]
+            DriveCapacityError::Ftl(Layer::TooManyActive { .. }) => &["active_pus"],
+            DriveCapacityError::Ftl(Layer::PidGains { .. }) => &["rate_limiter"],
+            DriveCapacityError::Ftl(Layer::OverProvisioning { .. }) => &["over_provisioning"],
+            DriveCapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
+                &["p2l", "line_metadata"]
             }
-            CapacityError::Shards(_) => &["shards"],
-            CapacityError::OutOfBand { .. } => &["oob_bytes"],
-            CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
+            DriveCapacityError::Ftl(
+                Layer::LineMetadata { .. } | Layer::LineMetadataOnDeviceL2p,
+            ) => &["line_metadata"],
+            DriveCapacityError::Shards(_) => &["shards"],
+            DriveCapacityError::OutOfBand { .. } => &["oob_bytes"],
+            DriveCapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
                 &["over_provisioning", "l2p_cache"]
             }
-            CapacityError::Ftl(
+            DriveCapacityError::Ftl(
                 Layer::MapCacheTooSmall { .. }
                 | Layer::MapCacheOnDeviceL2p
                 | Layer::MapCacheWithoutData,
             ) => &["l2p_cache"],
-            CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
+            DriveCapacityError::Ftl(_) | DriveCapacityError::BelowOneLine { .. } => {
                 &["over_provisioning", "gc_low_watermark", "chunks", "active_pus"]
             }
         }
@@ -127,48 +129,50 @@ impl CapacityError {
     pub fn help(&self) -> String {
         use ftl::CapacityError as Layer;
         match self {
-            CapacityError::Ftl(Layer::UnitTooWide { .. }) => {
+            DriveCapacityError::Ftl(Layer::UnitTooWide { .. }) => {
                 "allowed: at most 64 sectors per program: smaller pages, fewer planes, or larger \
                  sectors"
                     .into()
             }
-            CapacityError::Ftl(Layer::TooManyActive { pus, .. }) => {
+            DriveCapacityError::Ftl(Layer::TooManyActive { pus, .. }) => {
                 format!("allowed: 1 to {pus}, or 0 for all")
             }
-            CapacityError::Ftl(Layer::PidGains { .. }) => {
+            DriveCapacityError::Ftl(Layer::PidGains { .. }) => {
                 format!("allowed: gains from 0 to {}", ftl::RateLimiterKind::GAIN_MAX)
             }
-            CapacityError::Ftl(Layer::OverProvisioning { .. }) => {
+            DriveCapacityError::Ftl(Layer::OverProvisioning { .. }) => {
                 "allowed: numbers from 0 to 100".into()
             }
-            CapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
+            DriveCapacityError::Ftl(Layer::P2lWithoutLineMetadata { .. }) => {
                 "p2l = \"memory\", or line_metadata = true and lines of more write units: \
                  more active_pus or larger chunks"
                     .into()
             }
-            CapacityError::Ftl(Layer::LineMetadata { .. }) => {
+            DriveCapacityError::Ftl(Layer::LineMetadata { .. }) => {
                 "allowed: false; \"auto\"; or true and lines of more write units, with more \
                  active_pus or larger chunks"
                     .into()
             }
-            CapacityError::Ftl(Layer::LineMetadataOnDeviceL2p) => {
+            DriveCapacityError::Ftl(Layer::LineMetadataOnDeviceL2p) => {
                 "allowed: false, or \"auto\", which is nowhere there".into()
             }
-            CapacityError::Shards(_) => "allowed: fewer shards, or more and larger chunks".into(),
-            CapacityError::OutOfBand { needs, .. } => {
+            DriveCapacityError::Shards(_) => {
+                "allowed: fewer shards, or more and larger chunks".into()
+            }
+            DriveCapacityError::OutOfBand { needs, .. } => {
                 format!("allowed: oob_bytes of {needs} and more")
             }
-            CapacityError::Ftl(Layer::MapCacheTooSmall { sectors_min: least, .. }) => format!(
+            DriveCapacityError::Ftl(Layer::MapCacheTooSmall { sectors_min: least, .. }) => format!(
                 "allowed: {least} sectors and more, or 0 for all of the map; fewer active_pus and a \
                  smaller buffer need less"
             ),
-            CapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
+            DriveCapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
                 "give it more over-provisioning, or 0 as l2p_cache: all of the map in memory".into()
             }
-            CapacityError::Ftl(Layer::MapCacheOnDeviceL2p | Layer::MapCacheWithoutData) => {
+            DriveCapacityError::Ftl(Layer::MapCacheOnDeviceL2p | Layer::MapCacheWithoutData) => {
                 "allowed: 0, all of the map in memory".into()
             }
-            CapacityError::Ftl(_) | CapacityError::BelowOneLine { .. } => {
+            DriveCapacityError::Ftl(_) | DriveCapacityError::BelowOneLine { .. } => {
                 "give it less over-provisioning, a smaller gc_low_watermark, more chunks, or fewer \
                  active_pus, which make more and smaller lines"
                     .into()
@@ -182,20 +186,20 @@ impl Capacity {
     /// medium.
     ///
     /// # Errors
-    /// [`CapacityError`] if the medium cannot host the FTL.
-    pub fn new(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, CapacityError> {
+    /// [`DriveCapacityError`] if the medium cannot host the FTL.
+    pub fn new(nand: &NandConfig, ftl: &FtlConfig) -> Result<Capacity, DriveCapacityError> {
         let has = nand.geometry.oob_bytes;
         let needs = Oob::BYTES as u32;
         if has < needs {
-            return Err(CapacityError::OutOfBand { has, needs });
+            return Err(DriveCapacityError::OutOfBand { has, needs });
         }
         if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
-            return Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
+            return Err(DriveCapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
         }
         let shape = FlashGeometry::from_geometry(&nand.host_geometry());
         let good = f64::from(shape.total_chunks()) * (1.0 - nand.errors.factory_bad);
         let layout = CapacityPlan::new(&shape, ftl, shape.total_chunks(), good as u32)
-            .map_err(CapacityError::Ftl)?;
+            .map_err(DriveCapacityError::Ftl)?;
         let (stop, start) = layout.limiter_watermarks(ftl);
         let capacity = Capacity {
             low_watermark_sectors: stop,
@@ -214,7 +218,7 @@ impl Capacity {
             sector_bytes: shape.sector_bytes,
         };
         if capacity.logical_sectors < capacity.line_sectors {
-            return Err(CapacityError::BelowOneLine {
+            return Err(DriveCapacityError::BelowOneLine {
                 over_provisioning: ftl.over_provisioning,
                 lines: capacity.lines,
                 reserved_lines: capacity.reserved_lines,
@@ -234,23 +238,23 @@ impl Capacity {
         nand: &NandConfig,
         ftl: &FtlConfig,
         shards: u32,
-    ) -> Result<Capacity, CapacityError> {
+    ) -> Result<Capacity, DriveCapacityError> {
         let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
         let geometry = nand.host_geometry();
         let has = nand.geometry.oob_bytes;
         let needs = Oob::BYTES as u32;
         if has < needs {
-            return Err(CapacityError::OutOfBand { has, needs });
+            return Err(DriveCapacityError::OutOfBand { has, needs });
         }
         if ftl.map_cache_sectors > 0 && nand.data == DataStore::None {
-            return Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
+            return Err(DriveCapacityError::Ftl(ftl::CapacityError::MapCacheWithoutData));
         }
         let laid_out = config.layouts(&geometry, nand.errors.factory_bad);
         let (layouts, sectors) = laid_out.map_err(|e| match e {
             ShardedError::Shard {
                 source: PblkError::Ftl(NewFtlError::Capacity(source)), ..
-            } => CapacityError::Ftl(source),
-            other => CapacityError::Shards(other.to_string()),
+            } => DriveCapacityError::Ftl(source),
+            other => DriveCapacityError::Shards(other.to_string()),
         })?;
         let shape = FlashGeometry::from_geometry(&geometry);
         let sum =

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nvme::GeometryError;
 
-use super::capacity::CapacityError;
+use super::capacity::DriveCapacityError;
 use super::source::Source;
 use crate::format::printable;
 
@@ -110,7 +110,7 @@ pub enum ProblemKind {
     /// The geometry is impossible.
     Geometry(GeometryError),
     /// The medium cannot host its FTL.
-    Capacity(CapacityError),
+    Capacity(DriveCapacityError),
     /// Settings exclude each other.
     Conflict {
         /// Description of the conflict.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
-pub use capacity::{Capacity, CapacityError};
+pub use capacity::{Capacity, DriveCapacityError};
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
 pub use keys::job::JobTable;

@@ -3,7 +3,7 @@
 use ftl::FtlConfig;
 use media::NandConfig;
 
-use super::capacity::{Capacity, CapacityError};
+use super::capacity::{Capacity, DriveCapacityError};
 use super::error::ProblemKind;
 use super::section::Result;
 use super::source::SourceSpan;
@@ -35,11 +35,11 @@ fn bytes_in_both_units(bytes: u64) -> String {
 }
 
 impl Sizing<'_> {
-    fn capacity(&self, config: &FtlConfig) -> std::result::Result<Capacity, CapacityError> {
+    fn capacity(&self, config: &FtlConfig) -> std::result::Result<Capacity, DriveCapacityError> {
         match self.shards {
             Some(shards @ 2..) => Capacity::sharded(self.nand, config, shards),
             _ if self.has_device_l2p => {
-                let config = config.for_device_l2p().map_err(CapacityError::Ftl)?;
+                let config = config.for_device_l2p().map_err(DriveCapacityError::Ftl)?;
                 Capacity::new(self.nand, &config)
             }
             _ => Capacity::new(self.nand, config),
@@ -115,7 +115,7 @@ impl Sizing<'_> {
             Ok(capacity) => capacity.logical_bytes() >= bytes,
             // Map pages need spare space: the over-provisioning is too small, and the capacity too
             // large.
-            Err(CapacityError::Ftl(ftl::CapacityError::MapCacheWithoutSpace { .. })) => true,
+            Err(DriveCapacityError::Ftl(ftl::CapacityError::MapCacheWithoutSpace { .. })) => true,
             Err(_) => false,
         };
         if !holds(0.0) {

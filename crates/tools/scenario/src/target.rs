@@ -57,7 +57,7 @@ impl HostTarget {
 const SHARDS_MAX: u32 = pblk::ShardedConfig::SHARDS_MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum MediaKind {
     None,
     Pblk,
     Rrpc,
@@ -69,7 +69,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct TargetBuilder {
     section_span: SourceSpan,
-    kind: Kind,
+    kind: MediaKind,
     kind_span: Option<SourceSpan>,
     name: Option<(String, SourceSpan)>,
     ftl: FtlBuilder,
@@ -117,7 +117,7 @@ impl TargetBuilder {
     pub(super) fn read(mut section: Section<'_>) -> Result<TargetBuilder> {
         let mut draft = TargetBuilder {
             section_span: section.source_span(),
-            kind: Kind::None,
+            kind: MediaKind::None,
             kind_span: None,
             name: None,
             ftl: FtlBuilder::default(),
@@ -126,11 +126,11 @@ impl TargetBuilder {
             shards: None,
         };
         let kinds = [
-            Keyword("none", Kind::None),
-            Keyword("pblk", Kind::Pblk),
-            Keyword("rrpc", Kind::Rrpc),
-            Keyword("kv", Kind::Kv),
-            Keyword("ppa", Kind::Ppa),
+            Keyword("none", MediaKind::None),
+            Keyword("pblk", MediaKind::Pblk),
+            Keyword("rrpc", MediaKind::Rrpc),
+            Keyword("kv", MediaKind::Kv),
+            Keyword("ppa", MediaKind::Ppa),
         ];
         if let Some(value) = section.get("name") {
             let name = value.string()?;
@@ -185,9 +185,9 @@ impl TargetBuilder {
         };
         match (&self.name, self.kind) {
             // Disabled.
-            (None, Kind::None) => return Ok(None),
-            (Some(_), Kind::None) if self.kind_span.is_some() => return Ok(None),
-            (None, Kind::Pblk) => {}
+            (None, MediaKind::None) => return Ok(None),
+            (Some(_), MediaKind::None) if self.kind_span.is_some() => return Ok(None),
+            (None, MediaKind::Pblk) => {}
             (Some((name, _)), _) => {
                 return conflict(
                     format!(
@@ -196,7 +196,7 @@ impl TargetBuilder {
                     "remove `shards`, or `name`",
                 );
             }
-            (None, Kind::Rrpc | Kind::Kv | Kind::Ppa) => {
+            (None, MediaKind::Rrpc | MediaKind::Kv | MediaKind::Ppa) => {
                 return conflict(
                     "only pblk can be opened in shards".into(),
                     "remove `shards`, or set target.kind = \"pblk\"",
@@ -225,14 +225,14 @@ impl TargetBuilder {
 
     pub(super) fn finish(&self, sector_bytes: u32) -> HostTarget {
         let kind = match (&self.name, self.kind) {
-            (_, Kind::None) if self.kind_span.is_some() => return HostTarget::None,
-            (None, Kind::Pblk) => return HostTarget::Pblk(self.ftl.config(sector_bytes)),
-            (None, Kind::Rrpc) => return HostTarget::Rrpc(self.rrpc.config(sector_bytes)),
-            (_, Kind::None) => None,
-            (_, Kind::Pblk) => Some(TargetKind::Pblk),
-            (_, Kind::Rrpc) => Some(TargetKind::Rrpc),
-            (_, Kind::Kv) => Some(TargetKind::Kv),
-            (_, Kind::Ppa) => Some(TargetKind::Ppa),
+            (_, MediaKind::None) if self.kind_span.is_some() => return HostTarget::None,
+            (None, MediaKind::Pblk) => return HostTarget::Pblk(self.ftl.config(sector_bytes)),
+            (None, MediaKind::Rrpc) => return HostTarget::Rrpc(self.rrpc.config(sector_bytes)),
+            (_, MediaKind::None) => None,
+            (_, MediaKind::Pblk) => Some(TargetKind::Pblk),
+            (_, MediaKind::Rrpc) => Some(TargetKind::Rrpc),
+            (_, MediaKind::Kv) => Some(TargetKind::Kv),
+            (_, MediaKind::Ppa) => Some(TargetKind::Ppa),
         };
         let Some((name, place)) = &self.name else { return HostTarget::None };
         let places = ["over_provisioning", "active_pus", "separate_gc_stream"]
@@ -261,10 +261,12 @@ impl TargetBuilder {
     pub(super) fn scrub(&self, sector_bytes: u32) -> Result<Option<ScrubConfig>> {
         let Some(patrol) = &self.scrub else { return Ok(None) };
         match self.kind {
-            Kind::None if self.name.is_none() => Ok(None),
+            MediaKind::None if self.name.is_none() => Ok(None),
             // The kind of a named target is known when it is opened.
-            Kind::None | Kind::Pblk | Kind::Rrpc => Ok(Some(patrol.config(sector_bytes))),
-            Kind::Kv | Kind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {
+            MediaKind::None | MediaKind::Pblk | MediaKind::Rrpc => {
+                Ok(Some(patrol.config(sector_bytes)))
+            }
+            MediaKind::Kv | MediaKind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {
                 message: "only pblk and rrpc read data that nobody asks for".into(),
                 help: "remove `scrub`, or set target.kind = \"pblk\"".into(),
             })),

@@ -8,7 +8,7 @@ use std::path::Path;
 use sluice::open::{OpenOptions, open_scenario};
 use sluice::scenario::Scenario;
 use sluice::time::Nanos;
-use sluice::user_io::{Handle, Hybrid, QueueConfig, WaitMode};
+use sluice::user_io::{Handle, HybridPolling, QueueConfig, WaitMode};
 
 /// Every command takes 2 ms, so that there is something to wait for.
 const SCENARIO: &str = r#"
@@ -23,7 +23,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (device, _view) = open_scenario(&scenario, None, &OpenOptions::default())?;
     let data = device.buffer(device.limits().sector_bytes as usize)?;
     // ANCHOR: wait
-    let hybrid = Hybrid { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) };
+    let hybrid = HybridPolling { sleep_percent: 50, wakeup_latency: Nanos::from_micros(60) };
     for wait in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid(hybrid)] {
         let queue = device.create_queue(QueueConfig { depth: 8, interrupts: true })?;
         let mut handle = Handle::new(&device, queue)?;

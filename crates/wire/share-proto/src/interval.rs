@@ -36,7 +36,7 @@ pub struct RequestCounts {
 
 /// Counters of an FTL over an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FtlInterval {
+pub struct FtlCounts {
     /// Sectors written by hosts.
     pub host_sectors: u64,
     /// Sectors programmed: host data, relocated sectors, padding and metadata.
@@ -69,7 +69,7 @@ pub struct IntervalStats {
     /// Mean number of requests in flight over the interval, in thousandths.
     pub queue_depth_mean_milli: u64,
     /// The FTL's counters, whether it runs in the drive or in the host; `None` without an FTL.
-    pub ftl: Option<FtlInterval>,
+    pub ftl: Option<FtlCounts>,
     /// Lateness of the drive's completions: real time behind the model's time.
     pub lateness: LatencySummary,
     /// NBD clients connected at the end of the interval.
@@ -78,7 +78,7 @@ pub struct IntervalStats {
     pub socket_clients: u32,
 }
 
-impl FtlInterval {
+impl FtlCounts {
     /// Returns sectors programmed per sector that hosts wrote; `None` if they wrote none.
     pub fn write_amplification(&self) -> Option<f64> {
         let user = self.host_sectors;
@@ -140,7 +140,7 @@ impl IntervalStats {
         let (user_sectors, programmed_sectors) = (r.u64()?, r.u64()?);
         let (gc_moves, erases) = (r.u64()?, r.u64()?);
         let ftl = match r.option()? {
-            Some(free_lines_milli) => Some(FtlInterval {
+            Some(free_lines_milli) => Some(FtlCounts {
                 host_sectors: user_sectors,
                 programmed_sectors,
                 gc_sectors: gc_moves,

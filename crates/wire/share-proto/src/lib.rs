@@ -21,7 +21,7 @@ pub mod socket;
 mod wire;
 
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
-pub use interval::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
+pub use interval::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
 pub use message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
 };

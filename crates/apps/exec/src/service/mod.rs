@@ -14,13 +14,15 @@ use std::time::SystemTime;
 
 use block::BlockDevice;
 use event::RealClock;
-use exec_proto::{AdaptiveSpin, Call, Op as CallOp, slot_protocol};
+use exec_proto::{AdaptiveSpin, Call, CallOp, slot_protocol};
 use mem::{RegisterError, SharedRegion};
 use rustix::thread::futex;
 use time::{Component as _, Nanos};
-use volume::{Error, Op, OpCompletion, Request, Time, Volume};
+use volume::{Error, Request, Time, Volume, VolumeCompletion, VolumeOp};
 
-use crate::connections::{Address, ConnectionEvent, ConnectionManager, ring_doorbell, send_memory};
+use crate::connections::{
+    ConnectionEvent, ConnectionManager, ServiceAddress, ring_doorbell, send_memory,
+};
 use crate::locks::{LockOwner, Locks};
 use crate::open_files::OpenFiles;
 use crate::pending_calls::{PendingCall, PendingCalls};
@@ -191,7 +193,7 @@ impl<D: BlockDevice> Service<D> {
     ///
     /// # Errors
     /// [`ServiceError::Io`] if the name is in use, or memory or threads are unavailable.
-    pub fn new(store: Volume<D>, address: &Address) -> Result<Service<D>, ServiceError> {
+    pub fn new(store: Volume<D>, address: &ServiceAddress) -> Result<Service<D>, ServiceError> {
         let bell = SharedRegion::memfd(exec_proto::DOORBELL_BYTES)?;
         let door = ConnectionManager::open(address, bell.clone())?;
         Ok(Service {
@@ -320,7 +322,7 @@ impl<D: BlockDevice> Service<D> {
         self.calls.received = received;
         moved |= self.volume.poll(self.clock.now);
         let mut ended = false;
-        while let Some(OpCompletion { id, result }) = self.volume.reap() {
+        while let Some(VolumeCompletion { id, result }) = self.volume.reap() {
             ended = true;
             match id {
                 SYNC_REQUEST_ID => self.on_sync_op_complete(result),
@@ -383,7 +385,12 @@ impl<D: BlockDevice> Service<D> {
     }
 
     /// Submits an operation to the volume.
-    pub(crate) fn submit_op(&mut self, from: CallId, op: Op, then: OnComplete) -> StartResult {
+    pub(crate) fn submit_op(
+        &mut self,
+        from: CallId,
+        op: VolumeOp,
+        then: OnComplete,
+    ) -> StartResult {
         self.submit_op_with(from, op, then, self.clock.time, 0)
     }
 
@@ -391,7 +398,7 @@ impl<D: BlockDevice> Service<D> {
     pub(crate) fn submit_op_with(
         &mut self,
         from: CallId,
-        op: Op,
+        op: VolumeOp,
         then: OnComplete,
         time: Time,
         reserved_blocks: u64,
@@ -544,7 +551,7 @@ impl<D: BlockDevice> Service<D> {
             panic!("file service: {violation}");
         }
         let id = u64::MAX;
-        let request = Request { id, op: Op::Close, time: self.clock.time };
+        let request = Request { id, op: VolumeOp::Close, time: self.clock.time };
         while self.volume.submit(clock.now(), request).is_err() {
             self.volume.poll(clock.now());
         }

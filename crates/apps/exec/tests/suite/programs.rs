@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 
 use event::RealClock;
-use exec::{Address, Service, ServiceStats};
+use exec::{Service, ServiceAddress, ServiceStats};
 use testkit::memory_device::MemoryDevice;
 use time::Nanos;
 use volume::{BlockingVolume, FormatOptions, FsckOptions, Options, format, fsck};
@@ -98,7 +98,7 @@ fn on_a_volume_with(
     let mut device = MemoryDevice::new(16384);
     format(&mut device, &FormatOptions::default(), tick).unwrap();
     let store = BlockingVolume::open(device, options, tick).unwrap().into_volume();
-    let address = Address {
+    let address = ServiceAddress {
         name: format!("sluice-exec-test-{}-{number}", std::process::id()),
         token: "0123456789abcdef".repeat(2),
     };

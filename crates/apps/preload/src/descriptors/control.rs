@@ -1,6 +1,6 @@
 //! `fcntl`, locks and `ioctl`.
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{c_int, c_ulong};
 
 use crate::descriptors::open::duplicate;
@@ -31,7 +31,7 @@ fn retry_until_done(mut attempt: impl FnMut() -> Result<i64, Errno>) -> Result<i
 unsafe fn range(handle: u64, lock: &libc::flock) -> Result<(u64, u64), Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => call(Op::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0])?,
+        libc::SEEK_CUR => call(CallOp::Seek, handle, [0, libc::SEEK_CUR as u64, 0, 0])?,
         libc::SEEK_END => crate::namespace::stat::stat_handle(handle)?.size as i64,
         _ => return Err(libc::EINVAL),
     };
@@ -54,7 +54,7 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
     let kind = lock.l_type as u64;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         let slot = Slot::claim()?;
-        slot.call(Op::Lock, handle, [exec_proto::LOCK_GET | owner, kind, begin, len], 0)?;
+        slot.call(CallOp::Lock, handle, [exec_proto::LOCK_GET | owner, kind, begin, len], 0)?;
         let mut bytes = [0; 32];
         slot.get(0, &mut bytes);
         let word = |i: usize| i64::from_le_bytes(std::array::from_fn(|b| bytes[i * 8 + b]));
@@ -65,7 +65,7 @@ unsafe fn record_lock(handle: u64, command: c_int, lock: *mut libc::flock) -> Re
         }
         return Ok(0);
     }
-    let attempt = || call(Op::Lock, handle, [exec_proto::LOCK_SET | owner, kind, begin, len]);
+    let attempt = || call(CallOp::Lock, handle, [exec_proto::LOCK_SET | owner, kind, begin, len]);
     if matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) {
         return retry_until_done(attempt);
     }
@@ -77,11 +77,11 @@ unsafe fn control(fd: c_int, handle: u64, command: c_int, argument: c_ulong) -> 
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, command, argument),
         // Descriptor flags belong to the kernel.
         libc::F_GETFD | libc::F_SETFD => libc_fns::fcntl()(fd, command, argument),
-        libc::F_GETFL => match call(Op::Flags, handle, [0; 4]) {
+        libc::F_GETFL => match call(CallOp::Flags, handle, [0; 4]) {
             Ok(flags) => flags as c_int,
             Err(errno) => fail(errno),
         },
-        libc::F_SETFL => status(call(Op::SetFlags, handle, [argument, 0, 0, 0])),
+        libc::F_SETFL => status(call(CallOp::SetFlags, handle, [argument, 0, 0, 0])),
         libc::F_GETLK
         | libc::F_SETLK
         | libc::F_SETLKW
@@ -122,7 +122,7 @@ interpose! {
     fn [flock] (fd: c_int, operation: c_int) -> c_int {
         let Some(handle) = fd_table::handle(fd) else { return libc_fns::flock()(fd, operation) };
         let kind = (operation & !libc::LOCK_NB) as u64;
-        let attempt = || call(Op::Flock, handle, [kind, 0, 0, 0]);
+        let attempt = || call(CallOp::Flock, handle, [kind, 0, 0, 0]);
         if operation & libc::LOCK_NB != 0 { status(attempt()) } else { status(retry_until_done(attempt)) }
     }
     fn [ioctl] (fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {

@@ -1,6 +1,6 @@
 //! Reads, writes, and syncs. Transfers longer than a slot's data are split.
 
-use exec_proto::{Op, posted};
+use exec_proto::{CallOp, posted};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 use crate::session::{Slot, call};
@@ -41,10 +41,10 @@ pub(crate) unsafe fn read_into(
         while done < len {
             let want = (len - done).min(exec_proto::DATA_BYTES).min(BYTES_MAX - total);
             let read = match from {
-                FileOffset::Current => slot.call(Op::Read, handle, [0; 4], want),
+                FileOffset::Current => slot.call(CallOp::Read, handle, [0; 4], want),
                 FileOffset::At(at) => {
                     let at = (at as u64).wrapping_add(total as u64);
-                    slot.call(Op::ReadAt, handle, [at, 0, 0, 0], want)
+                    slot.call(CallOp::ReadAt, handle, [at, 0, 0, 0], want)
                 }
             };
             let got = match read {
@@ -62,8 +62,8 @@ pub(crate) unsafe fn read_into(
     if total == 0 {
         // A read of no bytes checks that the file is readable.
         let (op, at) = match from {
-            FileOffset::Current => (Op::Read, 0),
-            FileOffset::At(at) => (Op::ReadAt, at as u64),
+            FileOffset::Current => (CallOp::Read, 0),
+            FileOffset::At(at) => (CallOp::ReadAt, at as u64),
         };
         slot.call(op, handle, [at, 0, 0, 0], 0)?;
     }
@@ -129,8 +129,8 @@ fn write_slot(
         },
     };
     let answer = match at {
-        None => slot.call(Op::Write, handle, [0; 4], len),
-        Some(at) => slot.call(Op::WriteAt, handle, [at, 0, 0, 0], len),
+        None => slot.call(CallOp::Write, handle, [0; 4], len),
+        Some(at) => slot.call(CallOp::WriteAt, handle, [at, 0, 0, 0], len),
     }?;
     if answer & posted::MAY_POST != 0 {
         fd_table::allow_posting(fd, handle);
@@ -272,27 +272,27 @@ interpose! {
             None => libc_fns::lseek()(fd, to, whence),
             Some(handle) => {
                 streams::invalidate_offsets(fd);
-                count(call(Op::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t
+                count(call(CallOp::Seek, handle, [to as u64, whence as u64, 0, 0])) as off_t
             }
         }
     }
     fn [fsync] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::fsync()(fd),
-            Some(handle) => status(call(Op::Sync, handle, [0; 4])),
+            Some(handle) => status(call(CallOp::Sync, handle, [0; 4])),
         }
     }
     fn [fdatasync] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::fdatasync()(fd),
-            Some(handle) => status(call(Op::Sync, handle, [1, 0, 0, 0])),
+            Some(handle) => status(call(CallOp::Sync, handle, [1, 0, 0, 0])),
         }
     }
     fn [sync_file_range] (fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::sync_file_range()(fd, at, len, flags),
             // Syncs the whole file, which is more than requested.
-            Some(handle) if flags & 4 != 0 => status(call(Op::Sync, handle, [1, 0, 0, 0])),
+            Some(handle) if flags & 4 != 0 => status(call(CallOp::Sync, handle, [1, 0, 0, 0])),
             // Starting or awaiting writeback guarantees nothing, so nothing is done.
             Some(_) => 0,
         }
@@ -300,27 +300,27 @@ interpose! {
     fn [syncfs] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::syncfs()(fd),
-            Some(_) => status(call(Op::SyncAll, 0, [0; 4])),
+            Some(_) => status(call(CallOp::SyncAll, 0, [0; 4])),
         }
     }
     fn [sync] () -> () {
         if crate::start::mount_point().is_some() {
             // `sync(2)` cannot fail.
-            let _ = call(Op::SyncAll, 0, [0; 4]);
+            let _ = call(CallOp::SyncAll, 0, [0; 4]);
         }
         libc_fns::sync()();
     }
     fn [ftruncate ftruncate64] (fd: c_int, size: off_t) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::ftruncate()(fd, size),
-            Some(handle) => status(call(Op::Truncate, handle, [size as u64, 0, 0, 0])),
+            Some(handle) => status(call(CallOp::Truncate, handle, [size as u64, 0, 0, 0])),
         }
     }
     fn [fallocate fallocate64] (fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::fallocate()(fd, mode, at, len),
             Some(handle) => {
-                status(call(Op::Allocate, handle, [mode as u64, at as u64, len as u64, 0]))
+                status(call(CallOp::Allocate, handle, [mode as u64, at as u64, len as u64, 0]))
             }
         }
     }
@@ -328,7 +328,7 @@ interpose! {
         match fd_table::handle(fd) {
             None => libc_fns::posix_fallocate()(fd, at, len),
             Some(handle) => {
-                call(Op::Allocate, handle, [0, at as u64, len as u64, 0]).err().unwrap_or(0)
+                call(CallOp::Allocate, handle, [0, at as u64, len as u64, 0]).err().unwrap_or(0)
             }
         }
     }

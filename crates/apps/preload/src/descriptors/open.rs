@@ -1,6 +1,6 @@
 //! Opens, closes and duplicates descriptors.
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
 
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
@@ -44,7 +44,7 @@ pub(crate) fn open_on_volume(
         // SAFETY: these calls cannot fail.
         let owner = unsafe { u64::from(libc::geteuid()) | u64::from(libc::getegid()) << 32 };
         let flags = (flags & !libc::O_CLOEXEC) as u64;
-        slot.call(Op::Open, base, [flags, mode, number, owner], path.len())?;
+        slot.call(CallOp::Open, base, [flags, mode, number, owner], path.len())?;
         Ok(number)
     };
     // SAFETY: a descriptor of this library.
@@ -83,7 +83,7 @@ pub(crate) fn before_close(fd: c_int) {
     unsafe { streams::flush(fd) };
     if let Some(handle) = fd_table::clear(fd) {
         // Ignored if the service has ended.
-        let _ = call(Op::Release, handle, [0; 4]);
+        let _ = call(CallOp::Release, handle, [0; 4]);
     }
 }
 

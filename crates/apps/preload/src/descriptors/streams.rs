@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 
 use crate::descriptors::data::{FileOffset, read_into, write_from};
@@ -84,8 +84,8 @@ unsafe extern "C" fn seek(cookie: *mut c_void, to: *mut off64_t, whence: c_int) 
         return 0;
     }
     offset.store(UNKNOWN, Ordering::Relaxed);
-    let sought =
-        handle(cookie).and_then(|handle| call(Op::Seek, handle, [*to as u64, whence as u64, 0, 0]));
+    let sought = handle(cookie)
+        .and_then(|handle| call(CallOp::Seek, handle, [*to as u64, whence as u64, 0, 0]));
     match sought {
         Ok(at) => {
             offset.store(at, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Mappings of volume files. A private mapping is a copy of the current contents. A shared mapping
 //! is of the memory file that the service keeps for a mapped file.
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::descriptors::data::{FileOffset, read_into};
@@ -49,7 +49,7 @@ impl MappingDescriptors {
         let asked = || {
             let number = start::socket_number(socket).ok_or(libc::EIO)?;
             let args = [offset, len as u64, writes.into(), number];
-            let ino = call(Op::Mmap, handle, args)? as u64;
+            let ino = call(CallOp::Mmap, handle, args)? as u64;
             // SAFETY: a connected socket.
             let (_, [memory]) = unsafe { receive::<1, 1>(socket)? };
             Ok(MappingDescriptors { memory, socket, number, ino })
@@ -80,7 +80,7 @@ unsafe fn share(
         return Err(libc::EINVAL);
     }
     let writes = access & libc::PROT_WRITE != 0;
-    let opened = call(Op::Flags, handle, [0; 4])? as u64 & libc::O_ACCMODE as u64;
+    let opened = call(CallOp::Flags, handle, [0; 4])? as u64 & libc::O_ACCMODE as u64;
     let fetched =
         MappingDescriptors::request(handle, offset as u64, len, writes).inspect_err(|errno| {
             if *errno == libc::ENOMEM {
@@ -289,7 +289,7 @@ fn sync(begin: usize, end: usize) -> Result<i64, Errno> {
         drop(locked);
         let (from, to) = (mapping.begin.max(at), mapping.end.min(end));
         if mapping.can_write {
-            call(Op::Sync, number, [1, mapping.offset_of(from), (to - from) as u64, 0])?;
+            call(CallOp::Sync, number, [1, mapping.offset_of(from), (to - from) as u64, 0])?;
         }
         at = mapping.end;
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{AT_FDCWD, c_char, c_int, c_void};
 
 use crate::descriptors::open::{masked, open_on_volume};
@@ -90,7 +90,7 @@ interpose! {
     fn [mkdtemp] (template: *mut c_char) -> *mut c_char {
         let make = |base, path: &ResolvedPath| {
             let (uid, gid) = (libc::geteuid().into(), libc::getegid().into());
-            path_call(Op::MakeDirectory, base, path, [masked(0o700), uid, gid, 0]).map(|_| 0)
+            path_call(CallOp::MakeDirectory, base, path, [masked(0o700), uid, gid, 0]).map(|_| 0)
         };
         match temporary(template, 0, make) {
             None => libc_fns::mkdtemp()(template),

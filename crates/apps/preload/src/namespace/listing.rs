@@ -2,7 +2,7 @@
 //! [`Listing`]. Its first word differs from that of every `DIR` of the C library, which has a
 //! descriptor there.
 
-use exec_proto::{Op, entry};
+use exec_proto::{CallOp, entry};
 use libc::{DIR, c_char, c_int, c_long};
 
 use crate::descriptors::open::{before_close, open_on_volume};
@@ -46,7 +46,7 @@ impl Listing {
     fn fill(&mut self, cookie: u64) -> Result<(), Errno> {
         let handle = fd_table::handle(self.fd).ok_or(libc::EBADF)?;
         let slot = Slot::claim()?;
-        let len = slot.call(Op::List, handle, [cookie, 0, 0, 0], 0)? as usize;
+        let len = slot.call(CallOp::List, handle, [cookie, 0, 0, 0], 0)? as usize;
         self.bytes.resize(len.min(exec_proto::DATA_BYTES), 0);
         slot.get(0, &mut self.bytes);
         self.next = 0;

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, size_t};
 
 use crate::descriptors::open::masked;
@@ -14,7 +14,7 @@ use crate::{
 
 /// Makes a call with one path.
 pub(crate) fn path_call(
-    op: Op,
+    op: CallOp,
     base: u64,
     path: &ResolvedPath,
     args: [u64; 4],
@@ -44,7 +44,7 @@ unsafe fn rename_any(
             slot.put(0, one)?;
             slot.put(one.len(), two)?;
             let args = [one.len() as u64, other, flags.into(), 0];
-            slot.call(Op::Rename, base, args, one.len() + two.len())?;
+            slot.call(CallOp::Rename, base, args, one.len() + two.len())?;
             Ok(0)
         }
         _ => Err(libc::EXDEV),
@@ -57,7 +57,7 @@ unsafe fn unlink_any(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<
         PathTarget::Host(dirfd, path) => Ok(libc_fns::unlinkat()(dirfd, path, flags)),
         PathTarget::Volume(base) => {
             let directory = flags & libc::AT_REMOVEDIR != 0;
-            let op = if directory { Op::RemoveDirectory } else { Op::Unlink };
+            let op = if directory { CallOp::RemoveDirectory } else { CallOp::Unlink };
             path_call(op, base, &buffer, [0; 4]).map(|_| 0)
         }
     }
@@ -69,7 +69,7 @@ unsafe fn mkdir_any(dirfd: c_int, path: *const c_char, mode: mode_t) -> Result<c
         PathTarget::Host(dirfd, path) => Ok(libc_fns::mkdirat()(dirfd, path, mode)),
         PathTarget::Volume(base) => {
             let (uid, gid) = (libc::geteuid().into(), libc::getegid().into());
-            path_call(Op::MakeDirectory, base, &buffer, [masked(mode), uid, gid, 0]).map(|_| 0)
+            path_call(CallOp::MakeDirectory, base, &buffer, [masked(mode), uid, gid, 0]).map(|_| 0)
         }
     }
 }
@@ -223,8 +223,8 @@ interpose! {
         let mut buffer = ResolvedPath::new();
         match resolve(AT_FDCWD, path, false, &mut buffer) {
             Ok(PathTarget::Host(_, path)) => libc_fns::remove()(path),
-            Ok(PathTarget::Volume(base)) => match path_call(Op::Unlink, base, &buffer, [0; 4]) {
-                Err(libc::EISDIR) => status(path_call(Op::RemoveDirectory, base, &buffer, [0; 4])),
+            Ok(PathTarget::Volume(base)) => match path_call(CallOp::Unlink, base, &buffer, [0; 4]) {
+                Err(libc::EISDIR) => status(path_call(CallOp::RemoveDirectory, base, &buffer, [0; 4])),
                 result => status(result),
             },
             Err(errno) => fail(errno),

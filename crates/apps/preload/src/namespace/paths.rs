@@ -8,7 +8,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use exec_proto::Op;
+use exec_proto::CallOp;
 use libc::{c_char, c_int};
 
 use crate::session::Slot;
@@ -191,7 +191,7 @@ pub(crate) unsafe fn resolve(
 /// Appends the path of an open directory on the volume.
 pub(crate) fn open_path(handle: u64, to: &mut ResolvedPath) -> Result<(), Errno> {
     let slot = Slot::claim()?;
-    let len = slot.call(Op::Path, handle, [0; 4], 0)? as usize;
+    let len = slot.call(CallOp::Path, handle, [0; 4], 0)? as usize;
     let mut path = [0; PATH_BYTES_MAX];
     let path = path.get_mut(..len).ok_or(libc::ENAMETOOLONG)?;
     slot.get(0, path);

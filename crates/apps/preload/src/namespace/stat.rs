@@ -1,6 +1,6 @@
 //! File attributes: `stat` and its family, permissions and times, and volume statistics.
 
-use exec_proto::{Op, StatReply};
+use exec_proto::{CallOp, StatReply};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, c_ulong, mode_t, timespec};
 
 use crate::namespace::path_calls::path_call;
@@ -21,7 +21,7 @@ fn read_stat_reply(slot: &Slot) -> StatReply {
 /// Returns the attributes of an open file.
 pub(crate) fn stat_handle(handle: u64) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
-    slot.call(Op::Stat, handle, [0; 4], 0)?;
+    slot.call(CallOp::Stat, handle, [0; 4], 0)?;
     Ok(read_stat_reply(&slot))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn stat_handle(handle: u64) -> Result<StatReply, Errno> {
 pub(crate) fn stat_path(base: u64, path: &ResolvedPath) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
     slot.put(0, path.bytes())?;
-    slot.call(Op::Stat, base, [0; 4], path.bytes().len())?;
+    slot.call(CallOp::Stat, base, [0; 4], path.bytes().len())?;
     Ok(read_stat_reply(&slot))
 }
 
@@ -155,8 +155,10 @@ unsafe fn set_attr(
     let mut buffer = ResolvedPath::new();
     match call_target(dirfd, path, flags, &mut buffer) {
         Ok(CallTarget::Host(dirfd, path)) => real(dirfd, path),
-        Ok(CallTarget::Handle(handle)) => status(crate::session::call(Op::SetAttr, handle, args)),
-        Ok(CallTarget::Path(base)) => status(path_call(Op::SetAttr, base, &buffer, args)),
+        Ok(CallTarget::Handle(handle)) => {
+            status(crate::session::call(CallOp::SetAttr, handle, args))
+        }
+        Ok(CallTarget::Path(base)) => status(path_call(CallOp::SetAttr, base, &buffer, args)),
         Err(errno) => fail(errno),
     }
 }
@@ -184,7 +186,7 @@ unsafe fn times_change(times: *const timespec) -> [u64; 4] {
 /// Returns the volume's block size, blocks, free blocks, inodes and free inodes.
 fn statfs_words() -> Result<[u64; 5], Errno> {
     let slot = Slot::claim()?;
-    slot.call(Op::Statfs, 0, [0; 4], 0)?;
+    slot.call(CallOp::Statfs, 0, [0; 4], 0)?;
     let mut bytes = [0; 40];
     slot.get(0, &mut bytes);
     Ok(std::array::from_fn(|i| u64::from_le_bytes(std::array::from_fn(|b| bytes[i * 8 + b]))))
@@ -366,7 +368,7 @@ interpose! {
         match resolve(AT_FDCWD, path, true, &mut buffer) {
             Ok(PathTarget::Host(_, path)) => libc_fns::truncate()(path, size),
             Ok(PathTarget::Volume(base)) => {
-                status(path_call(Op::TruncatePath, base, &buffer, [size as u64, 0, 0, 0]))
+                status(path_call(CallOp::TruncatePath, base, &buffer, [size as u64, 0, 0, 0]))
             }
             Err(errno) => fail(errno),
         }

@@ -4,7 +4,7 @@ use mem::Iova;
 
 use super::EvictionPolicy;
 use super::copy::FrameBytes;
-use super::frames::{AllocatedFrame, BlockFrame, FrameState, Frames};
+use super::frames::{AllocatedFrame, BlockFrame, CacheFrames, FrameState};
 use super::invariants::{CacheViolation, require_eq};
 use super::radix::Radix;
 use crate::Buffer;
@@ -14,7 +14,7 @@ use crate::Buffer;
 pub(super) struct CachedBlocks {
     buffer: Buffer,
     block_bytes: usize,
-    pub(super) frames: Frames,
+    pub(super) frames: CacheFrames,
     tree: Radix,
 }
 
@@ -30,7 +30,7 @@ impl CachedBlocks {
         CachedBlocks {
             buffer,
             block_bytes: block_bytes as usize,
-            frames: Frames::new(frames, eviction),
+            frames: CacheFrames::new(frames, eviction),
             tree: Radix::new(blocks),
         }
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use nvme::Status;
 
 use super::WritePolicy;
-use super::frames::{BlockFrame, Frame, FrameState, Frames};
+use super::frames::{BlockFrame, CacheFrames, Frame, FrameState};
 use super::invariants::{CacheViolation, require, require_eq};
 use super::ops::OpPurpose;
 use super::requests::CacheRequestId;
@@ -265,7 +265,7 @@ impl Writeback {
         self.flushes.iter().map(|flush| flush.request)
     }
 
-    pub(super) fn check_invariants(&self, frames: &Frames) -> Result<(), CacheViolation> {
+    pub(super) fn check_invariants(&self, frames: &CacheFrames) -> Result<(), CacheViolation> {
         let (mut dirty, mut requested, mut failed) = (0, 0, 0);
         let mut by_epoch = vec![0; self.dirty_by_epoch.len()];
         for frame in (0..frames.count()).map(|index| frames.get(index)) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use collections::Slab;
 
-use super::frames::{Frames, NONE};
+use super::frames::{CacheFrames, NONE};
 use super::invariants::{CacheViolation, require, require_eq};
 use super::requests::CacheRequestId;
 
@@ -100,7 +100,10 @@ impl FrameWaiters {
     }
 
     /// Returns the request of each part that waits.
-    pub(super) fn waiting_parts(&self, frames: &Frames) -> impl Iterator<Item = CacheRequestId> {
+    pub(super) fn waiting_parts(
+        &self,
+        frames: &CacheFrames,
+    ) -> impl Iterator<Item = CacheRequestId> {
         let on_frames = (0..frames.count()).flat_map(|frame| self.of_frame(frames, frame));
         on_frames
             .map(|waiter| waiter.waiting.request)
@@ -108,12 +111,12 @@ impl FrameWaiters {
             .chain(self.retries.iter().map(|retry| retry.request))
     }
 
-    fn of_frame(&self, frames: &Frames, frame: u32) -> impl Iterator<Item = &FrameWaiter> {
+    fn of_frame(&self, frames: &CacheFrames, frame: u32) -> impl Iterator<Item = &FrameWaiter> {
         let get = |index: u32| self.waiters.get(index);
         std::iter::successors(get(frames.get(frame).waiters), move |waiter| get(waiter.next))
     }
 
-    pub(super) fn check_invariants(&self, frames: &Frames) -> Result<(), CacheViolation> {
+    pub(super) fn check_invariants(&self, frames: &CacheFrames) -> Result<(), CacheViolation> {
         let mut listed = 0;
         for frame in 0..frames.count() {
             for waiter in self.of_frame(frames, frame) {

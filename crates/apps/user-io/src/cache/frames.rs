@@ -1,4 +1,4 @@
-//! [`Frames`]: the memory of the cache in blocks, and its eviction order.
+//! [`CacheFrames`]: the memory of the cache in blocks, and its eviction order.
 
 use collections::{ClockFrame, ClockFrames};
 
@@ -85,7 +85,7 @@ pub(super) struct AllocatedFrame {
 
 /// All frames of a cache.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct CacheFrames {
     frames: ClockFrames<Frame>,
     eviction: EvictionPolicy,
     /// Ends of the LRU list: least and most recently used.
@@ -93,9 +93,9 @@ pub(super) struct Frames {
     mru: u32,
 }
 
-impl Frames {
-    pub(super) fn new(count: u32, eviction: EvictionPolicy) -> Frames {
-        Frames {
+impl CacheFrames {
+    pub(super) fn new(count: u32, eviction: EvictionPolicy) -> CacheFrames {
+        CacheFrames {
             frames: ClockFrames::new(vec![Frame::FREE; count as usize], 0),
             eviction,
             lru: NONE,
@@ -264,8 +264,8 @@ impl Frames {
 mod tests {
     use super::*;
 
-    fn filled(replace: EvictionPolicy) -> Frames {
-        let mut frames = Frames::new(4, replace);
+    fn filled(replace: EvictionPolicy) -> CacheFrames {
+        let mut frames = CacheFrames::new(4, replace);
         for unit in 0..4 {
             let AllocatedFrame { frame, evicted_block } = frames.allocate().unwrap();
             assert_eq!(evicted_block, None);
@@ -276,7 +276,7 @@ mod tests {
         frames
     }
 
-    fn evicted_block(frames: &mut Frames) -> Option<u64> {
+    fn evicted_block(frames: &mut CacheFrames) -> Option<u64> {
         let AllocatedFrame { frame, evicted_block } = frames.allocate()?;
         frames.get_mut(frame).block = 99;
         frames.set_state(frame, FrameState::Filling);

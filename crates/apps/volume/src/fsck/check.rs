@@ -6,12 +6,16 @@ use crate::metadata::extents::BlockMapping;
 use crate::metadata::tree::Tree;
 use crate::on_media::record::EXTENT_BYTES;
 use crate::recovery::journaled_blocks::JournaledBlocks;
-use crate::{BLOCK, FsckProblem, Ino, Kind, Layout};
+use crate::{BLOCK, FsckProblem, Ino, InodeKind, VolumeLayout};
 
 /// Checks everything, and returns the problems found.
-pub(crate) fn check(tree: &Tree, parts: &JournaledBlocks, layout: &Layout) -> Vec<FsckProblem> {
+pub(crate) fn check(
+    tree: &Tree,
+    parts: &JournaledBlocks,
+    layout: &VolumeLayout,
+) -> Vec<FsckProblem> {
     let mut findings = Vec::new();
-    if tree.find(Ino::ROOT).is_none_or(|n| !n.has_record || n.kind != Kind::Directory) {
+    if tree.find(Ino::ROOT).is_none_or(|n| !n.has_record || n.kind != InodeKind::Directory) {
         findings.push(FsckProblem::NoRoot);
     }
     check_names(tree, &mut findings);
@@ -28,12 +32,12 @@ pub(crate) fn check(tree: &Tree, parts: &JournaledBlocks, layout: &Layout) -> Ve
 fn check_journaled_data(
     tree: &Tree,
     parts: &JournaledBlocks,
-    layout: &Layout,
+    layout: &VolumeLayout,
     findings: &mut Vec<FsckProblem>,
 ) -> u64 {
     let mut new = 0;
     for (ino, block) in parts.iter() {
-        let node = tree.find(ino).filter(|n| n.has_record && n.kind == Kind::File);
+        let node = tree.find(ino).filter(|n| n.has_record && n.kind == InodeKind::File);
         match node.filter(|n| u64::from(block) * (BLOCK as u64) < n.size) {
             Some(node) => {
                 new += u64::from(matches!(node.extents.find(block), BlockMapping::Hole { .. }));
@@ -57,8 +61,8 @@ fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
             continue;
         }
         if match node.kind {
-            Kind::File => node.entries.len() > 0,
-            Kind::Directory => node.extents.len() > 0 || node.size > 0,
+            InodeKind::File => node.entries.len() > 0,
+            InodeKind::Directory => node.extents.len() > 0 || node.size > 0,
         } {
             findings.push(FsckProblem::WrongContents { ino: dir });
         }
@@ -98,8 +102,8 @@ fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
             reached.extend(path);
         }
         let right = match node.kind {
-            Kind::Directory => 2,
-            Kind::File => 1,
+            InodeKind::Directory => 2,
+            InodeKind::File => 1,
         };
         if node.links == 0 && !named.contains_key(&ino) {
             findings.push(FsckProblem::Orphan { ino });
@@ -111,7 +115,7 @@ fn check_names(tree: &Tree, findings: &mut Vec<FsckProblem>) {
     }
 }
 
-fn check_blocks(tree: &Tree, layout: &Layout, findings: &mut Vec<FsckProblem>) {
+fn check_blocks(tree: &Tree, layout: &VolumeLayout, findings: &mut Vec<FsckProblem>) {
     let mut all: Vec<(u32, u32, Ino)> = Vec::new();
     for (ino, node) in tree.iter() {
         for extent in node.extents.iter() {

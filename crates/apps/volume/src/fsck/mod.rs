@@ -15,8 +15,8 @@ use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
 use crate::recovery::mount::start_volume;
 use crate::recovery::replay::Replay;
 use crate::{
-    Access, BlockingVolume, Error, FsckProblem, Ino, Kind, Op, OpenError, Options, Owner, Times,
-    format,
+    BlockingVolume, Error, FsckProblem, Ino, InodeKind, InodePermissions, Options, Owner, Times,
+    VolumeOp, VolumeOpenError, format,
 };
 
 /// Directory in which repairs put unnamed inodes.
@@ -72,12 +72,12 @@ impl FsckReport {
 /// `tick` is as for [`BlockingVolume`].
 ///
 /// # Errors
-/// [`OpenError`] if there is nothing to check; [`OpenError::InUse`] for a repair.
+/// [`VolumeOpenError`] if there is nothing to check; [`VolumeOpenError::InUse`] for a repair.
 pub fn fsck<D: BlockDevice>(
     device: &mut D,
     options: FsckOptions,
     mut tick: impl FnMut(&mut D) -> Nanos,
-) -> Result<FsckReport, OpenError> {
+) -> Result<FsckReport, VolumeOpenError> {
     let mut loader = MetadataReader::new(device, true)?;
     let mut now = tick(device);
     let loaded = loop {
@@ -93,7 +93,7 @@ pub fn fsck<D: BlockDevice>(
         return Ok(report);
     }
     if let Some(owner) = report.superblock.owner.filter(|_| !options.clear_owner) {
-        return Err(OpenError::InUse { owner });
+        return Err(VolumeOpenError::InUse { owner });
     }
     if !report.problems.iter().filter(|f| f.is_damage()).all(FsckProblem::is_repairable) {
         return Ok(report);
@@ -111,8 +111,8 @@ fn describe(loaded: &LoadedMetadata) -> FsckReport {
         superblock: *superblock,
         problems: findings.clone(),
         repaired: false,
-        files: count(Kind::File),
-        directories: count(Kind::Directory),
+        files: count(InodeKind::File),
+        directories: count(InodeKind::Directory),
         extents: tree.iter().map(|(_, n)| n.extents.len() as u64).sum(),
         used_blocks: tree.iter().map(|(_, n)| n.extents.blocks()).sum(),
         metadata_bytes: tree.bytes(),
@@ -126,7 +126,7 @@ fn repair<D: BlockDevice>(
     mut loaded: LoadedMetadata,
     mut now: Nanos,
     tick: &mut impl FnMut(&mut D) -> Nanos,
-) -> Result<bool, OpenError> {
+) -> Result<bool, VolumeOpenError> {
     let layout = loaded.superblock.layout;
     // A repair may reveal further problems.
     for _ in 0..4 {
@@ -152,13 +152,13 @@ fn repair<D: BlockDevice>(
     };
     let store = start_volume(device, Options::default(), replayed, now)?;
     let mut session = BlockingVolume::new(store, |device: &mut &mut D| tick(device))?;
-    let closed = session.run(Op::Close);
+    let closed = session.run(VolumeOp::Close);
     match (closed, session.volume().failure()) {
         (Ok(_), None) => {}
         (Err(Error::Io { status }), _) | (_, Some(status)) => {
-            return Err(OpenError::Io { offset: 0, status });
+            return Err(VolumeOpenError::Io { offset: 0, status });
         }
-        (Err(error), None) => return Err(OpenError::Unfit { what: error.to_string() }),
+        (Err(error), None) => return Err(VolumeOpenError::Unfit { what: error.to_string() }),
     }
     // Clear the journal, so that no damaged sector can be mistaken for its continuation.
     let device = session.into_volume().into_device();
@@ -221,14 +221,14 @@ fn repair_problem(tree: &mut Tree, finding: &FsckProblem) {
 /// Returns the directory for unnamed inodes; creates it if necessary.
 fn lost_and_found(tree: &mut Tree) -> Ino {
     let found = tree.find(Ino::ROOT).and_then(|root| root.entries.get(LOST_AND_FOUND.as_bytes()));
-    if let Some(entry) = found.filter(|e| e.kind == Kind::Directory) {
+    if let Some(entry) = found.filter(|e| e.kind == InodeKind::Directory) {
         return entry.child;
     }
     let ino = tree.next_ino();
-    let access = Access { mode: 0o700, ..Access::default() };
-    tree.insert(ino, new_node(Kind::Directory, access, Times::default(), Ino::ROOT));
+    let access = InodePermissions { mode: 0o700, ..InodePermissions::default() };
+    tree.insert(ino, new_node(InodeKind::Directory, access, Times::default(), Ino::ROOT));
     let cookie = tree.find(Ino::ROOT).map_or(1, |n| n.entries.next_cookie());
-    let entry = Entry { child: ino, kind: Kind::Directory, cookie };
+    let entry = Entry { child: ino, kind: InodeKind::Directory, cookie };
     tree.set_entry(Ino::ROOT, LOST_AND_FOUND.as_bytes(), entry);
     ino
 }

@@ -6,7 +6,7 @@ use crate::on_media::layout::BlockRun;
 
 /// A contiguous range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct FileExtent {
     /// First block of the file.
     pub(crate) logical: u32,
     /// Number of blocks.
@@ -17,7 +17,7 @@ pub(crate) struct Extent {
     pub(crate) written: bool,
 }
 
-impl Extent {
+impl FileExtent {
     pub(crate) fn end(self) -> u32 {
         self.logical + self.count
     }
@@ -28,9 +28,9 @@ impl Extent {
     }
 
     /// Returns the part within `from..to`, which must overlap.
-    fn clip(self, from: u32, to: u32) -> Extent {
+    fn clip(self, from: u32, to: u32) -> FileExtent {
         let (start, end) = (self.logical.max(from), self.end().min(to));
-        Extent {
+        FileExtent {
             logical: start,
             count: end - start,
             phys: self.phys + (start - self.logical),
@@ -39,7 +39,7 @@ impl Extent {
     }
 
     /// Returns whether `next` continues this extent.
-    fn can_merge(self, next: Extent) -> bool {
+    fn can_merge(self, next: FileExtent) -> bool {
         self.end() == next.logical
             && self.phys + self.count == next.phys
             && self.written == next.written
@@ -52,13 +52,13 @@ pub(crate) enum BlockMapping {
     /// Not allocated; reads as zeros.
     Hole { count: u32 },
     /// A part of an extent.
-    Extent(Extent),
+    Extent(FileExtent),
 }
 
 /// All extents of a file, sorted, with contiguous ones merged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
-    extents: Vec<Extent>,
+    extents: Vec<FileExtent>,
     blocks: u64,
 }
 
@@ -72,12 +72,12 @@ impl Extents {
         self.blocks
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = FileExtent> + '_ {
         self.extents.iter().copied()
     }
 
     /// Returns the extents that end after `block`, the first one clipped.
-    pub(crate) fn range_from(&self, block: u32) -> impl Iterator<Item = Extent> + '_ {
+    pub(crate) fn range_from(&self, block: u32) -> impl Iterator<Item = FileExtent> + '_ {
         let first = self.extents.partition_point(|e| e.end() <= block);
         self.extents[first..].iter().map(move |e| e.clip(block, u32::MAX))
     }
@@ -99,7 +99,7 @@ impl Extents {
     }
 
     /// Maps blocks, replacing earlier mappings.
-    pub(crate) fn set(&mut self, new: Extent) {
+    pub(crate) fn set(&mut self, new: FileExtent) {
         let last = self.extents.last().copied();
         if last.is_none_or(|last| last.end() <= new.logical) {
             self.blocks += u64::from(new.count);
@@ -179,7 +179,7 @@ mod tests {
                 let (at, count) = (rng.below(60) as u32, 1 + rng.below(12) as u32);
                 if rng.chance(0.6) {
                     let (phys, written) = (rng.below(50) as u32, rng.chance(0.5));
-                    extents.set(Extent { logical: at, count, phys, written });
+                    extents.set(FileExtent { logical: at, count, phys, written });
                     model.extend((0..count).map(|i| (at + i, (phys + i, written))));
                 } else {
                     let mut freed = Vec::new();

@@ -1,4 +1,4 @@
-//! File attributes: [`Ino`], [`Kind`], [`Times`], [`Stat`], and volume statistics ([`StatFs`]).
+//! File attributes: [`Ino`], [`InodeKind`], [`Times`], [`Stat`], and volume statistics ([`StatFs`]).
 
 /// An inode number; never reused on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,7 +18,7 @@ impl std::fmt::Display for Ino {
 
 /// Type of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum InodeKind {
     /// A regular file.
     #[default]
     File,
@@ -26,18 +26,18 @@ pub enum Kind {
     Directory,
 }
 
-impl Kind {
+impl InodeKind {
     pub(crate) fn code(self) -> u8 {
         match self {
-            Kind::File => 1,
-            Kind::Directory => 2,
+            InodeKind::File => 1,
+            InodeKind::Directory => 2,
         }
     }
 
-    pub(crate) fn from_code(code: u8) -> Option<Kind> {
+    pub(crate) fn from_code(code: u8) -> Option<InodeKind> {
         match code {
-            1 => Some(Kind::File),
-            2 => Some(Kind::Directory),
+            1 => Some(InodeKind::File),
+            2 => Some(InodeKind::Directory),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ pub struct Times {
 
 /// Owner and permissions; stored, not enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct InodePermissions {
     /// Permission bits, as given.
     pub mode: u32,
     /// User id.
@@ -79,9 +79,9 @@ pub struct Stat {
     /// Inode number.
     pub ino: Ino,
     /// Type.
-    pub kind: Kind,
+    pub kind: InodeKind,
     /// Owner and permissions.
-    pub access: Access,
+    pub access: InodePermissions,
     /// Number of links: 1 for a file, 2 for a directory, 0 after its name was removed.
     pub links: u32,
     /// Size of a file in bytes; 0 for a directory.

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use crate::inode_state::InodeState;
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::metadata::extents::{Extent, Extents};
+use crate::metadata::extents::{Extents, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::on_media::record::{
     ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
 };
-use crate::{Access, Error, Ino, Kind, Times};
+use crate::{Error, Ino, InodeKind, InodePermissions, Times};
 
 /// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) child: Ino,
-    pub(crate) kind: Kind,
+    pub(crate) kind: InodeKind,
     pub(crate) cookie: u64,
 }
 
@@ -94,8 +94,8 @@ impl Directory {
 pub(crate) struct InodeNode {
     /// Whether its own record was read; its entries or extents may be read first.
     pub(crate) has_record: bool,
-    pub(crate) kind: Kind,
-    pub(crate) access: Access,
+    pub(crate) kind: InodeKind,
+    pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     /// Size as seen by requests.
     pub(crate) size: u64,
@@ -192,12 +192,12 @@ impl Tree {
 
     pub(crate) fn file(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
-        if node.kind == Kind::File { Ok(node) } else { Err(Error::IsDirectory) }
+        if node.kind == InodeKind::File { Ok(node) } else { Err(Error::IsDirectory) }
     }
 
     pub(crate) fn directory(&self, ino: Ino) -> Result<&InodeNode, Error> {
         let node = self.get(ino)?;
-        if node.kind == Kind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
+        if node.kind == InodeKind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
     /// Inserts an inode.
@@ -244,7 +244,7 @@ impl Tree {
     }
 
     /// Maps blocks of a file.
-    pub(crate) fn map(&mut self, ino: Ino, extent: Extent) {
+    pub(crate) fn map(&mut self, ino: Ino, extent: FileExtent) {
         self.extents(ino, |extents| extents.set(extent));
     }
 
@@ -396,7 +396,12 @@ impl Tree {
 }
 
 /// Creates the node of a new directory or file.
-pub(crate) fn new_node(kind: Kind, access: Access, times: Times, parent: Ino) -> InodeNode {
-    let links = if kind == Kind::Directory { 2 } else { 1 };
+pub(crate) fn new_node(
+    kind: InodeKind,
+    access: InodePermissions,
+    times: Times,
+    parent: Ino,
+) -> InodeNode {
+    let links = if kind == InodeKind::Directory { 2 } else { 1 };
     InodeNode { has_record: true, kind, access, links, times, parent, ..InodeNode::default() }
 }

@@ -1,8 +1,8 @@
-//! [`Layout`]: the layout of a volume (`docs/format/volume.md`).
+//! [`VolumeLayout`]: the layout of a volume (`docs/format/volume.md`).
 
 use block::Limits;
 
-use crate::OpenError;
+use crate::VolumeOpenError;
 
 /// Bytes of a block, the unit of allocation.
 pub const BLOCK: usize = 4096;
@@ -36,7 +36,7 @@ impl BlockRun {
 
 /// The layout of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct VolumeLayout {
     /// Bytes per sector of the device.
     pub sector_bytes: u32,
     /// Total blocks.
@@ -52,18 +52,18 @@ pub(crate) fn device_blocks(limits: &Limits) -> u64 {
     limits.bytes() / BLOCK as u64
 }
 
-impl Layout {
+impl VolumeLayout {
     /// Computes the layout of a new volume. `metadata_blocks` and `journal_blocks` default to
     /// values that suit the device.
     ///
     /// # Errors
-    /// [`OpenError::Unfit`].
+    /// [`VolumeOpenError::Unfit`].
     pub fn new(
         limits: &Limits,
         metadata_blocks: Option<u32>,
         journal_blocks: Option<u32>,
-    ) -> Result<Layout, OpenError> {
-        let unfit = |what: String| Err(OpenError::Unfit { what });
+    ) -> Result<VolumeLayout, VolumeOpenError> {
+        let unfit = |what: String| Err(VolumeOpenError::Unfit { what });
         let sector_bytes = limits.sector_bytes;
         if sector_bytes < 512 || sector_bytes > BLOCK as u32 || !sector_bytes.is_power_of_two() {
             return unfit(format!("sectors of {sector_bytes} bytes; they must have 512 to 4096"));
@@ -88,7 +88,7 @@ impl Layout {
             ));
         }
         let snapshot_blocks = snapshot as u32;
-        Ok(Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks: journal })
+        Ok(VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks: journal })
     }
 
     /// Returns whether the fields of a superblock are consistent.

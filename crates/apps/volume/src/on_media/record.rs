@@ -3,8 +3,8 @@
 
 use collections::{PutBytes, Reader};
 
-use crate::metadata::extents::Extent;
-use crate::{Access, BLOCK, FILE_BYTES_MAX, Ino, Kind, Name, Time, Times};
+use crate::metadata::extents::FileExtent;
+use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodeKind, InodePermissions, Name, Time, Times};
 
 /// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
 pub(crate) const TO_EOF: u32 = u32::MAX;
@@ -23,8 +23,8 @@ pub(crate) const RECORD_MAX: usize = ENTRY_BYTES + Name::MAX;
 /// Recorded attributes of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InodeRecord {
-    pub(crate) kind: Kind,
-    pub(crate) access: Access,
+    pub(crate) kind: InodeKind,
+    pub(crate) access: InodePermissions,
     pub(crate) links: u32,
     pub(crate) size: u64,
     pub(crate) times: Times,
@@ -41,7 +41,7 @@ pub(crate) enum Record<'a> {
         dir: Ino,
         cookie: u64,
         child: Ino,
-        kind: Kind,
+        kind: InodeKind,
         name: &'a [u8],
     },
     RemoveEntry {
@@ -50,7 +50,7 @@ pub(crate) enum Record<'a> {
     },
     Map {
         ino: Ino,
-        extent: Extent,
+        extent: FileExtent,
     },
     Unmap {
         ino: Ino,
@@ -117,8 +117,8 @@ impl<'a> Record<'a> {
         let ino = Ino(f.u64()?);
         Some(match tag {
             1 => {
-                let kind = Kind::from_code(f.u8()?)?;
-                let access = Access { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
+                let kind = InodeKind::from_code(f.u8()?)?;
+                let access = InodePermissions { mode: f.u32()?, uid: f.u32()?, gid: f.u32()? };
                 let (links, size) = (f.u32()?, f.u64()?);
                 let times = Times {
                     access: Time(f.i64()?),
@@ -133,7 +133,7 @@ impl<'a> Record<'a> {
             }
             2 => {
                 let (cookie, child) = (f.u64()?, Ino(f.u64()?));
-                let (kind, name) = (Kind::from_code(f.u8()?)?, name(f)?);
+                let (kind, name) = (InodeKind::from_code(f.u8()?)?, name(f)?);
                 // The largest cookie is refused, because the next entry would have none.
                 let cookie = (cookie < u64::MAX).then_some(cookie)?;
                 Record::Entry { dir: ino, cookie, child, kind, name }
@@ -144,7 +144,7 @@ impl<'a> Record<'a> {
                 let written = f.flag()?;
                 at.checked_add(count).and(phys.checked_add(count))?;
                 (count > 0).then_some(())?;
-                Record::Map { ino, extent: Extent { logical: at, count, phys, written } }
+                Record::Map { ino, extent: FileExtent { logical: at, count, phys, written } }
             }
             5 => Record::Unmap { ino, logical: f.u32()?, count: f.u32()? },
             6 => Record::RemoveInode { ino },
@@ -174,18 +174,30 @@ mod tests {
     #[test]
     fn records_come_back_and_cut_ones_are_none() {
         let image = InodeRecord {
-            kind: Kind::Directory,
-            access: Access { mode: 0o755, uid: 3, gid: 4 },
+            kind: InodeKind::Directory,
+            access: InodePermissions { mode: 0o755, uid: 3, gid: 4 },
             links: 2,
             size: 12345,
             times: Times { access: Time(-1), modify: Time(2), change: Time(3), birth: Time(4) },
         };
-        let extent = Extent { logical: 1, count: 2, phys: 3, written: true };
+        let extent = FileExtent { logical: 1, count: 2, phys: 3, written: true };
         let long = [b'n'; 255];
         let all = [
             Record::Inode { ino: Ino(5), record: image },
-            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: b"a" },
-            Record::Entry { dir: Ino(1), cookie: 9, child: Ino(5), kind: Kind::File, name: &long },
+            Record::Entry {
+                dir: Ino(1),
+                cookie: 9,
+                child: Ino(5),
+                kind: InodeKind::File,
+                name: b"a",
+            },
+            Record::Entry {
+                dir: Ino(1),
+                cookie: 9,
+                child: Ino(5),
+                kind: InodeKind::File,
+                name: &long,
+            },
             Record::RemoveEntry { dir: Ino(1), name: b"a" },
             Record::Map { ino: Ino(5), extent },
             Record::Unmap { ino: Ino(5), logical: 7, count: TO_EOF },

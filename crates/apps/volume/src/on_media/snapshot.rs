@@ -10,7 +10,7 @@ use collections::{Reader, Seal, put_at};
 use crate::metadata::tree::Tree;
 use crate::on_media::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
 use crate::on_media::record::{RECORD_MAX, Record};
-use crate::{Ino, Kind};
+use crate::{Ino, InodeKind};
 
 const MAGIC: [u8; 4] = *b"SLPC";
 const SEAL: Seal = Seal::of_bytes_behind(0);
@@ -72,8 +72,8 @@ impl SnapshotCursor {
                 };
                 Record::Inode { ino, record: node.record() }.encode(piece);
                 match node.kind {
-                    Kind::File => NextRecord::Extents(ino, 0),
-                    Kind::Directory => NextRecord::Entries(ino, 0),
+                    InodeKind::File => NextRecord::Extents(ino, 0),
+                    InodeKind::Directory => NextRecord::Entries(ino, 0),
                 }
             }
             NextRecord::Extents(ino, from) => {

@@ -3,7 +3,7 @@
 
 use collections::{HeaderError, Reader, Seal, SealedHeader, put_at};
 
-use crate::Layout;
+use crate::VolumeLayout;
 
 /// The version written and supported.
 pub const VERSION: u32 = 1;
@@ -33,7 +33,7 @@ pub struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Layout of the volume.
-    pub layout: Layout,
+    pub layout: VolumeLayout,
     /// Unique id of the volume.
     pub uuid: u128,
     /// Label, padded with zeros.
@@ -78,7 +78,7 @@ impl Superblock {
     /// Encodes the superblock.
     pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut out = [0; SUPERBLOCK_BYTES];
-        let Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
+        let VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
         let owner = self.owner.unwrap_or_default();
         let flags = if self.owner.is_some() { FLAG_IN_USE } else { 0 };
         HEADER.begin(&mut out);
@@ -125,7 +125,7 @@ impl Superblock {
         let sector_bytes = f.u32()?;
         let uuid = f.u128()?;
         let (blocks, snapshot_blocks, journal_blocks) = (f.u32()?, f.u32()?, f.u32()?);
-        let layout = Layout { sector_bytes, blocks, snapshot_blocks, journal_blocks };
+        let layout = VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks };
         let flags = f.u32()?;
         let (generation, epoch) = (f.u64()?, f.u64()?);
         let (area, pieces, snapshot) = (f.u32()?, f.u32()?, f.u64()?);
@@ -167,7 +167,7 @@ mod tests {
 
     fn some() -> Superblock {
         Superblock {
-            layout: Layout {
+            layout: VolumeLayout {
                 sector_bytes: 512,
                 blocks: 5000,
                 snapshot_blocks: 100,

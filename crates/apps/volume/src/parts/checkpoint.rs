@@ -1,4 +1,4 @@
-//! [`Checkpoint`]: the current superblock, and the snapshot that will replace its snapshot.
+//! [`CheckpointWriter`]: the current superblock, and the snapshot that will replace its snapshot.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub(crate) struct SuperblockWrite {
 
 /// Superblocks and the checkpoint in progress.
 #[derive(Debug)]
-pub(crate) struct Checkpoint {
+pub(crate) struct CheckpointWriter {
     /// The superblock on the device.
     superblock: Superblock,
     state: CheckpointState,
@@ -92,15 +92,15 @@ pub(crate) struct Checkpoint {
     is_final: bool,
 }
 
-impl Checkpoint {
+impl CheckpointWriter {
     pub(crate) fn new(
         superblock: Superblock,
         memory: &AddressSpace,
-    ) -> Result<Checkpoint, RegisterError> {
+    ) -> Result<CheckpointWriter, RegisterError> {
         // The last block is for a superblock.
         let bytes = SEGMENT_BUFFERS as usize * SEGMENT_BYTES + BLOCK;
         let (region, iova) = memory.allocate_registered(bytes)?;
-        Ok(Checkpoint {
+        Ok(CheckpointWriter {
             superblock,
             state: CheckpointState::Idle,
             cursor: SnapshotCursor::ended(),

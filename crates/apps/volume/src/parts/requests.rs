@@ -7,7 +7,7 @@ use mem::{AddressSpace, Iova, IovaSlice};
 use nvme::Status;
 
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::{Error, Ino, Op, OpCompletion, OpResult, Request, Time};
+use crate::{Error, Ino, OpResult, Request, Time, VolumeCompletion, VolumeOp};
 
 /// Index of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +51,9 @@ pub(crate) enum OpState {
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ActiveOp {
+pub(crate) struct ActiveRequest {
     pub(crate) id: u64,
-    pub(crate) op: Op,
+    pub(crate) op: VolumeOp,
     pub(crate) time: Time,
     pub(crate) state: OpState,
     /// The inode that it pins.
@@ -73,10 +73,10 @@ pub(crate) struct ActiveOp {
 /// All requests in flight.
 #[derive(Debug)]
 pub(crate) struct ActiveOps {
-    slots: Slab<Option<ActiveOp>>,
+    slots: Slab<Option<ActiveRequest>>,
     /// Slots in use, without the request whose step is being executed.
     order: VecDeque<OpSlot>,
-    completions: VecDeque<OpCompletion>,
+    completions: VecDeque<VolumeCompletion>,
     /// Memory in which data of requests is registered.
     memory: AddressSpace,
 }
@@ -95,7 +95,7 @@ impl ActiveOps {
     pub(crate) fn submit(&mut self, request: &Request, reserved_blocks: u64) -> bool {
         let Some(slot) = self.slots.take() else { return false };
         let Request { id, op, time } = *request;
-        self.slots[slot] = Some(ActiveOp {
+        self.slots[slot] = Some(ActiveRequest {
             id,
             op,
             time,
@@ -116,13 +116,13 @@ impl ActiveOps {
     }
 
     /// Takes the next request, for a step.
-    pub(crate) fn begin_step(&mut self) -> Option<(OpSlot, ActiveOp)> {
+    pub(crate) fn begin_step(&mut self) -> Option<(OpSlot, ActiveRequest)> {
         let slot = self.order.pop_front()?;
         Some((slot, *self.get(slot)))
     }
 
     /// Ends a step; the request waits for its next one.
-    pub(crate) fn wait(&mut self, slot: OpSlot, active: ActiveOp) {
+    pub(crate) fn wait(&mut self, slot: OpSlot, active: ActiveRequest) {
         *self.get_mut(slot) = active;
         self.order.push_back(slot);
     }
@@ -131,15 +131,15 @@ impl ActiveOps {
     pub(crate) fn complete(&mut self, slot: OpSlot, result: Result<OpResult, Error>) {
         let id = self.get(slot).id;
         self.slots.remove(slot.0);
-        self.completions.push_back(OpCompletion { id, result });
+        self.completions.push_back(VolumeCompletion { id, result });
     }
 
     /// Completes a request that was not accepted.
     pub(crate) fn reject(&mut self, id: u64, error: Error) {
-        self.completions.push_back(OpCompletion { id, result: Err(error) });
+        self.completions.push_back(VolumeCompletion { id, result: Err(error) });
     }
 
-    pub(crate) fn pop_completion(&mut self) -> Option<OpCompletion> {
+    pub(crate) fn pop_completion(&mut self) -> Option<VolumeCompletion> {
         self.completions.pop_front()
     }
 
@@ -148,12 +148,12 @@ impl ActiveOps {
         self.completions.len()
     }
 
-    fn get(&self, slot: OpSlot) -> &ActiveOp {
+    fn get(&self, slot: OpSlot) -> &ActiveRequest {
         let active = self.slots[slot.0].as_ref();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
 
-    fn get_mut(&mut self, slot: OpSlot) -> &mut ActiveOp {
+    fn get_mut(&mut self, slot: OpSlot) -> &mut ActiveRequest {
         let active = self.slots[slot.0].as_mut();
         active.unwrap_or_else(|| panic!("requests: {slot:?} has no request"))
     }
@@ -191,7 +191,7 @@ impl ActiveOps {
     }
 
     /// Returns all requests in flight.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (OpSlot, &ActiveOp)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OpSlot, &ActiveRequest)> {
         (0..).map(OpSlot).zip(&self.slots).filter_map(|(slot, op)| Some((slot, op.as_ref()?)))
     }
 

@@ -6,7 +6,7 @@
 //! of newer data adds a record of its extent, which supersedes the journaled data of these blocks
 //! (`docs/format/volume.md`, *Data in the journal*).
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::metadata::tree::InodeNode;
 use crate::on_media::record::{DATA_BYTES, INODE_BYTES, Record};
 use crate::parts::page_cache::{ByteRange, FileBlock, Page};
@@ -102,7 +102,7 @@ impl Core {
             batch.writing |= frame.writing;
             let there = matches!(
                 node.extents.find(block),
-                BlockMapping::Extent(Extent { written: true, .. })
+                BlockMapping::Extent(FileExtent { written: true, .. })
             );
             batch.needed |= frame.journaled_txn > 0 || !there;
         }

@@ -9,8 +9,8 @@ use time::Nanos;
 use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
-    Access, BlockingVolume, Buffer, FormatOptions, Ino, Kind, Name, Op, Options, Request, Time,
-    Volume, VolumePart, format,
+    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Options, Request,
+    RequestBuffer, Time, Volume, VolumeOp, VolumePart, format,
 };
 
 fn tick(device: &mut Ram) -> Nanos {
@@ -33,13 +33,13 @@ fn busy() -> Volume<Ram> {
     let mut volume = session.into_volume();
     volume.check_invariants().expect("nothing is broken yet");
     let (_, iova) = volume.memory().allocate_registered(4096).expect("memory");
-    let data = Buffer { iova, len: 4096 };
-    let (name, access) = (Name::new("other").expect("a name"), Access::default());
+    let data = RequestBuffer { iova, len: 4096 };
+    let (name, access) = (Name::new("other").expect("a name"), InodePermissions::default());
     let ops = [
-        Op::Write { ino: file, offset: 65_536, data },
-        Op::Create { dir, name, access, exclusive: true, open: false },
-        Op::Sync { ino: file, data_only: false },
-        Op::Read { ino: file, offset: 7, data },
+        VolumeOp::Write { ino: file, offset: 65_536, data },
+        VolumeOp::Create { dir, name, access, exclusive: true, open: false },
+        VolumeOp::Sync { ino: file, data_only: false },
+        VolumeOp::Read { ino: file, offset: 7, data },
     ];
     volume.device_mut().lazy = true;
     for (id, op) in (0..).zip(ops) {
@@ -54,7 +54,7 @@ fn busy() -> Volume<Ram> {
 }
 
 fn first_file(core: &Core) -> Ino {
-    let mut files = core.tree.iter().filter(|(_, node)| node.kind == Kind::File);
+    let mut files = core.tree.iter().filter(|(_, node)| node.kind == InodeKind::File);
     files.next().expect("a file").0
 }
 

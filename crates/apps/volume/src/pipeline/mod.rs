@@ -30,17 +30,17 @@ use crate::on_media::record::EXTENT_BYTES;
 use crate::on_media::superblock::Superblock;
 use crate::parts::allocator::BlockAllocator;
 use crate::parts::barriers::FlushBarriers;
-use crate::parts::checkpoint::{Checkpoint, SegmentBuffer};
+use crate::parts::checkpoint::{CheckpointWriter, SegmentBuffer};
 use crate::parts::lifecycle::Lifecycle;
 use crate::parts::log::MetadataLog;
 use crate::parts::page_cache::{FileBlock, PageCache, PageId};
-use crate::parts::requests::{ActiveOp, ActiveOps, OpSlot};
+use crate::parts::requests::{ActiveOps, ActiveRequest, OpSlot};
 use crate::parts::staging::{StagingBuffers, StagingIndex};
 use crate::parts::writeback_queue::WritebackQueue;
 use crate::pipeline::namespace::{CreateMode, EntryName};
 use crate::pipeline::truncate::FileSpan;
 use crate::pipeline::writeback::WriteExtent;
-use crate::{DirEntry, Error, Ino, Op, OpCompletion, OpResult, Options, Request, Stats};
+use crate::{DirEntry, Error, Ino, OpResult, Options, Request, Stats, VolumeCompletion, VolumeOp};
 
 /// Purpose of a transfer.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ pub(crate) struct Core {
     writeback: WritebackQueue,
     barriers: FlushBarriers,
     log: MetadataLog,
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointWriter,
 }
 
 impl Core {
@@ -128,7 +128,7 @@ impl Core {
         let StartState { superblock, tree, allocator } = start;
         let log = MetadataLog::new(JournalRing::new(&superblock), superblock.journal_txn, memory)?;
         let staging = StagingBuffers::new(memory)?;
-        let checkpoint = Checkpoint::new(superblock, memory)?;
+        let checkpoint = CheckpointWriter::new(superblock, memory)?;
         let stats = Stats { journal_size: log.ring().sectors(), ..Stats::default() };
         Ok(Core {
             options,
@@ -212,7 +212,7 @@ impl Core {
         is_accepted
     }
 
-    pub(crate) fn pop_completion(&mut self) -> Option<OpCompletion> {
+    pub(crate) fn pop_completion(&mut self) -> Option<VolumeCompletion> {
         self.requests.pop_completion()
     }
 
@@ -296,7 +296,12 @@ impl Core {
         }
     }
 
-    fn complete_op(&mut self, slot: OpSlot, active: &ActiveOp, result: Result<OpResult, Error>) {
+    fn complete_op(
+        &mut self,
+        slot: OpSlot,
+        active: &ActiveRequest,
+        result: Result<OpResult, Error>,
+    ) {
         if let Some(ino) = active.pinned_inode {
             let state = &mut self.tree.existing_mut(ino).state;
             if state.users.unpin(slot) {
@@ -311,14 +316,14 @@ impl Core {
             _ => 0,
         };
         match active.op {
-            Op::Read { .. } => {
+            VolumeOp::Read { .. } => {
                 (stats.reads, stats.bytes_read) = (stats.reads + 1, stats.bytes_read + bytes)
             }
-            Op::Write { .. } | Op::Append { .. } => {
+            VolumeOp::Write { .. } | VolumeOp::Append { .. } => {
                 stats.writes += 1;
                 stats.bytes_written += bytes;
             }
-            Op::Sync { .. } | Op::SyncAll => stats.syncs += 1,
+            VolumeOp::Sync { .. } | VolumeOp::SyncAll => stats.syncs += 1,
             _ => stats.changes += 1,
         }
         stats.failed += u64::from(result.is_err());
@@ -327,54 +332,56 @@ impl Core {
     }
 
     /// Requests that change, sync or close fail if the journal cannot be written.
-    fn step(&mut self, slot: OpSlot, active: &mut ActiveOp) -> StepResult {
-        let reads = matches!(active.op, Op::Read { .. });
+    fn step(&mut self, slot: OpSlot, active: &mut ActiveRequest) -> StepResult {
+        let reads = matches!(active.op, VolumeOp::Read { .. });
         if let Some(status) = self.lifecycle.aborted().filter(|_| !reads) {
             return Err(Error::Io { status });
         }
-        let sync = matches!(active.op, Op::Sync { .. } | Op::SyncAll | Op::Close);
+        let sync = matches!(active.op, VolumeOp::Sync { .. } | VolumeOp::SyncAll | VolumeOp::Close);
         if self.options.read_only && !reads && !sync {
             return Err(Error::ReadOnly);
         }
         match active.op {
-            Op::Create { dir, ref name, access, exclusive, open } => self.create(
+            VolumeOp::Create { dir, ref name, access, exclusive, open } => self.create(
                 active.time,
                 EntryName { dir, name },
                 access,
                 CreateMode { exclusive, open },
             ),
-            Op::MakeDirectory { dir, ref name, access } => {
+            VolumeOp::MakeDirectory { dir, ref name, access } => {
                 self.make_directory(active.time, EntryName { dir, name }, access)
             }
-            Op::Unlink { dir, ref name } => {
+            VolumeOp::Unlink { dir, ref name } => {
                 self.remove(active.time, EntryName { dir, name }, false)
             }
-            Op::RemoveDirectory { dir, ref name } => {
+            VolumeOp::RemoveDirectory { dir, ref name } => {
                 self.remove(active.time, EntryName { dir, name }, true)
             }
-            Op::Rename { from, ref name, to, ref new, replace } => {
+            VolumeOp::Rename { from, ref name, to, ref new, replace } => {
                 let from = EntryName { dir: from, name };
                 self.rename(active.time, from, EntryName { dir: to, name: new }, replace)
             }
-            Op::SetAttr { ino, changes } => self.set_attr(active.time, ino, changes),
-            Op::Read { ino, offset, data } => self.read(slot, active, ino, offset, data),
-            Op::Write { ino, offset, data } => self.write(slot, active, ino, Some(offset), data),
-            Op::Append { ino, data } => self.write(slot, active, ino, None, data),
-            Op::Truncate { ino, size } => self.truncate(slot, active, ino, size),
-            Op::Allocate { ino, offset, len, keep_size } => {
+            VolumeOp::SetAttr { ino, changes } => self.set_attr(active.time, ino, changes),
+            VolumeOp::Read { ino, offset, data } => self.read(slot, active, ino, offset, data),
+            VolumeOp::Write { ino, offset, data } => {
+                self.write(slot, active, ino, Some(offset), data)
+            }
+            VolumeOp::Append { ino, data } => self.write(slot, active, ino, None, data),
+            VolumeOp::Truncate { ino, size } => self.truncate(slot, active, ino, size),
+            VolumeOp::Allocate { ino, offset, len, keep_size } => {
                 self.allocate(slot, active, ino, FileSpan { offset, len }, keep_size)
             }
-            Op::Punch { ino, offset, len } => {
+            VolumeOp::Punch { ino, offset, len } => {
                 self.punch(slot, active, ino, FileSpan { offset, len })
             }
-            Op::Sync { ino, data_only } => self.sync(active, ino, data_only),
-            Op::SyncAll => self.sync_all(active),
-            Op::Close => self.close(active),
+            VolumeOp::Sync { ino, data_only } => self.sync(active, ino, data_only),
+            VolumeOp::SyncAll => self.sync_all(active),
+            VolumeOp::Close => self.close(active),
         }
     }
 
     /// Pins an inode for a request: it stays, even if its last name and user are removed.
-    fn pin_inode(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<&mut InodeNode, Error> {
+    fn pin_inode(&mut self, active: &mut ActiveRequest, ino: Ino) -> Result<&mut InodeNode, Error> {
         let node = self.tree.get_mut(ino)?;
         if active.pinned_inode.is_none() {
             active.pinned_inode = Some(ino);

@@ -4,7 +4,9 @@
 use crate::metadata::tree::{Entry, new_node};
 use crate::on_media::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::{Access, Error, Ino, Kind, Name, OpResult, SetAttr, Stat, StatFs, Time, Times};
+use crate::{
+    Error, Ino, InodeKind, InodePermissions, Name, OpResult, SetAttr, Stat, StatFs, Time, Times,
+};
 
 /// Maximum bytes of the records of one such operation.
 const CHANGE_RECORD_BYTES_MAX: usize = 2 * RECORD_MAX + 5 * INODE_BYTES;
@@ -83,7 +85,7 @@ impl Core {
         if node.links == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    fn add_entry(&mut self, time: Time, at: EntryName<'_>, child: Ino, kind: Kind) {
+    fn add_entry(&mut self, time: Time, at: EntryName<'_>, child: Ino, kind: InodeKind) {
         let (dir, name) = (at.dir, at.name.as_bytes());
         let node = self.tree.existing_mut(dir);
         (node.times.modify, node.times.change) = (time, time);
@@ -107,8 +109,8 @@ impl Core {
         &mut self,
         time: Time,
         at: EntryName<'_>,
-        kind: Kind,
-        access: Access,
+        kind: InodeKind,
+        access: InodePermissions,
     ) -> Result<Option<Ino>, Error> {
         let EntryName { dir, name } = at;
         self.check_changeable(dir)?;
@@ -134,14 +136,14 @@ impl Core {
         &mut self,
         time: Time,
         at: EntryName<'_>,
-        access: Access,
+        access: InodePermissions,
         mode: CreateMode,
     ) -> StepResult {
         let ino = match self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()) {
             Some(_) if mode.exclusive => return Err(Error::Exists),
-            Some(entry) if entry.kind == Kind::Directory => return Err(Error::IsDirectory),
+            Some(entry) if entry.kind == InodeKind::Directory => return Err(Error::IsDirectory),
             Some(entry) => entry.child,
-            None => match self.create_inode(time, at, Kind::File, access)? {
+            None => match self.create_inode(time, at, InodeKind::File, access)? {
                 Some(ino) => ino,
                 None => return Ok(OpStep::Wait),
             },
@@ -156,12 +158,12 @@ impl Core {
         &mut self,
         time: Time,
         at: EntryName<'_>,
-        access: Access,
+        access: InodePermissions,
     ) -> StepResult {
         if self.tree.directory(at.dir)?.entries.get(at.name.as_bytes()).is_some() {
             return Err(Error::Exists);
         }
-        Ok(match self.create_inode(time, at, Kind::Directory, access)? {
+        Ok(match self.create_inode(time, at, InodeKind::Directory, access)? {
             Some(ino) => OpStep::Done(OpResult::Inode(ino)),
             None => OpStep::Wait,
         })
@@ -171,9 +173,9 @@ impl Core {
     fn check_removable(&self, ino: Ino, directory: bool) -> Result<(), Error> {
         let node = self.tree.get(ino)?;
         match (node.kind, directory) {
-            (Kind::File, true) => Err(Error::NotDirectory),
-            (Kind::Directory, false) => Err(Error::IsDirectory),
-            (Kind::Directory, true) if node.entries.len() > 0 => Err(Error::NotEmpty),
+            (InodeKind::File, true) => Err(Error::NotDirectory),
+            (InodeKind::Directory, false) => Err(Error::IsDirectory),
+            (InodeKind::Directory, true) if node.entries.len() > 0 => Err(Error::NotEmpty),
             _ => Ok(()),
         }
     }
@@ -214,12 +216,12 @@ impl Core {
         match victim {
             Some(_) if !replace => return Err(Error::Exists),
             Some(victim) if victim == child => return Ok(OpStep::Done(OpResult::Done)),
-            Some(victim) => self.check_removable(victim, kind == Kind::Directory)?,
+            Some(victim) => self.check_removable(victim, kind == InodeKind::Directory)?,
             None => {}
         }
         // A directory cannot be moved into itself.
         let mut above = to.dir;
-        while kind == Kind::Directory && above != Ino::ROOT {
+        while kind == InodeKind::Directory && above != Ino::ROOT {
             if above == child {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
             }

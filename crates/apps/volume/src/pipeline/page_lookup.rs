@@ -7,10 +7,10 @@
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::parts::page_cache::{ByteRange, FileBlock, PageId};
-use crate::parts::requests::ActiveOp;
+use crate::parts::requests::ActiveRequest;
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::{Core, TransferPurpose};
 use crate::recovery::replay::CompleteBlock;
@@ -83,7 +83,7 @@ impl Core {
     /// like any other.
     pub(super) fn page_for_write(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         whole: bool,
@@ -101,7 +101,7 @@ impl Core {
 
     fn find_page_for_write(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         whole: bool,
@@ -128,7 +128,7 @@ impl Core {
         let node = self.tree.get(ino)?;
         let place = node.extents.find(block);
         let beyond = u64::from(block) * BLOCK as u64 >= node.size;
-        if let BlockMapping::Extent(Extent { phys, written: true, .. }) = place
+        if let BlockMapping::Extent(FileExtent { phys, written: true, .. }) = place
             && !whole
             && !beyond
         {
@@ -156,7 +156,7 @@ impl Core {
             return Ok(LookupResult::Wait);
         };
         self.page_cache.set_fresh(frame, hole, on_device);
-        if matches!(place, BlockMapping::Extent(Extent { written: true, .. })) {
+        if matches!(place, BlockMapping::Extent(FileExtent { written: true, .. })) {
             // The block on the device does not have the file's contents.
             self.page_cache.extend_dirty_range(frame);
         }
@@ -215,14 +215,20 @@ impl Core {
 
     /// Before a file grows: zeroes the rest of its last block on the device, before the new size is
     /// recorded. Returns `false` while that is in progress.
-    pub(super) fn zero_tail(&mut self, active: &mut ActiveOp, ino: Ino) -> Result<bool, Error> {
+    pub(super) fn zero_tail(
+        &mut self,
+        active: &mut ActiveRequest,
+        ino: Ino,
+    ) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
         if active.zeroed > 0 || node.size.is_multiple_of(BLOCK as u64) {
             return Ok(true);
         }
         let block = (node.size / BLOCK as u64) as u32;
-        let written =
-            matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
+        let written = matches!(
+            node.extents.find(block),
+            BlockMapping::Extent(FileExtent { written: true, .. })
+        );
         if !written && node.state.pages.get(block).is_none() {
             return Ok(true);
         }

@@ -4,12 +4,12 @@
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BlockRun;
-use crate::parts::requests::{ActiveOp, OpSlot, OpState};
+use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::parts::staging::STAGING_BUFFER_BLOCKS;
 use crate::pipeline::{Core, OpStep, StagedRead, StepResult, TransferPurpose};
-use crate::{BLOCK, Buffer, Error, Ino, OpResult};
+use crate::{BLOCK, Error, Ino, OpResult, RequestBuffer};
 
 /// Alignment of a data address for direct reads.
 const DATA_ALIGNMENT: u64 = 512;
@@ -18,10 +18,10 @@ impl Core {
     pub(super) fn read(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         offset: u64,
-        data: Buffer,
+        data: RequestBuffer,
     ) -> StepResult {
         if active.state == OpState::Start {
             let node = self.tree.file(ino)?;
@@ -61,7 +61,7 @@ impl Core {
     fn read_segment(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         next: u64,
         end: u64,
@@ -80,7 +80,7 @@ impl Core {
         }
         let node = self.tree.get(ino)?;
         let extent = match node.extents.find(block) {
-            BlockMapping::Extent(extent @ Extent { written: true, .. }) => extent,
+            BlockMapping::Extent(extent @ FileExtent { written: true, .. }) => extent,
             _ => {
                 let there = self.requests.resolve(to, here)?;
                 there.region.fill(there.offset, here as usize, 0);

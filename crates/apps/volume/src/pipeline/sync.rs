@@ -1,12 +1,17 @@
 //! Sync requests and closing.
 
-use crate::parts::requests::{ActiveOp, OpState};
+use crate::parts::requests::{ActiveRequest, OpState};
 use crate::pipeline::data_journal::JournalDecision;
 use crate::pipeline::{Core, OpStep, StepResult};
 use crate::{Error, Ino, OpResult};
 
 impl Core {
-    pub(super) fn sync(&mut self, active: &mut ActiveOp, ino: Ino, data_only: bool) -> StepResult {
+    pub(super) fn sync(
+        &mut self,
+        active: &mut ActiveRequest,
+        ino: Ino,
+        data_only: bool,
+    ) -> StepResult {
         if active.state == OpState::Start {
             let node = self.pin_inode(active, ino)?;
             let errors = node.state.writeback.errors();
@@ -53,7 +58,7 @@ impl Core {
     }
 
     /// Waits for a transaction and a flush.
-    fn wait_durable(&mut self, active: &ActiveOp) -> StepResult {
+    fn wait_durable(&mut self, active: &ActiveRequest) -> StepResult {
         let OpState::Durable { txn, flush } = active.state else {
             unreachable!("requests: a sync in state {:?}", active.state);
         };
@@ -63,7 +68,7 @@ impl Core {
         Ok(OpStep::Wait)
     }
 
-    pub(super) fn sync_all(&mut self, active: &mut ActiveOp) -> StepResult {
+    pub(super) fn sync_all(&mut self, active: &mut ActiveRequest) -> StepResult {
         if active.state == OpState::Start {
             let inos: Vec<Ino> = self.writeback.by_age().collect();
             for ino in inos {
@@ -93,7 +98,7 @@ impl Core {
         self.wait_durable(active)
     }
 
-    pub(super) fn close(&mut self, active: &mut ActiveOp) -> StepResult {
+    pub(super) fn close(&mut self, active: &mut ActiveRequest) -> StepResult {
         self.lifecycle.begin_close();
         if self.options.read_only {
             self.lifecycle.end_close();

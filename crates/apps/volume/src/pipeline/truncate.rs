@@ -3,10 +3,10 @@
 //! Blocks are removed only while no I/O of the file is in flight. Otherwise an earlier transfer
 //! could read or overwrite data of their next owner.
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
 use crate::parts::page_cache::ByteRange;
-use crate::parts::requests::{ActiveOp, OpSlot, OpState};
+use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
 use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
@@ -49,7 +49,7 @@ impl Core {
     pub(super) fn truncate(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         size: u64,
     ) -> StepResult {
@@ -91,7 +91,7 @@ impl Core {
     pub(super) fn punch(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         span: FileSpan,
     ) -> StepResult {
@@ -148,14 +148,16 @@ impl Core {
     /// Zeroes a part of a block; returns `false` while it must wait.
     fn zero_part(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         block: u32,
         span: ByteRange,
     ) -> Result<bool, Error> {
         let node = self.tree.get(ino)?;
-        let written =
-            matches!(node.extents.find(block), BlockMapping::Extent(Extent { written: true, .. }));
+        let written = matches!(
+            node.extents.find(block),
+            BlockMapping::Extent(FileExtent { written: true, .. })
+        );
         if !written && node.state.pages.get(block).is_none() {
             return Ok(true);
         }
@@ -172,7 +174,7 @@ impl Core {
     pub(super) fn allocate(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         span: FileSpan,
         keep_size: bool,
@@ -245,7 +247,7 @@ impl Core {
 
     fn step_allocate(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         next: &mut u32,
         end: u32,
@@ -277,7 +279,7 @@ impl Core {
             self.allocator.release_delalloc(run.blocks.into());
             *promised = promised.saturating_sub(run.blocks.into());
             let (phys, count) = (run.first_block, run.blocks);
-            let extent = Extent { logical: *next, count, phys, written: false };
+            let extent = FileExtent { logical: *next, count, phys, written: false };
             self.tree.map(ino, extent);
             self.log.record(&Record::Map { ino, extent });
             self.add_inode_to_txn(ino, true);

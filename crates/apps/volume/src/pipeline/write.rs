@@ -3,17 +3,17 @@
 
 use crate::on_media::record::INODE_BYTES;
 use crate::parts::page_cache::ByteRange;
-use crate::parts::requests::{ActiveOp, OpSlot, OpState};
+use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::{BLOCK, Buffer, Error, FILE_BYTES_MAX, Ino, OpResult};
+use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult, RequestBuffer};
 
 impl Core {
     /// Makes a request its file's writer; returns `false` while there is another one.
     pub(super) fn begin_change(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
     ) -> Result<bool, Error> {
         self.tree.file(ino)?;
@@ -24,10 +24,10 @@ impl Core {
     pub(super) fn write(
         &mut self,
         slot: OpSlot,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         offset: Option<u64>,
-        data: Buffer,
+        data: RequestBuffer,
     ) -> StepResult {
         if active.state == OpState::Start {
             if !self.begin_change(slot, active, ino)? {
@@ -62,10 +62,10 @@ impl Core {
     /// Writes as far as possible now.
     fn step_write(
         &mut self,
-        active: &mut ActiveOp,
+        active: &mut ActiveRequest,
         ino: Ino,
         offset: u64,
-        data: Buffer,
+        data: RequestBuffer,
         done: &mut u32,
     ) -> Result<(), Error> {
         while *done < data.len {

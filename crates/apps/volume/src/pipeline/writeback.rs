@@ -10,7 +10,7 @@ use mem::SharedRegion;
 use nvme::Status;
 use time::Nanos;
 
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::record::Record;
 use crate::parts::log::EXTENT_RECORD_BYTES;
 use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
@@ -26,7 +26,7 @@ const URGENT_BLOCKS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteExtent {
     pub(super) ino: Ino,
-    pub(super) extent: Extent,
+    pub(super) extent: FileExtent,
     /// Whether the blocks are newly allocated; whether they were preallocated and unwritten.
     pub(super) new: bool,
     unwritten: bool,
@@ -167,12 +167,12 @@ impl Core {
         let place = node.extents.find(first);
         let (extent, new) = match place {
             BlockMapping::Extent(extent) => {
-                (Extent { count: count.min(extent.count), ..extent }, false)
+                (FileExtent { count: count.min(extent.count), ..extent }, false)
             }
             BlockMapping::Hole { count: hole } => {
                 let run = self.allocator.allocate(goal, count.min(hole))?;
                 let (phys, count) = (run.first_block, run.blocks);
-                (Extent { logical: first, count, phys, written: true }, true)
+                (FileExtent { logical: first, count, phys, written: true }, true)
             }
         };
         let unwritten = !extent.written;
@@ -187,7 +187,7 @@ impl Core {
                 self.allocator.release_delalloc(1);
             }
         }
-        let extent = Extent { written: true, ..extent };
+        let extent = FileExtent { written: true, ..extent };
         let run = WriteExtent { ino, extent, new, unwritten, staging, size, durable };
         self.tree.existing_mut(ino).state.io.begin();
         self.log.begin_extent();

@@ -75,7 +75,7 @@ impl JournaledBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::extents::Extent;
+    use crate::metadata::extents::FileExtent;
 
     fn blocks(parts: &JournaledBlocks) -> Vec<(u64, u32)> {
         parts.iter().map(|(ino, block)| (ino.0, block)).collect()
@@ -91,11 +91,11 @@ mod tests {
             }
             parts
         };
-        let extent = Extent { logical: 1, count: 3, phys: 100, written: true };
+        let extent = FileExtent { logical: 1, count: 3, phys: 100, written: true };
         let ino = Ino(5);
         let cases = [
             (Record::Map { ino, extent }, vec![(5, 0), (5, 7), (6, 1)]),
-            (Record::Map { ino, extent: Extent { written: false, ..extent } }, blocks(&all())),
+            (Record::Map { ino, extent: FileExtent { written: false, ..extent } }, blocks(&all())),
             (Record::Unmap { ino, logical: 0, count: 2 }, vec![(5, 7), (6, 1)]),
             (Record::Unmap { ino, logical: 1, count: TO_EOF }, vec![(5, 0), (6, 1)]),
             (Record::RemoveInode { ino }, vec![(6, 1)]),

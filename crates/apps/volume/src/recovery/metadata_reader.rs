@@ -1,7 +1,7 @@
 //! [`MetadataReader`]: reads all metadata of a volume, one transfer at a time, and writes nothing.
 //!
 //! It reads the superblocks, the snapshot of the newer one, and the journal up to its end, and then
-//! checks everything ([`check`]). It stops at the first error (`OpenError`), or, for `fsck`,
+//! checks everything ([`check`]). It stops at the first error (`VolumeOpenError`), or, for `fsck`,
 //! continues as far as data can be read.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::on_media::record::Record;
 use crate::on_media::snapshot;
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION};
 use crate::recovery::journaled_blocks::JournaledBlocks;
-use crate::{FsckProblem, OpenError};
+use crate::{FsckProblem, VolumeOpenError};
 
 /// Loaded metadata.
 #[derive(Debug)]
@@ -110,16 +110,16 @@ struct FoundMetadata {
 }
 
 impl FoundMetadata {
-    fn report_problem(&mut self, problem: FsckProblem) -> Result<(), OpenError> {
+    fn report_problem(&mut self, problem: FsckProblem) -> Result<(), VolumeOpenError> {
         if !self.continues_after_damage {
-            return Err(OpenError::Damaged { first: problem, count: 1 });
+            return Err(VolumeOpenError::Damaged { first: problem, count: 1 });
         }
         self.problems.push(problem);
         Ok(())
     }
 
     /// Applies records; `data` if records of journaled data are allowed.
-    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), OpenError> {
+    fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), VolumeOpenError> {
         let mut fields = Reader::new(bytes);
         while !fields.is_at_end() {
             let record = Record::decode(&mut fields);
@@ -151,11 +151,11 @@ impl MetadataReader {
     pub(crate) fn new<D: BlockDevice>(
         device: &D,
         thorough: bool,
-    ) -> Result<MetadataReader, OpenError> {
+    ) -> Result<MetadataReader, VolumeOpenError> {
         let limits = *device.limits();
         let (sector_bytes, blocks) = (limits.sector_bytes, device_blocks(&limits));
         if !sector_bytes.is_power_of_two() || !(512..=4096).contains(&sector_bytes) || blocks < 2 {
-            return Err(OpenError::NotAVolume);
+            return Err(VolumeOpenError::NotAVolume);
         }
         Ok(MetadataReader {
             limits,
@@ -178,7 +178,7 @@ impl MetadataReader {
         &mut self,
         device: &mut D,
         now: Nanos,
-    ) -> Option<Result<LoadedMetadata, OpenError>> {
+    ) -> Option<Result<LoadedMetadata, VolumeOpenError>> {
         device.poll(now);
         while let Some(completion) = device.reap() {
             if let Some(status) = self.reader.on_completion(&completion)
@@ -234,7 +234,7 @@ impl MetadataReader {
         self.reader.begin(run);
     }
 
-    fn on_read_complete(&mut self, status: Status) -> Result<(), OpenError> {
+    fn on_read_complete(&mut self, status: Status) -> Result<(), VolumeOpenError> {
         let bytes = std::mem::take(&mut self.reader.bytes);
         let result = match self.step {
             ReadStep::FirstSuperblock | ReadStep::SecondSuperblock => {
@@ -248,7 +248,7 @@ impl MetadataReader {
         result
     }
 
-    fn on_superblock(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+    fn on_superblock(&mut self, status: Status, bytes: &[u8]) -> Result<(), VolumeOpenError> {
         let found = match bytes.first_chunk::<SUPERBLOCK_BYTES>() {
             Some(bytes) if status.is_success() => Superblock::decode(bytes),
             _ => DecodedSuperblock::Damaged,
@@ -262,14 +262,14 @@ impl MetadataReader {
         self.choose_superblock()
     }
 
-    fn choose_superblock(&mut self) -> Result<(), OpenError> {
+    fn choose_superblock(&mut self) -> Result<(), VolumeOpenError> {
         let second = (device_blocks(&self.limits) - 1) * BLOCK as u64;
         let mut best: Option<Superblock> = None;
         let (mut damaged, mut missing) = (Vec::new(), Vec::new());
         for (copy, offset) in self.copies.into_iter().flatten().zip([0, second]) {
             match copy {
                 DecodedSuperblock::Newer { version, features } => {
-                    return Err(OpenError::Newer { version, features, known: VERSION });
+                    return Err(VolumeOpenError::Newer { version, features, known: VERSION });
                 }
                 DecodedSuperblock::Superblock(block) => {
                     best = best.filter(|b| b.generation >= block.generation).or(Some(block));
@@ -282,8 +282,8 @@ impl MetadataReader {
         }
         let Some(block) = best else {
             return Err(match damaged.first() {
-                Some(first) => OpenError::Damaged { first: first.clone(), count: 2 },
-                None => OpenError::NotAVolume,
+                Some(first) => VolumeOpenError::Damaged { first: first.clone(), count: 2 },
+                None => VolumeOpenError::NotAVolume,
             });
         };
         let layout = block.layout;
@@ -291,7 +291,7 @@ impl MetadataReader {
         if u64::from(layout.blocks) != device_blocks
             || layout.sector_bytes != self.limits.sector_bytes
         {
-            return Err(OpenError::OtherDevice {
+            return Err(VolumeOpenError::OtherDevice {
                 blocks: layout.blocks.into(),
                 sector_bytes: layout.sector_bytes,
                 device_blocks,
@@ -307,7 +307,12 @@ impl MetadataReader {
         Ok(())
     }
 
-    fn on_segment(&mut self, index: u32, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+    fn on_segment(
+        &mut self,
+        index: u32,
+        status: Status,
+        bytes: &[u8],
+    ) -> Result<(), VolumeOpenError> {
         let block = self.chosen_superblock();
         let first = block.layout.snapshot(block.snapshot_area) + index * SEGMENT_BLOCKS;
         let offset = u64::from(first) * BLOCK as u64;
@@ -323,7 +328,7 @@ impl MetadataReader {
         Ok(())
     }
 
-    fn on_journal(&mut self, status: Status, bytes: &[u8]) -> Result<(), OpenError> {
+    fn on_journal(&mut self, status: Status, bytes: &[u8]) -> Result<(), VolumeOpenError> {
         let block = self.chosen_superblock();
         if !status.is_success() && self.reader.sectors > 1 {
             // The unreadable sector may be beyond the end: read one sector at a time.
@@ -367,12 +372,12 @@ impl MetadataReader {
         Ok(())
     }
 
-    fn on_journal_end(&mut self) -> Result<(), OpenError> {
+    fn on_journal_end(&mut self) -> Result<(), VolumeOpenError> {
         self.step = ReadStep::Check;
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<LoadedMetadata, OpenError> {
+    fn finish(&mut self) -> Result<LoadedMetadata, VolumeOpenError> {
         let superblock = self.chosen_superblock();
         let found = &mut self.found;
         let mut tree = std::mem::replace(&mut found.tree, Tree::new());
@@ -382,7 +387,7 @@ impl MetadataReader {
         let findings = std::mem::take(&mut found.problems);
         let damage = || findings.iter().filter(|f| f.is_damage());
         if let Some(first) = damage().next().filter(|_| !found.continues_after_damage) {
-            let error = OpenError::Damaged { first: first.clone(), count: damage().count() };
+            let error = VolumeOpenError::Damaged { first: first.clone(), count: damage().count() };
             return Err(error);
         }
         let sectors = self.journal.next_seq - superblock.journal_seq;

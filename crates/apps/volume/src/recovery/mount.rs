@@ -12,7 +12,7 @@ use crate::on_media::superblock::Superblock;
 use crate::pipeline::{Core, StartState};
 use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
 use crate::recovery::replay::{Replay, ReplayedVolume};
-use crate::{OpenError, Options, Owner, Volume};
+use crate::{Options, Owner, Volume, VolumeOpenError};
 
 /// A volume being opened: poll it until it is ready.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl<D: BlockDevice> Mount<D> {
     /// Starts to open the volume on `device`, which must have no other user meanwhile.
     ///
     /// # Errors
-    /// [`OpenError::Unfit`] for invalid options, [`OpenError::Memory`].
-    pub fn new(device: D, options: Options) -> Result<Mount<D>, OpenError> {
+    /// [`VolumeOpenError::Unfit`] for invalid options, [`VolumeOpenError::Memory`].
+    pub fn new(device: D, options: Options) -> Result<Mount<D>, VolumeOpenError> {
         options.check()?;
         let loader = Box::new(MetadataReader::new(&device, false)?);
         Ok(Mount { options, state: MountState::Loading(loader, device) })
@@ -60,15 +60,15 @@ impl<D: BlockDevice> Mount<D> {
     /// Advances the mount.
     ///
     /// # Errors
-    /// [`OpenError`]. Nothing was written, unless it is [`OpenError::Io`] of a write.
-    pub fn poll(&mut self, now: Nanos) -> Result<MountStatus<D>, OpenError> {
+    /// [`VolumeOpenError`]. Nothing was written, unless it is [`VolumeOpenError::Io`] of a write.
+    pub fn poll(&mut self, now: Nanos) -> Result<MountStatus<D>, VolumeOpenError> {
         match std::mem::replace(&mut self.state, MountState::Finished) {
             MountState::Loading(mut loader, mut device) => {
                 let result = loader.poll(&mut device, now);
                 if let Some(owner) =
                     loader.known_superblock().and_then(|s| conflicting_owner(s, &self.options))
                 {
-                    return Err(OpenError::InUse { owner });
+                    return Err(VolumeOpenError::InUse { owner });
                 }
                 match result {
                     None => self.state = MountState::Loading(loader, device),
@@ -95,7 +95,7 @@ impl<D: BlockDevice> Mount<D> {
             MountState::FirstCheckpoint(mut store) => {
                 store.poll_device(now);
                 if let Some(status) = store.core.lifecycle().aborted() {
-                    return Err(OpenError::Io { offset: 0, status });
+                    return Err(VolumeOpenError::Io { offset: 0, status });
                 }
                 if store.core.is_checkpoint_idle() {
                     store.core.set_ready(now);
@@ -106,7 +106,7 @@ impl<D: BlockDevice> Mount<D> {
             }
             MountState::Finished => {
                 let what = "this opening has ended".to_owned();
-                Err(OpenError::Unfit { what })
+                Err(VolumeOpenError::Unfit { what })
             }
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn start_volume<D: BlockDevice>(
     options: Options,
     replayed: ReplayedVolume,
     now: Nanos,
-) -> Result<Volume<D>, OpenError> {
+) -> Result<Volume<D>, VolumeOpenError> {
     let ReplayedVolume { loaded, allocator: space, unwritten_blocks: kept, blocks } = replayed;
     let LoadedMetadata { mut superblock, tree, transactions, sectors, .. } = loaded;
     superblock.journal_seq += sectors;

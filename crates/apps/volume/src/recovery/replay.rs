@@ -12,12 +12,12 @@ use mem::{Iova, SharedRegion};
 use time::Nanos;
 
 use crate::device_io::DeviceTransfers;
-use crate::metadata::extents::{BlockMapping, Extent};
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::parts::allocator::BlockAllocator;
 use crate::recovery::journaled_blocks::{JournaledBlock, JournaledBlocks};
 use crate::recovery::metadata_reader::LoadedMetadata;
-use crate::{BLOCK, FsckProblem, Ino, OpenError};
+use crate::{BLOCK, FsckProblem, Ino, VolumeOpenError};
 
 /// A file's block with its final contents.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct ReplayStep {
     block: u32,
     data: JournaledBlock,
     /// Its location; `None` for a hole on a read-only volume.
-    extent: Option<Extent>,
+    extent: Option<FileExtent>,
     writing: bool,
 }
 
@@ -66,13 +66,13 @@ impl Replay {
         device: &D,
         mut loaded: LoadedMetadata,
         read_only: bool,
-    ) -> Result<Replay, OpenError> {
+    ) -> Result<Replay, VolumeOpenError> {
         let (region, at) = device.memory().allocate_registered(BLOCK)?;
         let mut parts = std::mem::take(&mut loaded.journaled);
         drop_orphaned_data(&mut loaded, &mut parts);
         let tree = &loaded.tree;
         let mut used: Vec<BlockRun> =
-            tree.iter().flat_map(|(_, n)| n.extents.iter().map(Extent::run)).collect();
+            tree.iter().flat_map(|(_, n)| n.extents.iter().map(FileExtent::run)).collect();
         used.sort_unstable();
         let layout = loaded.superblock.layout;
         let space = BlockAllocator::new(layout.data(), layout.second(), &used);
@@ -99,7 +99,7 @@ impl Replay {
         &mut self,
         device: &mut D,
         now: Nanos,
-    ) -> Option<Result<ReplayedVolume, OpenError>> {
+    ) -> Option<Result<ReplayedVolume, VolumeOpenError>> {
         device.poll(now);
         while let Some(completion) = device.reap() {
             let Some(((), status)) = self.transfers.on_completion(&completion) else { continue };
@@ -107,7 +107,7 @@ impl Replay {
             if !status.is_success() {
                 let block = turn.extent.map_or(0, |e| e.phys);
                 let offset = u64::from(block) * BLOCK as u64;
-                return Some(Err(OpenError::Io { offset, status }));
+                return Some(Err(VolumeOpenError::Io { offset, status }));
             }
             self.advance(turn, true);
         }
@@ -125,21 +125,23 @@ impl Replay {
         None
     }
 
-    fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), OpenError> {
+    fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), VolumeOpenError> {
         let ReplayedVolume { loaded, allocator: space, .. } =
             self.replayed.as_mut().expect("replay: a block begins before the end");
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
         let (extent, written) = match node.extents.find(block) {
-            BlockMapping::Extent(extent) => (Some(Extent { count: 1, ..extent }), extent.written),
+            BlockMapping::Extent(extent) => {
+                (Some(FileExtent { count: 1, ..extent }), extent.written)
+            }
             BlockMapping::Hole { .. } if self.read_only => (None, false),
             BlockMapping::Hole { .. } => {
                 let Some(run) = space.allocate(node.extents.goal(block), 1) else {
                     let first =
                         FsckProblem::NotEnoughSpace { blocks: 1 + self.journaled.len() as u64 };
-                    return Err(OpenError::Damaged { first, count: 1 });
+                    return Err(VolumeOpenError::Damaged { first, count: 1 });
                 };
                 (
-                    Some(Extent {
+                    Some(FileExtent {
                         logical: block,
                         count: 1,
                         phys: run.first_block,
@@ -167,7 +169,7 @@ impl Replay {
         let ReplayStep { ino, block, .. } = turn;
         if turn.writing {
             if let Some(extent) = turn.extent {
-                loaded.tree.map(ino, Extent { written: true, ..extent });
+                loaded.tree.map(ino, FileExtent { written: true, ..extent });
             }
             return;
         }

@@ -7,7 +7,8 @@ use mem::Iova;
 use testkit::memory_device::MemoryDevice;
 use time::{Component as _, Nanos};
 use volume::{
-    BlockingVolume, Buffer, FormatOptions, Ino, Op, Options, Request, Time, Volume, format,
+    BlockingVolume, FormatOptions, Ino, Options, Request, RequestBuffer, Time, Volume, VolumeOp,
+    format,
 };
 
 /// A volume with one file, and memory for its data.
@@ -34,13 +35,13 @@ impl Harness {
         let options = Options { cache_pages: 64, ..Options::default() };
         let mut session = BlockingVolume::open(device, options, tick).unwrap();
         let ino = session.create(Ino::ROOT, "file").unwrap();
-        session.run(Op::SyncAll).unwrap();
+        session.run(VolumeOp::SyncAll).unwrap();
         let volume = session.into_volume();
         let (_, iova) = volume.memory().allocate_registered(32 * BLOCK as usize).unwrap();
         Harness { volume, ino, iova, now: Nanos(2), next: 0 }
     }
 
-    fn run(&mut self, op: Op) {
+    fn run(&mut self, op: VolumeOp) {
         self.next += 1;
         self.now += Nanos::from_micros(1);
         let request = Request { id: self.next, op, time: Time(self.now.0 as i64) };
@@ -54,12 +55,12 @@ impl Harness {
         }
     }
 
-    fn data(&self, len: u32) -> Buffer {
-        Buffer { iova: self.iova, len }
+    fn data(&self, len: u32) -> RequestBuffer {
+        RequestBuffer { iova: self.iova, len }
     }
 
     fn sync(&mut self) {
-        self.run(Op::Sync { ino: self.ino, data_only: true });
+        self.run(VolumeOp::Sync { ino: self.ino, data_only: true });
     }
 
     /// Returns allocations per round, and durable device requests per round.
@@ -77,11 +78,11 @@ impl Harness {
 fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_once() {
     let mut harness = Harness::new();
     let (ino, data) = (harness.ino, harness.data(32 * BLOCK));
-    harness.run(Op::Write { ino, offset: 0, data });
-    harness.run(Op::SyncAll);
+    harness.run(VolumeOp::Write { ino, offset: 0, data });
+    harness.run(VolumeOp::SyncAll);
     let (allocations, durable) = harness.each(400, |harness, i| {
         let (offset, data) = (i * 1000 % 120_000, harness.data(3000));
-        harness.run(Op::Write { ino, offset, data });
+        harness.run(VolumeOp::Write { ino, offset, data });
         harness.sync();
     });
     assert_eq!(allocations, 0.0);
@@ -94,13 +95,13 @@ fn reads_of_what_is_in_memory_and_of_what_is_not_allocate_nothing() {
     let ino = harness.ino;
     for i in 0..8u64 {
         let data = harness.data(32 * BLOCK);
-        harness.run(Op::Write { ino, offset: i * u64::from(32 * BLOCK), data });
+        harness.run(VolumeOp::Write { ino, offset: i * u64::from(32 * BLOCK), data });
     }
-    harness.run(Op::SyncAll);
+    harness.run(VolumeOp::SyncAll);
     for (step, end) in [(BLOCK, 1 << 20), (5000, 1_000_000)] {
         let (allocations, _) = harness.each(1000, |harness, i| {
             let (offset, data) = (i * u64::from(step) % end, harness.data(BLOCK));
-            harness.run(Op::Read { ino, offset, data });
+            harness.run(VolumeOp::Read { ino, offset, data });
         });
         // Blocks that enter and leave the cache have entries in a tree, whose nodes are allocated
         // and freed.
@@ -114,7 +115,7 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
     let ino = harness.ino;
     let (allocations, durable) = harness.each(800, |harness, _| {
         let data = harness.data(500);
-        harness.run(Op::Append { ino, data });
+        harness.run(VolumeOp::Append { ino, data });
         harness.sync();
     });
     // One append in eight starts a block, with a new page. Occasionally blocks are written in place
@@ -131,10 +132,10 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
     let (records, len) = (8000, 100);
     for _ in 0..records {
         let data = harness.data(len);
-        harness.run(Op::Append { ino, data });
+        harness.run(VolumeOp::Append { ino, data });
         harness.sync();
     }
-    harness.run(Op::Close);
+    harness.run(VolumeOp::Close);
     let stats = harness.volume.stats();
     let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
     let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
@@ -156,17 +157,17 @@ fn a_file_made_written_and_synced_waits_for_the_device_once() {
     // Large enough that no checkpoint occurs.
     let mut harness = Harness::with_journal(2048);
     let name = volume::Name::new("journal").unwrap();
-    let access = volume::Access::default();
-    let create = Op::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
+    let access = volume::InodePermissions::default();
+    let create = VolumeOp::Create { dir: Ino::ROOT, name, access, exclusive: true, open: false };
     let (_, durable) = harness.each(200, |harness, _| {
         harness.run(create);
         let ino = harness.volume.lookup(Ino::ROOT, b"journal").unwrap();
         for offset in [0, 512, 4096] {
             let data = harness.data(1000);
-            harness.run(Op::Write { ino, offset, data });
+            harness.run(VolumeOp::Write { ino, offset, data });
         }
-        harness.run(Op::Sync { ino, data_only: false });
-        harness.run(Op::Unlink { dir: Ino::ROOT, name });
+        harness.run(VolumeOp::Sync { ino, data_only: false });
+        harness.run(VolumeOp::Unlink { dir: Ino::ROOT, name });
     });
     // Data of an unlinked file is never written in place.
     assert_eq!(durable, 1.0);
@@ -179,26 +180,26 @@ fn syncs_that_wait_at_once_share_a_transaction() {
     let mut inos = Vec::new();
     for i in 0..8u8 {
         let name = volume::Name::new([b'a' + i]).unwrap();
-        let op = Op::Create {
+        let op = VolumeOp::Create {
             dir: Ino::ROOT,
             name,
-            access: volume::Access::default(),
+            access: volume::InodePermissions::default(),
             exclusive: true,
             open: false,
         };
         harness.run(op);
         inos.push(harness.volume.lookup(Ino::ROOT, [b'a' + i]).unwrap());
     }
-    harness.run(Op::SyncAll);
+    harness.run(VolumeOp::SyncAll);
     for round in 0..20 {
         let before = harness.volume.stats();
         for ino in inos.iter().copied() {
             let data = harness.data(100);
-            harness.run(Op::Append { ino, data });
+            harness.run(VolumeOp::Append { ino, data });
         }
         for ino in &inos {
             harness.next += 1;
-            let op = Op::Sync { ino: *ino, data_only: true };
+            let op = VolumeOp::Sync { ino: *ino, data_only: true };
             let request = Request { id: harness.next, op, time: Time(0) };
             harness.volume.submit(harness.now, request).unwrap();
         }

@@ -8,17 +8,17 @@ use crate::common;
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
 use nvme::Status;
 use volume::{
-    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, Ino, Op, OpenError, Options, Owner,
-    format, fsck,
+    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, Ino, Options, Owner, VolumeOp,
+    VolumeOpenError, format, fsck,
 };
 
 const ROOT: Ino = Ino::ROOT;
 
-fn run_fsck(ram: &mut Ram) -> Result<volume::FsckReport, OpenError> {
+fn run_fsck(ram: &mut Ram) -> Result<volume::FsckReport, VolumeOpenError> {
     fsck(ram, FsckOptions::default(), tick)
 }
 
-fn repair(ram: &mut Ram) -> Result<volume::FsckReport, OpenError> {
+fn repair(ram: &mut Ram) -> Result<volume::FsckReport, VolumeOpenError> {
     fsck(ram, FsckOptions { repair: true, clear_owner: true }, tick)
 }
 
@@ -80,7 +80,7 @@ fn any_byte_of_metadata_that_changes_is_seen_or_does_not_matter() {
                     check(&mut fs, &files);
                     same += 1;
                 }
-                Err(OpenError::Damaged { .. }) => {
+                Err(VolumeOpenError::Damaged { .. }) => {
                     refused += 1;
                     assert!(!run_fsck(&mut ram).unwrap().is_clean(), "byte {at}");
                     assert!(ram.untouched(), "byte {at}");
@@ -117,7 +117,10 @@ fn a_damaged_superblock_is_made_anew_from_the_other() {
         ram.durable[at] ^= 1;
     }
     let error = try_open(ram, Options::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { first: FsckProblem::Superblock { .. }, .. }));
+    assert!(matches!(
+        error,
+        VolumeOpenError::Damaged { first: FsckProblem::Superblock { .. }, .. }
+    ));
 }
 
 #[test]
@@ -130,26 +133,26 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
         assert!(ram.untouched());
         error
     };
-    assert_eq!(refused(Ram::new(512, 256)), OpenError::NotAVolume);
+    assert_eq!(refused(Ram::new(512, 256)), VolumeOpenError::NotAVolume);
     let (mut ram, _) = sample(512);
     for at in [0, 255 * BLOCK] {
         ram.durable[at + 8] = 2;
         let crc = crc32c::crc32c(&ram.durable[at..at + 508]);
         ram.durable[at + 508..at + 512].copy_from_slice(&crc.to_le_bytes());
     }
-    assert!(matches!(refused(ram), OpenError::Newer { version: 2, .. }));
+    assert!(matches!(refused(ram), VolumeOpenError::Newer { version: 2, .. }));
     let (ram, _) = sample(512);
     let mut longer = Ram::new(512, 300);
     longer.durable[..256 * BLOCK].copy_from_slice(&ram.durable);
     assert!(matches!(
         refused(longer),
-        OpenError::OtherDevice { blocks: 256, device_blocks: 300, .. }
+        VolumeOpenError::OtherDevice { blocks: 256, device_blocks: 300, .. }
     ));
     // Formatting refuses as well, unless forced.
     let (mut ram, _) = sample(512);
     ram.untouched();
     let plain = FormatOptions::default();
-    assert_eq!(format(&mut ram, &plain, tick).unwrap_err(), OpenError::HasVolume);
+    assert_eq!(format(&mut ram, &plain, tick).unwrap_err(), VolumeOpenError::HasVolume);
     assert!(ram.untouched());
     let force = FormatOptions { force: true, label: "again".into(), ..plain };
     assert_eq!(format(&mut ram, &force, tick).unwrap().label(), "again");
@@ -158,10 +161,10 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
     for (blocks, label) in [(20, ""), (256, "a label that is longer than thirty-two bytes")] {
         let options = FormatOptions { label: label.into(), ..FormatOptions::default() };
         let error = format(&mut Ram::new(512, blocks), &options, tick).unwrap_err();
-        assert!(matches!(error, OpenError::Unfit { .. }), "{error}");
+        assert!(matches!(error, VolumeOpenError::Unfit { .. }), "{error}");
     }
     let bad = Options { cache_pages: 3, ..Options::default() };
-    assert!(matches!(try_open(formatted(512, 256), bad), Err(OpenError::Unfit { .. })));
+    assert!(matches!(try_open(formatted(512, 256), bad), Err(VolumeOpenError::Unfit { .. })));
 }
 
 #[test]
@@ -172,7 +175,7 @@ fn a_second_user_is_refused_until_the_first_is_known_to_be_gone() {
     ram.untouched();
     let image = ram.durable.clone();
     let error = try_open(ram_from_image(&image, 512), owner(2)).unwrap_err();
-    assert_eq!(error, OpenError::InUse { owner: owner(1).owner });
+    assert_eq!(error, VolumeOpenError::InUse { owner: owner(1).owner });
     let wrong = Options { take_over: Some(owner(3).owner), ..owner(2) };
     assert!(try_open(ram_from_image(&image, 512), wrong).is_err());
     let right = Options { take_over: Some(owner(1).owner), ..owner(2) };
@@ -239,7 +242,7 @@ fn a_journal_that_cannot_be_written_stops_changes_and_nothing_else() {
         assert!(fs.create(ROOT, "g").is_err());
         assert!(fs.write(file, 0, b"x").is_err());
         assert_eq!(fs.read_all(file).unwrap(), pattern(2, 100_000));
-        assert!(matches!(fs.run(Op::SyncAll), Err(Error::Io { .. })));
+        assert!(matches!(fs.run(VolumeOp::SyncAll), Err(Error::Io { .. })));
         let mut ram = cut(fs);
         ram.unwritable.clear();
         ram.fail_flushes = false;
@@ -255,10 +258,10 @@ fn blocks_are_discarded_once_they_are_unreferenced() {
     fs.write(file, 0, &pattern(1, 80_000)).unwrap();
     fs.sync(file).unwrap();
     let name = volume::Name::new("f").unwrap();
-    fs.run(Op::Unlink { dir: ROOT, name }).unwrap();
+    fs.run(VolumeOp::Unlink { dir: ROOT, name }).unwrap();
     assert!(fs.volume().device().discarded.is_empty(), "it is not durable yet");
-    fs.run(Op::SyncAll).unwrap();
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     let device = fs.close().unwrap();
     assert_eq!(device.discarded.len(), 160);
 }

@@ -4,7 +4,8 @@ use crate::common;
 
 use common::{Ram, cut, formatted, open, pattern, try_open};
 use volume::{
-    Access, BLOCK, Error, FILE_BYTES_MAX, Ino, Kind, Name, Op, OpResult, Options, SetAttr, Time,
+    BLOCK, Error, FILE_BYTES_MAX, Ino, InodeKind, InodePermissions, Name, OpResult, Options,
+    SetAttr, Time, VolumeOp,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -48,8 +49,8 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     let (a, b) = (fs.make_directory(ROOT, "a").unwrap(), fs.make_directory(ROOT, "b").unwrap());
     let file = fs.create(a, "f").unwrap();
     assert_eq!(fs.create(a, "f"), Ok(file), "found");
-    let access = Access::default();
-    let exclusive = |name| Op::Create { dir: a, name, access, exclusive: true, open: false };
+    let access = InodePermissions::default();
+    let exclusive = |name| VolumeOp::Create { dir: a, name, access, exclusive: true, open: false };
     assert_eq!(fs.run(exclusive(name("f"))), Err(Error::Exists));
     assert_eq!(fs.make_directory(a, "f"), Err(Error::Exists));
     assert_eq!(fs.create(ROOT, "a"), Err(Error::IsDirectory));
@@ -60,19 +61,22 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     assert_eq!(store.lookup(ROOT, "a/g"), Err(Error::NotFound));
     assert_eq!(store.lookup(a, "../../../a//f"), Ok(file));
     assert_eq!(store.lookup(ROOT, [b'x'; 256]), Err(Error::NameTooLong));
-    let rename = |from, old: &str, to, new: &str| Op::Rename {
+    let rename = |from, old: &str, to, new: &str| VolumeOp::Rename {
         from,
         name: name(old),
         to,
         new: name(new),
         replace: true,
     };
-    let unlink = |dir, text: &str| Op::Unlink { dir, name: name(text) };
-    let rmdir = |text: &str| Op::RemoveDirectory { dir: ROOT, name: name(text) };
+    let unlink = |dir, text: &str| VolumeOp::Unlink { dir, name: name(text) };
+    let rmdir = |text: &str| VolumeOp::RemoveDirectory { dir: ROOT, name: name(text) };
     assert_eq!(fs.run(unlink(ROOT, "a")), Err(Error::IsDirectory));
     assert_eq!(fs.run(rmdir("a")), Err(Error::NotEmpty));
     assert_eq!(fs.run(rmdir("c")), Err(Error::NotFound));
-    assert_eq!(fs.run(Op::RemoveDirectory { dir: a, name: name("f") }), Err(Error::NotDirectory));
+    assert_eq!(
+        fs.run(VolumeOp::RemoveDirectory { dir: a, name: name("f") }),
+        Err(Error::NotDirectory)
+    );
     fs.run(rename(ROOT, "b", a, "b")).unwrap();
     assert_eq!(fs.volume().lookup(b, ".."), Ok(a));
     let into_itself = fs.run(rename(ROOT, "a", b, "x"));
@@ -82,7 +86,7 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     assert_eq!(fs.run(rename(a, "g", a, "b")), Err(Error::IsDirectory));
     assert_eq!(fs.run(rename(a, "b", a, "g")), Err(Error::NotDirectory));
     assert_eq!(fs.run(rename(a, "g", a, "g")), Ok(OpResult::Done));
-    let keep = Op::Rename { from: a, name: name("g"), to: a, new: name("f"), replace: false };
+    let keep = VolumeOp::Rename { from: a, name: name("g"), to: a, new: name("f"), replace: false };
     assert_eq!(fs.run(keep), Err(Error::Exists));
     // Renaming over an open file, which is removed when it is closed.
     fs.write(file, 0, b"old").unwrap();
@@ -94,12 +98,12 @@ fn names_are_found_renamed_and_removed_as_posix_says() {
     fs.write(file, 3, b"er").unwrap();
     fs.sync(file).unwrap();
     fs.volume_mut().close(file).unwrap();
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     assert_eq!(fs.volume().stat(file), Err(Error::NotFound));
     assert_eq!(fs.run(unlink(a, "f")), Ok(OpResult::Done));
-    assert_eq!(fs.run(Op::RemoveDirectory { dir: a, name: name("b") }), Ok(OpResult::Done));
+    assert_eq!(fs.run(VolumeOp::RemoveDirectory { dir: a, name: name("b") }), Ok(OpResult::Done));
     assert_eq!(fs.run(rmdir("a")), Ok(OpResult::Done));
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     assert_eq!(fs.volume().statfs().inodes, 1);
     let device = fs.close().unwrap();
     let fs = open(device);
@@ -123,7 +127,7 @@ fn listing_goes_on_where_it_was_whatever_changes_meanwhile() {
         };
         seen.push(text.clone());
         // Listed entries are removed, and others added.
-        fs.run(Op::Unlink { dir: ROOT, name: name(&text) }).unwrap();
+        fs.run(VolumeOp::Unlink { dir: ROOT, name: name(&text) }).unwrap();
         if seen.len() <= 100 {
             fs.create(ROOT, &format!("new {}", seen.len())).unwrap();
         }
@@ -147,15 +151,16 @@ fn sizes_holes_and_facts() {
     // After truncation and growth, the previous contents are gone.
     fs.write(file, 0, &pattern(3, 9000)).unwrap();
     fs.sync(file).unwrap();
-    fs.run(Op::Truncate { ino: file, size: 100 }).unwrap();
-    fs.run(Op::Truncate { ino: file, size: 9000 }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: 100 }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: 9000 }).unwrap();
     let expected = [pattern(3, 100), vec![0; 8900]].concat();
     assert_eq!(fs.read_all(file).unwrap(), expected);
     fs.sync(file).unwrap();
     let mut fs = open(cut(fs));
     assert_eq!(fs.read_all(file).unwrap(), expected);
     // Preallocated blocks read as zeros, also beyond the end.
-    let reserve = |offset, keep_size| Op::Allocate { ino: file, offset, len: 50_000, keep_size };
+    let reserve =
+        |offset, keep_size| VolumeOp::Allocate { ino: file, offset, len: 50_000, keep_size };
     fs.run(reserve(4096, true)).unwrap();
     assert_eq!(fs.volume().stat(file).unwrap().size, 9000);
     assert_eq!(fs.volume().stat(file).unwrap().blocks, 14);
@@ -173,7 +178,7 @@ fn sizes_holes_and_facts() {
     );
     // A hole.
     fs.write(file, 0, &pattern(4, 20_000)).unwrap();
-    fs.run(Op::Punch { ino: file, offset: 3000, len: 10_000 }).unwrap();
+    fs.run(VolumeOp::Punch { ino: file, offset: 3000, len: 10_000 }).unwrap();
     let mut expected = pattern(4, 20_000);
     expected[3000..13_000].fill(0);
     assert_eq!(fs.read_all(file).unwrap()[..20_000], expected);
@@ -182,12 +187,12 @@ fn sizes_holes_and_facts() {
     assert_eq!(fs.read_all(file).unwrap()[..20_000], expected);
     let changes =
         SetAttr { mode: Some(0o640), uid: Some(5), access: Some(Time(-3)), ..SetAttr::default() };
-    fs.run(Op::SetAttr { ino: file, changes }).unwrap();
+    fs.run(VolumeOp::SetAttr { ino: file, changes }).unwrap();
     let device = fs.close().unwrap();
     let fs = open(device);
     let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.access.mode, stat.access.uid, stat.times.access), (0o640, 5, Time(-3)));
-    assert_eq!((stat.kind, stat.times.modify), (Kind::File, Time(0)));
+    assert_eq!((stat.kind, stat.times.modify), (InodeKind::File, Time(0)));
 }
 
 #[test]
@@ -204,13 +209,13 @@ fn appends_are_contiguous_and_cost_one_write_when_synced() {
     for i in 0..200u64 {
         let line = pattern(i, 1 + (i as usize * 7) % 90);
         region.write(0, &line);
-        let data = volume::Buffer { iova: at, len: line.len() as u32 };
+        let data = volume::RequestBuffer { iova: at, len: line.len() as u32 };
         let offset = all.len() as u64;
-        let written = fs.run(Op::Append { ino: file, data }).unwrap();
+        let written = fs.run(VolumeOp::Append { ino: file, data }).unwrap();
         assert_eq!(written, OpResult::Bytes { offset, len: line.len() as u32 });
         all.extend(line);
         fs.volume_mut().device_mut().taken.clear();
-        fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
+        fs.run(VolumeOp::Sync { ino: file, data_only: true }).unwrap();
         let taken = &fs.volume().device().taken;
         assert_eq!(taken.values().sum::<u64>(), 1, "{taken:?}");
         assert_eq!(taken["write, durable"], 1);
@@ -219,10 +224,10 @@ fn appends_are_contiguous_and_cost_one_write_when_synced() {
     assert_eq!(fs.read_all(file).unwrap(), all);
     // An overwrite needs one write, and none for the times.
     fs.write(file, 0, b"x").unwrap();
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     fs.write(file, 0, b"y").unwrap();
     fs.volume_mut().device_mut().taken.clear();
-    fs.run(Op::Sync { ino: file, data_only: true }).unwrap();
+    fs.run(VolumeOp::Sync { ino: file, data_only: true }).unwrap();
     assert_eq!(fs.volume().device().taken.values().sum::<u64>(), 1);
 }
 
@@ -245,10 +250,10 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     let stat = fs.volume().stat(file).unwrap();
     assert_eq!((stat.blocks, stat.size), (free - 1, (free - 1) * BLOCK as u64), "all of it");
     assert_eq!(fs.volume().statfs().free, 0);
-    let allocate = Op::Allocate { ino: other, offset: 4096, len: 1, keep_size: true };
+    let allocate = VolumeOp::Allocate { ino: other, offset: 4096, len: 1, keep_size: true };
     assert_eq!(fs.run(allocate), Err(Error::NoSpace));
     // Buffered data can be synced, and existing data overwritten.
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     fs.write(file, 0, b"overwritten").unwrap();
     fs.write(other, 1, b"bc").unwrap();
     fs.sync(other).unwrap();
@@ -257,12 +262,12 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     assert_eq!(fs.volume().stat(file).unwrap().blocks, free - 1);
     assert_eq!(fs.write(other, 4096, b"x"), Err(Error::NoSpace));
     // Freed space is available to the next write, which waits for it.
-    fs.run(Op::Truncate { ino: file, size: 4096 }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: 4096 }).unwrap();
     fs.write(other, 4096, &pattern(6, 400_000)).unwrap();
-    fs.run(Op::Unlink { dir: ROOT, name: name("big") }).unwrap();
-    fs.run(Op::Unlink { dir: ROOT, name: name("other") }).unwrap();
-    fs.run(Op::SyncAll).unwrap();
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::Unlink { dir: ROOT, name: name("big") }).unwrap();
+    fs.run(VolumeOp::Unlink { dir: ROOT, name: name("other") }).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     let device = fs.close().unwrap();
     let fs = open(device);
     assert_eq!(fs.volume().statfs().free, free);
@@ -282,12 +287,12 @@ fn metadata_has_a_limit_and_removing_goes_on_at_it() {
     assert_eq!(error.errno(), 28);
     assert!((200..250).contains(&made), "{made} of 293 bytes each in 61440");
     let mut fs = open(cut({
-        fs.run(Op::SyncAll).unwrap();
+        fs.run(VolumeOp::SyncAll).unwrap();
         fs
     }));
     assert_eq!(fs.volume().list(ROOT, 0).unwrap().count(), made);
     for i in 0..made {
-        fs.run(Op::Unlink { dir: ROOT, name: name(&format!("{i:0200}")) }).unwrap();
+        fs.run(VolumeOp::Unlink { dir: ROOT, name: name(&format!("{i:0200}")) }).unwrap();
     }
     fs.create(ROOT, "again").unwrap();
     open(fs.close().unwrap());
@@ -313,7 +318,7 @@ fn ten_thousand_files_and_a_file_of_ten_thousand_extents() {
     for i in 0..10_000u64 {
         fs.write(sparse, i * 2 * BLOCK as u64, &i.to_le_bytes()).unwrap();
     }
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     let stats = fs.volume().stats();
     assert!(stats.checkpoints > 1, "{stats:?}");
     let mut fs = open(cut(fs));
@@ -328,7 +333,7 @@ fn ten_thousand_files_and_a_file_of_ten_thousand_extents() {
         let bytes = if i.is_multiple_of(10) { (i as usize).to_le_bytes().to_vec() } else { vec![] };
         assert_eq!(fs.read_all(file).unwrap(), bytes);
     }
-    fs.run(Op::Punch { ino: sparse, offset: 0, len: FILE_BYTES_MAX }).unwrap();
+    fs.run(VolumeOp::Punch { ino: sparse, offset: 0, len: FILE_BYTES_MAX }).unwrap();
     assert_eq!(fs.volume().stat(sparse).unwrap().blocks, 0);
     let mut device = fs.close().unwrap();
     let report = volume::fsck(&mut device, Default::default(), common::tick).unwrap();
@@ -340,23 +345,32 @@ fn what_cannot_be_is_refused() {
     let mut fs = open(formatted(512, 1024));
     let file = fs.create(ROOT, "f").unwrap();
     let gone = Ino(999);
-    let nowhere = volume::Buffer { iova: mem::Iova(77), len: 100 };
-    assert_eq!(fs.run(Op::Write { ino: file, offset: 0, data: nowhere }), Err(Error::BadAddress));
-    assert_eq!(fs.run(Op::Append { ino: ROOT, data: nowhere }), Err(Error::IsDirectory));
+    let nowhere = volume::RequestBuffer { iova: mem::Iova(77), len: 100 };
+    assert_eq!(
+        fs.run(VolumeOp::Write { ino: file, offset: 0, data: nowhere }),
+        Err(Error::BadAddress)
+    );
+    assert_eq!(fs.run(VolumeOp::Append { ino: ROOT, data: nowhere }), Err(Error::IsDirectory));
     fs.write(file, 0, b"x").unwrap();
-    assert_eq!(fs.run(Op::Read { ino: file, offset: 0, data: nowhere }), Err(Error::BadAddress));
-    assert_eq!(fs.run(Op::Truncate { ino: file, size: FILE_BYTES_MAX + 1 }), Err(Error::TooLarge));
+    assert_eq!(
+        fs.run(VolumeOp::Read { ino: file, offset: 0, data: nowhere }),
+        Err(Error::BadAddress)
+    );
+    assert_eq!(
+        fs.run(VolumeOp::Truncate { ino: file, size: FILE_BYTES_MAX + 1 }),
+        Err(Error::TooLarge)
+    );
     assert_eq!(fs.write(file, FILE_BYTES_MAX, b"x"), Err(Error::TooLarge));
     assert_eq!(fs.write(file, u64::MAX, b"x"), Err(Error::TooLarge));
-    assert_eq!(fs.run(Op::Truncate { ino: ROOT, size: 0 }), Err(Error::IsDirectory));
-    assert_eq!(fs.run(Op::Sync { ino: gone, data_only: false }), Err(Error::NotFound));
-    let none = Op::Allocate { ino: file, offset: 0, len: 0, keep_size: false };
+    assert_eq!(fs.run(VolumeOp::Truncate { ino: ROOT, size: 0 }), Err(Error::IsDirectory));
+    assert_eq!(fs.run(VolumeOp::Sync { ino: gone, data_only: false }), Err(Error::NotFound));
+    let none = VolumeOp::Allocate { ino: file, offset: 0, len: 0, keep_size: false };
     assert!(matches!(fs.run(none), Err(Error::Invalid(_))));
-    let far = Op::Allocate { ino: file, offset: u64::MAX, len: 9, keep_size: false };
+    let far = VolumeOp::Allocate { ino: file, offset: u64::MAX, len: 9, keep_size: false };
     assert_eq!(fs.run(far), Err(Error::TooLarge));
     assert_eq!(fs.volume_mut().open(gone), Err(Error::NotFound));
     assert!(matches!(fs.volume_mut().close(file), Err(Error::Invalid(_))));
-    fs.run(Op::Truncate { ino: file, size: FILE_BYTES_MAX }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: FILE_BYTES_MAX }).unwrap();
     fs.write(file, FILE_BYTES_MAX - 1, b"x").unwrap();
     let mut device = fs.close().unwrap();
     device.untouched();

@@ -8,8 +8,8 @@ use crate::common;
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
 use nvme::Status;
 use volume::{
-    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, FsckReport, Ino, Op, OpenError, Options,
-    format, fsck,
+    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, FsckReport, Ino, Options, VolumeOp,
+    VolumeOpenError, format, fsck,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -20,7 +20,7 @@ fn run_fsck(ram: &mut Ram) -> FsckReport {
 }
 
 fn sync_data(fs: &mut Open, ino: Ino) {
-    fs.run(Op::Sync { ino, data_only: true }).unwrap();
+    fs.run(VolumeOp::Sync { ino, data_only: true }).unwrap();
 }
 
 /// Returns a device with the contents of `image`.
@@ -89,7 +89,12 @@ fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
         let mut bytes = pattern(i, 100 + 150 * i as usize);
         fs.write(ino, 0, &bytes).unwrap();
         // In place, or in the journal.
-        fs.run(if i % 2 == 0 { Op::SyncAll } else { Op::Sync { ino, data_only: true } }).unwrap();
+        fs.run(if i % 2 == 0 {
+            VolumeOp::SyncAll
+        } else {
+            VolumeOp::Sync { ino, data_only: true }
+        })
+        .unwrap();
         let part = pattern(100 + i, 50);
         bytes[20..70].copy_from_slice(&part);
         fs.write(ino, 20, &part).unwrap();
@@ -143,13 +148,13 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     superblocks(&mut image, |block| block[12] = 0);
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
     assert!(
-        matches!(error, OpenError::Damaged { first: FsckProblem::Record { .. }, .. }),
+        matches!(error, VolumeOpenError::Damaged { first: FsckProblem::Record { .. }, .. }),
         "{error}"
     );
     // An unknown feature.
     superblocks(&mut image, |block| block[12] = 3);
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { features: 3, .. }), "{error}");
+    assert!(matches!(error, VolumeOpenError::Newer { features: 3, .. }), "{error}");
     let mut fs = open(ram);
     assert_eq!(fs.read_all(file).unwrap(), b"small");
     let ram = fs.close().unwrap();
@@ -157,7 +162,7 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     // A volume after a power cut under such a version: its journal has sizes and extents.
     let mut fs = open(ram);
     fs.write(file, 5, &pattern(1, 40_000)).unwrap();
-    fs.run(Op::SyncAll).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
     assert_eq!(fs.volume().stats().journaled_blocks, 0);
     let mut image = cut(fs).durable;
     superblocks(&mut image, |block| block[12] = 0);
@@ -180,7 +185,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
         assert_eq!(report.problems, std::slice::from_ref(&finding));
         assert!(!report.is_clean() && finding.is_repairable());
         let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
-        assert_eq!(error, OpenError::Damaged { first: finding, count: 1 });
+        assert_eq!(error, VolumeOpenError::Damaged { first: finding, count: 1 });
         let mut ram = ram_from_image(&image);
         let repair = FsckOptions { repair: true, clear_owner: false };
         assert!(fsck(&mut ram, repair, tick).unwrap().repaired);
@@ -201,7 +206,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
     expected[4096..4196].fill(b'x');
     expected[4990..].fill(b'y');
     assert_eq!(fs.read_all(file).unwrap(), expected);
-    fs.run(Op::Truncate { ino: file, size: 6000 }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: 6000 }).unwrap();
     expected.resize(6000, 0);
     assert_eq!(fs.read_all(file).unwrap(), expected);
 }
@@ -212,7 +217,7 @@ fn invalid_data_or_data_without_space_is_refused() {
     let file = fs.create(ROOT, "f").unwrap();
     let size = fs.volume().statfs().free * BLOCK as u64;
     fs.write(file, 0, &pattern(1, size as usize)).unwrap();
-    fs.run(Op::Truncate { ino: file, size: size + 4096 }).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: size + 4096 }).unwrap();
     let ram = fs.close().unwrap();
     let mut cut_off = record(file, 0, b"some");
     cut_off.pop();
@@ -224,7 +229,7 @@ fn invalid_data_or_data_without_space_is_refused() {
     let image = with_transaction(ram, &record(file, size, b"one block too many"));
     let finding = FsckProblem::NotEnoughSpace { blocks: 1 };
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
-    assert_eq!(error, OpenError::Damaged { first: finding.clone(), count: 1 });
+    assert_eq!(error, VolumeOpenError::Damaged { first: finding.clone(), count: 1 });
     let mut ram = ram_from_image(&image);
     let repair = FsckOptions { repair: true, clear_owner: true };
     let report = fsck(&mut ram, repair, tick).unwrap();
@@ -244,19 +249,19 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
         let line = pattern(i, 300);
         fs.write(file, all.len() as u64, &line).unwrap();
         all.extend(line);
-        fs.run(Op::Sync { ino: file, data_only: true }).map(|_| all.clone())
+        fs.run(VolumeOp::Sync { ino: file, data_only: true }).map(|_| all.clone())
     };
     let mut last = Vec::new();
     for i in 0..20 {
         last = append(&mut fs, i).unwrap();
     }
-    assert_eq!(fs.run(Op::Close), Err(Error::Io { status: Status::WRITE_FAULT }));
+    assert_eq!(fs.run(VolumeOp::Close), Err(Error::Io { status: Status::WRITE_FAULT }));
     assert_eq!(fs.volume().failure(), Some(Status::WRITE_FAULT));
     // The next writable mount fails as well; a read-only one need not.
     let ram = cut(fs);
     let image = ram.durable.clone();
     let error = try_open(ram, Options::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Io { status: Status::WRITE_FAULT, .. }), "{error}");
+    assert!(matches!(error, VolumeOpenError::Io { status: Status::WRITE_FAULT, .. }), "{error}");
     let mut fs =
         try_open(ram_from_image(&image), Options { read_only: true, ..Options::default() })
             .unwrap();
@@ -272,7 +277,7 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
         }
         let before = wrote.len();
         wrote.extend(line);
-        if let Err(error) = fs.run(Op::Sync { ino: file, data_only: true }) {
+        if let Err(error) = fs.run(VolumeOp::Sync { ino: file, data_only: true }) {
             wrote.truncate(before);
             break error;
         }
@@ -292,7 +297,7 @@ fn bytes_between_the_end_and_what_is_written_behind_it_are_zeros_after_a_cut() {
             let file = fs.create(ROOT, "f").unwrap();
             fs.write(file, 0, &pattern(1, 4000)).unwrap();
             sync_data(&mut fs, file);
-            fs.run(Op::Truncate { ino: file, size: again }).unwrap();
+            fs.run(VolumeOp::Truncate { ino: file, size: again }).unwrap();
             fs.write(file, 3700, b"behind a gap").unwrap();
             sync_data(&mut fs, file);
             assert_eq!(fs.volume().stats().journaled_blocks, 2);
@@ -322,7 +327,10 @@ fn a_block_that_cannot_be_read_is_not_made_up() {
         let mut ram = ram_from_image(&image);
         ram.unreadable.extend(data..data + 1000);
         let error = try_open(ram, Options { read_only, ..Options::default() }).unwrap_err();
-        assert!(matches!(error, OpenError::Io { status: Status::UNRECOVERED_READ, .. }), "{error}");
+        assert!(
+            matches!(error, VolumeOpenError::Io { status: Status::UNRECOVERED_READ, .. }),
+            "{error}"
+        );
     }
     let mut expected = pattern(1, 4000);
     expected[3000..3014].copy_from_slice(b"in the journal");

@@ -13,7 +13,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Component as _;
 use volume::{
-    BLOCK, Buffer, Error, Ino, Name, Op, OpCompletion, OpResult, Options, QueueFull, Request, Time,
+    BLOCK, Error, Ino, Name, OpResult, Options, QueueFull, Request, RequestBuffer, Time,
+    VolumeCompletion, VolumeOp,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -25,7 +26,12 @@ fn blocks(len: usize) -> u64 {
 }
 
 /// Writes with reserved blocks, behind other operations in flight.
-fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<OpResult, Error> {
+fn write_reserved(
+    fs: &mut Open,
+    op: VolumeOp,
+    room: u64,
+    others: &[VolumeOp],
+) -> Result<OpResult, Error> {
     let store = fs.volume_mut();
     let now = common::tick(store.device_mut());
     let request = |id, op| Request { id, op, time: Time(0) };
@@ -40,7 +46,7 @@ fn write_reserved(fs: &mut Open, op: Op, room: u64, others: &[Op]) -> Result<OpR
         assert!(looks < 100_000, "{op:?} does not end: {store:?}");
         let now = common::tick(store.device_mut());
         store.poll(now);
-        while let Some(OpCompletion { id, result }) = store.reap() {
+        while let Some(VolumeCompletion { id, result }) = store.reap() {
             left -= 1;
             ended = if id == 1 { Some(result) } else { ended };
         }
@@ -58,7 +64,7 @@ struct Case {
 
 impl Case {
     /// Executes a request; fails if it does not complete.
-    fn run(&mut self, op: Op) -> Result<OpResult, Error> {
+    fn run(&mut self, op: VolumeOp) -> Result<OpResult, Error> {
         write_reserved(&mut self.fs, op, 0, &[])
     }
 
@@ -67,10 +73,10 @@ impl Case {
         let offset = rng.below(40) * BYTES as u64 + rng.below(5000);
         let most = if rng.chance(0.7) { 300 } else { BYTES as u64 };
         let len = 1 + rng.below(most);
-        let data = Buffer { iova: self.iova, len: len as u32 };
+        let data = RequestBuffer { iova: self.iova, len: len as u32 };
         let op = match rng.chance(0.3) {
-            true => Op::Append { ino: file, data },
-            false => Op::Write { ino: file, offset, data },
+            true => VolumeOp::Append { ino: file, data },
+            false => VolumeOp::Write { ino: file, offset, data },
         };
         let (mut kept, mut refused) = (0, 0);
         let result = match rng.below(20) {
@@ -86,8 +92,10 @@ impl Case {
             5..9 if self.reserved >= blocks(len as usize) => {
                 let room = blocks(len as usize);
                 self.reserved -= room;
-                let other =
-                    |ino: &Ino| Op::Append { ino: *ino, data: Buffer { len: 9000, ..data } };
+                let other = |ino: &Ino| VolumeOp::Append {
+                    ino: *ino,
+                    data: RequestBuffer { len: 9000, ..data },
+                };
                 let others: Vec<_> = self.files.iter().map(other).collect();
                 let others = &others[..if rng.chance(0.3) { others.len() } else { 0 }];
                 match write_reserved(&mut self.fs, op, room, others) {
@@ -103,13 +111,13 @@ impl Case {
                 self.reserved -= back;
                 Ok(OpResult::Done)
             }
-            10 => self.run(Op::Truncate { ino: file, size: rng.below(offset + 1) }),
-            11 => self.run(Op::Sync { ino: file, data_only: rng.chance(0.5) }),
+            10 => self.run(VolumeOp::Truncate { ino: file, size: rng.below(offset + 1) }),
+            11 => self.run(VolumeOp::Sync { ino: file, data_only: rng.chance(0.5) }),
             12 => {
                 let len = 1 + rng.below(400_000);
-                self.run(Op::Allocate { ino: file, offset, len, keep_size: true })
+                self.run(VolumeOp::Allocate { ino: file, offset, len, keep_size: true })
             }
-            13 => self.run(Op::Punch { ino: file, offset, len: 1 + rng.below(100_000) }),
+            13 => self.run(VolumeOp::Punch { ino: file, offset, len: 1 + rng.below(100_000) }),
             14..16 => {
                 self.names += 1;
                 let long = format!("{:0200}", self.names);
@@ -118,7 +126,7 @@ impl Case {
             16 if self.names > 0 && rng.chance(0.8) => {
                 let name = Name::new(format!("{:0200}", self.names)).unwrap();
                 self.names -= 1;
-                self.run(Op::RemoveDirectory { dir: ROOT, name })
+                self.run(VolumeOp::RemoveDirectory { dir: ROOT, name })
             }
             _ => self.run(op),
         };
@@ -153,7 +161,7 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
         }
         for _ in 0..rng.below(8).min(names.into()) {
             let name = Name::new(format!("{names:0200}")).unwrap();
-            fs.run(Op::RemoveDirectory { dir: ROOT, name }).unwrap();
+            fs.run(VolumeOp::RemoveDirectory { dir: ROOT, name }).unwrap();
             names -= 1;
         }
         let mut case = Case { fs, files, iova: at, reserved: 0, names };
@@ -167,9 +175,9 @@ fn reserved_writes_do_not_end_for_lack_of_space() {
         case.fs.volume_mut().unreserve(case.reserved);
         for file in 0..6 {
             let name = Name::new(format!("f{file}")).unwrap();
-            case.fs.run(Op::Unlink { dir: ROOT, name }).unwrap();
+            case.fs.run(VolumeOp::Unlink { dir: ROOT, name }).unwrap();
         }
-        (0..3).for_each(|_| assert!(case.fs.run(Op::SyncAll).is_ok()));
+        (0..3).for_each(|_| assert!(case.fs.run(VolumeOp::SyncAll).is_ok()));
         assert_eq!(case.fs.volume().statfs().free, free, "seed {seed}");
         open(case.fs.close().unwrap());
     }
@@ -185,7 +193,8 @@ fn reserved_blocks_are_not_given_to_others() {
     let file = fs.create(ROOT, "f").unwrap();
     assert!(!fs.volume_mut().reserve(free + 1));
     assert!(fs.volume_mut().reserve(10));
-    let all = |ino| Op::Allocate { ino, offset: 0, len: free * BLOCK as u64, keep_size: true };
+    let all =
+        |ino| VolumeOp::Allocate { ino, offset: 0, len: free * BLOCK as u64, keep_size: true };
     assert_eq!(fs.run(all(file)), Err(Error::NoSpace));
     fs.volume_mut().unreserve(10);
     assert!(fs.run(all(file)).is_ok());

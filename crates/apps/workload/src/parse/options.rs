@@ -4,7 +4,7 @@
 use time::Nanos;
 
 use crate::job::{
-    Access, BlockSizes, ContinueOnError, Direction, Distribution, JobSpec, LatencyTarget, Rate,
+    BlockSizes, ContinueOnError, Direction, Distribution, IoPattern, JobSpec, LatencyTarget, Rate,
     Replay, Skip, Zone,
 };
 use crate::trace::TraceFormat;
@@ -287,7 +287,8 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "name" => value.clone_into(&mut spec.name),
         "description" => spec.description = Some(value.to_owned()),
         "rw" | "readwrite" => {
-            spec.pattern.access = Access::parse(value).ok_or_else(|| one_of(Access::NAMES))?;
+            spec.pattern.access =
+                IoPattern::parse(value).ok_or_else(|| one_of(IoPattern::NAMES))?;
         }
         "rwmixread" => spec.pattern.read_percent = percent(value)?,
         "rwmixwrite" => spec.pattern.read_percent = 100.0 - percent(value)?,
@@ -410,7 +411,7 @@ fn set_replay(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<boo
 }
 
 /// Returns the directions that a job of this access uses, to name a block size in errors.
-pub(crate) fn used_directions(access: &Access) -> impl Iterator<Item = Direction> {
+pub(crate) fn used_directions(access: &IoPattern) -> impl Iterator<Item = Direction> {
     Direction::ALL.into_iter().filter(move |d| access.uses(*d))
 }
 

@@ -52,7 +52,7 @@ impl OperationKind {
 
 /// An operation of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct YcsbOperation {
     /// Kind of the operation.
     pub kind: OperationKind,
     /// Index of the record, or of the first record of a scan.
@@ -121,7 +121,7 @@ impl Ycsb {
     }
 
     /// Returns the next operation.
-    pub fn next_operation(&mut self) -> Operation {
+    pub fn next_operation(&mut self) -> YcsbOperation {
         let Mix { read, update, insert, scan, .. } = self.mix;
         let mut at = self.rng.f64();
         for (share, kind) in [
@@ -146,18 +146,18 @@ impl Ycsb {
         self.operation(last)
     }
 
-    fn operation(&mut self, kind: OperationKind) -> Operation {
+    fn operation(&mut self, kind: OperationKind) -> YcsbOperation {
         match kind {
             OperationKind::Insert => {
                 self.next_record += 1;
-                Operation { kind, record: self.next_record - 1, count: 1 }
+                YcsbOperation { kind, record: self.next_record - 1, count: 1 }
             }
             OperationKind::Scan => {
                 let record = self.record();
                 let count = 1 + self.rng.below(self.mix.scan_records_max.max(1).into()) as u32;
-                Operation { kind, record, count }
+                YcsbOperation { kind, record, count }
             }
-            _ => Operation { kind, record: self.record(), count: 1 },
+            _ => YcsbOperation { kind, record: self.record(), count: 1 },
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
 
     const DRAWS: u32 = 200_000;
 
-    fn draws(workload: YcsbWorkload, records: u64) -> Vec<Operation> {
+    fn draws(workload: YcsbWorkload, records: u64) -> Vec<YcsbOperation> {
         let mut ycsb = Ycsb::new(workload.mix(), records, Rng::new(7)).unwrap();
         (0..DRAWS)
             .map(|_| {

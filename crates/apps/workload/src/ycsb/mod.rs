@@ -4,6 +4,6 @@ mod generator;
 mod mix;
 mod record;
 
-pub use generator::{Operation, OperationKind, Ycsb};
+pub use generator::{OperationKind, Ycsb, YcsbOperation};
 pub use mix::{Mix, Popularity, YcsbWorkload};
 pub use record::{KEY_BYTES, RecordKey, fnv64, record_key};

@@ -6,8 +6,8 @@ use time::Nanos;
 
 use crate::admin::{ControllerIdentity, NamespaceIdentity};
 use crate::controller::Personality;
-use crate::host_interface::cmb::Cmb;
-use crate::{Arbitration, DriveConfig};
+use crate::host_interface::cmb::DeviceCmb;
+use crate::{ArbitrationConfig, DriveConfig};
 
 /// No limit on the number of open chunks.
 const NO_LIMIT: (u32, u32) = (0, 0);
@@ -15,7 +15,7 @@ const NO_LIMIT: (u32, u32) = (0, 0);
 pub(crate) fn controller_identity(
     config: &DriveConfig,
     personality: &Personality,
-    cmb: Option<&Cmb>,
+    cmb: Option<&DeviceCmb>,
 ) -> ControllerIdentity {
     let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
     let (mut oob, mut optimal, mut geometry) = (0, 1, None);
@@ -53,10 +53,10 @@ pub(crate) fn controller_identity(
     }
     let log2 = |burst: u16| if burst == u16::MAX { 7 } else { burst.max(1).ilog2().min(6) as u8 };
     let arbitration = match config.controller.arbitration {
-        Arbitration::RoundRobin { burst } => {
+        ArbitrationConfig::RoundRobin { burst } => {
             feature::Arbitration { burst_log2: log2(burst), low: 1, medium: 1, high: 1 }
         }
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             feature::Arbitration { burst_log2: log2(burst), low, medium, high }
         }
     };
@@ -81,7 +81,7 @@ pub(crate) fn controller_identity(
         io_queues: config.controller.max_io_queues,
         queue_depth: config.controller.queue_depth,
         extensions: vendor_extensions(personality),
-        protected_cmb: cmb.is_some_and(Cmb::is_protected),
+        protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
         doorbell_buffer: config.controller.doorbell_buffer,
         arbitration,
     }

@@ -291,8 +291,10 @@ impl Controller {
         // 7 means no limit.
         let burst = if value.burst_log2 >= 7 { u16::MAX } else { 1 << value.burst_log2 };
         let arbitration = match self.config.controller.arbitration {
-            crate::Arbitration::RoundRobin { .. } => crate::Arbitration::RoundRobin { burst },
-            crate::Arbitration::Weighted { .. } => crate::Arbitration::Weighted {
+            crate::ArbitrationConfig::RoundRobin { .. } => {
+                crate::ArbitrationConfig::RoundRobin { burst }
+            }
+            crate::ArbitrationConfig::Weighted { .. } => crate::ArbitrationConfig::Weighted {
                 burst,
                 high: value.high,
                 medium: value.medium,

@@ -11,8 +11,8 @@ use transport::PciFunction;
 
 use super::config::{AhciConfig, AhciConfigError};
 use super::disk::{InjectedSectorError, SataDisk};
-use super::fetch::{CommandKind, NextStep};
-use super::port::Port;
+use super::fetch::{CommandKind, CommandReadiness};
+use super::port::SataPort;
 use super::stats::AhciStats;
 use crate::stats::LatenessRecord;
 
@@ -57,7 +57,7 @@ struct TimedEvent {
 #[derive(Debug)]
 pub struct AhciController {
     function: Arc<PciFunction>,
-    ports: Vec<Port>,
+    ports: Vec<SataPort>,
     /// Unplugged drives, by port.
     unplugged: Vec<Option<SataDisk>>,
     link_up: Nanos,
@@ -89,7 +89,7 @@ impl AhciController {
         let mut ports = Vec::with_capacity(count);
         for (index, drive) in config.drives.iter().enumerate() {
             let disk = drive.as_ref().map(SataDisk::new).transpose()?;
-            ports.push(Port::new(index as u8, disk));
+            ports.push(SataPort::new(index as u8, disk));
         }
         let mut controller = AhciController {
             unplugged: (0..count).map(|_| None).collect(),
@@ -315,12 +315,12 @@ impl AhciController {
             let slot = issued.trailing_zeros() as u8;
             issued &= issued - 1;
             match self.ports[index].fetch_command(&self.function, now, slot) {
-                Some(NextStep::ReadyAt(at)) => {
+                Some(CommandReadiness::ReadyAt(at)) => {
                     let queued = self.ports[index].non_queued_slot.is_none();
                     let step = if queued { CommandStep::Array } else { CommandStep::Done };
                     self.schedule(at, index, AhciEvent::Command { slot, step });
                 }
-                Some(NextStep::NeedsUplink) => {
+                Some(CommandReadiness::NeedsUplink) => {
                     let bytes = self.ports[index].commands[usize::from(slot)].bytes;
                     let at = self.transfer(now, bytes);
                     self.schedule(

@@ -7,7 +7,7 @@ use time::Nanos;
 use transport::PciFunction;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::port::Port;
+use super::port::SataPort;
 use super::prd_table::PrdTable;
 
 /// The operation of a command.
@@ -40,14 +40,14 @@ pub(super) struct FetchedCommand {
 
 /// The next step of a fetched command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(super) enum CommandReadiness {
     /// Its data is ready, or it completes, at this time.
     ReadyAt(Nanos),
     /// Its data must first pass the uplink.
     NeedsUplink,
 }
 
-impl Port {
+impl SataPort {
     /// Fetches the command in slot `slot`. Returns `None` if the command failed at once.
     #[inline]
     pub(super) fn fetch_command(
@@ -55,7 +55,7 @@ impl Port {
         function: &PciFunction,
         now: Nanos,
         slot: u8,
-    ) -> Option<NextStep> {
+    ) -> Option<CommandReadiness> {
         match self.read_command(function, slot) {
             Ok((header, fis, regions)) => {
                 if header.flags.get() & CommandHeader::ATAPI != 0 {
@@ -111,7 +111,7 @@ impl Port {
         header: &CommandHeader,
         fis: &RegisterH2d,
         regions: PrdTable,
-    ) -> Option<NextStep> {
+    ) -> Option<CommandReadiness> {
         let write = fis.command == command::WRITE_FPDMA_QUEUED;
         let tag = fis.queued_tag();
         let (lba, sectors) = (fis.lba(), fis.queued_sectors());
@@ -139,9 +139,9 @@ impl Port {
         let taken =
             FetchedCommand { kind, lba, sectors, start_byte: start, bytes, prd_table: regions };
         let next = if write {
-            NextStep::NeedsUplink
+            CommandReadiness::NeedsUplink
         } else {
-            NextStep::ReadyAt(disk.read_ready(now, range))
+            CommandReadiness::ReadyAt(disk.read_ready(now, range))
         };
         self.commands[usize::from(tag)] = taken;
         self.queued |= bit;
@@ -155,7 +155,7 @@ impl Port {
         slot: u8,
         fis: &RegisterH2d,
         regions: PrdTable,
-    ) -> Option<NextStep> {
+    ) -> Option<CommandReadiness> {
         let disk = self.disk.as_mut()?;
         let log = fis.lba() as u8;
         let asks_error_log = log == QueuedErrorLog::LOG && fis.count.get() == 1;
@@ -188,7 +188,7 @@ impl Port {
         function.set_bits(self.at(port::TFD), status::BSY.into());
         function.clear_bits(self.at(port::CMD), cmd::CCS);
         function.set_bits(self.at(port::CMD), u32::from(slot) << 8);
-        Some(NextStep::ReadyAt(at))
+        Some(CommandReadiness::ReadyAt(at))
     }
 
     /// Fails a queued command if its sectors have injected errors; returns whether it failed.

@@ -1,4 +1,4 @@
-//! [`Port`]: the state of a port, and its registers [AHCI1.3 §3.3].
+//! [`SataPort`]: the state of a port, and its registers [AHCI1.3 §3.3].
 
 use ahci::ata::{QueuedErrorLog, error, status};
 use ahci::port::{self, cmd, is, serr, ssts};
@@ -12,7 +12,7 @@ use super::disk::SataDisk;
 use super::fetch::FetchedCommand;
 
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct SataPort {
     pub(super) index: u8,
     pub(super) disk: Option<SataDisk>,
     /// The link is up.
@@ -39,9 +39,9 @@ pub(super) struct Port {
 /// Status register of an idle drive.
 const READY: u8 = status::DRDY;
 
-impl Port {
-    pub(super) fn new(index: u8, disk: Option<SataDisk>) -> Port {
-        Port {
+impl SataPort {
+    pub(super) fn new(index: u8, disk: Option<SataDisk>) -> SataPort {
+        SataPort {
             index,
             disk,
             link_is_up: false,

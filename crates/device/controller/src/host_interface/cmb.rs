@@ -1,4 +1,4 @@
-//! [`Cmb`]: the controller memory buffer, drive memory that hosts access directly [NVMe1.4 §4.7]. A
+//! [`DeviceCmb`]: the controller memory buffer, drive memory that hosts access directly [NVMe1.4 §4.7]. A
 //! host can stage data in it and decide later when it is written [LightNVM17 §2.2, §2.3].
 //!
 //! One region serves all hosts; it is registered with each of their ports. Data in it does not
@@ -25,7 +25,7 @@ use crate::{CmbConfig, DriveConfig};
 const BAR: u8 = 2;
 
 #[derive(Debug)]
-pub(crate) struct Cmb {
+pub(crate) struct DeviceCmb {
     region: Arc<SharedRegion>,
     config: CmbConfig,
     /// Base address for each host that has the buffer mapped, indexed by port.
@@ -41,7 +41,7 @@ fn data_store(config: &DriveConfig, cmb: CmbConfig) -> &DataStore {
     }
 }
 
-impl Cmb {
+impl DeviceCmb {
     /// Creates the buffer at power-on; `kept` is its contents at the power cut.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Cmb {
     pub(crate) fn power_on(
         config: &DriveConfig,
         kept: Option<Arc<SharedRegion>>,
-    ) -> Result<Option<Cmb>, DriveError> {
+    ) -> Result<Option<DeviceCmb>, DriveError> {
         let Some(cmb) = config.controller.cmb else { return Ok(None) };
         let bytes = cmb.bytes as usize;
         let beside = |image| sidecar::sidecar_path(image, "cmb");
@@ -66,7 +66,7 @@ impl Cmb {
             }
             (_, None) => SharedRegion::anonymous(bytes).map_err(DriveError::Memory)?,
         };
-        Ok(Some(Cmb { region, config: cmb, bases: Vec::new() }))
+        Ok(Some(DeviceCmb { region, config: cmb, bases: Vec::new() }))
     }
 
     /// Handles a power cut. Returns a copy of a protected buffer, so that later writes of hosts

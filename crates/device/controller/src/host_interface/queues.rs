@@ -12,7 +12,7 @@ use nvme::{Cqe, QueuePriority, Sqe, Status};
 use time::Nanos;
 use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
-use crate::Arbitration;
+use crate::ArbitrationConfig;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::host_interface::access::AccessCheck;
 use crate::host_interface::hosts::{HostPort, HostState};
@@ -103,7 +103,7 @@ pub(crate) struct Queues {
 /// The order in which submission queues are served.
 #[derive(Debug)]
 struct Arbiter {
-    arbitration: Arbitration,
+    arbitration: ArbitrationConfig,
     /// Submission queues by priority class: urgent, high, medium, low.
     classes: [Vec<usize>; 4],
     /// Start of the next round, per class.
@@ -128,7 +128,7 @@ struct Burst {
 }
 
 impl Arbiter {
-    fn new(arbitration: Arbitration) -> Arbiter {
+    fn new(arbitration: ArbitrationConfig) -> Arbiter {
         Arbiter {
             arbitration,
             classes: Default::default(),
@@ -145,7 +145,7 @@ impl Arbiter {
     fn class_of(&self, queue: &SubmissionQueue) -> usize {
         match (self.arbitration, queue.priority) {
             _ if queue.admin => 0,
-            (Arbitration::RoundRobin { .. }, _) => 1,
+            (ArbitrationConfig::RoundRobin { .. }, _) => 1,
             (_, QueuePriority::Urgent) => 0,
             (_, QueuePriority::High) => 1,
             (_, QueuePriority::Medium) => 2,
@@ -179,7 +179,7 @@ struct Posting {
 }
 
 impl Queues {
-    pub(crate) fn new(arbitration: Arbitration, placeholder_port: Arc<Port>) -> Queues {
+    pub(crate) fn new(arbitration: ArbitrationConfig, placeholder_port: Arc<Port>) -> Queues {
         Queues {
             submissions: Vec::new(),
             completions: Vec::new(),
@@ -198,7 +198,7 @@ impl Queues {
         self.arbiter.throttled_until = Nanos::MAX;
     }
 
-    pub(crate) fn set_arbitration(&mut self, arbitration: Arbitration) {
+    pub(crate) fn set_arbitration(&mut self, arbitration: ArbitrationConfig) {
         self.arbiter.arbitration = arbitration;
         self.arbiter.current_burst = None;
         self.classify();
@@ -336,8 +336,8 @@ impl Queues {
             self.arbiter.current_burst = None;
         }
         let (burst, weights) = match self.arbiter.arbitration {
-            Arbitration::RoundRobin { burst } => (burst, [u16::MAX; 4]),
-            Arbitration::Weighted { burst, high, medium, low } => {
+            ArbitrationConfig::RoundRobin { burst } => (burst, [u16::MAX; 4]),
+            ArbitrationConfig::Weighted { burst, high, medium, low } => {
                 (burst, [u16::MAX, high.max(1), medium.max(1), low.max(1)])
             }
         };

@@ -13,7 +13,7 @@ use crate::PersonalityKind;
 
 /// An event about a sector, chunk or die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MediaEvent {
+pub(crate) struct MediaHealthEvent {
     /// The sector, or the first sector of the affected range.
     pub(crate) phys: PhysSector,
     pub(crate) scope: ChunkNotificationScope,
@@ -23,7 +23,7 @@ pub(crate) struct MediaEvent {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MediaEventLog {
     /// Events that are not yet handled, in order.
-    pending: Vec<MediaEvent>,
+    pending: Vec<MediaHealthEvent>,
     /// Per chunk, the highest severity reported, plus 1; empty for a drive that reports nothing.
     reported_severity: Vec<u8>,
     /// Per parallel unit, whether its die is known to have failed.
@@ -68,11 +68,11 @@ impl MediaEventLog {
     }
 
     /// Removes and returns the pending events.
-    pub(crate) fn drain_pending(&mut self) -> Vec<MediaEvent> {
+    pub(crate) fn drain_pending(&mut self) -> Vec<MediaHealthEvent> {
         std::mem::take(&mut self.pending)
     }
 
-    fn push_if_worse(&mut self, chunk: ChunkId, level: u8, notice: MediaEvent) {
+    fn push_if_worse(&mut self, chunk: ChunkId, level: u8, notice: MediaHealthEvent) {
         let Some(worst) = self.reported_severity.get_mut(chunk.0 as usize) else { return };
         if *worst < level {
             *worst = level;
@@ -93,7 +93,7 @@ impl MediaEventLog {
         self.push_if_worse(
             chunk,
             severity(what),
-            MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
+            MediaHealthEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
         );
     }
 
@@ -113,7 +113,7 @@ impl MediaEventLog {
                 self.push_if_worse(
                     chunk,
                     severity(what),
-                    MediaEvent { phys, scope: ChunkNotificationScope::Sector, kind: what },
+                    MediaHealthEvent { phys, scope: ChunkNotificationScope::Sector, kind: what },
                 );
             }
             MediaError::Uncorrectable { .. } => self.on_high_ecc(nand, phys, true),
@@ -133,7 +133,7 @@ impl MediaEventLog {
                     && !std::mem::replace(dead, true)
                 {
                     let phys = layout.phys(layout.chunk(*pu, 0), 0);
-                    self.pending.push(MediaEvent {
+                    self.pending.push(MediaHealthEvent {
                         phys,
                         scope: ChunkNotificationScope::Pu,
                         kind: what,
@@ -145,7 +145,7 @@ impl MediaEventLog {
                 self.push_if_worse(
                     chunk,
                     SEVERITY_OFFLINE,
-                    MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
+                    MediaHealthEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
                 );
             }
             MediaError::ProgramFailed { .. } => {
@@ -153,7 +153,7 @@ impl MediaEventLog {
                 self.push_if_worse(
                     chunk,
                     severity(what),
-                    MediaEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
+                    MediaHealthEvent { phys, scope: ChunkNotificationScope::Chunk, kind: what },
                 );
             }
             // Errors of the host, and the effects of a power cut, are not media events.

@@ -23,7 +23,7 @@ use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
 use crate::MediaScrubConfig;
-use crate::media_health::events::MediaEvent;
+use crate::media_health::events::MediaHealthEvent;
 use crate::stats::MediaScrubStats;
 
 /// Passes after which an open line is refreshed, because its oldest data is as old as the line.
@@ -87,7 +87,7 @@ impl MediaEventHandler {
 
     /// Handles a media event. The caller kicks the FTL afterwards.
     #[cold]
-    pub(crate) fn on_media_event(&mut self, notice: MediaEvent, ftl: &mut Ftl) {
+    pub(crate) fn on_media_event(&mut self, notice: MediaHealthEvent, ftl: &mut Ftl) {
         self.stats.media_events += 1;
         let shape = *ftl.geometry();
         let chunk = shape.chunk_of(notice.phys.0);

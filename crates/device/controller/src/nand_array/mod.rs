@@ -18,7 +18,7 @@ use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::media_health::events::MediaEventLog;
-pub(crate) use crate::nand_array::operation::{NandOpKind, OpCompletion, OpOwner};
+pub(crate) use crate::nand_array::operation::{NandOpCompletion, NandOpKind, OpOwner};
 use crate::nand_array::operation::{PuOp, SectorAddress};
 use crate::nand_array::pu::Pu;
 use crate::{DriveConfig, PuScheduling, SuspendConfig, TransferConfig};
@@ -100,7 +100,7 @@ pub(crate) struct NandArray {
     pub(crate) channels: Vec<Channel>,
     ops: OpTable,
     timers: TimerQueue<ArrayEvent>,
-    completions: VecDeque<OpCompletion>,
+    completions: VecDeque<NandOpCompletion>,
     config: ArrayConfig,
     pub(crate) counters: ArrayCounters,
     /// Events detected by operations.
@@ -239,7 +239,7 @@ impl NandArray {
     /// Completes an operation that could not start with a failure.
     pub(crate) fn fail(&mut self, owner: OpOwner, what: NandOpKind, status: nvme::Status) {
         let op = self.ops.begin(owner, what);
-        self.completions.push_back(OpCompletion {
+        self.completions.push_back(NandOpCompletion {
             owner,
             op,
             kind: what,
@@ -316,7 +316,7 @@ impl NandArray {
         let op = self.ops.op_mut(id);
         op.pu_ops_left -= 1;
         if op.pu_ops_left == 0 {
-            self.completions.push_back(OpCompletion {
+            self.completions.push_back(NandOpCompletion {
                 owner: op.owner,
                 op: id,
                 kind: op.kind,
@@ -330,7 +330,7 @@ impl NandArray {
     /// Processes the events that are due by `now`, at their own times, until an operation
     /// completes. Returns its completion and time.
     #[inline]
-    pub(crate) fn next_completion(&mut self, now: Nanos) -> Option<(Nanos, OpCompletion)> {
+    pub(crate) fn next_completion(&mut self, now: Nanos) -> Option<(Nanos, NandOpCompletion)> {
         let mut at = now;
         loop {
             if let Some(done) = self.completions.pop_front() {

@@ -3,12 +3,12 @@
 use collections::Slab;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
-use crate::nand_array::operation::{AddressList, NandOpKind, Op, OpOwner, PuOp};
+use crate::nand_array::operation::{AddressList, NandOp, NandOpKind, OpOwner, PuOp};
 
 /// Operations and their parts, by index. A freed index is reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpTable {
-    ops: Slab<Op>,
+    ops: Slab<NandOp>,
     /// The operation that began last.
     last: u32,
     pu_ops: Slab<PuOp>,
@@ -24,7 +24,7 @@ impl OpTable {
                 (op.status, op.addresses.count, op.unit) = (nvme::Status::SUCCESS, 0, 0);
                 id
             }
-            None => self.ops.insert(Op {
+            None => self.ops.insert(NandOp {
                 owner,
                 kind,
                 unit: 0,
@@ -49,12 +49,12 @@ impl OpTable {
     }
 
     #[inline]
-    pub(super) fn op(&self, id: u32) -> &Op {
+    pub(super) fn op(&self, id: u32) -> &NandOp {
         &self.ops[id]
     }
 
     #[inline]
-    pub(super) fn op_mut(&mut self, id: u32) -> &mut Op {
+    pub(super) fn op_mut(&mut self, id: u32) -> &mut NandOp {
         &mut self.ops[id]
     }
 

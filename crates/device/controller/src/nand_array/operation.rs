@@ -1,4 +1,4 @@
-//! [`Op`]: an operation of the NAND array, with one completion for its owner; and [`PuOp`]: its
+//! [`NandOp`]: an operation of the NAND array, with one completion for its owner; and [`PuOp`]: its
 //! part on one parallel unit. Reads are split into one part per page and parallel unit.
 
 /// The owner of an operation, which receives its completion.
@@ -16,7 +16,7 @@ pub(crate) enum OpOwner {
 
 /// The completion of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpCompletion {
+pub(crate) struct NandOpCompletion {
     pub(crate) owner: OpOwner,
     /// The operation, for [`NandArray::addresses`](crate::nand_array::NandArray::addresses); valid
     /// until the next call.
@@ -50,7 +50,7 @@ impl From<NandOpKind> for tracepoint::ArrayOp {
 
 /// An operation in flight.
 #[derive(Clone, Debug)]
-pub(crate) struct Op {
+pub(crate) struct NandOp {
     pub(crate) owner: OpOwner,
     pub(crate) kind: NandOpKind,
     pub(crate) unit: u32,

@@ -18,7 +18,7 @@ use time::Nanos;
 use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
-use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
+use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ impl BlockDrive {
     pub(crate) fn on_op_complete(
         &mut self,
         now: Nanos,
-        done: OpCompletion,
+        done: NandOpCompletion,
         commands: &mut Commands,
     ) {
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
@@ -444,7 +444,7 @@ impl DriveFlash<'_> {
 
     /// Copies the data of a completed host read to the host.
     #[inline]
-    fn copy_to_host(&mut self, done: &OpCompletion, request: u32) {
+    fn copy_to_host(&mut self, done: &NandOpCompletion, request: u32) {
         let command = self.commands.get(request);
         if self.buffer.is_none() || !command.data_buffer.has_data() {
             return;

@@ -1,4 +1,4 @@
-//! [`DeviceL2p`]: a logical-to-physical map that an open-channel drive keeps itself [Thesis15 ch. 6
+//! [`DeviceL2pTable`]: a logical-to-physical map that an open-channel drive keeps itself [Thesis15 ch. 6
 //! §4.3]. The host has a map as well, and never needs to write its own to the media.
 //!
 //! A host that uses the device L2P stores the logical address and the sequence number of each
@@ -83,19 +83,19 @@ impl Entry {
 
 /// A logical-to-physical map in the drive.
 #[derive(Clone, Debug)]
-pub(crate) struct DeviceL2p {
+pub(crate) struct DeviceL2pTable {
     region: OwnedRegion,
     /// Number of logical addresses.
     entries: u32,
     pub(crate) stats: DeviceL2pStats,
 }
 
-impl DeviceL2p {
+impl DeviceL2pTable {
     /// Opens the map of a medium: from the file beside its image if there is one, otherwise empty.
     ///
     /// # Errors
     /// Out of memory, or a file that is damaged or belongs to another medium.
-    pub(crate) fn open(nand: &Nand) -> Result<DeviceL2p, DriveError> {
+    pub(crate) fn open(nand: &Nand) -> Result<DeviceL2pTable, DriveError> {
         let entries = nand.layout().sector_count();
         let bytes = entries as usize * 8;
         let (region, path) = match &nand.config().data {
@@ -114,7 +114,7 @@ impl DeviceL2p {
             _ => (SharedRegion::anonymous(bytes).map_err(DriveError::Memory)?, None),
         };
         let mut map =
-            DeviceL2p { region: region.into(), entries, stats: DeviceL2pStats::default() };
+            DeviceL2pTable { region: region.into(), entries, stats: DeviceL2pStats::default() };
         if let Some(path) = path {
             map.check(path)?;
             // The image was recreated beside an old map, so the map's contents are obsolete.

@@ -16,8 +16,8 @@ use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::nand_array::operation::SectorAddress;
-use crate::nand_array::{NandArray, NandOpKind, OpCompletion, OpOwner};
-use crate::personality::device_l2p::DeviceL2p;
+use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
+use crate::personality::device_l2p::DeviceL2pTable;
 
 /// Maximum number of sectors in a command by logical block address, which executes as a vector.
 const MAX_SECTORS: u32 = 64;
@@ -28,7 +28,7 @@ pub(crate) struct OpenChannelDrive {
     pub(crate) geometry: Geometry,
     pub(crate) format: PpaFormat,
     /// The device L2P, if the drive keeps one.
-    pub(crate) device_l2p: Option<DeviceL2p>,
+    pub(crate) device_l2p: Option<DeviceL2pTable>,
     /// Sectors accepted for writing, per chunk.
     accepted: Vec<u32>,
     stores_data: bool,
@@ -40,7 +40,7 @@ pub(crate) struct OpenChannelDrive {
 impl OpenChannelDrive {
     pub(crate) fn new(
         array: NandArray,
-        map: Option<DeviceL2p>,
+        map: Option<DeviceL2pTable>,
     ) -> Result<OpenChannelDrive, nvme::GeometryError> {
         let geometry = array.nand.config().host_geometry();
         let format = PpaFormat::from_geometry(&geometry)?;
@@ -448,7 +448,7 @@ impl OpenChannelDrive {
     pub(crate) fn on_op_complete(
         &mut self,
         now: Nanos,
-        done: OpCompletion,
+        done: NandOpCompletion,
         commands: &mut Commands,
     ) {
         let OpOwner::Command(id) = done.owner else { return };
@@ -518,7 +518,7 @@ impl OpenChannelDrive {
     }
 
     /// Copies read data and its out-of-band bytes to the host.
-    fn copy_to_host(&mut self, done: &OpCompletion, id: u32, commands: &Commands) {
+    fn copy_to_host(&mut self, done: &NandOpCompletion, id: u32, commands: &Commands) {
         let command = commands.get(id);
         let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
         let memory = command.port.memory();

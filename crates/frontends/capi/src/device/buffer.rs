@@ -1,6 +1,6 @@
 //! `sluice_buffer`: memory registered with the device.
 //!
-//! [`Buffers`] maps addresses of this process to buffers, so that transfers by address
+//! [`BufferRegistry`] maps addresses of this process to buffers, so that transfers by address
 //! (`sluice_pread`) avoid a copy where possible.
 
 use std::collections::BTreeMap;
@@ -26,13 +26,13 @@ pub(crate) struct FoundBuffer {
 
 /// Buffers of all devices, by address in this process.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers {
+pub(crate) struct BufferRegistry {
     by_address: RwLock<BTreeMap<usize, FoundBuffer>>,
 }
 
-static BUFFERS: Buffers = Buffers { by_address: RwLock::new(BTreeMap::new()) };
+static BUFFERS: BufferRegistry = BufferRegistry { by_address: RwLock::new(BTreeMap::new()) };
 
-impl Buffers {
+impl BufferRegistry {
     fn add(&self, address: usize, found: FoundBuffer) {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, found);
     }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn addresses_inside_of_one_buffer_are_found() {
-        let buffers = Buffers::default();
+        let buffers = BufferRegistry::default();
         let a = FoundBuffer { len: 4096, iova: Iova(0), owner: 1, object: 2 };
         let b = FoundBuffer { len: 10_000, iova: Iova(1 << 20), owner: 1, object: 3 };
         buffers.add(0x10_000, a);

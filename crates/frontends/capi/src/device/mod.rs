@@ -12,7 +12,7 @@ use time::Nanos;
 use user_io::{DeviceKind, Features, IoDevice};
 
 use crate::device::device_ref::DeviceRef;
-use crate::device::open::{OpenOptions, open_device};
+use crate::device::open::{DeviceOpenOptions, open_device};
 use crate::error::{CallError, call, call_or};
 use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::version;
@@ -209,7 +209,7 @@ pub(crate) unsafe fn optional_text<'a>(
     if from.is_null() { Ok(None) } else { unsafe { text(name, from) }.map(Some) }
 }
 
-fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
+fn open_options(from: &sluice_open_options) -> Result<DeviceOpenOptions, CallError> {
     let all = SLUICE_OPEN_READ_ONLY | SLUICE_OPEN_BUFFERED | SLUICE_OPEN_SHARED;
     reserved(from.reserved)?;
     let flags = flags(from.flags, all, "SLUICE_OPEN_READ_ONLY, _BUFFERED and _SHARED together")?;
@@ -219,7 +219,7 @@ fn open_options(from: &sluice_open_options) -> Result<OpenOptions, CallError> {
         let number = number.map_err(|_| CallError::Value { what, value: value.into(), allowed })?;
         Ok::<_, CallError>((number > 0).then_some(number))
     };
-    Ok(OpenOptions {
+    Ok(DeviceOpenOptions {
         read_only: flags & SLUICE_OPEN_READ_ONLY != 0,
         buffered: flags & SLUICE_OPEN_BUFFERED != 0,
         shared: flags & SLUICE_OPEN_SHARED != 0,

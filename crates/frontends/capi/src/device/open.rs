@@ -7,7 +7,7 @@ use std::io;
 use std::sync::mpsc::Sender;
 
 use driver::pci::PciError;
-use open::{CloseError, FileOptions, OpenError, Target};
+use open::{CloseError, FileOptions, Target, TargetOpenError};
 use scenario::ScenarioError;
 use time::Nanos;
 use user_io::IoDevice;
@@ -16,7 +16,7 @@ use crate::error::direct_errno;
 
 /// Options of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OpenOptions {
+pub(crate) struct DeviceOpenOptions {
     /// Open read-only.
     pub(crate) read_only: bool,
     /// Use the page cache of the operating system.
@@ -34,14 +34,16 @@ pub(crate) struct OpenOptions {
 }
 
 /// Returns the `errno` of a failure.
-pub(crate) fn errno_of(error: &OpenError) -> i32 {
+pub(crate) fn errno_of(error: &TargetOpenError) -> i32 {
     let of_os = |source: &io::Error| source.raw_os_error().unwrap_or(libc::EIO);
     match error {
-        OpenError::Missing { source, .. } | OpenError::Thread { source, .. } => of_os(source),
-        OpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
-        OpenError::Directory { .. } => libc::ENOTBLK,
-        OpenError::Controller(error) => controller_errno(error),
-        OpenError::Device(error) => direct_errno(error),
+        TargetOpenError::Missing { source, .. } | TargetOpenError::Thread { source, .. } => {
+            of_os(source)
+        }
+        TargetOpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
+        TargetOpenError::Directory { .. } => libc::ENOTBLK,
+        TargetOpenError::Controller(error) => controller_errno(error),
+        TargetOpenError::Device(error) => direct_errno(error),
         error if error.is_usage() => libc::EINVAL,
         _ => libc::EIO,
     }
@@ -69,8 +71,8 @@ fn controller_errno(error: &PciError) -> i32 {
 }
 
 /// Returns the C name of an option that only files and block devices support, if it is set.
-fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
-    let OpenOptions { read_only, buffered, shared, sector_bytes, .. } = *options;
+fn file_only_option(options: &DeviceOpenOptions) -> Option<(&'static str, String)> {
+    let DeviceOpenOptions { read_only, buffered, shared, sector_bytes, .. } = *options;
     let flags = [
         (read_only, "SLUICE_OPEN_READ_ONLY"),
         (buffered, "SLUICE_OPEN_BUFFERED"),
@@ -84,18 +86,25 @@ fn file_only_option(options: &OpenOptions) -> Option<(&'static str, String)> {
 /// cleanly reports it to `closed`.
 pub(crate) fn open_device(
     what: &str,
-    options: &OpenOptions,
+    options: &DeviceOpenOptions,
     closed: Option<Sender<CloseError>>,
-) -> Result<IoDevice, OpenError> {
+) -> Result<IoDevice, TargetOpenError> {
     let target: Target = what.parse()?;
     if !matches!(target, Target::File(_))
         && let Some((option, value)) = file_only_option(options)
     {
         let allowed = "0: only files and block devices are opened so".into();
-        return Err(OpenError::Option { option, value, what: what.into(), allowed });
+        return Err(TargetOpenError::Option { option, value, what: what.into(), allowed });
     }
-    let OpenOptions { read_only, buffered, shared, queue_depth, sector_bytes, queues, timeout } =
-        *options;
+    let DeviceOpenOptions {
+        read_only,
+        buffered,
+        shared,
+        queue_depth,
+        sector_bytes,
+        queues,
+        timeout,
+    } = *options;
     let file = FileOptions {
         sector_bytes,
         direct: !buffered,
@@ -112,12 +121,12 @@ pub(crate) fn open_device(
         ..Default::default()
     };
     open::open_target(&target, &options).map_err(|error| match error {
-        OpenError::Option { option: "depth", value, what, allowed } => {
-            OpenError::Option { option: "queue_depth", value, what, allowed }
+        TargetOpenError::Option { option: "depth", value, what, allowed } => {
+            TargetOpenError::Option { option: "queue_depth", value, what, allowed }
         }
-        OpenError::Option { option: "timeout", what, allowed, .. } => {
+        TargetOpenError::Option { option: "timeout", what, allowed, .. } => {
             let value = timeout.map_or(0, |t| t.0 / 1_000_000).to_string();
-            OpenError::Option { option: "timeout_ms", value, what, allowed }
+            TargetOpenError::Option { option: "timeout_ms", value, what, allowed }
         }
         error => error,
     })
@@ -127,11 +136,11 @@ pub(crate) fn open_device(
 mod tests {
     use super::*;
 
-    fn open(what: &str) -> Result<IoDevice, OpenError> {
-        open_device(what, &OpenOptions::default(), None)
+    fn open(what: &str) -> Result<IoDevice, TargetOpenError> {
+        open_device(what, &DeviceOpenOptions::default(), None)
     }
 
-    fn refused(what: &str, options: OpenOptions) -> String {
+    fn refused(what: &str, options: DeviceOpenOptions) -> String {
         let error = open_device(what, &options, None).unwrap_err();
         assert_eq!(errno_of(&error), libc::EINVAL, "{what}: {error}");
         error.to_string()
@@ -150,14 +159,26 @@ mod tests {
 
     #[test]
     fn what_only_files_have_is_refused_elsewhere_by_its_name() {
-        let plain = OpenOptions::default();
+        let plain = DeviceOpenOptions::default();
         for (options, says) in [
-            (OpenOptions { read_only: true, ..plain }, "flags = SLUICE_OPEN_READ_ONLY for null:"),
-            (OpenOptions { buffered: true, ..plain }, "flags = SLUICE_OPEN_BUFFERED for null:"),
-            (OpenOptions { shared: true, ..plain }, "flags = SLUICE_OPEN_SHARED for null:"),
-            (OpenOptions { sector_bytes: Some(512), ..plain }, "sector_bytes = 512 for null:"),
-            (OpenOptions { queue_depth: Some(0), ..plain }, "queue_depth = 0"),
-            (OpenOptions { timeout: Some(Nanos::from_millis(7)), ..plain }, "timeout_ms = 7 for"),
+            (
+                DeviceOpenOptions { read_only: true, ..plain },
+                "flags = SLUICE_OPEN_READ_ONLY for null:",
+            ),
+            (
+                DeviceOpenOptions { buffered: true, ..plain },
+                "flags = SLUICE_OPEN_BUFFERED for null:",
+            ),
+            (DeviceOpenOptions { shared: true, ..plain }, "flags = SLUICE_OPEN_SHARED for null:"),
+            (
+                DeviceOpenOptions { sector_bytes: Some(512), ..plain },
+                "sector_bytes = 512 for null:",
+            ),
+            (DeviceOpenOptions { queue_depth: Some(0), ..plain }, "queue_depth = 0"),
+            (
+                DeviceOpenOptions { timeout: Some(Nanos::from_millis(7)), ..plain },
+                "timeout_ms = 7 for",
+            ),
         ] {
             let said = refused("null", options);
             assert!(said.contains(says), "{said} does not say {says}");
@@ -172,12 +193,12 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let what = file.to_str().unwrap();
         assert_eq!(open(what).unwrap().name(), "d");
-        let plain = OpenOptions::default();
-        let said = refused(what, OpenOptions { queue_depth: Some(u16::MAX), ..plain });
+        let plain = DeviceOpenOptions::default();
+        let said = refused(what, DeviceOpenOptions { queue_depth: Some(u16::MAX), ..plain });
         assert!(said.contains("queue_depth = 65535 for drive d"), "{said}");
-        let said = refused(what, OpenOptions { queues: Some(u16::MAX), ..plain });
+        let said = refused(what, DeviceOpenOptions { queues: Some(u16::MAX), ..plain });
         assert!(said.contains("queues = 65535 for drive d"), "{said}");
-        let said = refused(what, OpenOptions { shared: true, ..plain });
+        let said = refused(what, DeviceOpenOptions { shared: true, ..plain });
         assert!(said.contains("SLUICE_OPEN_SHARED"), "{said}");
     }
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use block::Request;
 use time::Nanos;
-use user_io::{CacheConfig, EvictionPolicy, Hybrid, QueueSelector, WaitMode, WritePolicy};
+use user_io::{CacheConfig, EvictionPolicy, HybridPolling, QueueSelector, WaitMode, WritePolicy};
 
 use crate::error::CallError;
 use crate::options::ExtensibleStruct;
@@ -98,7 +98,7 @@ pub(crate) fn value_error(
 
 /// Parses the wait mode.
 pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMode, CallError> {
-    let hybrid = Hybrid::default();
+    let hybrid = HybridPolling::default();
     let waits = match wait {
         SLUICE_WAIT_POLL => WaitMode::Poll,
         SLUICE_WAIT_EVENT => WaitMode::Interrupt,
@@ -109,7 +109,7 @@ pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMo
                 _ => return Err(value_error("hybrid_percent", percent, "1 to 99, or 0 for 50")),
             };
             let late = if late_ns == 0 { hybrid.wakeup_latency } else { Nanos(late_ns) };
-            return Ok(WaitMode::Hybrid(Hybrid { sleep_percent, wakeup_latency: late }));
+            return Ok(WaitMode::Hybrid(HybridPolling { sleep_percent, wakeup_latency: late }));
         }
         _ => return Err(value_error("wait", wait, "SLUICE_WAIT_POLL, _EVENT or _HYBRID")),
     };

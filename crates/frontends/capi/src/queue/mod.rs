@@ -308,7 +308,7 @@ pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::open::{OpenOptions, open_device};
+    use crate::device::open::{DeviceOpenOptions, open_device};
 
     const NONE: sluice_group = sluice_group {
         group: 0,
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn only_a_drive_has_queues_of_any_depth() {
-        let null = open_device("null", &OpenOptions::default(), None).unwrap();
+        let null = open_device("null", &DeviceOpenOptions::default(), None).unwrap();
         assert!(parse_depth(&null, 0, false).is_ok());
         assert!(parse_depth(&null, 1024, false).is_ok());
         let error = parse_depth(&null, 7, false).unwrap_err();

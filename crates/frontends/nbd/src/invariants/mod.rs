@@ -41,7 +41,7 @@ mod tests {
 
     use crate::connection::{Connections, WorkQueues};
     use crate::in_flight::{InFlightRequest, InFlightRequests};
-    use crate::protocol::command::{Command, CommandAction};
+    use crate::protocol::command::{CommandAction, NbdCommand};
 
     #[test]
     fn a_client_is_queued_as_its_flags_say() {
@@ -74,7 +74,7 @@ mod tests {
             volatile_cache: false,
         };
         let action = CommandAction::Flush;
-        let command = Command { action, cookie: 1, offset: 0, length: 0, fua: false };
+        let command = NbdCommand { action, cookie: 1, offset: 0, length: 0, fua: false };
         let mut in_flight = InFlightRequests::default();
         let flight =
             || InFlightRequest::new(Default::default(), command, true, None, &limits, Nanos(0));

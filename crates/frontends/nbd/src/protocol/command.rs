@@ -1,4 +1,4 @@
-//! [`Command`]: a request that passed every check, or the [`RequestError`] it gets. Requests are untrusted; code
+//! [`NbdCommand`]: a request that passed every check, or the [`RequestError`] it gets. Requests are untrusted; code
 //! after this module relies on valid ranges, alignment and flags.
 
 use crate::export::Export;
@@ -31,7 +31,7 @@ impl CommandAction {
 
 /// A request within the export, in whole sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct NbdCommand {
     pub(crate) action: CommandAction,
     pub(crate) cookie: u64,
     /// Bytes from the start of the export.
@@ -53,14 +53,14 @@ const fn refuse(code: ErrorCode, text: &'static str) -> RequestError {
     RequestError { code, text }
 }
 
-impl Command {
+impl NbdCommand {
     /// Checks a header against the export and what was negotiated (NBD "Request types", "Error
     /// values", "Block size constraints"). `NBD_CMD_DISC` is not a command: it has no reply.
     pub(crate) fn check(
         header: &RequestHeader,
         export: &Export,
         session: NegotiatedSession,
-    ) -> Result<Command, RequestError> {
+    ) -> Result<NbdCommand, RequestError> {
         use ErrorCode::{Invalid, NoSpace, NotSupported, Permission};
         // FUA is valid for all commands (NBD "Command flags").
         let (action, flags) = match header.kind {
@@ -83,7 +83,7 @@ impl Command {
         if header.flags & !(flags | flag::FUA) != 0 {
             return Err(refuse(Invalid, "a flag that this command does not have"));
         }
-        let mut command = Command {
+        let mut command = NbdCommand {
             action,
             cookie: header.cookie,
             offset: header.offset,
@@ -144,7 +144,7 @@ mod tests {
 
     const BYTES: u64 = 2048 * 4096;
 
-    fn check(kind: u16, flags: u16, offset: u64, length: u32) -> Result<Command, ErrorCode> {
+    fn check(kind: u16, flags: u16, offset: u64, length: u32) -> Result<NbdCommand, ErrorCode> {
         let limits = block::Limits {
             sector_bytes: 4096,
             sectors: 2048,
@@ -156,7 +156,7 @@ mod tests {
         let export = Export::new(&limits, &NbdConfig::default(), 32 << 20);
         let session = NegotiatedSession { structured: true, allocation: true, sized: true };
         let header = RequestHeader { flags, kind, cookie: 7, offset, length };
-        Command::check(&header, &export, session).map_err(|r| r.code)
+        NbdCommand::check(&header, &export, session).map_err(|r| r.code)
     }
 
     #[test]

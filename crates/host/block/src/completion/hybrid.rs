@@ -1,11 +1,11 @@
-//! [`Hybrid`]: switches between polling and interrupts according to the load.
+//! [`HybridConfig`]: switches between polling and interrupts according to the load.
 //!
 //! [HIOPS14 §3.3] leaves the switch to future work and names possible inputs: the occupied queue
 //! depth and the current rate of completions. The better mode depends on the cost of interrupts,
 //! timers and context switches on the machine. The rule here therefore measures both modes, in
 //! windows:
 //!
-//! - **The depth enables polling.** Below [`Hybrid::quiet`], in depth or in rate, a poll finds one
+//! - **The depth enables polling.** Below [`HybridConfig::quiet`], in depth or in rate, a poll finds one
 //!   completion at a time, and late: the mode is interrupts.
 //! - **The rate selects the mode.** Otherwise the mode with more completions per second stays. The
 //!   other mode is tried: half a window lets it settle. It is adopted if its rate is higher by
@@ -36,7 +36,7 @@ const TRIAL_WINDOWS_MAX: u32 = 128;
 
 /// The load of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct ControllerLoad {
     /// Requests in flight: threads that wait. The number of commands in the hardware says little,
     /// because a host that cannot keep up leaves the hardware idle.
     pub depth: u32,
@@ -46,33 +46,33 @@ pub struct Load {
 
 /// Parameters of hybrid notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hybrid {
+pub struct HybridConfig {
     /// While polling: time from the end of one poll to the next.
     pub interval: Nanos,
     /// Time over which the load is measured.
     pub window: Nanos,
     /// Load below which, in depth or in rate, there is no polling.
-    pub quiet: Load,
+    pub quiet: ControllerLoad,
 }
 
-impl Hybrid {
+impl HybridConfig {
     /// Returns parameters for polling every `interval`, from a depth of two and one completion per
     /// sixteen intervals.
     ///
     /// The window is 10 ms, or sixteen intervals if these are longer. With hundreds of threads,
     /// rates over less than a scheduling round are meaningless.
-    pub const fn with_interval(interval: Nanos) -> Hybrid {
+    pub const fn with_interval(interval: Nanos) -> HybridConfig {
         let sixteen = interval.0.saturating_mul(16);
         let rate = match 1_000_000_000_u64.checked_div(sixteen) {
             Some(rate) => rate,
             None => 0,
         };
         let window = Nanos(if sixteen > 10_000_000 { sixteen } else { 10_000_000 });
-        Hybrid { interval, window, quiet: Load { depth: 2, rate } }
+        HybridConfig { interval, window, quiet: ControllerLoad { depth: 2, rate } }
     }
 
     pub(super) fn validate(&self) -> Result<(), StrategyError> {
-        let Hybrid { interval, window, .. } = *self;
+        let HybridConfig { interval, window, .. } = *self;
         // The caller checks the interval itself and reports an invalid one.
         if window < interval {
             return Err(StrategyError::Window { window, interval });
@@ -103,13 +103,13 @@ pub struct HybridStats {
     /// Time in polling mode.
     pub poll_time: Nanos,
     /// The load of the last window.
-    pub load: Load,
+    pub load: ControllerLoad,
 }
 
 /// Decides the mode of hybrid notification.
 #[derive(Debug)]
 pub(super) struct Governor {
-    hybrid: Hybrid,
+    hybrid: HybridConfig,
     stats: HybridStats,
     /// Time up to which the time per mode is accounted.
     accounted_until: Nanos,
@@ -139,7 +139,7 @@ impl Mode {
 
 impl Governor {
     /// Creates a governor in interrupt mode. `ended` is the number of completions so far.
-    pub(super) fn new(hybrid: Hybrid, now: Nanos, ended: u64) -> Governor {
+    pub(super) fn new(hybrid: HybridConfig, now: Nanos, ended: u64) -> Governor {
         Governor {
             hybrid,
             stats: HybridStats::default(),
@@ -185,7 +185,7 @@ impl Governor {
         if length < whole && !self.settling && !self.is_trial_lost(rate) {
             return None;
         }
-        let load = Load { depth: depth(), rate };
+        let load = ControllerLoad { depth: depth(), rate };
         (self.window_start, self.completed_before) = (now, ended);
         self.stats = HybridStats { load, ..self.stats(now) };
         self.accounted_until = now;
@@ -200,7 +200,7 @@ impl Governor {
     }
 
     /// Returns the mode after a window with this load.
-    fn decide(&mut self, load: Load) -> Mode {
+    fn decide(&mut self, load: ControllerLoad) -> Mode {
         let mode = self.stats.mode;
         let quiet = self.hybrid.quiet;
         if load.depth < quiet.depth || load.rate < quiet.rate {
@@ -268,7 +268,7 @@ impl Governor {
 mod tests {
     use super::*;
 
-    const HYBRID: Hybrid = Hybrid::with_interval(Nanos::from_micros(10));
+    const HYBRID: HybridConfig = HybridConfig::with_interval(Nanos::from_micros(10));
 
     /// A model of a machine: the rate of each mode at a depth.
     struct Machine {
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_window_shorter_than_an_interval_is_refused() {
         assert_eq!(HYBRID.validate(), Ok(()));
-        let short = Hybrid { window: Nanos(9_999), ..HYBRID };
+        let short = HybridConfig { window: Nanos(9_999), ..HYBRID };
         assert!(matches!(short.validate(), Err(StrategyError::Window { .. })));
     }
 }

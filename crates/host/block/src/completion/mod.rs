@@ -33,7 +33,7 @@ mod waiter_slot;
 
 pub use blocking::{Blocking, BlockingConfig, BlockingError};
 pub use contexts::Placement;
-pub use hybrid::{Hybrid, HybridStats, Load, Mode};
+pub use hybrid::{ControllerLoad, HybridConfig, HybridStats, Mode};
 pub use interrupt_line::{InterruptLine, InterruptSource};
 pub use member::StripeMember;
 pub use stats::{CompletionStats, ContextKind, ContextStats, WaiterStats, WaiterTotals};

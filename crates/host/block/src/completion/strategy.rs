@@ -6,7 +6,7 @@
 
 use time::Nanos;
 
-use super::hybrid::Hybrid;
+use super::hybrid::HybridConfig;
 
 /// The context that issues requests which found no tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Notify {
         interval: Nanos,
     },
     /// By interrupts or polling, according to the load.
-    Hybrid(Hybrid),
+    Hybrid(HybridConfig),
 }
 
 /// How requests are issued and completed.
@@ -105,7 +105,7 @@ impl Strategy {
 
     /// Returns a strategy that switches between [`HIOPS_IRQ`](Strategy::HIOPS_IRQ) and
     /// [`hiops_poll`](Strategy::hiops_poll).
-    pub const fn hiops_hybrid(hybrid: Hybrid) -> Strategy {
+    pub const fn hiops_hybrid(hybrid: HybridConfig) -> Strategy {
         Strategy { notify: Notify::Hybrid(hybrid), ..Strategy::HIOPS_IRQ }
     }
 
@@ -134,7 +134,7 @@ impl Strategy {
             "hiops-irq" => Strategy::HIOPS_IRQ,
             "hiops-poll" => Strategy::hiops_poll(interval),
             "async-poll" => Strategy::async_poll(interval),
-            "hiops-hybrid" => Strategy::hiops_hybrid(Hybrid::with_interval(interval)),
+            "hiops-hybrid" => Strategy::hiops_hybrid(HybridConfig::with_interval(interval)),
             _ => return Err(StrategyError::Name(name.into())),
         };
         strategy.validate()?;

@@ -19,7 +19,7 @@ pub(crate) mod tag_fairness;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use driver::{BindError, Event, HardwareQueue, QueueState, Tag};
+use driver::{BindError, CompletionEvent, HardwareQueue, QueueState, Tag};
 use nvme::Status;
 use time::Nanos;
 use tracepoint::Event as Tracepoint;
@@ -60,7 +60,7 @@ pub const STATUS_REMOVED: Status = Status::NOT_READY.do_not_retry();
 
 /// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CompletedRequest {
+pub(crate) struct ReapedRequest {
     /// The submitter of the request.
     pub submitter: Submitter,
     /// The submitter's id of the request.
@@ -71,11 +71,11 @@ pub(crate) struct CompletedRequest {
     pub result: u64,
 }
 
-impl CompletedRequest {
+impl ReapedRequest {
     #[inline]
-    fn new(staged: &StagedRequest, status: Status, result: u64) -> CompletedRequest {
+    fn new(staged: &StagedRequest, status: Status, result: u64) -> ReapedRequest {
         let (submitter, id) = (staged.submitter, staged.request.tag as u32);
-        CompletedRequest { submitter, id, status, result }
+        ReapedRequest { submitter, id, status, result }
     }
 }
 
@@ -382,13 +382,13 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         now: Nanos,
         notes: &mut IoHooks,
         mut tell: impl FnMut(&StagedRequest, Nanos),
-    ) -> Option<CompletedRequest> {
+    ) -> Option<ReapedRequest> {
         if !self.early_completions.is_empty() {
             return self.fetch_early(now, notes, tell);
         }
         loop {
             P::read(&self.queue);
-            let Event { tag, status, result } = self.queue.fetch_event()?;
+            let CompletionEvent { tag, status, result } = self.queue.fetch_event()?;
             let Ok(command) = self.queue.detach_tag_cmd(tag) else {
                 self.stats.spurious.add(1);
                 continue;
@@ -414,7 +414,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             }
             notes.record_completion(Action::Completed, now, slot, self.index, status);
             tell(slot, device);
-            let ended = CompletedRequest::new(slot, status, result);
+            let ended = ReapedRequest::new(slot, status, result);
             self.release_tag(tag, ended.submitter);
             return Some(ended);
         }
@@ -426,11 +426,11 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         now: Nanos,
         notes: &mut IoHooks,
         mut tell: impl FnMut(&StagedRequest, Nanos),
-    ) -> Option<CompletedRequest> {
+    ) -> Option<ReapedRequest> {
         let EarlyCompletion { staged, status, device } = self.early_completions.pop_front()?;
         notes.record_completion(Action::Completed, now, &staged, self.index, status);
         tell(&staged, device);
-        Some(CompletedRequest::new(&staged, status, 0))
+        Some(ReapedRequest::new(&staged, status, 0))
     }
 
     #[inline]
@@ -455,7 +455,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         device: Nanos,
         notes: &mut IoHooks,
         tell: &mut dyn FnMut(&StagedRequest, Nanos),
-    ) -> Option<CompletedRequest> {
+    ) -> Option<ReapedRequest> {
         if status.is(Status::NOT_READY)
             && !status.is_final()
             && staged.requeues < self.timeouts.retries
@@ -471,7 +471,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         }
         notes.record_completion(Action::Completed, now, &staged, self.index, status);
         tell(&staged, device);
-        Some(CompletedRequest::new(&staged, status, 0))
+        Some(ReapedRequest::new(&staged, status, 0))
     }
 
     fn requeue(&mut self, now: Nanos, staged: StagedRequest, notes: &mut IoHooks) {

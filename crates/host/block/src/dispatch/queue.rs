@@ -4,7 +4,7 @@ use driver::HardwareQueue;
 use event::Waker;
 
 use crate::Submitter;
-use crate::dispatch::{CompletedRequest, Dispatch};
+use crate::dispatch::{Dispatch, ReapedRequest};
 use crate::steer::Sender;
 use crate::sync::Platform;
 
@@ -97,7 +97,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
     }
 
     /// Sends the completion of a request to its submitter.
-    pub(crate) fn steer<P: Platform>(&mut self, ended: &CompletedRequest) {
+    pub(crate) fn steer<P: Platform>(&mut self, ended: &ReapedRequest) {
         let stats = self.dispatch.stats_ref();
         let core = self.cores.get_mut(usize::from(ended.submitter.0));
         match core.and_then(|core| Some((core.sender.as_mut()?, &mut core.wake, core.uses_notices)))

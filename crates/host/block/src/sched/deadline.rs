@@ -18,7 +18,7 @@ use time::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use super::sorted::SectorSorted;
 use crate::{Op, StagedRequest};
 
@@ -90,7 +90,7 @@ pub struct Deadline {
     position: [u64; 2],
     /// Requests that were requeued from the hardware. Their batch has been charged, so they go
     /// first.
-    requeued: Fifo,
+    requeued: FifoQueue,
     /// Direction of the current batch.
     batch: usize,
     /// Number of requests that the current batch may still dispatch.
@@ -110,7 +110,7 @@ impl Deadline {
             config,
             waiting: [SectorSorted::new(), SectorSorted::new()],
             position: [0; 2],
-            requeued: Fifo::new(),
+            requeued: FifoQueue::new(),
             batch: READ,
             batch_remaining: 0,
             starved: 0,

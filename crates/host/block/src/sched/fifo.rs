@@ -1,4 +1,4 @@
-//! [`Fifo`]: requests in arrival order, in memory that grows and shrinks with their number
+//! [`FifoQueue`]: requests in arrival order, in memory that grows and shrinks with their number
 //! ([SYSTOR13 §3.2], software staging queues).
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ const MERGE_WINDOW: usize = 8;
 
 /// A FIFO of requests.
 #[derive(Debug)]
-pub(super) struct Fifo {
+pub(super) struct FifoQueue {
     requests: VecDeque<StagedRequest>,
     shrink_policy: ShrinkPolicy,
 }
 
-impl Fifo {
-    pub(super) fn new() -> Fifo {
-        Fifo { requests: VecDeque::new(), shrink_policy: ShrinkPolicy::new() }
+impl FifoQueue {
+    pub(super) fn new() -> FifoQueue {
+        FifoQueue { requests: VecDeque::new(), shrink_policy: ShrinkPolicy::new() }
     }
 
     #[inline]
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn shrinks_after_a_spike_and_keeps_still_in_steady_state() {
-        let mut fifo = Fifo::new();
+        let mut fifo = FifoQueue::new();
         (0..100_000).for_each(|i| fifo.push_back(write(i, 2 * i)));
         assert!(fifo.capacity() >= 100_000);
         (0..100_000).for_each(|i| assert_eq!(fifo.pop_front().map(|s| s.request.tag), Some(i)));
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn offers_the_last_eight_newest_first_if_they_touch() {
-        let mut fifo = Fifo::new();
+        let mut fifo = FifoQueue::new();
         (0..10).for_each(|i| fifo.push_back(write(i, 10 * i)));
         fifo.push_back(write(10, 91));
         let mut seen = Vec::new();

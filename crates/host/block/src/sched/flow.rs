@@ -5,7 +5,7 @@
 //! finish tag of its flow, or the virtual time if the flow had no waiting request. The finish tag
 //! is the start tag plus the request's cost divided by the flow's weight.
 
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use crate::StagedRequest;
 
 /// A virtual time. It never wraps: a cost is less than 2^33 units of 2^20.
@@ -24,7 +24,7 @@ pub(super) fn virtual_time(cost: u64, weight: u16) -> VirtualTime {
 /// The requests of one submitter or group.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) waiting: Fifo,
+    pub(super) waiting: FifoQueue,
     pub(super) weight: u16,
     /// The start tag of the first waiting request; without one, the finish tag of the last
     /// dispatched request.
@@ -44,7 +44,7 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn new(weight: u16) -> Flow {
         Flow {
-            waiting: Fifo::new(),
+            waiting: FifoQueue::new(),
             weight,
             start: 0,
             in_flight: 0,

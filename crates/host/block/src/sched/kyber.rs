@@ -21,7 +21,7 @@ use time::Nanos;
 
 use super::Scheduler;
 use super::error::{SchedError, within};
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use super::latency::{LatencyBuckets, TARGET_BUCKETS};
 use crate::{Op, StagedRequest};
 
@@ -121,7 +121,7 @@ fn domain(op: Op) -> usize {
 
 #[derive(Debug)]
 struct Domain {
-    waiting: Fifo,
+    waiting: FifoQueue,
     in_flight: u32,
     /// Maximum number of requests in the device.
     tokens: u32,
@@ -221,7 +221,7 @@ impl Kyber {
         let domains = std::array::from_fn(|rank| {
             let tokens = (u32::from(depth) * u32::from(percent[rank]) / 100).max(1);
             Domain {
-                waiting: Fifo::new(),
+                waiting: FifoQueue::new(),
                 in_flight: 0,
                 tokens,
                 tokens_max: tokens,

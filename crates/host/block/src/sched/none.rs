@@ -6,19 +6,19 @@
 use time::Nanos;
 
 use super::Scheduler;
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use crate::StagedRequest;
 
 /// A FIFO scheduler.
 #[derive(Debug)]
 pub struct NoneScheduler {
-    fifo: Fifo,
+    fifo: FifoQueue,
 }
 
 impl NoneScheduler {
     /// Creates an empty scheduler.
     pub fn new() -> NoneScheduler {
-        NoneScheduler { fifo: Fifo::new() }
+        NoneScheduler { fifo: FifoQueue::new() }
     }
 }
 

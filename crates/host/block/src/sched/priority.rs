@@ -9,7 +9,7 @@ use time::Nanos;
 
 use super::Scheduler;
 use super::error::SchedError;
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use crate::{Group, StagedRequest};
 
 /// Number of classes.
@@ -64,7 +64,7 @@ pub struct Priority {
     class_of: Vec<u8>,
     default_class: u8,
     prio_aging_expire: Nanos,
-    waiting: [Fifo; CLASSES as usize],
+    waiting: [FifoQueue; CLASSES as usize],
     queued: usize,
 }
 
@@ -81,7 +81,7 @@ impl Priority {
             class_of[usize::from(group.0)] = *class;
         }
         let (default_class, patience) = (config.default_class, config.prio_aging_expire);
-        let waiting = std::array::from_fn(|_| Fifo::new());
+        let waiting = std::array::from_fn(|_| FifoQueue::new());
         Ok(Priority { class_of, default_class, prio_aging_expire: patience, waiting, queued: 0 })
     }
 
@@ -91,7 +91,7 @@ impl Priority {
 
     /// Returns the class whose first request expired the longest ago, if any has expired.
     fn expired_class(&self, now: Nanos) -> Option<usize> {
-        let first = |class: &Fifo| class.front().map(|staged| staged.since);
+        let first = |class: &FifoQueue| class.front().map(|staged| staged.since);
         let oldest = (0..).zip(&self.waiting).filter_map(|(class, w)| Some((first(w)?, class)));
         let (since, class) = oldest.min()?;
         (now.since(since) >= self.prio_aging_expire).then_some(class)

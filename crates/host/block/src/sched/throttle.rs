@@ -13,7 +13,7 @@ use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use super::Scheduler;
 use super::error::SchedError;
-use super::fifo::Fifo;
+use super::fifo::FifoQueue;
 use crate::{Group, Op, StagedRequest};
 
 /// Maximum rate and burst: a thousand times those of the fastest device.
@@ -109,7 +109,7 @@ impl ThrottleConfig {
 struct Gate {
     operations: Option<TokenBucket>,
     bytes: Option<TokenBucket>,
-    waiting: Fifo,
+    waiting: FifoQueue,
     /// Time at which the first waiting request may pass, unless a merge makes it larger.
     ready_at: Nanos,
 }
@@ -120,7 +120,7 @@ impl Gate {
         limited.then(|| Gate {
             operations: limits.operations.map(RateLimit::bucket),
             bytes: limits.bytes.map(RateLimit::bucket),
-            waiting: Fifo::new(),
+            waiting: FifoQueue::new(),
             ready_at: Nanos::MAX,
         })
     }

@@ -12,7 +12,7 @@ use tracepoint::Event;
 
 use crate::account::SubmitterStats;
 use crate::device::validate_request;
-use crate::dispatch::CompletedRequest;
+use crate::dispatch::ReapedRequest;
 use crate::submitter::io_hooks::{IoHooks, NO_QUEUE};
 use crate::submitter::merge::{MergeSide, Merger};
 use crate::submitter::request_table::{CompletionRoute, RequestTable};
@@ -331,12 +331,8 @@ impl SubmitContext {
 
     /// Completes a request of this submitter. Returns the flush that must follow it, if any.
     #[inline]
-    pub(crate) fn complete(
-        &mut self,
-        now: Nanos,
-        ended: &CompletedRequest,
-    ) -> Option<StagedRequest> {
-        let CompletedRequest { id, status, result, .. } = *ended;
+    pub(crate) fn complete(&mut self, now: Nanos, ended: &ReapedRequest) -> Option<StagedRequest> {
+        let ReapedRequest { id, status, result, .. } = *ended;
         if let Some(completion) =
             self.requests.complete_single(id, status, result, now, &self.stats)
         {
@@ -352,7 +348,7 @@ impl SubmitContext {
     pub(crate) fn complete_single(
         &mut self,
         now: Nanos,
-        ended: &CompletedRequest,
+        ended: &ReapedRequest,
     ) -> Option<Completion> {
         self.requests.complete_single(ended.id, ended.status, ended.result, now, &self.stats)
     }
@@ -361,10 +357,10 @@ impl SubmitContext {
     pub(crate) fn complete_slow(
         &mut self,
         now: Nanos,
-        ended: &CompletedRequest,
+        ended: &ReapedRequest,
     ) -> Option<StagedRequest> {
         let (ready, stats) = (&mut self.ready, &self.stats);
-        let CompletedRequest { id, status, result, .. } = *ended;
+        let ReapedRequest { id, status, result, .. } = *ended;
         let outcome =
             self.requests.complete(id, status, result, now, stats, &mut |c| ready.push_back(c));
         match outcome {

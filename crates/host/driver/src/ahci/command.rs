@@ -11,7 +11,7 @@ use crate::{Op, Payload, Request, Segment};
 
 /// The command of a request, whose table is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Command {
+pub(super) struct AtaCommand {
     /// The command FIS.
     pub(super) fis: RegisterH2d,
     /// Whether data is transferred to the drive.
@@ -20,7 +20,7 @@ pub(super) struct Command {
     pub(super) regions: u16,
 }
 
-impl Command {
+impl AtaCommand {
     /// Returns whether the command is queued (native command queuing), or needs the drive
     /// exclusively.
     pub(super) fn is_queued(&self) -> bool {
@@ -50,7 +50,7 @@ pub(super) fn prepare(
     abilities: DriveCapabilities,
     slot: u8,
     request: &Request,
-) -> Result<Command, Status> {
+) -> Result<AtaCommand, Status> {
     let Request { op, lba, sectors, fua, .. } = *request;
     let limits = abilities.limits;
     let command = match op {
@@ -62,12 +62,16 @@ pub(super) fn prepare(
             let regions = write_prdt(memory, space, slot, request.data, bytes)?;
             if op == Op::Write {
                 let fis = RegisterH2d::write_queued(lba, sectors, slot, fua);
-                Command { fis, write: true, regions }
+                AtaCommand { fis, write: true, regions }
             } else {
-                Command { fis: RegisterH2d::read_queued(lba, sectors, slot), write: false, regions }
+                AtaCommand {
+                    fis: RegisterH2d::read_queued(lba, sectors, slot),
+                    write: false,
+                    regions,
+                }
             }
         }
-        Op::Flush => Command { fis: RegisterH2d::flush(), write: false, regions: 0 },
+        Op::Flush => AtaCommand { fis: RegisterH2d::flush(), write: false, regions: 0 },
         Op::Discard => prepare_trim(memory, abilities, slot, lba, sectors)?,
         // The ATA command set has no such command for drives of this class.
         Op::WriteZeroes | Op::Extents => return Err(Status::INVALID_OPCODE),
@@ -176,7 +180,7 @@ fn prepare_trim(
     slot: u8,
     lba: u64,
     sectors: u32,
-) -> Result<Command, Status> {
+) -> Result<AtaCommand, Status> {
     const EACH: u32 = u16::MAX as u32;
     if abilities.trim_blocks == 0 {
         return Err(Status::INVALID_OPCODE);
@@ -197,5 +201,5 @@ fn prepare_trim(
     let mut regions = PrdtWriter { memory, table: index, count: 0 };
     regions.push(memory.ranges(index), blocks as u64 * 512)?;
     let fis = RegisterH2d::trim(blocks as u16);
-    Ok(Command { fis, write: true, regions: regions.count as u16 })
+    Ok(AtaCommand { fis, write: true, regions: regions.count as u16 })
 }

@@ -21,4 +21,4 @@ mod recovery;
 pub use error::AhciError;
 pub use host::{AhciHost, DriveIdentity};
 pub use irq_line::AhciInterrupt;
-pub use port::{AhciPort, PortStats};
+pub use port::{AhciPort, AhciPortStats};

@@ -10,11 +10,11 @@ use mem::{AddressSpace, Iova};
 use nvme::Status;
 use time::Nanos;
 
-use super::command::{self, Command, DriveCapabilities};
+use super::command::{self, AtaCommand, DriveCapabilities};
 use super::irq_line::HbaShared;
 use super::memory::{INTERNAL_TABLE, PortMemory};
 use super::recovery::PortRecovery;
-use crate::hal::{BindError, Event, HardwareQueue, Limits, QueueState};
+use crate::hal::{BindError, CompletionEvent, HardwareQueue, Limits, QueueState};
 use crate::{Request, Tag, TagError, TagSet, TagState};
 
 /// The enabled interrupts of a port.
@@ -96,7 +96,7 @@ impl PortRegisters {
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStats {
+pub struct AhciPortStats {
     /// Commands issued to the drive; a reissued command counts again.
     pub issued: u64,
     /// Commands completed.
@@ -144,7 +144,7 @@ pub struct AhciPort {
     capabilities: DriveCapabilities,
     tags: TagSet,
     /// The command in each slot, to reissue it.
-    commands: [Command; COMMAND_SLOTS_MAX],
+    commands: [AtaCommand; COMMAND_SLOTS_MAX],
     /// Commands that are bound and not to be issued yet.
     bound: u32,
     /// Commands to issue as soon as the drive accepts them.
@@ -161,7 +161,7 @@ pub struct AhciPort {
     queued_first: bool,
     self_acknowledge: bool,
     pub(super) recovery: PortRecovery,
-    pub(super) stats: PortStats,
+    pub(super) stats: AhciPortStats,
 }
 
 impl AhciPort {
@@ -175,7 +175,7 @@ impl AhciPort {
             memory,
             tags: TagSet::new(capabilities.limits.queue_depth as u16),
             capabilities,
-            commands: [Command::default(); COMMAND_SLOTS_MAX],
+            commands: [AtaCommand::default(); COMMAND_SLOTS_MAX],
             bound: 0,
             deferred: 0,
             queued: 0,
@@ -185,7 +185,7 @@ impl AhciPort {
             queued_first: false,
             self_acknowledge: true,
             recovery: PortRecovery::default(),
-            stats: PortStats::default(),
+            stats: AhciPortStats::default(),
         }
     }
 
@@ -201,7 +201,7 @@ impl AhciPort {
     }
 
     /// Returns the counters of the port.
-    pub fn stats(&self) -> PortStats {
+    pub fn stats(&self) -> AhciPortStats {
         self.stats
     }
 
@@ -309,7 +309,7 @@ impl AhciPort {
     /// Writes the command header of a slot for its command.
     #[inline]
     pub(super) fn set_command_header(&self, slot: usize) {
-        let Command { write, regions, .. } = self.commands[slot % COMMAND_SLOTS_MAX];
+        let AtaCommand { write, regions, .. } = self.commands[slot % COMMAND_SLOTS_MAX];
         self.memory.set_command_header(slot, slot, write, regions);
     }
 
@@ -386,7 +386,7 @@ impl HardwareQueue for AhciPort {
     }
 
     #[inline]
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         if !self.check_event() {
             return None;
         }
@@ -395,7 +395,7 @@ impl HardwareQueue for AhciPort {
         let status = self.statuses[tag as usize];
         self.stats.completed += 1;
         self.stats.errors += u64::from(!status.is_success());
-        Some(Event { tag: Tag(tag as u16), status, result: 0 })
+        Some(CompletionEvent { tag: Tag(tag as u16), status, result: 0 })
     }
 
     fn abort_tag(&mut self, tag: Tag, _now: Nanos) -> Result<(), TagError> {

@@ -9,7 +9,7 @@ use super::ControllerHandle;
 use crate::controller::admin::ProgressFn;
 use crate::data::PrpLists;
 use crate::queue_pair::memory::{QueueMemory, RangeMemory};
-use crate::{Completed, DriverError, Event, QueuePair, RingAddresses};
+use crate::{Completed, CompletionEvent, DriverError, QueuePair, RingAddresses};
 
 impl ControllerHandle {
     /// Creates a queue pair with rings of `depth` entries (at least 2), for `depth - 1` commands.
@@ -164,7 +164,7 @@ impl ControllerHandle {
     pub(crate) fn delete_with_observer(
         &mut self,
         mut pair: QueuePair,
-        ended: &mut dyn FnMut(&Event),
+        ended: &mut dyn FnMut(&CompletionEvent),
         back: &mut dyn FnMut(Completed),
         progress: &mut dyn FnMut(),
     ) -> Result<(), DriverError> {

@@ -32,7 +32,9 @@ use crate::controller::reset::ControllerGeneration;
 use crate::data::{
     BounceStats, ExtendedLbaLayout, PointerTarget, PrpLists, TransferSpec, set_sgl_pointer,
 };
-use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, QueueState};
+use crate::hal::{
+    BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, QueueState,
+};
 use crate::nvme_device::command::command;
 use crate::queue_pair::memory::RangeMemory;
 use crate::{
@@ -152,7 +154,7 @@ pub struct NvmeQueue {
 
 /// Clamps the result of an extent query to what fits the payload; other commands have none.
 #[inline]
-fn clamp_result(mut event: Event) -> Event {
+fn clamp_result(mut event: CompletionEvent) -> CompletionEvent {
     event.result = event.result.min(Request::extent_capacity() as u64);
     event
 }
@@ -265,7 +267,7 @@ impl NvmeQueue {
         };
         let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
         let (lists, memory) = (&mut self.lists, self.port.memory());
-        let ended = &mut |event: &Event| {
+        let ended = &mut |event: &CompletionEvent| {
             if let Some(lists) = lists {
                 lists.complete(memory, event.tag.0, event.status.is_success());
             }
@@ -400,7 +402,7 @@ impl NvmeQueue {
     /// Fetches the next event of a queue with PRP lists, and copies the data that its command has
     /// read.
     #[inline(never)]
-    fn fetch_with_lists(&mut self) -> Option<Event> {
+    fn fetch_with_lists(&mut self) -> Option<CompletionEvent> {
         let event = self.pair.fetch()?;
         if let Some(lists) = &mut self.lists {
             lists.complete(self.port.memory(), event.tag.0, event.status.is_success());
@@ -455,7 +457,7 @@ impl HardwareQueue for NvmeQueue {
     }
 
     #[inline]
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         if !self.is_ready() {
             return None;
         }

@@ -17,7 +17,7 @@ use nvme::{Cqe, Sqe, Status};
 use time::Nanos;
 use transport::{CqConsumer, DoorbellStats, Port, ShadowDoorbells, SqProducer};
 
-use crate::{Event, Tag, TagSet, TagState};
+use crate::{CompletionEvent, Tag, TagSet, TagState};
 
 /// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +243,7 @@ impl QueuePair {
     }
 
     /// Completes the command of an event of this pair.
-    pub(crate) fn complete_event(&mut self, event: Event) -> Option<Completed> {
+    pub(crate) fn complete_event(&mut self, event: CompletionEvent) -> Option<Completed> {
         let user = self.tags.free_bound(event.tag).ok()?.user;
         Some(Completed { user, result: event.result, status: event.status })
     }
@@ -251,7 +251,7 @@ impl QueuePair {
     /// Fetches the next completion of a bound tag, which stays bound; otherwise as
     /// [`reap`](QueuePair::reap).
     #[inline]
-    pub(crate) fn fetch(&mut self) -> Option<Event> {
+    pub(crate) fn fetch(&mut self) -> Option<CompletionEvent> {
         let cqe = self.cq.pop()?;
         match self.validate_cqe(cqe) {
             Some(event) => Some(event),
@@ -292,19 +292,19 @@ impl QueuePair {
     }
 
     #[inline]
-    fn validate_cqe(&mut self, cqe: Cqe) -> Option<Event> {
+    fn validate_cqe(&mut self, cqe: Cqe) -> Option<CompletionEvent> {
         let tag = Tag(cqe.cid);
         if cqe.sq_id != self.qid || self.tags.state(tag) != Some(TagState::Bound) {
             return None;
         }
         self.sq.update_head(cqe.sq_head);
-        Some(Event { tag, result: cqe.result, status: cqe.status })
+        Some(CompletionEvent { tag, result: cqe.result, status: cqe.status })
     }
 
     /// Counts a spurious completion and continues behind it, for at most one round of the ring. A
     /// drive that writes faster than the host reads therefore cannot keep the host in this loop.
     #[cold]
-    fn fetch_after_spurious(&mut self) -> Option<Event> {
+    fn fetch_after_spurious(&mut self) -> Option<CompletionEvent> {
         self.spurious += 1;
         for _ in 1..self.depth {
             let cqe = self.cq.pop()?;

@@ -21,7 +21,9 @@ use time::Nanos;
 use super::UringStats;
 use super::backend::{CommandFlow, SqeData, UringBackend};
 use super::ring::{Ring, RingSetup, SegmentTable};
-use crate::hal::{BindError, Event, Features, HardwareQueue, Limits, QueueState, WaitResult};
+use crate::hal::{
+    BindError, CompletionEvent, Features, HardwareQueue, Limits, QueueState, WaitResult,
+};
 use crate::{Payload, Request, Tag, TagError, TagSet, TagState};
 
 /// Poll period of a queue that waits for the kernel.
@@ -116,9 +118,9 @@ pub struct RingQueue<W: UringBackend> {
     commands: Box<[TagCommand<W::Flow>]>,
     bound: BoundTags,
     /// Events of commands that were aborted before they were issued.
-    local_events: VecDeque<Event>,
+    local_events: VecDeque<CompletionEvent>,
     /// The event that a check has found.
-    peeked_event: Option<Event>,
+    peeked_event: Option<CompletionEvent>,
     /// Whether the kernel has not taken all entries of the ring.
     backlog: bool,
     /// Time of the next attempt.
@@ -293,7 +295,7 @@ impl<W: UringBackend> HardwareQueue for RingQueue<W> {
     }
 
     #[inline]
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         if self.peeked_event.is_some() {
             return self.peeked_event.take();
         }

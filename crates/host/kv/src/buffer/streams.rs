@@ -14,8 +14,8 @@ use mem::SharedRegion;
 
 use crate::buffer::durable_prefix::DurablePrefix;
 use crate::buffer::unit_memory::UnitMemory;
-use crate::chunks::{ChunkRole, KvChunks, RecordSpan};
-use crate::config::Layout;
+use crate::chunks::{KvChunkRole, KvChunks, RecordSpan};
+use crate::config::KvLayout;
 use crate::format::oob::SectorTag;
 use crate::stats::KvStats;
 
@@ -168,7 +168,7 @@ pub(crate) struct AppendStreams {
     classes: [Vec<Option<usize>>; 2],
     next_stream: [usize; 2],
     memory: UnitMemory,
-    layout: Layout,
+    layout: KvLayout,
     /// Chunks that were open at the power loss and are not open yet.
     open_chunks: VecDeque<OpenChunk>,
     /// Stamp of the chunk that was opened last.
@@ -183,14 +183,14 @@ impl AppendStreams {
     /// Returns the number of unit buffers that `layout` needs. While no program is in flight, a
     /// stream keeps the units that wait for their pairs and the one being filled; the others
     /// suffice for a batch.
-    pub(crate) fn slots_needed(layout: &Layout) -> u32 {
+    pub(crate) fn slots_needed(layout: &KvLayout) -> u32 {
         layout.concurrency.streams_max * (layout.pair_units + 3)
             + layout.batch_bytes.div_ceil(layout.unit_bytes)
     }
 
     /// Creates the streams, with no chunk open. The chunk opened next gets the stamp after
     /// `last_stamp`.
-    pub(crate) fn new(layout: Layout, memory: UnitMemory, last_stamp: u64) -> AppendStreams {
+    pub(crate) fn new(layout: KvLayout, memory: UnitMemory, last_stamp: u64) -> AppendStreams {
         let none = |n: u32| vec![None; n as usize];
         AppendStreams {
             streams: (0..layout.concurrency.streams_max).map(|_| None).collect(),
@@ -292,7 +292,7 @@ impl AppendStreams {
             Some(resumable) => resumable,
             None => {
                 self.last_stamp += 1;
-                let chunk = chunks.allocate(ChunkRole::Open).ok_or(AllocError::NoChunk)?;
+                let chunk = chunks.allocate(KvChunkRole::Open).ok_or(AllocError::NoChunk)?;
                 OpenChunk { chunk, fill_bytes: 0, stamp: self.last_stamp }
             }
         };
@@ -378,7 +378,7 @@ impl AppendStreams {
     /// Commits a record, which belongs to the chunk from now on.
     pub(crate) fn commit(&mut self, spot: &RecordLocation, committed: CommittedRecord) {
         let CommittedRecord { record: RecordSpan { offset, bytes }, is_last } = committed;
-        let Layout { sector_bytes, unit_bytes, .. } = self.layout;
+        let KvLayout { sector_bytes, unit_bytes, .. } = self.layout;
         let sector = offset / sector_bytes;
         let slot = self.slot_for(spot.stream, offset / unit_bytes);
         // The zero padding after the inline bytes may start a new unit.
@@ -423,7 +423,7 @@ impl AppendStreams {
     }
 
     fn pad(&mut self, stream: usize, stats: &mut KvStats) {
-        let Layout { sector_bytes, unit_bytes, .. } = self.layout;
+        let KvLayout { sector_bytes, unit_bytes, .. } = self.layout;
         let Some(s) = &mut self.streams[stream] else { return };
         let used = s.fill_bytes % unit_bytes;
         let Some(unit) =

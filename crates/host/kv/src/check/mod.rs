@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) use violation::{KvPart, KvSubject, KvViolation, PartCheck};
 
 use super::Kv;
-use super::chunks::{ChunkRole, RecordSpan};
+use super::chunks::{KvChunkRole, RecordSpan};
 use super::format::record::record_bytes;
 use super::request::{KvOp, KvRequestState};
 
@@ -46,7 +46,8 @@ impl Kv {
                 *live.entry(piece.chunk).or_default() += u64::from(bytes);
                 let chunk = self.chunks.get(piece.chunk);
                 // Records of a failed or compacted chunk may be uncorrectable, and found in the index.
-                let cleaned = matches!(chunk.role(), ChunkRole::Compacting | ChunkRole::Failing);
+                let cleaned =
+                    matches!(chunk.role(), KvChunkRole::Compacting | KvChunkRole::Failing);
                 let record = RecordSpan { offset: piece.offset, bytes };
                 index.require(
                     cleaned || chunk.records().binary_search(&record).is_ok(),
@@ -60,7 +61,7 @@ impl Kv {
                 index.equal(
                     "a whole chunk has this role",
                     KvSubject::key(key),
-                    ChunkRole::LargeValue,
+                    KvChunkRole::LargeValue,
                     self.chunks.get(part.chunk).role(),
                 )?;
             }
@@ -99,7 +100,7 @@ impl Kv {
                 *readers.entry(chunk).or_default() += 1;
             }
         }
-        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() != ChunkRole::Foreign) {
+        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() != KvChunkRole::Foreign) {
             PartCheck(KvPart::Reads).equal(
                 "the values that are read keep their chunks",
                 KvSubject::Chunk(chunk),
@@ -141,18 +142,18 @@ impl Kv {
     /// Returns the state of the target, for messages of tests.
     pub fn debug_state(&self) -> String {
         let uses = [
-            ChunkRole::Free,
-            ChunkRole::Open,
-            ChunkRole::Closed,
-            ChunkRole::LargeValue,
-            ChunkRole::Failing,
-            ChunkRole::Compacting,
-            ChunkRole::Obsolete,
-            ChunkRole::Retired,
+            KvChunkRole::Free,
+            KvChunkRole::Open,
+            KvChunkRole::Closed,
+            KvChunkRole::LargeValue,
+            KvChunkRole::Failing,
+            KvChunkRole::Compacting,
+            KvChunkRole::Obsolete,
+            KvChunkRole::Retired,
         ];
         let count = |u| self.chunks.iter().filter(|(_, c)| c.role() == u).count();
         let uses: Vec<String> = uses.iter().map(|u| format!("{u:?} {}", count(*u))).collect();
-        let least = self.chunks.iter().filter(|(_, c)| c.role() == ChunkRole::Closed);
+        let least = self.chunks.iter().filter(|(_, c)| c.role() == KvChunkRole::Closed);
         let least = least.map(|(_, c)| c.live_bytes()).min();
         let waiting: Vec<u32> = self.write_order.requests().collect();
         let values: Vec<u32> = self.reads.queued_values().collect();

@@ -9,7 +9,7 @@ use mem::Iova;
 use crate::buffer::streams::{
     AllocError, AppendClass, ByteSource, CommittedRecord, RecordLocation,
 };
-use crate::chunks::{ChunkRole, RecordSpan};
+use crate::chunks::{KvChunkRole, RecordSpan};
 use crate::format::key::Key;
 use crate::format::record::{RecordHeader, RecordKind, header_bytes, record_bytes};
 use crate::index::{ChunkExtent, ExtentList, KeyVersion, RecordRef};
@@ -256,7 +256,7 @@ impl Kv {
     /// Allocates a chunk for a whole chunk of a value.
     fn allocate_large_value_chunk(&mut self) -> Option<u32> {
         let free = self.chunks.free_count() > self.layout.budget.reserve_chunks;
-        let chunk = if free { self.chunks.allocate(ChunkRole::LargeValue) } else { None };
+        let chunk = if free { self.chunks.allocate(KvChunkRole::LargeValue) } else { None };
         self.progress.out_of_chunks |= chunk.is_none();
         self.progress.moved |= chunk.is_some();
         chunk

@@ -13,7 +13,7 @@
 //! records were relocated wait for units to fill; if nothing else can make progress, these units
 //! are padded.
 
-use crate::chunks::ChunkRole;
+use crate::chunks::KvChunkRole;
 use crate::format::key::Key;
 use crate::format::record::record_bytes;
 use crate::{Kv, KvError};
@@ -29,7 +29,7 @@ impl Kv {
 
     /// Marks a whole chunk of a superseded or aborted value as obsolete, if it has not been retired.
     pub(crate) fn discard_extent(&mut self, chunk: u32) {
-        if self.chunks.is_owned(chunk) && self.chunks.get(chunk).role() == ChunkRole::LargeValue {
+        if self.chunks.is_owned(chunk) && self.chunks.get(chunk).role() == KvChunkRole::LargeValue {
             self.mark_obsolete(chunk, Vec::new());
         }
     }

@@ -14,7 +14,7 @@ use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::MAX_VECTOR_ADDRESSES;
 
 use crate::check::{KvPart, KvSubject, KvViolation, PartCheck};
-use crate::config::Layout;
+use crate::config::KvLayout;
 use crate::device::KvDevice;
 use crate::format::command_tag::KvCommandTag;
 use crate::format::oob::SectorTag;
@@ -80,7 +80,7 @@ impl LargeValues {
     /// [`MemoryError`].
     pub(crate) fn new(
         space: &AddressSpace,
-        layout: &Layout,
+        layout: &KvLayout,
         oob_bytes: u32,
     ) -> Result<LargeValues, MemoryError> {
         let count = layout.concurrency.large_value_writes;

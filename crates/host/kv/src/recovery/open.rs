@@ -18,9 +18,9 @@ use transport::Port;
 
 use crate::buffer::streams::{AppendStreams, OpenChunk};
 use crate::buffer::unit_memory::{UnitMemory, UnitMemorySize};
-use crate::chunks::{ChunkRole, KvChunks, RecordSpan, RecoveredContents};
+use crate::chunks::{KvChunkRole, KvChunks, RecordSpan, RecoveredContents};
 use crate::compaction::Compaction;
-use crate::config::{ChunkSupply, KvConfig, Layout};
+use crate::config::{ChunkSupply, KvConfig, KvLayout};
 use crate::device::KvDevice;
 use crate::durability::DurabilityWaiters;
 use crate::format::oob::SectorTag;
@@ -107,7 +107,7 @@ impl Kv {
         pus.dedup();
         let pus = pus.len() as u32;
         let supply = ChunkSupply { chunks: counted, pus, open_chunks_max: max_open_chunks };
-        let layout = Layout::new(&shape, &config, supply)?;
+        let layout = KvLayout::new(&shape, &config, supply)?;
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         media.read_media(&mut ScanRunner::new(&mut queue, &addresses, progress)?, &addresses)?;
 
@@ -201,11 +201,11 @@ impl Kv {
             let contents = RecoveredContents { role: usage, live_bytes: live, stamp, records };
             self.chunks.set_recovered(chunk, contents);
             match usage {
-                ChunkRole::Failing => self.compaction.add_failing(chunk),
-                ChunkRole::Obsolete => {
+                KvChunkRole::Failing => self.compaction.add_failing(chunk),
+                KvChunkRole::Obsolete => {
                     self.reclaim.add(chunk, self.streams.next_unit_seq(), Vec::new());
                 }
-                ChunkRole::Open
+                KvChunkRole::Open
                     if media.chunks.get(&chunk).is_some_and(RecoveredChunk::is_interrupted) =>
                 {
                     seals.push(chunk);
@@ -214,7 +214,7 @@ impl Kv {
             }
         }
         self.write_seals(media, &seals, progress)?;
-        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() == ChunkRole::Open) {
+        for (chunk, c) in self.chunks.iter().filter(|(_, c)| c.role() == KvChunkRole::Open) {
             debug_assert!(!c.records().is_empty());
             let sectors = media.written.get(&chunk).copied().unwrap_or(0);
             let fill = sectors * self.layout.sector_bytes;
@@ -232,20 +232,20 @@ impl Kv {
         state: ReportedState,
         contents: ChunkContents,
         wholes: &BTreeSet<u32>,
-    ) -> ChunkRole {
+    ) -> KvChunkRole {
         let room = media.written.get(&chunk).is_some_and(|written| {
             u64::from(*written) * u64::from(self.layout.sector_bytes)
                 < u64::from(self.layout.chunk_bytes)
         });
         match state {
-            ReportedState::Bad => ChunkRole::Retired,
-            ReportedState::Free => ChunkRole::Free,
-            _ if wholes.contains(&chunk) => ChunkRole::LargeValue,
-            ReportedState::Failing if contents.has_live_records => ChunkRole::Failing,
-            ReportedState::Failing => ChunkRole::Retired,
-            _ if !contents.has_records => ChunkRole::Obsolete,
-            ReportedState::Open if room => ChunkRole::Open,
-            ReportedState::Open | ReportedState::Closed => ChunkRole::Closed,
+            ReportedState::Bad => KvChunkRole::Retired,
+            ReportedState::Free => KvChunkRole::Free,
+            _ if wholes.contains(&chunk) => KvChunkRole::LargeValue,
+            ReportedState::Failing if contents.has_live_records => KvChunkRole::Failing,
+            ReportedState::Failing => KvChunkRole::Retired,
+            _ if !contents.has_records => KvChunkRole::Obsolete,
+            ReportedState::Open if room => KvChunkRole::Open,
+            ReportedState::Open | ReportedState::Closed => KvChunkRole::Closed,
         }
     }
 
@@ -280,7 +280,7 @@ impl Kv {
         }
         let full = self.layout.chunk_bytes / self.layout.sector_bytes;
         for chunk in seals {
-            let is_open = self.chunks.get(*chunk).role() == ChunkRole::Open;
+            let is_open = self.chunks.get(*chunk).role() == KvChunkRole::Open;
             if is_open && media.written.get(chunk) == Some(&full) {
                 self.chunks.close(*chunk);
             }

@@ -9,8 +9,8 @@ use std::fmt;
 use nvme::Ppa;
 
 use super::{
-    Buffer, Buffers, PpaError, PpaSpace, RequestCompletion, RequestId, Session, VectorError,
-    VectorOptions,
+    PpaError, PpaSpace, RequestCompletion, RequestId, Session, VectorBuffer, VectorBufferPool,
+    VectorError, VectorOptions,
 };
 
 /// A session together with the function that lets its drive run.
@@ -44,7 +44,7 @@ impl<'a> BlockingSession<'a> {
     }
 
     /// Returns the pool of the session's buffers.
-    pub fn buffers(&self) -> &Buffers {
+    pub fn buffers(&self) -> &VectorBufferPool {
         self.session.buffers()
     }
 
@@ -60,9 +60,9 @@ impl<'a> BlockingSession<'a> {
     pub fn read(
         &mut self,
         ppas: &[Ppa],
-        into: Buffer,
+        into: VectorBuffer,
         options: VectorOptions,
-    ) -> Result<Buffer, PpaError> {
+    ) -> Result<VectorBuffer, PpaError> {
         let ticket = self.session.read(ppas, into, options)?;
         self.wait_buffer(ticket, ppas)
     }
@@ -74,9 +74,9 @@ impl<'a> BlockingSession<'a> {
     pub fn write(
         &mut self,
         ppas: &[Ppa],
-        from: Buffer,
+        from: VectorBuffer,
         options: VectorOptions,
-    ) -> Result<Buffer, PpaError> {
+    ) -> Result<VectorBuffer, PpaError> {
         let ticket = self.session.write(ppas, from, options)?;
         self.wait_buffer(ticket, ppas)
     }
@@ -152,7 +152,7 @@ impl<'a> BlockingSession<'a> {
         Err(PpaError::Vector(Box::new(error)))
     }
 
-    fn wait_buffer(&mut self, ticket: RequestId, ppas: &[Ppa]) -> Result<Buffer, PpaError> {
+    fn wait_buffer(&mut self, ticket: RequestId, ppas: &[Ppa]) -> Result<VectorBuffer, PpaError> {
         // A vector that was submitted with a buffer completes with it.
         self.wait_success(ticket, ppas)?.buffer.ok_or(PpaError::NoSuchVector { request: ticket })
     }

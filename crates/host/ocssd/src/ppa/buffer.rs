@@ -1,4 +1,4 @@
-//! [`Buffer`]: registered memory for the data and out-of-band bytes of a vector; [`Buffers`]: the
+//! [`VectorBuffer`]: registered memory for the data and out-of-band bytes of a vector; [`VectorBufferPool`]: the
 //! pool that buffers are allocated from.
 //!
 //! A port has a limited number of registrations and never releases one (ARCHITECTURE.md, R1).
@@ -51,28 +51,28 @@ impl BufferPool {
 
 /// The pool of buffers for a drive's sessions. Clones share the memory.
 #[derive(Clone, Debug)]
-pub struct Buffers {
+pub struct VectorBufferPool {
     pool: Arc<BufferPool>,
     sector_bytes: u32,
     oob_bytes: u32,
 }
 
-impl Buffers {
+impl VectorBufferPool {
     /// Creates a pool of memory that the drive behind `space` may access.
-    pub(crate) fn new(space: &AddressSpace, sector_bytes: u32, oob_bytes: u32) -> Buffers {
+    pub(crate) fn new(space: &AddressSpace, sector_bytes: u32, oob_bytes: u32) -> VectorBufferPool {
         let pool = BufferPool {
             space: space.clone(),
             free_list: Mutex::default(),
             sessions: AtomicU32::new(0),
         };
-        Buffers { pool: Arc::new(pool), sector_bytes, oob_bytes }
+        VectorBufferPool { pool: Arc::new(pool), sector_bytes, oob_bytes }
     }
 
     /// Allocates a zeroed buffer for `sectors` sectors and their out-of-band bytes.
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn allocate(&self, sectors: u32) -> Result<Buffer, MemoryError> {
+    pub fn allocate(&self, sectors: u32) -> Result<VectorBuffer, MemoryError> {
         let data = sectors as usize * self.sector_bytes as usize;
         let oob = sectors as usize * self.oob_bytes as usize;
         let bytes = (data + oob).max(PAGE_BYTES).next_power_of_two();
@@ -81,7 +81,7 @@ impl Buffers {
             piece.region.fill(piece.offset, data + oob, 0);
         }
         let (sector_bytes, oob_bytes) = (self.sector_bytes, self.oob_bytes);
-        Ok(Buffer {
+        Ok(VectorBuffer {
             block: piece,
             pool: self.pool.clone(),
             bytes,
@@ -162,7 +162,7 @@ pub struct BufferRangeError {
 /// A command takes ownership of the buffer and returns it on completion, so that it has no other
 /// user meanwhile.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct VectorBuffer {
     block: SlabBlock,
     pool: Arc<BufferPool>,
     /// Size of the block in bytes; 0 if it must not be reused.
@@ -172,7 +172,7 @@ pub struct Buffer {
     oob_bytes: u32,
 }
 
-impl Buffer {
+impl VectorBuffer {
     /// Returns the capacity in sectors.
     #[inline]
     pub fn sectors(&self) -> u32 {
@@ -209,7 +209,7 @@ impl Buffer {
 
     /// Returns whether the buffer was allocated from `buffers`.
     #[inline]
-    pub(crate) fn is_from(&self, buffers: &Buffers) -> bool {
+    pub(crate) fn is_from(&self, buffers: &VectorBufferPool) -> bool {
         Arc::ptr_eq(&self.pool, &buffers.pool)
     }
 
@@ -316,7 +316,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for VectorBuffer {
     fn drop(&mut self) {
         if self.bytes == 0 {
             return;
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn buffers_never_overlap_and_their_memory_is_reused() {
-        let buffers = Buffers::new(&AddressSpace::default(), 512, 16);
+        let buffers = VectorBufferPool::new(&AddressSpace::default(), 512, 16);
         let mut rng = Rng::new(5);
-        let mut held: Vec<(Buffer, u8)> = Vec::new();
+        let mut held: Vec<(VectorBuffer, u8)> = Vec::new();
         for i in 0..4_000u32 {
             if rng.chance(0.5) && !held.is_empty() {
                 let at = rng.below(held.len() as u64) as usize;
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn ranges_that_a_buffer_does_not_have_are_refused() {
-        let buffers = Buffers::new(&AddressSpace::default(), 512, 0);
+        let buffers = VectorBufferPool::new(&AddressSpace::default(), 512, 0);
         let mut buffer = buffers.allocate(4).unwrap();
         buffer.write(2, &[7; 1024]).unwrap();
         buffer.write(4, &[]).unwrap();

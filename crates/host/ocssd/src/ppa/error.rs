@@ -5,7 +5,7 @@ use std::fmt;
 
 use nvme::{Address, Status};
 
-use super::{Buffer, BufferRangeError, FailedMask, RequestId, VectorKind};
+use super::{BufferRangeError, FailedMask, RequestId, VectorBuffer, VectorKind};
 use crate::OcssdError;
 use crate::vector::MemoryError;
 
@@ -73,7 +73,7 @@ pub struct Rejected {
     /// Reason.
     pub reason: RejectReason,
     /// The buffer, if any.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<VectorBuffer>,
 }
 
 impl fmt::Display for Rejected {
@@ -96,7 +96,7 @@ pub struct VectorError {
     /// The failed addresses; of a copy, the sources.
     pub addresses: Vec<Address>,
     /// The buffer, if any; sectors that did not fail were transferred.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<VectorBuffer>,
 }
 
 /// Maximum number of addresses in a message.

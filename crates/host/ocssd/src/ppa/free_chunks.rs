@@ -1,4 +1,4 @@
-//! [`FreeChunks`]: allocates free chunks, the least worn first. The host selects free blocks such
+//! [`FreeChunkPool`]: allocates free chunks, the least worn first. The host selects free blocks such
 //! that bad blocks are hidden and wear is leveled [LightNVM17 §2.4].
 //!
 //! The drive reports a chunk as free until it is written, so allocated chunks are recorded here; an
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use nvme::{Address, ChunkState};
 
 use super::{PpaSpace, PuId, PuSet};
-use crate::{ChunkInfo, OcssdError, OpenChannelSsd};
+use crate::{OcssdError, OpenChannelSsd, ReportedChunk};
 
 /// The free chunks of some parallel units.
 #[derive(Clone, Debug)]
-pub struct FreeChunks {
+pub struct FreeChunkPool {
     space: PpaSpace,
     /// Parallel units in striping order.
     pus: Vec<PuId>,
@@ -24,7 +24,7 @@ pub struct FreeChunks {
     next_pu: usize,
 }
 
-impl FreeChunks {
+impl FreeChunkPool {
     /// Creates an allocator of the chunks of `pus` that the drive reports as free.
     ///
     /// # Errors
@@ -33,12 +33,12 @@ impl FreeChunks {
         ssd: &mut OpenChannelSsd,
         pus: &PuSet,
         progress: &mut dyn FnMut(),
-    ) -> Result<FreeChunks, OcssdError> {
+    ) -> Result<FreeChunkPool, OcssdError> {
         let chunks = ssd.chunks_on_pus(pus, progress)?;
         let space = ssd.space();
         let pus = pus.striped(&space);
         let free = pus.iter().map(|pu| (*pu, BTreeSet::new())).collect();
-        let mut all = FreeChunks { space, pus, free, next_pu: 0 };
+        let mut all = FreeChunkPool { space, pus, free, next_pu: 0 };
         for chunk in &chunks {
             all.return_chunk(chunk);
         }
@@ -107,7 +107,7 @@ impl FreeChunks {
 
     /// Returns a chunk to the allocator, with its current chunk information. Returns whether it can
     /// be allocated again: free, of full size, and on one of these parallel units.
-    pub fn return_chunk(&mut self, chunk: &ChunkInfo) -> bool {
+    pub fn return_chunk(&mut self, chunk: &ReportedChunk) -> bool {
         let whole = chunk.sectors == self.space.geometry().sectors;
         let Ok(pu) = self.space.pu(chunk.address) else { return false };
         match self.free.get_mut(&pu) {

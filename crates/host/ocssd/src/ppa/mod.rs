@@ -21,14 +21,14 @@ pub use nvme::{Address, Ppa};
 pub use crate::pu_set::{PuSet, PuSetError};
 
 pub use block::{
-    BlockError, BlockReader, BlockStats, CopyReport, FailedChunk, PadMode, RecoveryReport,
-    UncorrectableSectors, UnwrittenSectors, VirtualBlock,
+    BlockReader, BlockStats, CopyReport, FailedChunk, PadMode, RecoveryReport,
+    UncorrectableSectors, UnwrittenSectors, VirtualBlock, VirtualBlockError,
 };
 pub use blocking_session::BlockingSession;
-pub use buffer::{Buffer, BufferRangeError, Buffers};
+pub use buffer::{BufferRangeError, VectorBuffer, VectorBufferPool};
 pub use error::{PpaError, RejectReason, Rejected, VectorError};
 pub use failed_mask::FailedMask;
-pub use free_chunks::FreeChunks;
+pub use free_chunks::FreeChunkPool;
 pub use nvme::PuId;
 pub use session::Session;
 pub use space::{AddressError, FlatSector, PpaSpace};

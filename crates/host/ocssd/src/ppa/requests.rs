@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use collections::Slab;
 use nvme::{Ppa, Status};
 
-use super::{Buffer, FailedMask, VectorKind};
+use super::{FailedMask, VectorBuffer, VectorKind};
 use crate::vector::VectorCompletion;
 
 /// A vector.
@@ -25,7 +25,7 @@ pub(crate) struct VectorRequest {
     pub(crate) ppas: Vec<Ppa>,
     /// Destinations of a copy.
     pub(crate) targets: Vec<Ppa>,
-    pub(crate) buffer: Option<Buffer>,
+    pub(crate) buffer: Option<VectorBuffer>,
     pub(crate) oob: bool,
     /// Number of addresses submitted.
     pub(crate) issued: u32,
@@ -102,9 +102,9 @@ impl VectorRequestTable {
         kind: VectorKind,
         ppas: &[Ppa],
         targets: &[Ppa],
-        buffer: Option<Buffer>,
+        buffer: Option<VectorBuffer>,
         oob: bool,
-    ) -> Result<u64, Option<Buffer>> {
+    ) -> Result<u64, Option<VectorBuffer>> {
         let Some(slot) = self.slots.take() else { return Err(buffer) };
         self.last_seq += 1;
         let r = &mut self.slots[slot];
@@ -191,7 +191,7 @@ impl VectorRequestTable {
     }
 
     /// Removes the buffers of vectors that have not completed; the drive may still access them.
-    pub(crate) fn buffers_in_use(&mut self) -> impl Iterator<Item = Buffer> + '_ {
+    pub(crate) fn buffers_in_use(&mut self) -> impl Iterator<Item = VectorBuffer> + '_ {
         let over = &self.completed;
         let slots = self.slots.iter_mut().enumerate();
         slots

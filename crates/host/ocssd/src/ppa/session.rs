@@ -13,8 +13,9 @@ use time::{Component, Nanos};
 
 use super::requests::{VectorRequest, VectorRequestTable};
 use super::{
-    ADDRESSES_MAX, BlockingSession, Buffer, Buffers, PpaError, PpaSpace, RejectReason, Rejected,
-    RequestCompletion, RequestId, SessionConfig, SessionStats, VectorKind, VectorOptions,
+    ADDRESSES_MAX, BlockingSession, PpaError, PpaSpace, RejectReason, Rejected, RequestCompletion,
+    RequestId, SessionConfig, SessionStats, VectorBuffer, VectorBufferPool, VectorKind,
+    VectorOptions,
 };
 use crate::OpenChannelSsd;
 use crate::vector::{DataSegments, VectorQueue};
@@ -27,7 +28,7 @@ pub struct Session {
     requests: VectorRequestTable,
     id: u32,
     space: PpaSpace,
-    buffers: Buffers,
+    buffers: VectorBufferPool,
     can_copy: bool,
     max_open_chunks: u32,
     poll_limit: u64,
@@ -91,7 +92,7 @@ impl Session {
         }
         self.requests.abort_waiting(Status::ABORTED_SQ_DELETED);
         if let Some(queue) = self.queue.take() {
-            self.requests.buffers_in_use().for_each(Buffer::abandon);
+            self.requests.buffers_in_use().for_each(VectorBuffer::abandon);
             let requests = &mut self.requests;
             let mut back = |ended: crate::vector::VectorCompletion| {
                 requests.on_command_complete(
@@ -117,7 +118,7 @@ impl Session {
     }
 
     /// Returns the pool of the session's buffers.
-    pub fn buffers(&self) -> &Buffers {
+    pub fn buffers(&self) -> &VectorBufferPool {
         &self.buffers
     }
 
@@ -164,7 +165,7 @@ impl Session {
     pub fn read(
         &mut self,
         ppas: &[Ppa],
-        into: Buffer,
+        into: VectorBuffer,
         options: VectorOptions,
     ) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Read, ppas, &[], Some(into), options)
@@ -187,7 +188,7 @@ impl Session {
     pub fn write(
         &mut self,
         ppas: &[Ppa],
-        from: Buffer,
+        from: VectorBuffer,
         options: VectorOptions,
     ) -> Result<RequestId, Rejected> {
         self.submit(VectorKind::Write, ppas, &[], Some(from), options)
@@ -218,7 +219,7 @@ impl Session {
         kind: VectorKind,
         ppas: &[Ppa],
         targets: &[Ppa],
-        buffer: Option<&Buffer>,
+        buffer: Option<&VectorBuffer>,
     ) -> Option<RejectReason> {
         let (addresses, unit) = (ppas.len(), self.space.geometry().ws_min);
         if addresses == 0 || addresses > ADDRESSES_MAX {
@@ -253,7 +254,7 @@ impl Session {
         kind: VectorKind,
         ppas: &[Ppa],
         targets: &[Ppa],
-        buffer: Option<Buffer>,
+        buffer: Option<VectorBuffer>,
         options: VectorOptions,
     ) -> Result<RequestId, Rejected> {
         if let Some(because) = self.reject_reason(kind, ppas, targets, buffer.as_ref()) {
@@ -426,7 +427,7 @@ impl Drop for Session {
     /// Abandons memory that the drive may still access.
     fn drop(&mut self) {
         if self.commands_in_flight() > 0 {
-            self.requests.buffers_in_use().for_each(Buffer::abandon);
+            self.requests.buffers_in_use().for_each(VectorBuffer::abandon);
         }
     }
 }

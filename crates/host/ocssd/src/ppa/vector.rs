@@ -6,7 +6,7 @@ use std::fmt;
 
 use nvme::Status;
 
-use super::{Buffer, FailedMask};
+use super::{FailedMask, VectorBuffer};
 
 /// Maximum number of addresses of a vector.
 pub const ADDRESSES_MAX: usize = 1 << 20;
@@ -108,7 +108,7 @@ pub struct RequestCompletion {
     /// Number of addresses of the vector.
     pub addresses: u32,
     /// The vector's buffer, if any.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<VectorBuffer>,
 }
 
 impl RequestCompletion {

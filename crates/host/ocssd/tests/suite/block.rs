@@ -7,8 +7,8 @@ use media::{ChunkId, InjectedFault};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
-    Address, BlockError, BlockingSession, FailedChunk, FreeChunks, PadMode, PuSet, Session,
-    VectorOptions, VirtualBlock,
+    Address, BlockingSession, FailedChunk, FreeChunkPool, PadMode, PuSet, Session, VectorOptions,
+    VirtualBlock, VirtualBlockError,
 };
 use time::Nanos;
 
@@ -58,7 +58,7 @@ fn everything_appended_can_be_read_at_any_time() {
     assert_eq!((block.len(), block.remaining_sectors()), (72, 0));
     assert!(block.stats().read > 0 && block.stats().read_from_memory > 0);
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(more, BlockError::Full { wanted: 1, remaining: 0 }));
+    assert!(matches!(more, VirtualBlockError::Full { wanted: 1, remaining: 0 }));
     // Units are striped over the chunks.
     for (sector, want) in [(0, at(0, 0, 0, 0)), (4, at(1, 0, 3, 0)), (13, at(0, 0, 0, 5))] {
         assert_eq!(block.address(sector).unwrap(), want);
@@ -90,13 +90,19 @@ fn the_read_cursor_reads_like_read() {
     for (first, count) in [(0, 31), (30, 1), (u64::MAX, 1)] {
         let mut bytes = vec![0; count * SECTOR];
         let error = block.read(&mut io, first, &mut bytes).unwrap_err();
-        assert!(matches!(error, BlockError::PastEnd { len: 30, .. }), "{error}");
+        assert!(matches!(error, VirtualBlockError::PastEnd { len: 30, .. }), "{error}");
     }
     block.read(&mut io, 30, &mut []).unwrap();
-    assert!(matches!(block.read(&mut io, 0, &mut [0; 100]), Err(BlockError::PartialSector { .. })));
-    assert!(matches!(block.append(&mut io, &[0; 513]), Err(BlockError::PartialSector { .. })));
+    assert!(matches!(
+        block.read(&mut io, 0, &mut [0; 100]),
+        Err(VirtualBlockError::PartialSector { .. })
+    ));
+    assert!(matches!(
+        block.append(&mut io, &[0; 513]),
+        Err(VirtualBlockError::PartialSector { .. })
+    ));
     let short = block.append_with_oob(&mut io, &all_data([1]), &[0; 15]).unwrap_err();
-    assert!(matches!(short, BlockError::OobLength { given: 15, sectors: 1, each: 16 }));
+    assert!(matches!(short, VirtualBlockError::OobLength { given: 15, sectors: 1, each: 16 }));
 }
 
 #[test]
@@ -120,9 +126,9 @@ fn what_is_not_a_block_is_refused_by_chunk() {
     let say = refused(&mut io, &mut ssd, &[at(0, 0, 1, 0)]);
     assert_eq!(say, "chunk 0/0/1/0 is Offline, but a new block needs free chunks: erase it first");
     assert!(refused(&mut io, &mut ssd, &[at(0, 5, 0, 0)]).contains("5 PUs per group"));
-    let mut free = FreeChunks::new(&mut ssd, &"0".parse().unwrap(), io.progress()).unwrap();
+    let mut free = FreeChunkPool::new(&mut ssd, &"0".parse().unwrap(), io.progress()).unwrap();
     let none = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 7).unwrap_err();
-    assert!(matches!(none, BlockError::NoFreeChunks { wanted: 7, free: 6 }));
+    assert!(matches!(none, VirtualBlockError::NoFreeChunks { wanted: 7, free: 6 }));
     assert_eq!(VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 6).unwrap().capacity(), 144);
 }
 
@@ -133,7 +139,7 @@ fn appends_keep_all_chunks_programming() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::new(&mut ssd, &all, io.progress()).unwrap();
+    let mut free = FreeChunkPool::new(&mut ssd, &all, io.progress()).unwrap();
     let mut block = VirtualBlock::allocate(&mut ssd, &mut io, &mut free, 8).unwrap();
     let data = all_data(1..8 * 16 * 20 + 1);
     let before = bench.now;
@@ -167,7 +173,7 @@ fn padding_makes_everything_readable_and_durable() {
     assert_eq!(found.unpaired, std::iter::once(16..40).collect::<Vec<_>>());
     assert!(read(&mut again, &mut io, 0, 16) == all);
     let early = again.read(&mut io, 14, &mut [0; 4 * SECTOR]).unwrap_err();
-    let BlockError::NotYetReadable(early) = early else { panic!("{early}") };
+    let VirtualBlockError::NotYetReadable(early) = early else { panic!("{early}") };
     assert!(early.into_iter().flatten().eq(16..18));
     // Appending continues at the end.
     assert_eq!(again.append(&mut io, &all_data(50..60)).unwrap(), 40);
@@ -192,7 +198,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     block.append(&mut io, &all_data(1..6)).unwrap();
     let error = block.append(&mut io, &all_data(6..61)).unwrap_err();
     let text = error.to_string();
-    let BlockError::Unwritten(e) = error else { panic!("{error}") };
+    let VirtualBlockError::Unwritten(e) = error else { panic!("{error}") };
     let status = Status::CHUNK_CLOSED_EARLY;
     assert_eq!(e.chunks, [FailedChunk { index: 1, chunk: at(1, 0, 3, 0), status }]);
     // Unit 7 is the third of the second chunk; unit 10 followed it.
@@ -203,25 +209,30 @@ fn a_failed_program_is_named_kept_and_repaired() {
     assert!(e.accepted < 55, "it stops");
     assert!(read(&mut block, &mut io, 0, taken) == all_data(1..taken + 1), "all of it is there");
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(more, BlockError::Unwritten(n) if n.accepted == 0 && n.missing == e.missing));
-    assert!(matches!(block.pad(&mut io, PadMode::End), Err(BlockError::Unwritten(_))));
+    assert!(
+        matches!(more, VirtualBlockError::Unwritten(n) if n.accepted == 0 && n.missing == e.missing)
+    );
+    assert!(matches!(block.pad(&mut io, PadMode::End), Err(VirtualBlockError::Unwritten(_))));
     // Invalid replacements.
     let mut replace = |block: &mut VirtualBlock, io: &mut BlockingSession<'_>, index, with| {
         block.replace(&mut ssd, io, index, with)
     };
     let gone = replace(&mut block, &mut io, 3, at(1, 0, 4, 0)).unwrap_err();
-    assert!(matches!(gone, BlockError::NoSuchChunk { index: 3, chunks: 3 }));
+    assert!(matches!(gone, VirtualBlockError::NoSuchChunk { index: 3, chunks: 3 }));
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
-    assert!(matches!(twice, BlockError::DuplicateChunk { .. }), "{twice}");
+    assert!(matches!(twice, VirtualBlockError::DuplicateChunk { .. }), "{twice}");
     // A replacement that fails as well; then one that does not.
     bench.nand().inject(InjectedFault::Program { chunk: ChunkId(5 * 7 + 4), unit: 2 }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let bad = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
-    assert!(matches!(bad, BlockError::ReplacementFailed { status: s, .. } if s == status), "{bad}");
+    assert!(
+        matches!(bad, VirtualBlockError::ReplacementFailed { status: s, .. } if s == status),
+        "{bad}"
+    );
     assert_eq!(block.chunks(), three());
     let used = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();
-    assert!(matches!(used, BlockError::NotFree { state: ChunkState::Closed, .. }), "{used}");
+    assert!(matches!(used, VirtualBlockError::NotFree { state: ChunkState::Closed, .. }), "{used}");
     assert_eq!(block.replace(&mut ssd, &mut io, 1, at(1, 0, 5, 0)).unwrap(), at(1, 0, 3, 0));
     assert_eq!(block.chunks(), [three()[0], at(1, 0, 5, 0), three()[2]]);
     assert!(block.failed_chunks().is_empty());
@@ -250,7 +261,7 @@ fn unreadable_sectors_fail_alone() {
     let (mut again, _) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     let mut bytes = vec![0; 60 * SECTOR];
     let error = again.read(&mut io, 2, &mut bytes).unwrap_err();
-    let BlockError::Uncorrectable(u) = error else { panic!("{error}") };
+    let VirtualBlockError::Uncorrectable(u) = error else { panic!("{error}") };
     assert_eq!(
         (u.sectors.clone(), u.status),
         (vec![3..4, 9..11, 40..41], Status::UNRECOVERED_READ)
@@ -313,9 +324,9 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let error = block.erase(&mut io).unwrap_err();
-    let BlockError::NotErased(failed) = error else { panic!("{error}") };
+    let VirtualBlockError::NotErased(failed) = error else { panic!("{error}") };
     assert_eq!((failed.len(), failed[0].index, failed[0].chunk), (1, 1, at(1, 0, 3, 0)));
-    assert!(matches!(block.append(&mut io, &all_data([1])), Err(BlockError::Unwritten(_))));
+    assert!(matches!(block.append(&mut io, &all_data([1])), Err(VirtualBlockError::Unwritten(_))));
     block.replace(&mut ssd, &mut io, 1, at(1, 1, 0, 0)).unwrap();
     block.append(&mut io, &all_data(1..73)).unwrap();
     assert!(read(&mut block, &mut io, 0, 72) == all_data(1..73));
@@ -334,13 +345,13 @@ fn a_block_with_an_offline_chunk_returns_the_remaining_data() {
     assert_eq!((found.sectors, found.intact, found.sealed), (72, 4, false));
     let mut bytes = vec![0; 72 * SECTOR];
     let error = again.read(&mut io, 0, &mut bytes).unwrap_err();
-    let BlockError::Uncorrectable(u) = error else { panic!("{error}") };
+    let VirtualBlockError::Uncorrectable(u) = error else { panic!("{error}") };
     let lost: Vec<_> = (0..6).map(|row| row * 12 + 4..row * 12 + 8).collect();
     assert_eq!(u.sectors, lost);
     let want = (1..73).map(|v| if (v - 1) / 4 % 3 == 1 { 0 } else { v });
     assert!(bytes == all_data(want));
     let error = again.replace(&mut ssd, &mut io, 1, at(1, 1, 0, 0)).unwrap_err();
-    assert!(matches!(error, BlockError::Uncorrectable(u) if u.sectors.len() == 6));
+    assert!(matches!(error, VirtualBlockError::Uncorrectable(u) if u.sectors.len() == 6));
 }
 
 #[test]
@@ -371,7 +382,7 @@ fn a_timeout_is_resolved_by_the_next_call() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let error = block.append(&mut io, &all_data([1])).unwrap_err();
-    assert!(matches!(error, BlockError::Unwritten(_)), "{error}");
+    assert!(matches!(error, VirtualBlockError::Unwritten(_)), "{error}");
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &chunks).unwrap();
     assert!(found.sectors >= 48, "{found:?}");
     if !found.sealed {

@@ -18,8 +18,8 @@ use media::{ChunkId, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
-    Address, BlockError, FreeChunks, PadMode, PpaError, PuSet, RecoveryReport, Session,
-    SessionConfig, UnwrittenSectors, VirtualBlock,
+    Address, FreeChunkPool, PadMode, PpaError, PuSet, RecoveryReport, Session, SessionConfig,
+    UnwrittenSectors, VirtualBlock, VirtualBlockError,
 };
 use rng::Rng;
 
@@ -124,7 +124,7 @@ impl Case {
         let mut unreadable = BTreeSet::new();
         match read {
             Ok(()) => {}
-            Err(BlockError::Uncorrectable(u)) => {
+            Err(VirtualBlockError::Uncorrectable(u)) => {
                 assert!(u.status.is_media_error());
                 unreadable.extend(u.sectors.into_iter().flatten());
             }
@@ -144,17 +144,17 @@ impl Case {
     }
 
     /// Handles the result of a write: repairs a block with a failed chunk, or starts a new one.
-    fn after(&mut self, result: Result<u64, BlockError>) {
+    fn after(&mut self, result: Result<u64, VirtualBlockError>) {
         match result {
             Ok(_) => {
                 let unit = self.block.space().geometry().ws_opt;
                 let whole = self.block.len() / u64::from(unit) * u64::from(unit);
                 assert_eq!(self.block.durable(), whole);
             }
-            Err(BlockError::Unwritten(e)) => self.repair(e),
+            Err(VirtualBlockError::Unwritten(e)) => self.repair(e),
             // The power was cut.
-            Err(BlockError::Ppa(PpaError::Timeout { .. })) if self.bench.is_dead() => {}
-            Err(BlockError::Ppa(PpaError::Ssd(_))) if self.bench.is_dead() => {}
+            Err(VirtualBlockError::Ppa(PpaError::Timeout { .. })) if self.bench.is_dead() => {}
+            Err(VirtualBlockError::Ppa(PpaError::Ssd(_))) if self.bench.is_dead() => {}
             Err(e) => panic!("{e}"),
         }
         if self.bench.is_dead() {
@@ -188,16 +188,18 @@ impl Case {
                         self.counts.replaced += 1;
                         break;
                     }
-                    Err(BlockError::ReplacementFailed { chunk, .. }) => assert_eq!(chunk, with),
-                    Err(BlockError::Uncorrectable(u)) => {
+                    Err(VirtualBlockError::ReplacementFailed { chunk, .. }) => {
+                        assert_eq!(chunk, with)
+                    }
+                    Err(VirtualBlockError::Uncorrectable(u)) => {
                         let mut sectors = u.sectors.into_iter().flatten();
                         assert!(sectors.all(|s| self.lost.contains(&s)));
                         return self.start_new_block();
                     }
-                    Err(BlockError::DataLost(_)) if !self.lost.is_empty() => {
+                    Err(VirtualBlockError::DataLost(_)) if !self.lost.is_empty() => {
                         return self.start_new_block();
                     }
-                    Err(BlockError::Ppa(_)) if self.bench.is_dead() => return,
+                    Err(VirtualBlockError::Ppa(_)) if self.bench.is_dead() => return,
                     Err(e) => panic!("{e}"),
                 }
             }
@@ -214,7 +216,7 @@ impl Case {
         }
         self.abandoned = true;
         match call!(self, |io| self.block.erase(io)) {
-            Ok(()) | Err(BlockError::NotErased(_)) => {}
+            Ok(()) | Err(VirtualBlockError::NotErased(_)) => {}
             Err(_) if self.bench.is_dead() => return,
             Err(e) => panic!("{e}"),
         }
@@ -242,7 +244,7 @@ impl Case {
         let oob = all_oob(values.iter().copied());
         let appended = call!(self, |io| self.block.append_with_oob(io, &data, &oob));
         let taken = self.block.len() - before;
-        if let Err(BlockError::Unwritten(e)) = &appended {
+        if let Err(VirtualBlockError::Unwritten(e)) = &appended {
             assert_eq!(e.accepted, taken);
         }
         assert!(taken <= n && (appended.is_err() || taken == n));
@@ -270,7 +272,7 @@ impl Case {
                 self.values.clear();
                 self.lost.clear();
             }
-            Err(BlockError::NotErased(failed)) => {
+            Err(VirtualBlockError::NotErased(failed)) => {
                 assert_eq!(failed, self.block.failed_chunks());
                 self.fresh();
             }
@@ -283,7 +285,7 @@ impl Case {
                     call!(self, |io| VirtualBlock::open(ssd, io, &chunks)).unwrap();
                 match call!(self, |io| block.erase(io)) {
                     Ok(()) => self.block = block,
-                    Err(BlockError::NotErased(_)) => return self.fresh(),
+                    Err(VirtualBlockError::NotErased(_)) => return self.fresh(),
                     Err(e) => panic!("{e}"),
                 }
                 self.values.clear();
@@ -320,12 +322,12 @@ impl Case {
                 // Sectors that the source had in memory may have been read.
                 self.lost.clear();
                 match call!(self, |io| old.erase(io)) {
-                    Ok(()) | Err(BlockError::NotErased(_)) => {}
+                    Ok(()) | Err(VirtualBlockError::NotErased(_)) => {}
                     Err(_) if self.bench.is_dead() => self.power_cut(),
                     Err(e) => panic!("{e}"),
                 }
             }
-            Err(BlockError::Unwritten(e)) => {
+            Err(VirtualBlockError::Unwritten(e)) => {
                 assert_eq!(e.accepted, other.len());
                 // The source is unchanged, and so is the copied part.
                 std::mem::swap(&mut self.block, &mut other);
@@ -483,7 +485,7 @@ impl Case {
             let mut one = [0; SECTOR];
             for sector in [range.start, range.end - 1] {
                 let early = call!(self, |io| self.block.read(io, sector, &mut one)).unwrap_err();
-                let BlockError::NotYetReadable(early) = early else { panic!("{early}") };
+                let VirtualBlockError::NotYetReadable(early) = early else { panic!("{early}") };
                 assert!(early.into_iter().flatten().eq(sector..sector + 1));
             }
         }
@@ -496,11 +498,11 @@ impl Case {
                 Ok(_) => {}
                 // A failed chunk's last rows are unreadable until it is replaced; its memory was
                 // lost.
-                Err(BlockError::Unwritten(_)) => {
+                Err(VirtualBlockError::Unwritten(_)) => {
                     let early = match call!(self, |io| {
                         self.block.read(io, 0, &mut vec![0; sectors as usize * SECTOR])
                     }) {
-                        Err(BlockError::NotYetReadable(early)) => early,
+                        Err(VirtualBlockError::NotYetReadable(early)) => early,
                         _ => Vec::new(),
                     };
                     if !early.is_empty() {
@@ -525,8 +527,8 @@ impl Case {
                 }
             } else {
                 let error = call!(self, |io| self.block.append(io, &[])).unwrap_err();
-                let BlockError::Unwritten(e) = error else { panic!("{error}") };
-                self.after(Err(BlockError::Unwritten(e)));
+                let VirtualBlockError::Unwritten(e) = error else { panic!("{error}") };
+                self.after(Err(VirtualBlockError::Unwritten(e)));
             }
         }
     }
@@ -575,12 +577,12 @@ fn session(bench: &mut Bench, ssd: &mut OpenChannelSsd, rng: &mut Rng) -> Sessio
 }
 
 /// Returns the free chunks that are not in `taken`.
-fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunks {
+fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunkPool {
     let cut = bench.cut_after.take();
     let turns = bench.turns;
     // Chunks without owner are erased.
     let all = PuSet::all(&ssd.space());
-    let mut free = FreeChunks::new(ssd, &all, &mut || bench.turn()).unwrap();
+    let mut free = FreeChunkPool::new(ssd, &all, &mut || bench.turn()).unwrap();
     for chunk in taken {
         free.remove(*chunk);
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use media::{InjectedFault, PhysSector};
 use nvme::Status;
 use ocssd::ppa::{
-    Buffer, FailedMask, Ppa, PpaError, PpaSpace, RejectReason, RequestId, Session, SessionConfig,
-    VectorKind, VectorOptions,
+    FailedMask, Ppa, PpaError, PpaSpace, RejectReason, RequestId, Session, SessionConfig,
+    VectorBuffer, VectorKind, VectorOptions,
 };
 use rng::Rng;
 use time::{Component, Nanos};
@@ -31,7 +31,7 @@ fn striped(space: &PpaSpace, chunks: u32, units: u32) -> Vec<Ppa> {
     ppas
 }
 
-fn fill(buffer: &mut Buffer, values: std::ops::Range<u64>) {
+fn fill(buffer: &mut VectorBuffer, values: std::ops::Range<u64>) {
     buffer.write(0, &all_data(values.clone())).unwrap();
     buffer.write_oob(0, &all_oob(values)).unwrap();
 }

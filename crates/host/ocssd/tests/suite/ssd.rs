@@ -4,7 +4,7 @@ use controller::PersonalityKind;
 use driver::DriverError;
 use media::{ChunkId, InjectedFault, MediaConfig};
 use nvme::{ChunkState, Status};
-use ocssd::ppa::{FreeChunks, PuId, PuSet, Session, SessionConfig, VectorOptions};
+use ocssd::ppa::{FreeChunkPool, PuId, PuSet, Session, SessionConfig, VectorOptions};
 use ocssd::vector::DataSegments;
 use ocssd::{OcssdError, OpenChannelSsd};
 use time::Nanos;
@@ -132,7 +132,7 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     let mut ssd = bench.attach();
     let mut progress = || bench.turn();
     let pus: PuSet = "0-1,5-6,10".parse().unwrap();
-    let mut free = FreeChunks::new(&mut ssd, &pus, &mut progress).unwrap();
+    let mut free = FreeChunkPool::new(&mut ssd, &pus, &mut progress).unwrap();
     assert_eq!((free.len(), free.len_on(PuId(1)), free.len_on(PuId(5))), (7 + 6 + 7 + 7, 6, 0));
     // PUs 0, 5 and 10 are the first of each channel, 1 and 6 the second.
     let taken = free.pop_many(5).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::child_process::{command_dying_with_parent, run_to_end};
-use super::mount::{Fuse, Mount};
+use super::mount::{Ext4Mount, Fuse};
 use super::server::Server;
 use crate::BenchError;
 
@@ -125,7 +125,7 @@ pub(super) fn remove_stale_scratch() {
 pub(super) struct ExecHarness {
     pub(super) backing: BackingDevice,
     dirs: [ProgramDir; 2],
-    _mount: Mount,
+    _mount: Ext4Mount,
     _fuse: Option<Fuse>,
     _server: Option<Server>,
     scratch: Scratch,
@@ -160,7 +160,7 @@ impl ExecHarness {
         };
         let mut format = Command::new(std::env::current_exe()?);
         run_to_end(format.args(["volume", "format", &volume]))?;
-        let mount = Mount::new(&file, mounted.clone())?;
+        let mount = Ext4Mount::new(&file, mounted.clone())?;
         let drive = server.iter().map(Server::process);
         let places = [
             ProgramDir { directory: at, processes: drive.clone().collect(), volume: Some(volume) },

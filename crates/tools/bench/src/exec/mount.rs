@@ -1,4 +1,4 @@
-//! The kernel's path: [`Fuse`] exposes an NBD export as a file, [`Mount`] is ext4 on a loop device
+//! The kernel's path: [`Fuse`] exposes an NBD export as a file, [`Ext4Mount`] is ext4 on a loop device
 //! over a file.
 
 use std::path::{Path, PathBuf};
@@ -65,17 +65,17 @@ impl Drop for Fuse {
 
 /// A mounted ext4.
 #[derive(Debug)]
-pub(super) struct Mount {
+pub(super) struct Ext4Mount {
     at: PathBuf,
 }
 
-impl Mount {
+impl Ext4Mount {
     /// Creates ext4 on a file and mounts it. The loop device bypasses the page cache and is removed
     /// with the mount.
     ///
     /// # Errors
     /// If one of the steps fails; the message has the program's output.
-    pub(super) fn new(file: &Path, at: PathBuf) -> Result<Mount, BenchError> {
+    pub(super) fn new(file: &Path, at: PathBuf) -> Result<Ext4Mount, BenchError> {
         std::fs::create_dir(&at)?;
         let attach = ["--find", "--show", "--direct-io=on", "--sector-size", "4096"];
         let out = run_to_end(Command::new("losetup").args(attach).arg(file))?;
@@ -86,12 +86,12 @@ impl Mount {
             .and_then(|_| run_to_end(Command::new("mount").args(["-t", "ext4", &device]).arg(&at)));
         // For a device in use, this requests removal after its last use.
         let detached = run_to_end(Command::new("losetup").args(["--detach", &device]));
-        let mount = mounted.map(|_| Mount { at })?;
+        let mount = mounted.map(|_| Ext4Mount { at })?;
         detached.map(|_| mount)
     }
 }
 
-impl Drop for Mount {
+impl Drop for Ext4Mount {
     fn drop(&mut self) {
         unmount(&self.at);
     }

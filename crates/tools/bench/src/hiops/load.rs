@@ -1,7 +1,7 @@
 //! Interrupts, polling, and a hybrid of both, from one thread to 256 ([HIOPS14 §3.3] leaves the
 //! hybrid to future work).
 
-use block::completion::{Hybrid, Strategy};
+use block::completion::{HybridConfig, Strategy};
 
 use super::harness::{BenchSetting, HiopsHarness};
 use super::sample::figures;
@@ -20,7 +20,7 @@ pub(super) fn run(
     let strategies = [
         ("IRQ I/O", Strategy::HIOPS_IRQ),
         ("poll I/O", Strategy::hiops_poll(INTERVAL)),
-        ("hybrid", Strategy::hiops_hybrid(Hybrid::with_interval(INTERVAL))),
+        ("hybrid", Strategy::hiops_hybrid(HybridConfig::with_interval(INTERVAL))),
     ];
     for threads in loads.iter().copied() {
         let threads = threads.min(rig.threads());

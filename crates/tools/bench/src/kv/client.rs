@@ -12,7 +12,7 @@ use kv::{Cursor, Key, Kv, KvAnswer, KvError, KvRequest, ValueBuffer};
 use mem::{Iova, PAGE_BYTES, SharedRegion};
 use time::{Component, Nanos};
 use workload::Histogram;
-use workload::ycsb::{Operation, OperationKind, Ycsb, record_key};
+use workload::ycsb::{OperationKind, Ycsb, YcsbOperation, record_key};
 
 use super::harness::{VirtualHost, setup};
 use crate::BenchError;
@@ -31,7 +31,7 @@ pub enum Task {
 #[derive(Clone, Copy, Debug)]
 struct OperationSlot {
     /// `None` for a sync.
-    operation: Option<Operation>,
+    operation: Option<YcsbOperation>,
     started: Nanos,
     /// Number of requests that have not completed.
     requests_remaining: u32,
@@ -189,9 +189,11 @@ impl Client {
         while self.deferred.is_empty() && self.issued < self.total() {
             let Some(slot) = self.slots.iter().position(Option::is_none) else { return };
             let operation = match &mut self.task {
-                Task::Load(_) => {
-                    Some(Operation { kind: OperationKind::Insert, record: self.issued, count: 1 })
-                }
+                Task::Load(_) => Some(YcsbOperation {
+                    kind: OperationKind::Insert,
+                    record: self.issued,
+                    count: 1,
+                }),
                 Task::Run(ycsb, _) => Some(ycsb.next_operation()),
                 Task::Sync => None,
             };
@@ -214,7 +216,7 @@ impl Client {
         }
     }
 
-    fn start(&mut self, now: Nanos, slot: usize, operation: Operation) {
+    fn start(&mut self, now: Nanos, slot: usize, operation: YcsbOperation) {
         let (room, tag) = (self.values.buffer(slot), slot as u64);
         let Some(key) = Client::key(operation.record) else { return };
         let follows = operation.kind == OperationKind::ReadModifyWrite;

@@ -20,7 +20,7 @@ const LINE: usize = 64;
 
 /// Index of a cache line, by first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineId(pub u32);
+pub(crate) struct CacheLineId(pub u32);
 
 /// Index of a lock, by creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) struct LockId(pub u32);
 pub(crate) enum AccessOp {
     /// Work without shared memory.
     Compute(Nanos),
-    Read(LineId),
-    Write(LineId),
+    Read(CacheLineId),
+    Write(CacheLineId),
     /// Takes a ticket of the lock.
     Draw(LockId),
     /// Waits until the ticket is served.
@@ -49,7 +49,7 @@ struct AccessLog {
     ops: Vec<AccessOp>,
     /// Work in the first critical section.
     critical_work: Nanos,
-    lines: HashMap<usize, LineId, BuildHasherDefault<AddressHasher>>,
+    lines: HashMap<usize, CacheLineId, BuildHasherDefault<AddressHasher>>,
     /// Per lock: whether a core holds it or waits for it.
     taken: Vec<bool>,
 }
@@ -130,7 +130,7 @@ pub(crate) fn touch<T: ?Sized>(what: &T, write: bool) {
         }
         let address = std::ptr::from_ref(what).cast::<u8>() as usize;
         for offset in (0..size_of_val(what).max(1)).step_by(LINE) {
-            let next = LineId(tape.lines.len() as u32);
+            let next = CacheLineId(tape.lines.len() as u32);
             let line = *tape.lines.entry(address + offset).or_insert(next);
             tape.ops.push(if write { AccessOp::Write(line) } else { AccessOp::Read(line) });
         }
@@ -195,7 +195,7 @@ mod tests {
             touch(&many, false);
             touch(&one, false);
         });
-        let line = LineId;
+        let line = CacheLineId;
         let reads = [1, 2, 3].map(|n| AccessOp::Read(line(n)));
         let mut wanted = vec![AccessOp::Write(line(0))];
         wanted.extend(reads);

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use time::Nanos;
 
 use super::Machine;
-use super::access_log::{self, AccessOp, LineId};
+use super::access_log::{self, AccessOp, CacheLineId};
 use super::costs::CostModel;
 use super::lines::{CoherenceDirectory, SnoopPolicy, Traffic};
 use super::locks::TicketLock;
@@ -67,7 +67,7 @@ impl Engine {
         stagger: Nanos,
     ) -> Engine {
         let locks = (0..access_log::lock_count() as u32)
-            .map(|n| TicketLock::new(LineId(2 * n), LineId(2 * n + 1)))
+            .map(|n| TicketLock::new(CacheLineId(2 * n), CacheLineId(2 * n + 1)))
             .collect::<Vec<_>>();
         let active = active.min(machine.cores());
         Engine {
@@ -110,7 +110,7 @@ impl Engine {
 
     /// Executes one operation; returns the time of its end, or `None` if the core waits for a lock.
     fn play(&mut self, core: usize, op: AccessOp, now: u64) -> Option<u64> {
-        let line = |line: LineId| LineId(line.0 + self.first_line);
+        let line = |line: CacheLineId| CacheLineId(line.0 + self.first_line);
         match op {
             AccessOp::Compute(time) => Some(now + time.0),
             AccessOp::Read(at) => Some(self.directory.touch(core, line(at), false, now)),
@@ -179,18 +179,18 @@ mod tests {
 
     #[test]
     fn two_cores_at_one_line_do_one_write_per_transfer() {
-        near(time((1, 2), 2, 0, &[AccessOp::Write(LineId(0))]), 54.0);
-        near(time((2, 1), 2, 0, &[AccessOp::Write(LineId(0))]), 150.0);
+        near(time((1, 2), 2, 0, &[AccessOp::Write(CacheLineId(0))]), 54.0);
+        near(time((2, 1), 2, 0, &[AccessOp::Write(CacheLineId(0))]), 150.0);
         // The line circulates over cores 0 to 3 on one board and 4 on the other; its home is with
         // core 0.
         let round = 3.0 * 150.0 + 2.0 * 202.0;
-        near(time((5, 1), 5, 0, &[AccessOp::Write(LineId(0))]), round / 5.0);
+        near(time((5, 1), 5, 0, &[AccessOp::Write(CacheLineId(0))]), round / 5.0);
     }
 
     #[test]
     fn cores_without_common_lines_do_not_wait() {
         near(time((8, 10), 80, 0, &[AccessOp::Compute(Nanos(800))]), 10.0);
-        near(time((1, 1), 1, 0, &[AccessOp::Write(LineId(0))]), 2.0);
+        near(time((1, 1), 1, 0, &[AccessOp::Write(CacheLineId(0))]), 2.0);
     }
 
     #[test]

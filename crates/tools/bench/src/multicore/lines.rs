@@ -8,7 +8,7 @@
 //! and the home. With [`SnoopPolicy::Filtered`], a socket's cache responds for lines that its cores
 //! have, without the home.
 
-use super::access_log::LineId;
+use super::access_log::CacheLineId;
 use super::costs::CostModel;
 use super::topology::CORES_MAX;
 use super::{Distance, Machine};
@@ -119,7 +119,7 @@ impl CoherenceDirectory {
 
     /// Returns a line. A line that no core has touched belongs to `core`, because effects of
     /// opening the layer are short-lived and must not count.
-    fn line(&mut self, line: LineId, core: usize) -> &mut Line {
+    fn line(&mut self, line: CacheLineId, core: usize) -> &mut Line {
         let index = line.0 as usize;
         if index >= self.lines.len() {
             self.lines.resize(index + 1, None);
@@ -134,7 +134,7 @@ impl CoherenceDirectory {
     }
 
     /// Reads or writes a line for a core that requests it at `now`; returns the time of completion.
-    pub(crate) fn touch(&mut self, core: usize, line: LineId, write: bool, now: u64) -> u64 {
+    pub(crate) fn touch(&mut self, core: usize, line: CacheLineId, write: bool, now: u64) -> u64 {
         let (machine, costs, snoops) = (self.machine, self.costs, self.snoops);
         let it = self.line(line, core);
         let alone = it.cores == CoreSet::only(core);
@@ -210,7 +210,7 @@ impl CoherenceDirectory {
 mod tests {
     use super::*;
 
-    const LINE: LineId = LineId(3);
+    const LINE: CacheLineId = CacheLineId(3);
 
     fn directory(snoops: SnoopPolicy) -> CoherenceDirectory {
         CoherenceDirectory::new(Machine::new(8, 10).unwrap(), CostModel::GIVEN, snoops)
@@ -248,19 +248,19 @@ mod tests {
         let machine = Machine::new(1, 10).unwrap();
         let mut lines = CoherenceDirectory::new(machine, CostModel::GIVEN, SnoopPolicy::Home);
         lines.touch(0, LINE, true, 0);
-        lines.touch(0, LineId(9), true, 0);
+        lines.touch(0, CacheLineId(9), true, 0);
         let ends: Vec<u64> = (1..5).map(|core| lines.touch(core, LINE, true, 0)).collect();
         assert_eq!(ends, [54, 108, 162, 216]);
-        assert_eq!(lines.touch(1, LineId(9), true, 0), 54);
+        assert_eq!(lines.touch(1, CacheLineId(9), true, 0), 54);
     }
 
     #[test]
     fn boards_share_a_link() {
         let mut lines = directory(SnoopPolicy::Home);
         for line in 0..100 {
-            lines.touch(0, LineId(line), true, 0);
+            lines.touch(0, CacheLineId(line), true, 0);
         }
-        let last = (0..100).map(|line| lines.touch(1, LineId(line), true, 0)).last();
+        let last = (0..100).map(|line| lines.touch(1, CacheLineId(line), true, 0)).last();
         assert_eq!(last, Some(54 + 99 * 1875 / 1000), "lines of their own, one link");
     }
 }

@@ -9,14 +9,14 @@
 
 use std::collections::VecDeque;
 
-use super::access_log::LineId;
+use super::access_log::CacheLineId;
 use super::lines::CoherenceDirectory;
 
 /// A lock.
 #[derive(Debug)]
 pub(crate) struct TicketLock {
-    tickets: LineId,
-    serving: LineId,
+    tickets: CacheLineId,
+    serving: CacheLineId,
     locked: bool,
     /// Number of cores that have taken a ticket and not left.
     ticket_holders: usize,
@@ -26,7 +26,7 @@ pub(crate) struct TicketLock {
 }
 
 impl TicketLock {
-    pub(crate) fn new(tickets: LineId, serving: LineId) -> TicketLock {
+    pub(crate) fn new(tickets: CacheLineId, serving: CacheLineId) -> TicketLock {
         let waiters = VecDeque::new();
         TicketLock { tickets, serving, locked: false, ticket_holders: 0, waiters, handovers: 0 }
     }

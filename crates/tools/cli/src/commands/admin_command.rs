@@ -13,7 +13,7 @@ use share_proto::{
 use user_io::RemoteDeviceError;
 use user_io::remote::Admin;
 
-use crate::args::{AdminArgs, AdminCommand, AllowArgs};
+use crate::args::{AdminArgs, AdminSubcommand, AllowArgs};
 use crate::{CliError, print};
 
 /// Error of connecting to a socket of another type.
@@ -59,19 +59,19 @@ fn no_server(path: &Path, source: &io::Error) -> String {
 pub fn run(args: &AdminArgs) -> Result<(), CliError> {
     let socket = &args.socket;
     match &args.command {
-        AdminCommand::Allow(args) => allow(socket, args),
-        AdminCommand::Deny { user, device, partition } => {
+        AdminSubcommand::Allow(args) => allow(socket, args),
+        AdminSubcommand::Deny { user, device, partition } => {
             let user = parse_subject(user)?;
             let rules = Admin::connect(socket)?.deny(user, *device, *partition)?;
             let rules = if rules == 1 { "1 rule".into() } else { format!("{rules} rules") };
             print(&format!("{user} denied: {rules} removed\n"))
         }
-        AdminCommand::List { json } => {
+        AdminSubcommand::List { json } => {
             let entries = Admin::connect(socket)?.list()?;
             print(&if *json { format!("{:#}\n", to_json(&entries)) } else { listing(&entries) })
         }
-        AdminCommand::Stats(args) => super::stats_command::run(socket, args),
-        AdminCommand::Kick { whom } => {
+        AdminSubcommand::Stats(args) => super::stats_command::run(socket, args),
+        AdminSubcommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => KickTarget::Client(client),
                 Err(_) => KickTarget::Subject(parse_subject(whom)?),

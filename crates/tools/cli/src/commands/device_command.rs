@@ -2,7 +2,7 @@
 //! that can be opened.
 
 use driver::pci::{PciDeviceEntry, PciDriver, PciError, SysfsPci};
-use open::{OpenError, OpenOptions, Target, UNSAFE};
+use open::{OpenOptions, Target, TargetOpenError, UNSAFE};
 use serde_json::json;
 
 use crate::args::{DeviceArgs, DeviceInfoArgs};
@@ -30,7 +30,7 @@ fn run_on(system: &SysfsPci, args: &DeviceArgs) -> Result<(), CliError> {
 }
 
 fn info(args: &DeviceInfoArgs) -> Result<(), CliError> {
-    let failure = |error: OpenError| match error.is_usage() {
+    let failure = |error: TargetOpenError| match error.is_usage() {
         true => CliError::Usage(error.to_string()),
         false => CliError::Other(error.to_string()),
     };

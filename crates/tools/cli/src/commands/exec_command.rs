@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
-use exec::{Address, Service, ServiceStats};
+use exec::{Service, ServiceAddress, ServiceStats};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -40,7 +40,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let library = library()?;
     let token = hexadecimal("/proc/sys/kernel/random/uuid")?;
     let name = format!("sluice-exec-{:016x}", hexadecimal("/proc/sys/kernel/random/uuid")? as u64);
-    let address = Address { name, token: format!("{token:032x}") };
+    let address = ServiceAddress { name, token: format!("{token:032x}") };
     let (store, device, _claim) = open_store(&VolumeDevice { device: args.volume.clone() })?;
     let service = Service::new(store, &address).map_err(other)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(other)?;

@@ -14,7 +14,9 @@ use super::sim_command::chosen_json_schema;
 use crate::args::ServeArgs;
 use crate::output::{Output, is_standard};
 use crate::progress::Progress;
-use crate::serve::{Event, LiveStats, ServeError, ServeOptions, SocketOptions, serve, to_json};
+use crate::serve::{
+    LiveStats, ServeError, ServeEvent, ServeOptions, SocketOptions, serve, to_json,
+};
 use crate::{CliError, print, print_or_stderr};
 
 /// Default interval between two lines of statistics on a terminal.
@@ -110,8 +112,8 @@ struct EventPrinter {
 }
 
 impl EventPrinter {
-    fn print_event(&mut self, event: Event<'_>) {
-        if let Event::Preconditioning(name, part) = event {
+    fn print_event(&mut self, event: ServeEvent<'_>) {
+        if let ServeEvent::Preconditioning(name, part) = event {
             let what = format!("preconditioning {name}");
             if self.progress.as_ref().is_none_or(|progress| progress.what() != what) {
                 self.progress = Some(Progress::new(what));
@@ -124,13 +126,13 @@ impl EventPrinter {
         // Remove the bar before other output.
         self.progress = None;
         match event {
-            Event::Preconditioning(..) => {}
-            Event::ImageKept(name) => {
+            ServeEvent::Preconditioning(..) => {}
+            ServeEvent::ImageKept(name) => {
                 print_line(&format!(
                     "{name}: the image is there already, and is not preconditioned again"
                 ));
             }
-            Event::Ready(plan, bytes, endpoints) => {
+            ServeEvent::Ready(plan, bytes, endpoints) => {
                 let name = &plan.config.name;
                 let mut lines = String::new();
                 for endpoint in endpoints {
@@ -147,24 +149,26 @@ impl EventPrinter {
                 // A closed standard output must not end the service.
                 let _ = print(&lines);
             }
-            Event::Shared(partition, path) => {
+            ServeEvent::Shared(partition, path) => {
                 let Partition { device, name, span, in_use: taken } = partition;
                 let by = if *taken { ", over NBD only" } else { "" };
                 let at = path.display();
                 let _ = print(&format!("sharing {device}/{name}: {span} at {at}{by}\n"));
             }
-            Event::Administrated(path) => {
+            ServeEvent::Administrated(path) => {
                 let _ = print(&format!("answering `sluice admin stats` at {}\n", path.display()));
             }
-            Event::Stats(now, before) => print_line(&now.status_line(before)),
-            Event::HostDiskFull(name, why) => {
+            ServeEvent::Stats(now, before) => print_line(&now.status_line(before)),
+            ServeEvent::HostDiskFull(name, why) => {
                 if !self.full_disks.iter().any(|told| told == name) {
                     self.full_disks.push(name.to_owned());
                     print_line(&format!("{name}: {why}"));
                 }
             }
-            Event::Stopped(reading) => self.final_stats.push(reading.clone()),
-            Event::Stopping => print_line("finishing what is under way; once more to end at once"),
+            ServeEvent::Stopped(reading) => self.final_stats.push(reading.clone()),
+            ServeEvent::Stopping => {
+                print_line("finishing what is under way; once more to end at once")
+            }
         }
     }
 }

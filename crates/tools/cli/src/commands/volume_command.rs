@@ -13,8 +13,8 @@ use open::OpenOptions;
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
-    Access, BlockingVolume, FormatOptions, FsckOptions, Ino, Kind, OpenError, Options, Owner, Time,
-    Times, Volume,
+    BlockingVolume, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Options, Owner,
+    Time, Times, Volume, VolumeOpenError,
 };
 
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
@@ -126,14 +126,14 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
     let options = FormatOptions {
         uuid: hexadecimal("/proc/sys/kernel/random/uuid")?,
         label: args.label.clone(),
-        access: Access { mode: 0o755, ..Access::default() },
+        access: InodePermissions { mode: 0o755, ..InodePermissions::default() },
         times: Times { access: now, modify: now, change: now, birth: now },
         force: args.force,
         discard: true,
         ..FormatOptions::default()
     };
     let volume = volume::format(&mut queue, &options, tick).map_err(|error| match error {
-        OpenError::HasVolume => other(format!(
+        VolumeOpenError::HasVolume => other(format!(
             "{error}: {} is left as it is; --force overwrites all that is on it",
             args.on.device
         )),
@@ -255,7 +255,7 @@ fn opened_session(
                 session.time = now();
                 return Ok(OpenedVolume { session, device: opened, lock: claim });
             }
-            Err(OpenError::InUse { owner: mark })
+            Err(VolumeOpenError::InUse { owner: mark })
                 if options.take_over.is_none() && is_gone(mark.process) =>
             {
                 options.take_over = Some(mark);
@@ -272,10 +272,10 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
     let line = |name: &str, ino| -> Result<String, CliError> {
         let stat = store.stat(ino).map_err(wrong)?;
-        let kind = if stat.kind == Kind::Directory { 'd' } else { '-' };
+        let kind = if stat.kind == InodeKind::Directory { 'd' } else { '-' };
         Ok(format!("{kind}{:04o} {:>14} {name}\n", stat.access.mode & 0o7777, stat.size))
     };
-    if store.stat(ino).map_err(wrong)?.kind == Kind::File {
+    if store.stat(ino).map_err(wrong)?.kind == InodeKind::File {
         return print(&line(path, ino)?);
     }
     let mut text = String::new();
@@ -323,7 +323,7 @@ fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
         other(format!("{above}: {error}: `put` copies into a directory that is on the volume"))
     })?;
     let ino = session.create(dir, name).map_err(wrong)?;
-    session.run(volume::Op::Truncate { ino, size: 0 }).map_err(wrong)?;
+    session.run(volume::VolumeOp::Truncate { ino, size: 0 }).map_err(wrong)?;
     let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
     loop {
         let len = from.read(&mut bytes).map_err(there)?;

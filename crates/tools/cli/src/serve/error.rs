@@ -4,7 +4,7 @@ use std::io;
 
 use stack::{PrepareError, StackError};
 
-use nbd::{BindError, Endpoint, NbdError};
+use nbd::{Endpoint, EndpointBindError, NbdError};
 use share_server::{ListenError, ShareError};
 
 /// Error of serving drives.
@@ -124,7 +124,9 @@ impl ServeError {
             )) => true,
             ServeError::Nbd { source, .. } => matches!(
                 source,
-                NbdError::Bind(BindError::Endpoint(_) | BindError::NotLoopback { .. })
+                NbdError::Bind(
+                    EndpointBindError::Endpoint(_) | EndpointBindError::NotLoopback { .. }
+                )
             ),
             _ => false,
         }

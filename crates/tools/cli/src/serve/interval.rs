@@ -8,7 +8,7 @@ use ftl::FtlStats;
 use nbd::LatencyCounts;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
-use share_proto::{FtlInterval, IntervalStats, LatencySummary, RequestCounts};
+use share_proto::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
 use time::Nanos;
 
 use super::LiveStats;
@@ -93,7 +93,7 @@ impl LiveStats {
                 erases,
                 ..
             } = ftl;
-            FtlInterval {
+            FtlCounts {
                 host_sectors: user_writes,
                 programmed_sectors: user_writes + gc_moves + padding + metadata,
                 gc_sectors: gc_moves,
@@ -228,7 +228,7 @@ mod tests {
             write_latency: None,
             queue_depth: 3,
             queue_depth_mean_milli: 1_250,
-            ftl: Some(FtlInterval {
+            ftl: Some(FtlCounts {
                 host_sectors: 4_000,
                 programmed_sectors: 8_400,
                 gc_sectors: 4_321,

@@ -61,7 +61,7 @@ pub struct ServeOptions {
     pub socket: Option<SocketOptions>,
     /// Threads per drive, 1 or 2; `None` chooses by the number of cores.
     pub threads: Option<u8>,
-    /// Interval of [`Event::Stats`]; `None` for never.
+    /// Interval of [`ServeEvent::Stats`]; `None` for never.
     pub stats_interval: Option<Duration>,
 }
 
@@ -81,7 +81,7 @@ pub struct SocketOptions {
 
 /// An event while drives are served.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum ServeEvent<'a> {
     /// A drive is being preconditioned: its name, and the progress from 0 to 1.
     Preconditioning(&'a str, f64),
     /// A drive has an image already and is served with its contents.
@@ -102,11 +102,11 @@ pub enum Event<'a> {
     Stopped(&'a LiveStats),
 }
 
-impl<'a> From<PrepareEvent<'a>> for Event<'a> {
-    fn from(event: PrepareEvent<'a>) -> Event<'a> {
+impl<'a> From<PrepareEvent<'a>> for ServeEvent<'a> {
+    fn from(event: PrepareEvent<'a>) -> ServeEvent<'a> {
         match event {
-            PrepareEvent::Preconditioning(name, part) => Event::Preconditioning(name, part),
-            PrepareEvent::ImageKept(name) => Event::ImageKept(name),
+            PrepareEvent::Preconditioning(name, part) => ServeEvent::Preconditioning(name, part),
+            PrepareEvent::ImageKept(name) => ServeEvent::ImageKept(name),
         }
     }
 }
@@ -153,7 +153,7 @@ pub fn endpoints_of(
 pub fn serve(
     scenario: &Scenario,
     options: &ServeOptions,
-    tell: &mut dyn FnMut(Event<'_>),
+    tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<Vec<LiveStats>, ServeError> {
     if let Some(layer) = &scenario.path.block_layer
         && layer.cores() > 1
@@ -206,7 +206,7 @@ pub fn serve(
         };
         match started {
             Ok(service) => {
-                tell(Event::Ready(plan, service.bytes(), service.endpoints()));
+                tell(ServeEvent::Ready(plan, service.bytes(), service.endpoints()));
                 services.push(service);
             }
             Err(error) => {
@@ -227,7 +227,7 @@ pub fn serve(
     if begun.is_ok() {
         let every = options.stats_interval;
         begun = monitor(&mut services, &signals, &parker, clock, every, tell);
-        tell(Event::Stopping);
+        tell(ServeEvent::Stopping);
     }
     // Stop the socket while the drives still exist to detach its clients.
     if let Some(server) = shared {
@@ -241,7 +241,7 @@ pub fn serve(
     for service in services {
         let (reading, finished) = service.finish();
         if let Some(reading) = reading {
-            tell(Event::Stopped(&reading));
+            tell(ServeEvent::Stopped(&reading));
             readings.push(reading);
         }
         begun = begun.and(finished);
@@ -286,7 +286,7 @@ fn prepare(
     scenario: &Scenario,
     index: usize,
     plan: &DriveSpec,
-    tell: &mut dyn FnMut(Event<'_>),
+    tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(Stack, Nanos), ServeError> {
     let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
     Ok((with_block_layer(scenario, stack, now)?, now))
@@ -313,7 +313,7 @@ fn prepare_shared(
     index: usize,
     plan: &DriveSpec,
     (sharing, nbd): (&mut Sharing, bool),
-    tell: &mut dyn FnMut(Event<'_>),
+    tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(HostPlacement, Nanos), ServeError> {
     if !nbd && !plan.is_block_device() {
         // No FTL in this process manages the flash, so it cannot be preconditioned.
@@ -345,7 +345,7 @@ fn share(
     socket: &SocketOptions,
     sharing: Sharing,
     services: &[Service],
-    tell: &mut dyn FnMut(Event<'_>),
+    tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<ShareServer, ServeError> {
     let mut drives = Vec::new();
     for (plan, service) in scenario.drives.iter().zip(services) {
@@ -366,10 +366,10 @@ fn share(
     let partitions = sharing.table.partitions().to_vec();
     let server = ShareServer::start(&config, sharing.table, drives)?;
     for partition in &partitions {
-        tell(Event::Shared(partition, &socket.path));
+        tell(ServeEvent::Shared(partition, &socket.path));
     }
     if !socket.is_shared {
-        tell(Event::Administrated(&socket.path));
+        tell(ServeEvent::Administrated(&socket.path));
     }
     Ok(server)
 }
@@ -381,7 +381,7 @@ fn monitor(
     parker: &Parker,
     clock: RealClock,
     every: Option<Duration>,
-    tell: &mut dyn FnMut(Event<'_>),
+    tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(), ServeError> {
     let every = every.map(|e| Nanos(u64::try_from(e.as_nanos()).unwrap_or(u64::MAX)));
     let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
@@ -398,8 +398,9 @@ fn monitor(
         {
             next = clock.now() + every;
             for service in &mut *services {
-                if let Some(why) = service.read(|now, before| tell(Event::Stats(now, before))) {
-                    tell(Event::HostDiskFull(service.name(), &why));
+                if let Some(why) = service.read(|now, before| tell(ServeEvent::Stats(now, before)))
+                {
+                    tell(ServeEvent::HostDiskFull(service.name(), &why));
                 }
             }
         }

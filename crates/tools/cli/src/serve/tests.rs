@@ -37,7 +37,7 @@ fn a_preconditioned_drive_is_at_rest_at_instant_zero() {
         let s = scenario(&text);
         let mut told = Vec::new();
         let (stack, at) = prepare(&s, 0, &s.drives[0], &mut |e| {
-            if let Event::Preconditioning(name, part) = e {
+            if let ServeEvent::Preconditioning(name, part) = e {
                 told.push((name.to_owned(), part));
             }
         })
@@ -67,9 +67,9 @@ fn an_image_is_preconditioned_once_unless_it_was_not_finished() {
     let s = Scenario::parse(&dir.path().join("s.toml"), text).unwrap();
     let times = |s: &Scenario| {
         let (mut filled, mut kept) = (0, 0);
-        let mut tell = |e: Event<'_>| match e {
-            Event::Preconditioning(_, part) if part >= 1.0 => filled += 1,
-            Event::ImageKept(_) => kept += 1,
+        let mut tell = |e: ServeEvent<'_>| match e {
+            ServeEvent::Preconditioning(_, part) if part >= 1.0 => filled += 1,
+            ServeEvent::ImageKept(_) => kept += 1,
             _ => {}
         };
         let (stack, _) = prepare(s, 0, &s.drives[0], &mut tell).unwrap();

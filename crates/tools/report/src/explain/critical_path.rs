@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use time::Nanos;
 use tracepoint::{Admission, ArrayOp};
 
-use super::in_flight::{AdmissionChange, Command, Critical, FtlRequest, PuOp, StationVisit};
+use super::in_flight::{
+    AdmissionChange, Critical, FtlRequest, StationVisit, TracedCommand, TracedPuOp,
+};
 use super::path::WaitPath;
 use super::timeline::BusyTimeline;
 use super::wait::WaitKind;
@@ -35,7 +37,7 @@ impl FlashTimelines {
     fn wait_for_pu(
         &self,
         path: &mut WaitPath,
-        part: &PuOp,
+        part: &TracedPuOp,
         to: Nanos,
         own: WaitKind,
         idle: WaitKind,
@@ -54,7 +56,7 @@ impl FlashTimelines {
     }
 
     /// Adds the waits for the channel, and the operation's own transfers, until `to`.
-    fn wait_for_channel(&self, path: &mut WaitPath, part: &PuOp, to: Nanos) {
+    fn wait_for_channel(&self, path: &mut WaitPath, part: &TracedPuOp, to: Nanos) {
         let idle = WaitKind::Unexplained;
         let Some(channel) = self.channels.get(part.channel as usize) else {
             return path.add_wait_on_pu(to, idle, Some(part.pu));
@@ -69,7 +71,7 @@ impl FlashTimelines {
         });
     }
 
-    fn pu_op(&self, path: &mut WaitPath, part: &PuOp) {
+    fn pu_op(&self, path: &mut WaitPath, part: &TracedPuOp) {
         let own = WaitKind::Array(part.op);
         let begins = part.array_begins.unwrap_or(part.ended);
         let ends = part.array_ends.unwrap_or(part.ended);
@@ -149,7 +151,7 @@ impl FlashTimelines {
     pub(super) fn command(
         &self,
         path: &mut WaitPath,
-        command: &Command,
+        command: &TracedCommand,
         admissions: Option<&Admissions>,
     ) {
         path.add_wait(command.fetched, WaitKind::SubmissionQueue);

@@ -9,7 +9,7 @@ use tracepoint::{ArrayOp, Cause, Event, PuOpStep, Record, RequestOp};
 
 use super::critical_path::{Admissions, FlashTimelines, timeline};
 use super::in_flight::{
-    AdmissionChange, Command, Critical, FtlRequest, Origin, PuOp, StationVisit,
+    AdmissionChange, Critical, FtlRequest, Origin, StationVisit, TracedCommand, TracedPuOp,
 };
 use super::path::WaitPath;
 use super::timeline::BusyInterval;
@@ -38,7 +38,7 @@ struct OpenRequest {
 enum Inner {
     /// None: the block layer completed the request itself.
     None,
-    Command(Rc<Command>),
+    Command(Rc<TracedCommand>),
     Target(u16, Box<FtlRequest>),
 }
 
@@ -58,9 +58,9 @@ struct Ftl {
     /// Origins of requested operations, by the id that their command carries.
     ops: BTreeMap<u64, Origin>,
     /// Completed commands that the target has not yet reaped.
-    posted: BTreeMap<u64, Rc<Command>>,
+    posted: BTreeMap<u64, Rc<TracedCommand>>,
     /// The command that the target reaped last.
-    last_command: Option<Rc<Command>>,
+    last_command: Option<Rc<TracedCommand>>,
     admissions: Admissions,
     gc: BTreeMap<u32, (Nanos, u32)>,
     checkpoint: Option<Nanos>,
@@ -81,12 +81,12 @@ pub struct Explainer {
     aliases: BTreeMap<u64, u64>,
     /// FTLs by queue; the drive's own is 0.
     ftls: BTreeMap<u16, Ftl>,
-    submitted: BTreeMap<(u16, u16), Command>,
-    commands: Vec<Option<Command>>,
-    pu_ops: Vec<Option<PuOp>>,
+    submitted: BTreeMap<(u16, u16), TracedCommand>,
+    commands: Vec<Option<TracedCommand>>,
+    pu_ops: Vec<Option<TracedPuOp>>,
     next_pu_op: u64,
     /// The flash operation part that completed last.
-    last_pu_op: Option<PuOp>,
+    last_pu_op: Option<TracedPuOp>,
     /// First sector of the next program to be queued, by chunk.
     programs: BTreeMap<u32, Option<u64>>,
     flash: FlashTimelines,
@@ -310,8 +310,12 @@ impl Explainer {
                     }
                     (None, None) => Origin::Request(user),
                 };
-                let command =
-                    Command { origin, user_data: user, submitted: at, ..Command::default() };
+                let command = TracedCommand {
+                    origin,
+                    user_data: user,
+                    submitted: at,
+                    ..TracedCommand::default()
+                };
                 self.submitted.insert((qid, cid), command);
             }
             Event::CommandFetched { id, qid, cid } => {
@@ -343,7 +347,7 @@ impl Explainer {
         }
     }
 
-    fn command_mut(&mut self, id: u32) -> Option<&mut Command> {
+    fn command_mut(&mut self, id: u32) -> Option<&mut TracedCommand> {
         self.commands.get_mut(id as usize)?.as_mut()
     }
 
@@ -524,7 +528,7 @@ impl Explainer {
             ArrayOp::Read | ArrayOp::Erase => None,
         };
         self.next_pu_op += 1;
-        let part = PuOp {
+        let part = TracedPuOp {
             serial: self.next_pu_op,
             pu,
             chunk,
@@ -584,11 +588,11 @@ impl Explainer {
     }
 }
 
-fn resource_user(part: &PuOp) -> ResourceUser {
+fn resource_user(part: &TracedPuOp) -> ResourceUser {
     ResourceUser { cause: part.cause, job: part.job }
 }
 
-fn span(part: &PuOp, on: FlashResource, start: Nanos, end: Nanos) -> BusySpan {
-    let PuOp { op, cause, request, lba, chunk, .. } = *part;
+fn span(part: &TracedPuOp, on: FlashResource, start: Nanos, end: Nanos) -> BusySpan {
+    let TracedPuOp { op, cause, request, lba, chunk, .. } = *part;
     BusySpan { on, op, start, end, cause, request, lba, chunk }
 }

@@ -21,7 +21,7 @@ pub(super) enum Origin {
 
 /// The part of a flash operation on one parallel unit, from its arrival to its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PuOp {
+pub(super) struct TracedPuOp {
     /// Serial number; the indices of the drive's table are reused.
     pub(super) serial: u64,
     pub(super) pu: u32,
@@ -54,8 +54,8 @@ pub(super) struct StationVisit {
 /// The last operation to complete among those that a request waited for.
 #[derive(Clone, Debug)]
 pub(super) enum Critical {
-    PuOp(PuOp),
-    Command(Rc<Command>),
+    PuOp(TracedPuOp),
+    Command(Rc<TracedCommand>),
 }
 
 impl Critical {
@@ -96,7 +96,7 @@ pub(super) struct FtlRequest {
 
 /// A command, from its submission to its completion entry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Command {
+pub(super) struct TracedCommand {
     pub(super) origin: Origin,
     pub(super) user_data: u64,
     pub(super) submitted: Nanos,
@@ -106,7 +106,7 @@ pub(super) struct Command {
     pub(super) posted: Nanos,
     pub(super) visits: Vec<StationVisit>,
     /// Its part of a flash operation that completed last.
-    pub(super) last_pu_op: Option<PuOp>,
+    pub(super) last_pu_op: Option<TracedPuOp>,
     /// The command as a request of the drive's own FTL.
     pub(super) ftl: Option<FtlRequest>,
 }

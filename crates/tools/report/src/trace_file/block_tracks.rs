@@ -39,7 +39,7 @@ pub struct BlockTracks {
     /// sector.
     queued_parts: BTreeMap<(Source, u64), VecDeque<(u64, u64)>>,
     /// Commands at the device, oldest first, by their extent.
-    issued_commands: BTreeMap<(Source, u64, u32), VecDeque<Command>>,
+    issued_commands: BTreeMap<(Source, u64, u32), VecDeque<TracedCommand>>,
     next: u64,
     in_flight: u64,
     staged: u64,
@@ -59,7 +59,7 @@ struct CallerRequest {
 }
 
 /// Content of a command, in the order of the sectors.
-type Command = Vec<RequestFragment>;
+type TracedCommand = Vec<RequestFragment>;
 
 /// A request or a fragment of one in a command.
 #[derive(Debug)]
@@ -185,10 +185,10 @@ impl BlockTracks {
 
     /// Removes the waiting fragments that cover the event's sectors; returns them, and whether they
     /// cover all sectors.
-    fn take_fragments(&mut self, event: &TraceEvent) -> (Command, bool) {
+    fn take_fragments(&mut self, event: &TraceEvent) -> (TracedCommand, bool) {
         let source = source(event);
         let end = event.lba.saturating_add(event.sectors.into());
-        let (mut command, mut lba) = (Command::new(), event.lba);
+        let (mut command, mut lba) = (TracedCommand::new(), event.lba);
         while lba < end || command.is_empty() {
             let Some((id, request_end)) = pop(&mut self.queued_parts, &(source, lba)) else {
                 break;

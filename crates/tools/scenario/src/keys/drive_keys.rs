@@ -1,8 +1,8 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
 use controller::{
-    Arbitration, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig, PersonalityKind,
-    PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
+    ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
+    PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::{DataStore, MediaConfig};
 use time::Nanos;
@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use super::ftl_keys::FtlBuilder;
 use super::interface_keys::{InterfaceBuilder, suspension};
-use super::media_keys::{Kind, MediaBuilder};
+use super::media_keys::{MediaBuilder, MediaKind};
 use crate::capacity::Capacity;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
@@ -475,11 +475,11 @@ impl DriveBuilder {
 
     /// Returns the personality and the kind of medium. The medium follows from the personality
     /// unless it is given.
-    fn personality_and_kind(&self) -> Result<(PersonalityKind, Kind)> {
+    fn personality_and_kind(&self) -> Result<(PersonalityKind, MediaKind)> {
         let personality = self.personality.0;
         let natural = match personality {
-            PersonalityKind::Null => Kind::Null,
-            PersonalityKind::Block | PersonalityKind::OpenChannel => Kind::Nand,
+            PersonalityKind::Null => MediaKind::Null,
+            PersonalityKind::Block | PersonalityKind::OpenChannel => MediaKind::Nand,
         };
         let kind = self.media.kind.unwrap_or(natural);
         let conflict = |message: &str, help: &str| {
@@ -489,15 +489,15 @@ impl DriveBuilder {
                 .error(ProblemKind::Conflict { message: message.into(), help: help.into() }))
         };
         match (personality, kind) {
-            (PersonalityKind::Null, Kind::Nand | Kind::Pcm) => conflict(
+            (PersonalityKind::Null, MediaKind::Nand | MediaKind::Pcm) => conflict(
                 "the null personality has no media",
                 "set media = \"null\", or personality = \"block\"",
             ),
-            (PersonalityKind::Block | PersonalityKind::OpenChannel, Kind::Null) => conflict(
+            (PersonalityKind::Block | PersonalityKind::OpenChannel, MediaKind::Null) => conflict(
                 "null media keeps nothing, so only the null personality can stand before it",
                 "set personality = \"null\", or media = \"nand\"",
             ),
-            (PersonalityKind::OpenChannel, Kind::Pcm) => conflict(
+            (PersonalityKind::OpenChannel, MediaKind::Pcm) => conflict(
                 "phase-change memory is written in place and has no chunks to expose",
                 "set personality = \"block\"",
             ),
@@ -510,10 +510,10 @@ fn read_priority(suspend: Option<SuspendConfig>) -> PuScheduling {
     PuScheduling::ReadPriority { suspend }
 }
 
-fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
+fn read_arbitration(value: &Value<'_>) -> Result<ArbitrationConfig> {
     let (round_robin, weighted) = (
-        Arbitration::RoundRobin { burst: 8 },
-        Arbitration::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
+        ArbitrationConfig::RoundRobin { burst: 8 },
+        ArbitrationConfig::Weighted { burst: 8, high: 8, medium: 4, low: 1 },
     );
     let kinds = [Keyword("round-robin", round_robin), Keyword("weighted", weighted)];
     if value.string().is_ok() {
@@ -526,10 +526,10 @@ fn read_arbitration(value: &Value<'_>) -> Result<Arbitration> {
     s.set("kind", &mut arbitration, |v| v.choice(&kinds))?;
     let one_or_more = |v: &Value<'_>| v.u16_from(1);
     match &mut arbitration {
-        Arbitration::RoundRobin { burst } => {
+        ArbitrationConfig::RoundRobin { burst } => {
             s.set("burst", burst, one_or_more)?;
         }
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             s.set("burst", burst, one_or_more)?;
             s.set("high", high, one_or_more)?;
             s.set("medium", medium, one_or_more)?;

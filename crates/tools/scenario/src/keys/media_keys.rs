@@ -15,7 +15,7 @@ use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum MediaKind {
     Nand,
     Pcm,
     Null,
@@ -31,7 +31,7 @@ enum Data {
 /// Builder of a medium: the value of every key, and the spans of those that are set.
 #[derive(Clone, Debug)]
 pub(crate) struct MediaBuilder {
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<MediaKind>,
     geometry: NandGeometry,
     timing: NandTiming,
     errors: ErrorModel,
@@ -99,8 +99,11 @@ impl Default for MediaBuilder {
 impl MediaBuilder {
     /// Reads the keys of a medium in a `[drive]` section.
     pub(crate) fn read(&mut self, drive: &mut Section<'_>) -> Result<()> {
-        let kinds =
-            [Keyword("nand", Kind::Nand), Keyword("pcm", Kind::Pcm), Keyword("null", Kind::Null)];
+        let kinds = [
+            Keyword("nand", MediaKind::Nand),
+            Keyword("pcm", MediaKind::Pcm),
+            Keyword("null", MediaKind::Null),
+        ];
         let place = drive.set("media", &mut self.kind, |v| v.choice(&kinds).map(Some))?;
         self.record_span("media", place);
         let place = drive.set("cell", &mut self.cell, |v| v.choice(&CELLS))?;
@@ -215,7 +218,12 @@ impl MediaBuilder {
     }
 
     /// Returns the checked medium. Errors point to `whole` if no single key is the cause.
-    pub(crate) fn finish(&self, kind: Kind, seed: u64, whole: &SourceSpan) -> Result<MediaConfig> {
+    pub(crate) fn finish(
+        &self,
+        kind: MediaKind,
+        seed: u64,
+        whole: &SourceSpan,
+    ) -> Result<MediaConfig> {
         let at = |key: &str| self.span(key).unwrap_or(whole);
         let data = match (self.data, &self.image) {
             (Data::Memory, None) => DataStore::Memory,
@@ -236,9 +244,9 @@ impl MediaBuilder {
             }
         };
         match kind {
-            Kind::Nand => self.finish_nand(data, seed, whole),
-            Kind::Pcm => self.finish_pcm(data, whole),
-            Kind::Null => {
+            MediaKind::Nand => self.finish_nand(data, seed, whole),
+            MediaKind::Pcm => self.finish_pcm(data, whole),
+            MediaKind::Null => {
                 self.check_capacity(whole)?;
                 Ok(MediaConfig::Null {
                     bytes: self.capacity,

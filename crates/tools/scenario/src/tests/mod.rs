@@ -11,7 +11,7 @@ use std::path::Path;
 
 use block::sched::{KyberConfig, RateLimit, SchedulerConfig};
 use block::{Group, QueueModel, QueueTopology, StagingScope, Timeouts};
-use controller::{Arbitration, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
+use controller::{ArbitrationConfig, CmbConfig, PersonalityKind, PuScheduling, WriteBuffer};
 use ftl::{GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig};
 use time::Nanos;
@@ -183,7 +183,10 @@ separate_gc_stream = false
     assert_eq!(c.write_buffer, WriteBuffer::PowerLossProtected { bytes: 4 << 20 });
     assert_eq!(c.controller.fetch_latency, Nanos(500));
     assert_eq!((c.controller.max_io_queues, c.controller.doorbell_buffer), (8, true));
-    assert!(matches!(c.controller.arbitration, Arbitration::Weighted { high: 3, low: 1, .. }));
+    assert!(matches!(
+        c.controller.arbitration,
+        ArbitrationConfig::Weighted { high: 3, low: 1, .. }
+    ));
     assert_eq!((c.ftl.victim_policy, c.ftl.hot_cold), (VictimPolicyKind::Fifo, false));
 }
 

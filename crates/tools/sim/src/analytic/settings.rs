@@ -2,7 +2,7 @@
 //! interface. It lists every key of `[drive]` and `[target]` that changes the behavior of a drive,
 //! whether set or default.
 
-use controller::{Arbitration, DriveConfig, PersonalityKind, WriteBuffer};
+use controller::{ArbitrationConfig, DriveConfig, PersonalityKind, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
 use lnvm::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
@@ -170,8 +170,8 @@ pub(super) fn transfers(out: &mut String, config: &DriveConfig) {
 pub(super) fn interface(out: &mut String, config: &DriveConfig) {
     let c = &config.controller;
     let arbitration = match c.arbitration {
-        Arbitration::RoundRobin { burst } => format!("round robin, bursts of {burst}"),
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::RoundRobin { burst } => format!("round robin, bursts of {burst}"),
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             format!("weighted {high} / {medium} / {low}, bursts of {burst}")
         }
     };

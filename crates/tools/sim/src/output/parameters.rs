@@ -3,7 +3,7 @@
 
 use block::sched::{GroupThrottle, SchedulerConfig};
 use controller::{
-    Arbitration, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer,
+    ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer,
 };
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
@@ -181,8 +181,8 @@ fn pcm_media(pcm: &PcmConfig) -> Value {
 fn controller(config: &DriveConfig) -> Value {
     let c = &config.controller;
     let arbitration = match c.arbitration {
-        Arbitration::RoundRobin { burst } => json!({ "kind": "round-robin", "burst": burst }),
-        Arbitration::Weighted { burst, high, medium, low } => {
+        ArbitrationConfig::RoundRobin { burst } => json!({ "kind": "round-robin", "burst": burst }),
+        ArbitrationConfig::Weighted { burst, high, medium, low } => {
             json!({ "kind": "weighted", "burst": burst, "high": high, "medium": medium, "low": low })
         }
     };

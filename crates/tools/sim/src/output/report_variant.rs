@@ -2,8 +2,8 @@
 
 use report::explain::{band_bar, breakdown_title, request_bar};
 use report::{
-    Direction, FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown,
-    LatencyPoint, NoteRow, Utilization, UtilizationMap, Variant,
+    FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown, LatencyPoint,
+    NoteRow, TransferDirection, Utilization, UtilizationMap, Variant,
 };
 use scenario::format::{count, duration};
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
@@ -173,9 +173,9 @@ fn rows(
         .filter_map(|(i, done)| Some((start(i), done.outstanding_ns as f64 / 1e9 / seconds(i)?)))
         .collect();
     let directions = [
-        (JobDirection::Read, Direction::Read),
-        (JobDirection::Write, Direction::Write),
-        (JobDirection::Trim, Direction::Trim),
+        (JobDirection::Read, TransferDirection::Read),
+        (JobDirection::Write, TransferDirection::Write),
+        (JobDirection::Trim, TransferDirection::Trim),
     ];
     for (from, to) in directions {
         let result = job.direction(from);

@@ -5,12 +5,12 @@
 //! symbolic links, so no path leaves it.
 
 use block::BlockDevice;
-use exec_proto::{Call, Op as CallOp, StatReply, entry};
+use exec_proto::{Call, CallOp, StatReply, entry};
 use rustix::io::Errno;
-use volume::{Access, Error, Ino, Kind, Name, Op, SetAttr, Time};
+use volume::{Error, Ino, InodeKind, InodePermissions, Name, SetAttr, Time, VolumeOp};
 
 use crate::Service;
-use crate::locks::{Lock, LockOwner};
+use crate::locks::{LockOwner, LockedRange};
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, StartResult};
@@ -76,18 +76,18 @@ impl<D: BlockDevice> Service<D> {
                 if self.is_written_by_mappings(ino) {
                     return Ok(self.sync_mapped(from, ino, data_only, b, c));
                 }
-                Op::Sync { ino, data_only }
+                VolumeOp::Sync { ino, data_only }
             }
             CallOp::SyncAll if !self.shared_mappings.is_empty() => {
                 return Ok(self.sync_all_mapped(from));
             }
-            CallOp::SyncAll => Op::SyncAll,
+            CallOp::SyncAll => VolumeOp::SyncAll,
             CallOp::Truncate => {
                 let file = self.file(handle)?;
                 if !file.writable() || (a as i64) < 0 {
                     return Err(negative_errno(Errno::INVAL));
                 }
-                Op::Truncate { ino: file.ino, size: a }
+                VolumeOp::Truncate { ino: file.ino, size: a }
             }
             CallOp::TruncatePath => {
                 let ino = self.resolve(from, handle, len)?;
@@ -95,7 +95,7 @@ impl<D: BlockDevice> Service<D> {
                 if (a as i64) < 0 {
                     return Err(negative_errno(Errno::INVAL));
                 }
-                Op::Truncate { ino, size: a }
+                VolumeOp::Truncate { ino, size: a }
             }
             CallOp::Allocate => {
                 let file = self.file(handle)?;
@@ -107,8 +107,8 @@ impl<D: BlockDevice> Service<D> {
                     return Err(negative_errno(Errno::INVAL));
                 }
                 match a {
-                    0 | KEEP_SIZE => Op::Allocate { ino, offset, len, keep_size: a != 0 },
-                    mode if mode == KEEP_SIZE | PUNCH_HOLE => Op::Punch { ino, offset, len },
+                    0 | KEEP_SIZE => VolumeOp::Allocate { ino, offset, len, keep_size: a != 0 },
+                    mode if mode == KEEP_SIZE | PUNCH_HOLE => VolumeOp::Punch { ino, offset, len },
                     _ => return Err(negative_errno(Errno::OPNOTSUPP)),
                 }
             }
@@ -119,26 +119,26 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, first))?;
                 let (to, new) = self.resolve_parent(from, b, (first, len - first))?;
-                Op::Rename { from: dir, name, to, new, replace: c & NO_REPLACE == 0 }
+                VolumeOp::Rename { from: dir, name, to, new, replace: c & NO_REPLACE == 0 }
             }
             CallOp::Unlink => {
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::Unlink { dir, name }
+                VolumeOp::Unlink { dir, name }
             }
             CallOp::RemoveDirectory => {
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::RemoveDirectory { dir, name }
+                VolumeOp::RemoveDirectory { dir, name }
             }
             CallOp::MakeDirectory => {
                 if self.resolve(from, handle, len).is_ok() {
                     return Err(negative_errno(Errno::EXIST));
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
-                Op::MakeDirectory { dir, name, access: access(a, (b, c)) }
+                VolumeOp::MakeDirectory { dir, name, access: access(a, (b, c)) }
             }
             CallOp::SetAttr => {
                 let ino = self.resolve(from, handle, len)?;
-                Op::SetAttr { ino, changes: self.set_attr((a, b, c, d)) }
+                VolumeOp::SetAttr { ino, changes: self.set_attr((a, b, c, d)) }
             }
         };
         Ok(self.submit_op(from, asked, then))
@@ -171,7 +171,7 @@ impl<D: BlockDevice> Service<D> {
 
     fn not_directory(&self, ino: Ino) -> CallResult<()> {
         let stat = self.volume.stat(ino).map_err(store_errno)?;
-        if stat.kind == Kind::Directory { Err(negative_errno(Errno::ISDIR)) } else { Ok(()) }
+        if stat.kind == InodeKind::Directory { Err(negative_errno(Errno::ISDIR)) } else { Ok(()) }
     }
 
     /// Resolves the directory of a path's last component, and returns it with the name.
@@ -195,7 +195,7 @@ impl<D: BlockDevice> Service<D> {
         let name = Name::new(&path[begin..]).map_err(store_errno)?;
         if directory && let Ok(ino) = self.volume.lookup(dir, name.as_bytes()) {
             let stat = self.volume.stat(ino).map_err(store_errno)?;
-            if stat.kind != Kind::Directory {
+            if stat.kind != InodeKind::Directory {
                 return Err(negative_errno(Errno::NOTDIR));
             }
         }
@@ -223,7 +223,7 @@ impl<D: BlockDevice> Service<D> {
             Ok(_) if creates && flags & f::EXCLUSIVE != 0 => Err(negative_errno(Errno::EXIST)),
             Ok(ino) => {
                 let stat = self.volume.stat(ino).map_err(store_errno)?;
-                if stat.kind == Kind::Directory {
+                if stat.kind == InodeKind::Directory {
                     if flags & f::ACCESS != 0 || creates {
                         return Err(negative_errno(Errno::ISDIR));
                     }
@@ -243,7 +243,7 @@ impl<D: BlockDevice> Service<D> {
                     ));
                 }
                 let then = OnComplete::Truncated { number, flags, ino };
-                let begun = self.submit_op(from, Op::Truncate { ino, size: 0 }, then);
+                let begun = self.submit_op(from, VolumeOp::Truncate { ino, size: 0 }, then);
                 if begun == StartResult::Retry {
                     self.volume.close(ino).map_err(store_errno)?;
                 }
@@ -255,7 +255,7 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;
                 let access = access(mode, (owner & u64::from(u32::MAX), owner >> 32));
-                let asked = Op::Create { dir, name, access, exclusive: false, open: true };
+                let asked = VolumeOp::Create { dir, name, access, exclusive: false, open: true };
                 Ok(self.submit_op(from, asked, OnComplete::Created { number, flags }))
             }
             Err(error) => Err(error),
@@ -274,12 +274,16 @@ impl<D: BlockDevice> Service<D> {
         let data = self.sessions[from.session].buffer(from.slot, call.len);
         if call.op == CallOp::ReadAt {
             let offset = offset(call.args[0])?;
-            return Ok(self.submit_op(from, Op::Read { ino, offset, data }, OnComplete::Bytes));
+            return Ok(self.submit_op(
+                from,
+                VolumeOp::Read { ino, offset, data },
+                OnComplete::Bytes,
+            ));
         }
         if file.busy {
             return Ok(StartResult::Retry);
         }
-        let op = Op::Read { ino, offset: file.offset, data };
+        let op = VolumeOp::Read { ino, offset: file.offset, data };
         Ok(self.start_at_offset(from, call.handle, op, false))
     }
 
@@ -293,20 +297,33 @@ impl<D: BlockDevice> Service<D> {
         if call.op == CallOp::WriteAt {
             // With O_APPEND, Linux appends whatever the offset.
             let offset = offset(call.args[0])?;
-            let op =
-                if appends { Op::Append { ino, data } } else { Op::Write { ino, offset, data } };
+            let op = if appends {
+                VolumeOp::Append { ino, data }
+            } else {
+                VolumeOp::Write { ino, offset, data }
+            };
             return Ok(self.submit_op(from, op, OnComplete::Written(call.handle)));
         }
         if file.busy {
             return Ok(StartResult::Retry);
         }
         let offset = file.offset;
-        let op = if appends { Op::Append { ino, data } } else { Op::Write { ino, offset, data } };
+        let op = if appends {
+            VolumeOp::Append { ino, data }
+        } else {
+            VolumeOp::Write { ino, offset, data }
+        };
         Ok(self.start_at_offset(from, call.handle, op, true))
     }
 
     /// Submits an operation that uses and advances an open file's offset.
-    fn start_at_offset(&mut self, from: CallId, handle: u64, op: Op, writes: bool) -> StartResult {
+    fn start_at_offset(
+        &mut self,
+        from: CallId,
+        handle: u64,
+        op: VolumeOp,
+        writes: bool,
+    ) -> StartResult {
         let begun = self.submit_op(from, op, OnComplete::Advance { handle, writes });
         if begun == StartResult::Pending
             && let Some(file) = self.files.get_mut(&handle)
@@ -342,7 +359,7 @@ impl<D: BlockDevice> Service<D> {
         let times = stat.times;
         let facts = StatReply {
             ino: ino.0,
-            directory: stat.kind == Kind::Directory,
+            directory: stat.kind == InodeKind::Directory,
             mode: stat.access.mode & 0o7777,
             uid: stat.access.uid,
             gid: stat.access.gid,
@@ -368,7 +385,7 @@ impl<D: BlockDevice> Service<D> {
             if at + entry::HEAD_BYTES + name.len() > exec_proto::DATA_BYTES {
                 break;
             }
-            let directory = listed.kind == Kind::Directory;
+            let directory = listed.kind == InodeKind::Directory;
             let head = entry::encode(listed.cookie, listed.ino.0, directory, name.len() as u8);
             self.write_reply(from, at, &head);
             self.write_reply(from, at + entry::HEAD_BYTES, name);
@@ -439,7 +456,8 @@ impl<D: BlockDevice> Service<D> {
             0 => u64::MAX,
             len => begin.checked_add(len).ok_or(negative_errno(Errno::OVERFLOW))?,
         };
-        let wanted = Lock { ino: file.ino, owner, begin, end, write: kind as i64 == TYPES[1] };
+        let wanted =
+            LockedRange { ino: file.ino, owner, begin, end, write: kind as i64 == TYPES[1] };
         if how & exec_proto::LOCK_GET != 0 {
             let (kind, begin, end, process) = match self.locks.conflict(&wanted) {
                 None => (TYPES[2], 0, 0, 0),
@@ -483,15 +501,15 @@ impl<D: BlockDevice> Service<D> {
         if !OPERATIONS.contains(&operation) {
             return Err(negative_errno(Errno::INVAL));
         }
-        if self.locks.set(Lock { ino, owner, begin, end, write }) {
+        if self.locks.set(LockedRange { ino, owner, begin, end, write }) {
             return Ok(0);
         }
         Err(negative_errno(Errno::AGAIN))
     }
 }
 
-fn access(mode: u64, (uid, gid): (u64, u64)) -> Access {
-    Access { mode: mode as u32 & 0o7777, uid: uid as u32, gid: gid as u32 }
+fn access(mode: u64, (uid, gid): (u64, u64)) -> InodePermissions {
+    InodePermissions { mode: mode as u32 & 0o7777, uid: uid as u32, gid: gid as u32 }
 }
 
 pub(crate) fn offset(offset: u64) -> CallResult<u64> {

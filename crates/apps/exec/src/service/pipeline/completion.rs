@@ -2,7 +2,7 @@
 
 use block::BlockDevice;
 use rustix::io::Errno;
-use volume::{Error, Ino, Op, OpResult};
+use volume::{Error, Ino, OpResult, VolumeOp};
 
 use crate::Service;
 use crate::locks::LockOwner;
@@ -69,7 +69,7 @@ impl<D: BlockDevice> Service<D> {
             && file.flags & f::SYNC != 0
         {
             let data_only = file.flags & f::SYNC != f::SYNC;
-            let sync = Op::Sync { ino: file.ino, data_only };
+            let sync = VolumeOp::Sync { ino: file.ino, data_only };
             // The write has completed, so a request is free for the sync.
             if self.submit_op(from, sync, OnComplete::Synced(len)) == StartResult::Pending {
                 return;

@@ -18,7 +18,7 @@ use exec_proto::Call;
 use mem::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use volume::{BLOCK, Buffer, Error, Ino, Op, OpResult, Request};
+use volume::{BLOCK, Error, Ino, OpResult, Request, RequestBuffer, VolumeOp};
 
 use crate::Service;
 use crate::open_files::{OpenFile, flags as f};
@@ -165,7 +165,7 @@ fn io_errno(error: &std::io::Error) -> i64 {
 }
 
 impl<D: BlockDevice> Service<D> {
-    /// Starts an [`exec_proto::Op::Mmap`] call.
+    /// Starts an [`exec_proto::CallOp::Mmap`] call.
     pub(crate) fn map(&mut self, from: CallId, call: &Call) -> Result<StartResult, i64> {
         let number = call.args[3];
         let begun = self.map_inner(from, call);
@@ -284,8 +284,8 @@ impl<D: BlockDevice> Service<D> {
                 }
                 let len = (range.end - at).min(SYNC_CHUNK_BYTES as u64) as usize;
                 let Some((_, memory)) = self.mapping_sync.memory else { return false };
-                let data = Buffer { iova: memory, len: len as u32 };
-                if !self.submit_sync_op(Op::Read { ino: job.ino, offset: at, data }) {
+                let data = RequestBuffer { iova: memory, len: len as u32 };
+                if !self.submit_sync_op(VolumeOp::Read { ino: job.ino, offset: at, data }) {
                     return false;
                 }
                 SyncStep::AwaitRead(at)
@@ -296,9 +296,9 @@ impl<D: BlockDevice> Service<D> {
                 Some((begin, end)) => {
                     let Some((_, memory)) = self.mapping_sync.memory else { return false };
                     let bytes = (end - begin) as u32;
-                    let data = Buffer { iova: memory.offset(begin as u64), len: bytes };
+                    let data = RequestBuffer { iova: memory.offset(begin as u64), len: bytes };
                     let offset = at + begin as u64;
-                    if !self.submit_sync_op(Op::Write { ino: job.ino, offset, data }) {
+                    if !self.submit_sync_op(VolumeOp::Write { ino: job.ino, offset, data }) {
                         return false;
                     }
                     SyncStep::AwaitWrite(at, end, len, bytes)
@@ -316,7 +316,7 @@ impl<D: BlockDevice> Service<D> {
         true
     }
 
-    fn submit_sync_op(&mut self, op: Op) -> bool {
+    fn submit_sync_op(&mut self, op: VolumeOp) -> bool {
         self.volume
             .submit(self.clock.now, Request { id: SYNC_REQUEST_ID, op, time: self.clock.time })
             .is_ok()
@@ -470,11 +470,12 @@ impl<D: BlockDevice> Service<D> {
             }
             (SyncPurpose::Sync { from, .. }, Err(answer)) => self.complete_call(from, answer),
             (SyncPurpose::Sync { from, data_only, .. }, Ok(())) => {
-                let sync = Op::Sync { ino, data_only };
+                let sync = VolumeOp::Sync { ino, data_only };
                 return self.submit_op(from, sync, OnComplete::Answer) != StartResult::Retry;
             }
             (SyncPurpose::SyncAll { from }, _) => {
-                return self.submit_op(from, Op::SyncAll, OnComplete::Answer) != StartResult::Retry;
+                return self.submit_op(from, VolumeOp::SyncAll, OnComplete::Answer)
+                    != StartResult::Retry;
             }
             (SyncPurpose::WriteBack, _) => {}
             (SyncPurpose::Release, result) => {

@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use block::BlockDevice;
-use exec_proto::{Call, Op as CallOp, posted, slot_protocol};
+use exec_proto::{Call, CallOp, posted, slot_protocol};
 use rustix::io::Errno;
-use volume::{BLOCK, Op, OpResult, Time};
+use volume::{BLOCK, OpResult, Time, VolumeOp};
 
 use crate::Service;
 use crate::open_files::flags as f;
@@ -134,8 +134,11 @@ impl<D: BlockDevice> Service<D> {
             .filter(|room| *room <= session.reserved_blocks)
             .unwrap_or(0);
         let time = Time((time as i64).min(self.clock.time.0));
-        let asked =
-            if appends { Op::Append { ino, data } } else { Op::Write { ino, offset: at, data } };
+        let asked = if appends {
+            VolumeOp::Append { ino, data }
+        } else {
+            VolumeOp::Write { ino, offset: at, data }
+        };
         let left = PostedWrite {
             handle,
             len: data.len,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use exec_proto::{Call, Op};
+use exec_proto::{Call, CallOp};
 use mem::SharedRegion;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// Makes a valid call.
-    pub(crate) fn call(&self, op: Op, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
+    pub(crate) fn call(&self, op: CallOp, handle: u64, args: [u64; 4], data: &[u8]) -> i64 {
         self.slots.write(exec_proto::data_offset(0), data);
         self.submit(0, Call { op, handle, args, len: data.len() }.words());
         self.answer(0)
@@ -144,7 +144,11 @@ impl Client {
     /// Opens a file; returns its socket and number.
     pub(crate) fn open(&self, path: &str, flags: u64) -> (OwnedFd, u64) {
         let (socket, number) = named(&self.name);
-        assert_eq!(self.call(Op::Open, 0, [flags, 0o600, number, 0], path.as_bytes()), 0, "{path}");
+        assert_eq!(
+            self.call(CallOp::Open, 0, [flags, 0o600, number, 0], path.as_bytes()),
+            0,
+            "{path}"
+        );
         (socket, number)
     }
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use common::{Ram, formatted, tick};
 use event::RealClock;
-use exec::{Address, Service, ServiceStats};
-use exec_proto::{Call, Op, posted};
+use exec::{Service, ServiceAddress, ServiceStats};
+use exec_proto::{Call, CallOp, posted};
 use rng::Rng;
 use testkit::{PollBudget, test_path};
 use volume::{BlockingVolume, FsckOptions, Options};
@@ -80,7 +80,7 @@ fn wait_for_descriptors(wanted: usize) {
 fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStats {
     let _alone = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("sluice-hostile-{name}-{}", std::process::id());
-    let address = Address { name: name.clone(), token: TOKEN.into() };
+    let address = ServiceAddress { name: name.clone(), token: TOKEN.into() };
     let session =
         BlockingVolume::open(formatted(4096, 4096), Options::default(), tick as fn(&mut Ram) -> _)
             .unwrap();
@@ -187,11 +187,12 @@ fn good(name: &str, seed: u64) {
     for round in 0..50u64 {
         let (socket, file) = client.open(&path, CREATE | READ_WRITE);
         let bytes = common::pattern(seed + round, 5000);
-        let written = client.call(Op::WriteAt, file, [round * 10, 0, 0, 0], &bytes);
+        let written = client.call(CallOp::WriteAt, file, [round * 10, 0, 0, 0], &bytes);
         assert_eq!(written & !posted::MAY_POST, 5000);
-        assert_eq!(client.call(Op::Sync, file, [0; 4], &[]), 0);
+        assert_eq!(client.call(CallOp::Sync, file, [0; 4], &[]), 0);
         client.slots.fill(exec_proto::data_offset(0), 5000, 0);
-        let call = Call { op: Op::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
+        let call =
+            Call { op: CallOp::ReadAt, handle: file, args: [round * 10, 0, 0, 0], len: 5000 };
         client.submit(0, call.words());
         assert_eq!(client.answer(0), 5000);
         let mut read = vec![0; 5000];
@@ -199,7 +200,7 @@ fn good(name: &str, seed: u64) {
         assert!(read == bytes, "round {round}");
         drop(socket);
     }
-    assert_eq!(client.call(Op::Unlink, 0, [0; 4], path.as_bytes()), 0);
+    assert_eq!(client.call(CallOp::Unlink, 0, [0; 4], path.as_bytes()), 0);
 }
 
 /// Fills all slots repeatedly with random words, and with calls that have random arguments.
@@ -223,7 +224,9 @@ fn garbage(name: &str, seed: u64) {
                 (words[0], words[6]) = (1 + rng.below(26), rng.below(70));
             }
             // Limited, so that others have space.
-            if [Op::Allocate as u64, Op::Write as u64, Op::WriteAt as u64].contains(&words[0]) {
+            if [CallOp::Allocate as u64, CallOp::Write as u64, CallOp::WriteAt as u64]
+                .contains(&words[0])
+            {
                 words[4] %= 100_000;
             }
             *left = rng.chance(0.3);
@@ -263,15 +266,17 @@ fn dies(name: &str, seed: u64) {
     let mut rng = Rng::new(seed);
     let path = format!("dies-{seed}");
     let (_socket, file) = client.open(&path, CREATE | READ_WRITE);
-    client.call(Op::Unlink, 0, [0; 4], path.as_bytes());
+    client.call(CallOp::Unlink, 0, [0; 4], path.as_bytes());
     for slot in 0..exec_proto::SLOTS {
         let args = [slot as u64 * exec_proto::DATA_BYTES as u64, 0, 0, 0];
         match slot % 4 {
-            3 => client
-                .submit(slot, Call { op: Op::Sync, handle: file, args: [0; 4], len: 0 }.words()),
+            3 => client.submit(
+                slot,
+                Call { op: CallOp::Sync, handle: file, args: [0; 4], len: 0 }.words(),
+            ),
             kind => {
                 let call =
-                    Call { op: Op::WriteAt, handle: file, args, len: exec_proto::DATA_BYTES }
+                    Call { op: CallOp::WriteAt, handle: file, args, len: exec_proto::DATA_BYTES }
                         .words();
                 if kind == 0 { client.post_write(slot, call) } else { client.submit(slot, call) }
             }
@@ -291,12 +296,12 @@ fn errors(name: &str) {
     let (_socket, file) = client.open("errors", CREATE | READ_WRITE);
     let (_reads, read_only) = client.open("errors", 0);
     let leave = |handle, at, len| {
-        let call = Call { op: Op::WriteAt, handle, args: [at, 0, 0, 0], len };
+        let call = Call { op: CallOp::WriteAt, handle, args: [at, 0, 0, 0], len };
         client.post_write(1, call.words());
         client.ring_doorbell();
         client.wait_until_free(1);
     };
-    let sync = |handle| client.call(Op::Sync, handle, [0; 4], &[]);
+    let sync = |handle| client.call(CallOp::Sync, handle, [0; 4], &[]);
     leave(file, i64::MAX as u64 - 10, 10);
     assert_eq!((sync(file), sync(file)), (-27, 0), "EFBIG, once");
     leave(read_only, 0, 10);
@@ -312,8 +317,8 @@ fn reservations(name: &str) {
     let client = Client::new(name, TOKEN);
     let (_socket, file) = client.open("room", CREATE | READ_WRITE);
     let size = 10u64 << 20;
-    assert_eq!(client.call(Op::Allocate, file, [0, 0, size, 0], &[]), 0);
-    assert_eq!(client.call(Op::Unlink, 0, [0; 4], b"room"), 0);
+    assert_eq!(client.call(CallOp::Allocate, file, [0, 0, size, 0], &[]), 0);
+    assert_eq!(client.call(CallOp::Unlink, 0, [0; 4], b"room"), 0);
 }
 
 /// Connections that close at once, send a wrong token, stay silent, represent nothing; and

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use time::Nanos;
 use user_io::{
-    DirectError, Handle, Hybrid, IoDevice, Payload, QueueConfig, QueueStats, Request, SharedQueue,
-    WaitMode,
+    DirectError, Handle, HybridPolling, IoDevice, Payload, QueueConfig, QueueStats, Request,
+    SharedQueue, WaitMode,
 };
 
 use super::harness::{config, drive, everywhere, file, null_limits, over_with};
@@ -24,7 +24,7 @@ fn cpu() -> Duration {
 }
 
 fn all_modes() -> [WaitMode; 3] {
-    [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid(Hybrid::default())]
+    [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid(HybridPolling::default())]
 }
 
 #[test]
@@ -143,7 +143,8 @@ fn who_waits_for_an_event_takes_no_core() {
     assert_eq!(slept.0, 0, "polling does not sleep");
     let (waited, slept) = busy(WaitMode::Interrupt);
     assert!(slept.0 >= 20, "one sleep each: {slept:?}");
-    let (hybrid, half) = busy(WaitMode::Hybrid(Hybrid { sleep_percent: 80, ..Hybrid::default() }));
+    let (hybrid, half) =
+        busy(WaitMode::Hybrid(HybridPolling { sleep_percent: 80, ..HybridPolling::default() }));
     assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
     // 80 ms in total: polling occupies the core as far as the machine allows.
     assert!(waited < polled / 4 && hybrid < polled * 3 / 4, "{polled:?} {hybrid:?} {waited:?}");
@@ -226,7 +227,7 @@ fn a_wait_mode_is_chosen_with_nothing_outstanding() {
     assert!(error.to_string().contains("nothing outstanding"), "{error}");
     handle.wait().unwrap();
     for percent in [0, 100] {
-        let hybrid = Hybrid { sleep_percent: percent, ..Hybrid::default() };
+        let hybrid = HybridPolling { sleep_percent: percent, ..HybridPolling::default() };
         assert!(handle.set_wait(WaitMode::Hybrid(hybrid)).is_err());
     }
     handle.set_wait(WaitMode::Interrupt).unwrap();
@@ -245,7 +246,7 @@ fn threads_sleep_only_if_the_device_wakes_them() {
     let said = refused.to_string();
     assert!(said.contains("WaitMode::Interrupt") && said.contains("uio_pci_generic"), "{said}");
     // The previous mode still works, and so do all modes that poll.
-    for wait in [WaitMode::Poll, WaitMode::Hybrid(Hybrid::default())] {
+    for wait in [WaitMode::Poll, WaitMode::Hybrid(HybridPolling::default())] {
         handle.set_wait(wait).unwrap();
         handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
     }

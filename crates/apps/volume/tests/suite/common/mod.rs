@@ -6,7 +6,7 @@ pub mod ram;
 use block::BlockDevice;
 use mem::AddressSpace;
 use time::Nanos;
-use volume::{BlockingVolume, FormatOptions, OpenError, Options, format};
+use volume::{BlockingVolume, FormatOptions, Options, VolumeOpenError, format};
 
 pub use ram::Ram;
 
@@ -33,7 +33,7 @@ pub fn formatted(sector_bytes: u32, blocks: u64) -> Ram {
     ram
 }
 
-pub fn try_open(ram: Ram, options: Options) -> Result<Open, OpenError> {
+pub fn try_open(ram: Ram, options: Options) -> Result<Open, VolumeOpenError> {
     BlockingVolume::open(ram, options, tick as fn(&mut Ram) -> Nanos)
 }
 

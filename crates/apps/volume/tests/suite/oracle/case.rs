@@ -8,8 +8,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Nanos;
 use volume::{
-    Access, Buffer, Error, FormatOptions, FsckOptions, Ino, Kind, Mount, Name, Op, OpCompletion,
-    OpResult, Options, Owner, Request, Time, Volume, format, fsck,
+    Error, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Mount, Name, OpResult,
+    Options, Owner, Request, RequestBuffer, Time, Volume, VolumeCompletion, VolumeOp, format, fsck,
 };
 
 use super::harness::{DeviceComponent, Harness, MountComponent};
@@ -21,7 +21,7 @@ const BYTES: usize = 24 << 10;
 
 #[derive(Clone, Debug)]
 struct InFlightOp {
-    op: Op,
+    op: VolumeOp,
     /// The file that no other operation changes meanwhile.
     file: Option<Ino>,
     /// For a sync: the state of names and the versions of files that it makes durable.
@@ -173,14 +173,15 @@ impl<B: Harness> Case<B> {
     /// Returns a file with a name, or an open one without, that has no operation in flight.
     fn file(&mut self) -> Option<Ino> {
         let busy: Vec<Ino> = self.in_flight.iter().flatten().filter_map(|f| f.file).collect();
-        let named = self.model.now().values().filter(|(_, k)| *k == Kind::File).map(|(i, _)| *i);
+        let named =
+            self.model.now().values().filter(|(_, k)| *k == InodeKind::File).map(|(i, _)| *i);
         let all: BTreeSet<Ino> = named.chain(self.open.iter().copied()).collect();
         let idle: Vec<Ino> = all.into_iter().filter(|i| !busy.contains(i)).collect();
         self.pick(&idle)
     }
 
     fn directory(&mut self) -> Ino {
-        let kinds = self.model.now().values().filter(|(_, k)| *k == Kind::Directory);
+        let kinds = self.model.now().values().filter(|(_, k)| *k == InodeKind::Directory);
         let dirs: Vec<Ino> = kinds.map(|(i, _)| *i).chain([Ino::ROOT]).collect();
         self.pick(&dirs).unwrap()
     }
@@ -190,16 +191,16 @@ impl<B: Harness> Case<B> {
         Name::new(format!("{}{long}", (b'a' + self.rng.below(6) as u8) as char)).unwrap()
     }
 
-    fn data(&mut self, slot: usize, len: usize) -> Buffer {
+    fn data(&mut self, slot: usize, len: usize) -> RequestBuffer {
         self.stamp += 1;
         let bytes = crate::common::pattern(self.stamp, len);
         let (region, at) = self.region.as_ref().unwrap();
         let odd = if self.rng.chance(0.3) { 1 } else { 0 };
         region.write(slot * BYTES + odd, &bytes);
-        Buffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
+        RequestBuffer { iova: at.offset((slot * BYTES + odd) as u64), len: len as u32 }
     }
 
-    fn bytes_of(&self, data: Buffer) -> Vec<u8> {
+    fn bytes_of(&self, data: RequestBuffer) -> Vec<u8> {
         let (region, at) = self.region.as_ref().unwrap();
         let mut bytes = vec![0; data.len as usize];
         region.read((data.iova.0 - at.0) as usize, &mut bytes);
@@ -217,29 +218,29 @@ impl<B: Harness> Case<B> {
         };
         let mut file = None;
         let op = match kind {
-            0..12 => Op::Create {
+            0..12 => VolumeOp::Create {
                 dir: self.directory(),
                 name: self.name(),
-                access: Access::default(),
+                access: InodePermissions::default(),
                 exclusive: self.rng.chance(0.5),
                 open: false,
             },
-            12..15 => Op::MakeDirectory {
+            12..15 => VolumeOp::MakeDirectory {
                 dir: self.directory(),
                 name: self.name(),
-                access: Access::default(),
+                access: InodePermissions::default(),
             },
-            15..20 => Op::Unlink { dir: self.directory(), name: self.name() },
-            20..22 => Op::RemoveDirectory { dir: self.directory(), name: self.name() },
-            22..30 => Op::Rename {
+            15..20 => VolumeOp::Unlink { dir: self.directory(), name: self.name() },
+            20..22 => VolumeOp::RemoveDirectory { dir: self.directory(), name: self.name() },
+            22..30 => VolumeOp::Rename {
                 from: self.directory(),
                 name: self.name(),
                 to: self.directory(),
                 new: self.name(),
                 replace: self.rng.chance(0.8),
             },
-            30..32 => Op::SyncAll,
-            32..34 => Op::Sync { ino: self.directory(), data_only: self.rng.chance(0.3) },
+            30..32 => VolumeOp::SyncAll,
+            32..34 => VolumeOp::Sync { ino: self.directory(), data_only: self.rng.chance(0.3) },
             34..38 => {
                 // Opens and closes complete at once.
                 let Some(ino) = self.file() else { return };
@@ -274,31 +275,33 @@ impl<B: Harness> Case<B> {
                 };
                 let data = self.data(slot, len as usize);
                 match kind {
-                    38..55 => Op::Write { ino, offset, data },
-                    55..66 => Op::Append { ino, data },
-                    66..76 => Op::Read { ino, offset, data },
-                    76..81 => Op::Truncate { ino, size: offset },
-                    81..84 => Op::Punch { ino, offset, len },
-                    84..87 => Op::Allocate { ino, offset, len, keep_size: self.rng.chance(0.5) },
-                    _ => Op::Sync { ino, data_only: self.rng.chance(0.4) },
+                    38..55 => VolumeOp::Write { ino, offset, data },
+                    55..66 => VolumeOp::Append { ino, data },
+                    66..76 => VolumeOp::Read { ino, offset, data },
+                    76..81 => VolumeOp::Truncate { ino, size: offset },
+                    81..84 => VolumeOp::Punch { ino, offset, len },
+                    84..87 => {
+                        VolumeOp::Allocate { ino, offset, len, keep_size: self.rng.chance(0.5) }
+                    }
+                    _ => VolumeOp::Sync { ino, data_only: self.rng.chance(0.4) },
                 }
             }
         };
         // A sync may run concurrently with changes of its file: it covers operations completed
         // before.
         let (names, versions) = match op {
-            Op::SyncAll => {
+            VolumeOp::SyncAll => {
                 let versions = self.model.files.iter().map(|(i, v)| (*i, v.number())).collect();
                 (self.model.number(), versions)
             }
-            Op::Sync { ino, .. } => {
+            VolumeOp::Sync { ino, .. } => {
                 let versions = self.model.files.get(&ino).map(|v| (ino, v.number()));
                 let names = self.model.changed.get(&ino).copied().unwrap_or(0);
                 (names, versions.into_iter().collect())
             }
             _ => (0, BTreeMap::new()),
         };
-        if matches!(op, Op::Sync { .. }) && self.rng.chance(0.5) {
+        if matches!(op, VolumeOp::Sync { .. }) && self.rng.chance(0.5) {
             file = None;
         }
         let request = Request { id: slot as u64, op, time: Time(self.stamp as i64) };
@@ -307,37 +310,37 @@ impl<B: Harness> Case<B> {
         self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
     }
 
-    fn end(&mut self, done: OpCompletion) {
+    fn end(&mut self, done: VolumeCompletion) {
         let flight = self.in_flight[done.id as usize].take().expect("one end per request");
-        let OpCompletion { result, .. } = done;
+        let VolumeCompletion { result, .. } = done;
         let has = |names: &Names, dir: Ino, name: &Name| {
             names.get(&(dir, name.as_bytes().to_vec())).copied()
         };
         let key = |dir: Ino, name: Name| (dir, name.as_bytes().to_vec());
         match (flight.op, result) {
             (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.check_partial_write(&flight),
-            (Op::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
-                if has(self.model.now(), dir, &name) != Some((ino, Kind::File)) {
+            (VolumeOp::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
+                if has(self.model.now(), dir, &name) != Some((ino, InodeKind::File)) {
                     assert_eq!(has(self.model.now(), dir, &name), None);
                     self.model.change(&[dir, ino], |n| {
-                        n.insert(key(dir, name), (ino, Kind::File));
+                        n.insert(key(dir, name), (ino, InodeKind::File));
                     });
                     self.model.files.insert(ino, Versions::new(Vec::new()));
                 }
             }
-            (Op::MakeDirectory { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
+            (VolumeOp::MakeDirectory { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
                 assert_eq!(has(self.model.now(), dir, &name), None);
                 self.model.change(&[dir, ino], |n| {
-                    n.insert(key(dir, name), (ino, Kind::Directory));
+                    n.insert(key(dir, name), (ino, InodeKind::Directory));
                 });
             }
-            (Op::Unlink { dir, name } | Op::RemoveDirectory { dir, name }, Ok(_)) => {
+            (VolumeOp::Unlink { dir, name } | VolumeOp::RemoveDirectory { dir, name }, Ok(_)) => {
                 let (ino, _) = has(self.model.now(), dir, &name).expect("it was there");
                 self.model.change(&[dir, ino], |n| {
                     n.remove(&key(dir, name));
                 });
             }
-            (Op::Rename { from, name, to, new, .. }, Ok(_)) => {
+            (VolumeOp::Rename { from, name, to, new, .. }, Ok(_)) => {
                 let what = has(self.model.now(), from, &name).expect("it was there");
                 if has(self.model.now(), to, &new) != Some(what) {
                     self.model.change(&[from, to, what.0], |n| {
@@ -347,11 +350,13 @@ impl<B: Harness> Case<B> {
                 }
             }
             (
-                Op::Create { .. } | Op::MakeDirectory { .. },
+                VolumeOp::Create { .. } | VolumeOp::MakeDirectory { .. },
                 Err(Error::Exists | Error::IsDirectory | Error::NotFound),
             ) => {}
             (
-                Op::Unlink { .. } | Op::RemoveDirectory { .. } | Op::Rename { .. },
+                VolumeOp::Unlink { .. }
+                | VolumeOp::RemoveDirectory { .. }
+                | VolumeOp::Rename { .. },
                 Err(
                     Error::NotFound
                     | Error::IsDirectory
@@ -361,18 +366,18 @@ impl<B: Harness> Case<B> {
                     | Error::Invalid(_),
                 ),
             ) => {}
-            (Op::Read { ino, offset, data }, Ok(OpResult::Bytes { len, .. })) => {
+            (VolumeOp::Read { ino, offset, data }, Ok(OpResult::Bytes { len, .. })) => {
                 let now = self.model.files[&ino].now();
                 let from = (offset as usize).min(now.len());
                 let to = (from + data.len as usize).min(now.len());
-                let got = self.bytes_of(Buffer { len, ..data });
+                let got = self.bytes_of(RequestBuffer { len, ..data });
                 assert!(got == now[from..to], "{ino} from {offset}: {len} of {}", to - from);
             }
             (
-                Op::Write { ino, data, .. } | Op::Append { ino, data },
+                VolumeOp::Write { ino, data, .. } | VolumeOp::Append { ino, data },
                 Ok(OpResult::Bytes { offset, len }),
             ) => {
-                let new = self.bytes_of(Buffer { len, ..data });
+                let new = self.bytes_of(RequestBuffer { len, ..data });
                 let versions = self.model.files.get_mut(&ino).unwrap();
                 // A large write may be on the device in part.
                 let mut now = versions.now().to_vec();
@@ -381,13 +386,13 @@ impl<B: Harness> Case<B> {
                 now[offset as usize..end].copy_from_slice(&new);
                 versions.push(now);
             }
-            (Op::Truncate { ino, size }, Ok(_)) => {
+            (VolumeOp::Truncate { ino, size }, Ok(_)) => {
                 let versions = self.model.files.get_mut(&ino).unwrap();
                 let mut now = versions.now().to_vec();
                 now.resize(size as usize, 0);
                 versions.push(now);
             }
-            (Op::Punch { ino, offset, len }, Ok(_)) => {
+            (VolumeOp::Punch { ino, offset, len }, Ok(_)) => {
                 let versions = self.model.files.get_mut(&ino).unwrap();
                 let mut now = versions.now().to_vec();
                 let from = (offset as usize).min(now.len());
@@ -395,7 +400,7 @@ impl<B: Harness> Case<B> {
                 now[from..to].fill(0);
                 versions.push(now);
             }
-            (Op::Allocate { ino, offset, len, keep_size }, Ok(_)) => {
+            (VolumeOp::Allocate { ino, offset, len, keep_size }, Ok(_)) => {
                 let versions = self.model.files.get_mut(&ino).unwrap();
                 let mut now = versions.now().to_vec();
                 let end = (offset + len) as usize;
@@ -404,7 +409,7 @@ impl<B: Harness> Case<B> {
                 }
                 versions.push(now);
             }
-            (Op::Sync { .. } | Op::SyncAll, Ok(_)) => {
+            (VolumeOp::Sync { .. } | VolumeOp::SyncAll, Ok(_)) => {
                 self.model.durable(flight.names);
                 for (ino, index) in flight.versions {
                     if let Some(versions) = self.model.files.get_mut(&ino) {
@@ -418,7 +423,7 @@ impl<B: Harness> Case<B> {
                     let named = self.model.now().values().any(|(i, _)| *i == ino);
                     assert!(!named && !self.open.contains(&ino), "{op:?}");
                 } else {
-                    assert!(matches!(op, Op::Sync { .. }), "{op:?}");
+                    assert!(matches!(op, VolumeOp::Sync { .. }), "{op:?}");
                 }
             }
             (op, result) => panic!("{op:?}: {result:?}"),
@@ -428,7 +433,10 @@ impl<B: Harness> Case<B> {
     /// Space ran out: a write may have been executed in part.
     fn check_partial_write(&mut self, flight: &InFlightOp) {
         assert!(
-            !matches!(flight.op, Op::Sync { .. } | Op::SyncAll | Op::Unlink { .. }),
+            !matches!(
+                flight.op,
+                VolumeOp::Sync { .. } | VolumeOp::SyncAll | VolumeOp::Unlink { .. }
+            ),
             "{:?}",
             flight.op
         );
@@ -472,9 +480,9 @@ impl<B: Harness> Case<B> {
         let mut model = self.model.clone();
         for flight in flights {
             let (ino, offset, data) = match flight.op {
-                Op::Write { ino, offset, data } => (ino, Some(offset), data),
-                Op::Append { ino, data } => (ino, None, data),
-                Op::Punch { ino, offset, len } => {
+                VolumeOp::Write { ino, offset, data } => (ino, Some(offset), data),
+                VolumeOp::Append { ino, data } => (ino, None, data),
+                VolumeOp::Punch { ino, offset, len } => {
                     // Its unaligned ends.
                     if let Some(versions) = model.files.get_mut(&ino) {
                         let mut now = versions.now().to_vec();
@@ -531,8 +539,8 @@ impl<B: Harness> Case<B> {
             for entry in store.list(dir, 0).unwrap() {
                 names.insert((dir, entry.name.to_vec()), (entry.ino, entry.kind));
                 match entry.kind {
-                    Kind::Directory => dirs.push(entry.ino),
-                    Kind::File => {
+                    InodeKind::Directory => dirs.push(entry.ino),
+                    InodeKind::File => {
                         contents.insert(entry.ino, Vec::new());
                     }
                 }
@@ -551,8 +559,8 @@ impl<B: Harness> Case<B> {
         while at < size {
             let len = BYTES.min(size - at);
             let (_, iova) = self.region.clone().unwrap();
-            let data = Buffer { iova, len: len as u32 };
-            let op = Op::Read { ino, offset: at as u64, data };
+            let data = RequestBuffer { iova, len: len as u32 };
+            let op = VolumeOp::Read { ino, offset: at as u64, data };
             let now = self.harness.now();
             self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
             let done = loop {
@@ -574,7 +582,7 @@ impl<B: Harness> Case<B> {
     fn close(&mut self) {
         self.wait();
         let now = self.harness.now();
-        let request = Request { id: 0, op: Op::Close, time: Time(0) };
+        let request = Request { id: 0, op: VolumeOp::Close, time: Time(0) };
         self.volume().submit(now, request).unwrap();
         let mut steps = 0;
         let done = loop {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use volume::{BLOCK, Ino, Kind};
+use volume::{BLOCK, Ino, InodeKind};
 
 /// Inodes by directory and name.
-pub(crate) type Names = BTreeMap<(Ino, Vec<u8>), (Ino, Kind)>;
+pub(crate) type Names = BTreeMap<(Ino, Vec<u8>), (Ino, InodeKind)>;
 
 /// Versions of a file, oldest first. The last one is current; the first one or a newer one is
 /// durable.

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use controller::{AhciConfig, AhciController, SataData, SataDriveConfig};
-use driver::{AhciHost, AhciPort, BindError, Event, HardwareQueue, Payload, Request, Tag};
+use driver::{
+    AhciHost, AhciPort, BindError, CompletionEvent, HardwareQueue, Payload, Request, Tag,
+};
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 use time::{Component, Nanos, VirtualRunner};
@@ -72,7 +74,7 @@ impl Harness {
     pub fn reap(&mut self, into: &mut Vec<CompletedRequest>) {
         let now = self.runner.now();
         for (index, queue) in self.queues.iter_mut().enumerate() {
-            while let Some(Event { tag, status, result }) = queue.fetch_event() {
+            while let Some(CompletionEvent { tag, status, result }) = queue.fetch_event() {
                 assert_eq!(result, 0);
                 let command = queue.detach_tag_cmd(tag).expect("an event without a command");
                 queue.release_tags(&[tag]).unwrap();

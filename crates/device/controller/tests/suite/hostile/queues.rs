@@ -1,6 +1,6 @@
 //! Many queues, queues that are not reaped, and arbitration.
 
-use controller::{Arbitration, Controller, NullConfig};
+use controller::{ArbitrationConfig, Controller, NullConfig};
 use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
 use time::{Component, Nanos};
@@ -73,7 +73,7 @@ fn a_thousand_queues_of_several_hosts() {
 
 /// Sends `each` flushes on every queue; returns the queues in the order of service.
 fn order_of_service(
-    arbitration: Arbitration,
+    arbitration: ArbitrationConfig,
     priorities: &[QueuePriority],
     each: u16,
 ) -> Vec<usize> {
@@ -113,7 +113,7 @@ fn order_of_service(
 fn round_robin_is_fair() {
     let priorities = [QueuePriority::Medium; 5];
     for burst in [1, 4] {
-        let order = order_of_service(Arbitration::RoundRobin { burst }, &priorities, 40);
+        let order = order_of_service(ArbitrationConfig::RoundRobin { burst }, &priorities, 40);
         assert_eq!(order.len(), 200);
         for (turn, served) in order.chunks(usize::from(burst)).enumerate() {
             assert!(served.iter().all(|q| *q == turn % 5), "turn {turn}: {served:?}");
@@ -124,7 +124,7 @@ fn round_robin_is_fair() {
 #[test]
 fn weights_are_kept_and_urgent_queues_come_first() {
     use QueuePriority::{High, Low, Medium, Urgent};
-    let arbitration = Arbitration::Weighted { burst: 1, high: 4, medium: 2, low: 1 };
+    let arbitration = ArbitrationConfig::Weighted { burst: 1, high: 4, medium: 2, low: 1 };
     let order = order_of_service(arbitration, &[Low, Medium, High, Urgent], 70);
     assert_eq!(order[..70], [3; 70], "urgent first");
     let shares = |part: &[usize]| [0, 1, 2].map(|q| part.iter().filter(|s| **s == q).count());

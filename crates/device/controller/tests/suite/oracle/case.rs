@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Op, Payload, Raw, Request};
 use controller::{
-    Arbitration, Controller, ControllerConfig, DriveConfig, DriveError, PuScheduling,
+    ArbitrationConfig, Controller, ControllerConfig, DriveConfig, DriveError, PuScheduling,
 };
 use controller::{SuspendConfig, TransferConfig, WriteBuffer};
 use driver::ControllerHandle;
@@ -132,7 +132,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             fetch_latency: Nanos(rng.below(2) * rng.below(1_000)),
             completion_latency: Nanos(rng.below(2) * rng.below(1_000)),
             dma_bytes_per_sec: rng.below(2) * 900_000_000,
-            arbitration: Arbitration::RoundRobin { burst: 1 + rng.below(9) as u16 },
+            arbitration: ArbitrationConfig::RoundRobin { burst: 1 + rng.below(9) as u16 },
             ..ControllerConfig::default()
         },
         ftl: FtlConfig {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use driver::{
-    BindError, Event, Features, HardwareQueue, Limits, LowLevelDriver, Op, Payload, QueueState,
-    Request, Segment, Tag, TagError, TagSet,
+    BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, Op, Payload,
+    QueueState, Request, Segment, Tag, TagError, TagSet,
 };
 use event::Waker;
 use mem::{AddressSpace, Iova};
@@ -244,7 +244,7 @@ impl HardwareQueue for ChaosQueue {
         !self.resetting && self.issued.iter().any(|c| c.at <= now)
     }
 
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         let (faults, now, removed) = {
             let world = self.world.lock().unwrap();
             (world.faults, world.now, world.removed)
@@ -256,14 +256,14 @@ impl HardwareQueue for ChaosQueue {
         if let Some(tag) = self.twice.take()
             && self.tags.state(tag) == Some(driver::TagState::Free)
         {
-            return Some(Event { tag, status: Status::SUCCESS, result: 0 });
+            return Some(CompletionEvent { tag, status: Status::SUCCESS, result: 0 });
         }
         let place = self.issued.iter().position(|c| c.at <= now)?;
         if self.chance(faults.spurious) {
             let tag = Tag(self.rng.below(u64::from(self.tags.count()) + 5) as u16);
             let bound = self.tags.state(tag) == Some(driver::TagState::Bound);
             if !bound {
-                return Some(Event { tag, status: Status::SUCCESS, result: 0 });
+                return Some(CompletionEvent { tag, status: Status::SUCCESS, result: 0 });
             }
         }
         let command = self.issued.swap_remove(place);
@@ -271,7 +271,7 @@ impl HardwareQueue for ChaosQueue {
             self.execute(&command.request);
         }
         self.twice = command.again.then_some(command.tag);
-        Some(Event { tag: command.tag, status: command.status, result: 0 })
+        Some(CompletionEvent { tag: command.tag, status: command.status, result: 0 })
     }
 
     fn abort_tag(&mut self, tag: Tag, now: Nanos) -> Result<(), TagError> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rng::Rng;
 use sluice_block::completion::{
-    Blocking, BlockingConfig, BlockingQueue, ContextKind, Hybrid, Load, Strategy, Waiter,
+    Blocking, BlockingConfig, BlockingQueue, ContextKind, ControllerLoad, HybridConfig, Strategy,
+    Waiter,
 };
 use testkit::PollBudget;
 use time::Nanos;
@@ -28,10 +29,10 @@ pub(crate) fn strategies() -> Vec<(String, Strategy)> {
 }
 
 /// Tries polling as soon as any request is in flight.
-pub(crate) const EASY: Hybrid = Hybrid {
+pub(crate) const EASY: HybridConfig = HybridConfig {
     interval: INTERVAL,
     window: Nanos::from_micros(500),
-    quiet: Load { depth: 0, rate: 1 },
+    quiet: ControllerLoad { depth: 0, rate: 1 },
 };
 
 pub(crate) struct Harness {

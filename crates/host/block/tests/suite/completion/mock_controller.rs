@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use driver::{BindError, Event, HardwareQueue, LowLevelDriver, QueueState, Tag, TagError, TagSet};
+use driver::{
+    BindError, CompletionEvent, HardwareQueue, LowLevelDriver, QueueState, Tag, TagError, TagSet,
+};
 use event::Waker;
 use mem::AddressSpace;
 use nvme::Status;
@@ -20,7 +22,7 @@ pub(crate) const SECTORS: u64 = 1024;
 #[derive(Debug, Default)]
 struct MockMember {
     issued: VecDeque<(Tag, Request)>,
-    completed: VecDeque<Event>,
+    completed: VecDeque<CompletionEvent>,
     data: Vec<u8>,
     removed: bool,
     /// Number of commands executed.
@@ -179,7 +181,7 @@ impl MockController {
             let (tag, request) = card.issued.pop_front().unwrap();
             let status = card.execute(&self.memory, &request);
             card.done += 1;
-            card.completed.push_back(Event { tag, status, result: 0 });
+            card.completed.push_back(CompletionEvent { tag, status, result: 0 });
             drop(inner);
             self.post(member);
         }
@@ -336,7 +338,7 @@ impl HardwareQueue for MockQueue {
         !self.board.inner().cards[self.member].completed.is_empty()
     }
 
-    fn fetch_event(&mut self) -> Option<Event> {
+    fn fetch_event(&mut self) -> Option<CompletionEvent> {
         self.board.inner().cards[self.member].completed.pop_front()
     }
 
@@ -345,7 +347,7 @@ impl HardwareQueue for MockQueue {
         if inner.accepts_aborts {
             let card = &mut inner.cards[self.member];
             card.issued.retain(|(issued, _)| *issued != tag);
-            card.completed.push_back(Event { tag, status: Status::ABORTED, result: 0 });
+            card.completed.push_back(CompletionEvent { tag, status: Status::ABORTED, result: 0 });
         }
         drop(inner);
         self.board.post(self.member);

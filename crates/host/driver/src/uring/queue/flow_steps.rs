@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use time::Nanos;
 
 use super::{RETRY_PERIOD, Reset, RingQueue, Stage};
-use crate::hal::Event;
+use crate::hal::CompletionEvent;
 use crate::uring::backend::{CommandFlow, NextStep, UringBackend};
 use crate::uring::ring::CqeResult;
 use crate::{Tag, TagState};
@@ -64,7 +64,7 @@ impl<W: UringBackend> RingQueue<W> {
                 continue;
             }
             if self.commands[usize::from(tag.0)].aborted {
-                self.complete_local(Event { tag, status: Status::ABORTED, result: 0 });
+                self.complete_local(CompletionEvent { tag, status: Status::ABORTED, result: 0 });
                 continue;
             }
             if batch == 0 {
@@ -80,7 +80,7 @@ impl<W: UringBackend> RingQueue<W> {
     }
 
     #[cold]
-    pub(super) fn complete_local(&mut self, event: Event) {
+    pub(super) fn complete_local(&mut self, event: CompletionEvent) {
         self.commands[usize::from(event.tag.0)].stage = Stage::Idle;
         self.local_events.push_back(event);
         if let Some(waker) = &self.waker {
@@ -90,7 +90,10 @@ impl<W: UringBackend> RingQueue<W> {
 
     /// Evaluates a result. Returns the event, unless the command continues.
     #[inline]
-    pub(super) fn complete_cqe(&mut self, CqeResult { tag, result }: CqeResult) -> Option<Event> {
+    pub(super) fn complete_cqe(
+        &mut self,
+        CqeResult { tag, result }: CqeResult,
+    ) -> Option<CompletionEvent> {
         // The ring only returns tags that were pushed into it.
         let flight = &mut self.commands[usize::from(tag.0)];
         flight.stage = Stage::Idle;
@@ -106,7 +109,7 @@ impl<W: UringBackend> RingQueue<W> {
                 return None;
             }
         };
-        Some(Event { tag, status, result: 0 })
+        Some(CompletionEvent { tag, status, result: 0 })
     }
 
     #[cold]
@@ -132,7 +135,7 @@ impl<W: UringBackend> RingQueue<W> {
     }
 
     #[inline]
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(super) fn next_event(&mut self) -> Option<CompletionEvent> {
         if let Some(event) = self.local_events.pop_front() {
             return Some(event);
         }
@@ -223,7 +226,7 @@ mod tests {
         tag
     }
 
-    fn wait_event(queue: &mut UringQueue) -> Event {
+    fn wait_event(queue: &mut UringQueue) -> CompletionEvent {
         let event = loop {
             if let Some(event) = queue.fetch_event() {
                 break event;
@@ -272,7 +275,7 @@ mod tests {
         let gone = -Errno::NODEV.raw_os_error();
         // Simulate a result of the kernel. Its own result follows and is an ordinary event.
         let event = queue.complete_cqe(CqeResult { tag: tags[0], result: gone }).unwrap();
-        assert_eq!(event, Event { tag: tags[0], status: Status::NOT_READY, result: 0 });
+        assert_eq!(event, CompletionEvent { tag: tags[0], status: Status::NOT_READY, result: 0 });
         assert_eq!(queue.state(), QueueState::Ready, "commands are still under way");
         let tag = queue.tags.take().unwrap();
         let refused = queue.bind_tag_cmd(tag, &read, Nanos::ZERO);

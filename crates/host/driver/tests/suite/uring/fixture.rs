@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 use sluice_driver::{
-    Event, HardwareQueue, LowLevelDriver, Payload, QueueState, Request, Segment, Tag, Uring,
-    UringConfig, UringQueue,
+    CompletionEvent, HardwareQueue, LowLevelDriver, Payload, QueueState, Request, Segment, Tag,
+    Uring, UringConfig, UringQueue,
 };
 use tempfile::TempDir;
 use time::Nanos;
@@ -109,7 +109,7 @@ impl Fixture {
 }
 
 /// Waits for the next event.
-pub(crate) fn wait(queue: &mut UringQueue) -> Event {
+pub(crate) fn wait(queue: &mut UringQueue) -> CompletionEvent {
     let begin = Instant::now();
     loop {
         if let Some(event) = queue.fetch_event() {

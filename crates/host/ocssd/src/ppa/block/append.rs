@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use nvme::Status;
 
 use super::{
-    BlockChunk, BlockError, FailedChunk, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock,
+    BlockChunk, FailedChunk, InFlightUnit, PadMode, UnwrittenSectors, VirtualBlock,
+    VirtualBlockError,
 };
 use crate::ppa::{BlockingSession, PpaError, RequestCompletion, RequestId, VectorOptions};
 
@@ -22,13 +23,17 @@ impl VirtualBlock {
     /// padded.
     ///
     /// # Errors
-    /// - Nothing was accepted: [`BlockError::PartialSector`], [`BlockError::Full`],
-    ///   [`BlockError::Sealed`], and [`BlockError::Unwritten`] with `accepted` 0 for a chunk that
+    /// - Nothing was accepted: [`VirtualBlockError::PartialSector`], [`VirtualBlockError::Full`],
+    ///   [`VirtualBlockError::Sealed`], and [`VirtualBlockError::Unwritten`] with `accepted` 0 for a chunk that
     ///   failed earlier.
-    /// - A program failed: [`BlockError::Unwritten`] reports how many sectors were accepted and
+    /// - A program failed: [`VirtualBlockError::Unwritten`] reports how many sectors were accepted and
     ///   which are not on the drive.
     /// - After any other error, [`len`](VirtualBlock::len) shows how many sectors were accepted.
-    pub fn append(&mut self, io: &mut BlockingSession<'_>, data: &[u8]) -> Result<u64, BlockError> {
+    pub fn append(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        data: &[u8],
+    ) -> Result<u64, VirtualBlockError> {
         self.append_sectors(io, data, None)
     }
 
@@ -36,13 +41,13 @@ impl VirtualBlock {
     /// [`append`](VirtualBlock::append).
     ///
     /// # Errors
-    /// As for [`append`](VirtualBlock::append); [`BlockError::OobLength`].
+    /// As for [`append`](VirtualBlock::append); [`VirtualBlockError::OobLength`].
     pub fn append_with_oob(
         &mut self,
         io: &mut BlockingSession<'_>,
         data: &[u8],
         oob: &[u8],
-    ) -> Result<u64, BlockError> {
+    ) -> Result<u64, VirtualBlockError> {
         self.append_sectors(io, data, Some(oob))
     }
 
@@ -51,19 +56,22 @@ impl VirtualBlock {
         io: &mut BlockingSession<'_>,
         data: &[u8],
         oob: Option<&[u8]>,
-    ) -> Result<u64, BlockError> {
+    ) -> Result<u64, VirtualBlockError> {
         let g = *self.space.geometry();
         let count = self.sector_count(data.len())?;
         if let Some(oob) = oob
             && oob.len() as u64 != count * u64::from(g.oob_bytes)
         {
             let given = oob.len();
-            return Err(BlockError::OobLength { given, sectors: count, each: g.oob_bytes });
+            return Err(VirtualBlockError::OobLength { given, sectors: count, each: g.oob_bytes });
         }
         self.wait_all(io)?;
         self.check_writable(0)?;
         if count > self.remaining_sectors() {
-            return Err(BlockError::Full { wanted: count, remaining: self.remaining_sectors() });
+            return Err(VirtualBlockError::Full {
+                wanted: count,
+                remaining: self.remaining_sectors(),
+            });
         }
         let (first, mut taken) = (self.len(), 0);
         loop {
@@ -96,24 +104,24 @@ impl VirtualBlock {
     }
 
     /// Converts bytes to whole sectors.
-    pub(super) fn sector_count(&self, bytes: usize) -> Result<u64, BlockError> {
+    pub(super) fn sector_count(&self, bytes: usize) -> Result<u64, VirtualBlockError> {
         let each = self.space.geometry().sector_bytes;
         if !bytes.is_multiple_of(each as usize) {
-            return Err(BlockError::PartialSector { what: "data", bytes, each });
+            return Err(VirtualBlockError::PartialSector { what: "data", bytes, each });
         }
         Ok(bytes as u64 / u64::from(each))
     }
 
     /// Returns an error if the block accepts no writes; `taken` is reported as `accepted`.
-    pub(super) fn check_writable(&self, taken: u64) -> Result<(), BlockError> {
+    pub(super) fn check_writable(&self, taken: u64) -> Result<(), VirtualBlockError> {
         if self.sealed {
-            return Err(BlockError::Sealed { len: self.len() });
+            return Err(VirtualBlockError::Sealed { len: self.len() });
         }
         if self.members.iter().all(|m| m.failure.is_none()) {
             return Ok(());
         }
         let (chunks, missing) = (self.failed_chunks(), self.unwritten_ranges());
-        Err(BlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: taken }))
+        Err(VirtualBlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: taken }))
     }
 
     /// Claims a buffer for the next unit. Returns `false` if a chunk has failed, so that no buffer
@@ -121,7 +129,7 @@ impl VirtualBlock {
     pub(super) fn claim_unit_buffer(
         &mut self,
         io: &mut BlockingSession<'_>,
-    ) -> Result<bool, BlockError> {
+    ) -> Result<bool, VirtualBlockError> {
         let (unit, sectors) = (self.units_submitted, self.unit_sectors);
         loop {
             if self.members.iter().any(|m| m.failure.is_some()) {
@@ -141,7 +149,10 @@ impl VirtualBlock {
     }
 
     /// Submits the unit that was filled.
-    pub(super) fn submit_unit(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+    pub(super) fn submit_unit(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+    ) -> Result<(), VirtualBlockError> {
         let unit = self.units_submitted;
         let (index, first) = self.locate_unit(unit);
         let first = nvme::Address { sector: first, ..self.members[index].first };
@@ -176,7 +187,10 @@ impl VirtualBlock {
     }
 
     /// Waits for the oldest unit in flight.
-    pub(super) fn wait_oldest(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+    pub(super) fn wait_oldest(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+    ) -> Result<(), VirtualBlockError> {
         let Some(InFlightUnit { request: ticket, unit }) = self.in_flight.front().copied() else {
             return Ok(());
         };
@@ -220,7 +234,10 @@ impl VirtualBlock {
     }
 
     /// Waits for all units in flight.
-    pub(super) fn wait_all(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+    pub(super) fn wait_all(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+    ) -> Result<(), VirtualBlockError> {
         while !self.in_flight.is_empty() {
             self.wait_oldest(io)?;
         }
@@ -231,8 +248,12 @@ impl VirtualBlock {
     /// A [sealed](VirtualBlock::is_sealed) block is padded after its end, which does not change.
     ///
     /// # Errors
-    /// [`BlockError::Unwritten`], as for [`append`](VirtualBlock::append).
-    pub fn pad(&mut self, io: &mut BlockingSession<'_>, to: PadMode) -> Result<u64, BlockError> {
+    /// [`VirtualBlockError::Unwritten`], as for [`append`](VirtualBlock::append).
+    pub fn pad(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        to: PadMode,
+    ) -> Result<u64, VirtualBlockError> {
         self.wait_all(io)?;
         if self.sealed {
             return self.pad_sealed(io, to);
@@ -267,7 +288,11 @@ impl VirtualBlock {
     }
 
     /// Pads each chunk after its write pointer.
-    fn pad_sealed(&mut self, io: &mut BlockingSession<'_>, to: PadMode) -> Result<u64, BlockError> {
+    fn pad_sealed(
+        &mut self,
+        io: &mut BlockingSession<'_>,
+        to: PadMode,
+    ) -> Result<u64, VirtualBlockError> {
         let g = *self.space.geometry();
         let mut padded = 0;
         for index in 0..self.members.len() {
@@ -316,9 +341,9 @@ impl VirtualBlock {
     /// [opens](VirtualBlock::open) the block and erases it again.
     ///
     /// # Errors
-    /// [`BlockError::NotErased`] names the chunks whose erase failed, which are bad. The block is
+    /// [`VirtualBlockError::NotErased`] names the chunks whose erase failed, which are bad. The block is
     /// empty nevertheless, and writable once they are replaced.
-    pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), BlockError> {
+    pub fn erase(&mut self, io: &mut BlockingSession<'_>) -> Result<(), VirtualBlockError> {
         self.wait_all(io)?;
         let used = |m: &BlockChunk| m.sectors_written > 0 || m.closed || m.failure.is_some();
         let mut flying: VecDeque<(usize, RequestId)> = VecDeque::new();
@@ -353,7 +378,7 @@ impl VirtualBlock {
         self.unit_buffers.clear();
         self.torn.clear();
         let failed: Vec<FailedChunk> = self.failed_chunks();
-        if failed.is_empty() { Ok(()) } else { Err(BlockError::NotErased(failed)) }
+        if failed.is_empty() { Ok(()) } else { Err(VirtualBlockError::NotErased(failed)) }
     }
 
     /// Writes a buffered unit to its location, if its chunk still accepts it.
@@ -361,7 +386,7 @@ impl VirtualBlock {
         &mut self,
         io: &mut BlockingSession<'_>,
         unit: u64,
-    ) -> Result<(), BlockError> {
+    ) -> Result<(), VirtualBlockError> {
         let (index, first) = self.locate_unit(unit);
         let m = &self.members[index];
         if m.failure.is_some() || m.sectors_written != first {
@@ -384,13 +409,15 @@ impl VirtualBlock {
     /// Returns the error for a unit that is not in memory. This cannot happen: a claimed buffer is
     /// not reused until its unit is readable.
     #[cold]
-    fn unit_missing_error(&self) -> BlockError {
+    fn unit_missing_error(&self) -> VirtualBlockError {
         let start = self.units_submitted * self.unit_sectors();
-        BlockError::DataLost(std::iter::once(start..start + u64::from(self.tail_sectors)).collect())
+        VirtualBlockError::DataLost(
+            std::iter::once(start..start + u64::from(self.tail_sectors)).collect(),
+        )
     }
 
-    pub(super) fn unwritten_error(&self) -> BlockError {
+    pub(super) fn unwritten_error(&self) -> VirtualBlockError {
         let (chunks, missing) = (self.failed_chunks(), self.unwritten_ranges());
-        BlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: 0 })
+        VirtualBlockError::Unwritten(UnwrittenSectors { chunks, missing, accepted: 0 })
     }
 }

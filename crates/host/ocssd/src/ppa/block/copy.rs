@@ -15,7 +15,7 @@ use std::ops::Range;
 use nvme::MAX_VECTOR_ADDRESSES;
 
 use super::repair::is_source_error;
-use super::{BlockError, VirtualBlock, merge};
+use super::{VirtualBlock, VirtualBlockError, merge};
 use crate::ppa::{BlockingSession, RequestCompletion, RequestId};
 
 /// Result of [`VirtualBlock::copy_to`].
@@ -48,13 +48,13 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
     }
 
     /// Copies. After a failed program, the units that the drive copied are readable nevertheless.
-    pub(super) fn run(mut self) -> Result<CopyReport, BlockError> {
+    pub(super) fn run(mut self) -> Result<CopyReport, VirtualBlockError> {
         let start = self.target.units_submitted;
         let by_drive = self.target.tail_sectors == 0
             && self.io.session().can_copy()
             && self.source.unit_sectors <= MAX_VECTOR_ADDRESSES.into();
         let mut outcome = self.copy_units(by_drive);
-        if let Err(BlockError::Unwritten(e)) = &mut outcome {
+        if let Err(VirtualBlockError::Unwritten(e)) = &mut outcome {
             e.accepted = self.copied.sectors;
             if by_drive {
                 self.buffer_unpaired(start)?;
@@ -63,7 +63,7 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
         outcome.map(|()| self.copied)
     }
 
-    fn copy_units(&mut self, by_drive: bool) -> Result<(), BlockError> {
+    fn copy_units(&mut self, by_drive: bool) -> Result<(), VirtualBlockError> {
         let (start, end) = (
             self.target.units_submitted,
             self.target.units_submitted + self.source.units_submitted,
@@ -99,14 +99,14 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
 
     /// Reads the data and out-of-band bytes of units; the last one may be partly filled. Unreadable
     /// sectors are zeros.
-    fn read_units(&mut self, units: Range<u64>) -> Result<(Vec<u8>, Vec<u8>), BlockError> {
+    fn read_units(&mut self, units: Range<u64>) -> Result<(Vec<u8>, Vec<u8>), VirtualBlockError> {
         let g = *self.source.space.geometry();
         let first = units.start * self.source.unit_sectors();
         let count = (units.end * self.source.unit_sectors()).min(self.source.len()) - first;
         let mut data = vec![0; count as usize * g.sector_bytes as usize];
         let mut oob = vec![0; count as usize * g.oob_bytes as usize];
         match self.source.read_with_oob(self.io, first, &mut data, &mut oob) {
-            Err(BlockError::Uncorrectable(u)) => {
+            Err(VirtualBlockError::Uncorrectable(u)) => {
                 u.sectors.into_iter().for_each(|r| merge(&mut self.copied.uncorrectable, r));
             }
             read => read?,
@@ -114,7 +114,7 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
         Ok((data, oob))
     }
 
-    fn copy_by_host(&mut self, units: Range<u64>) -> Result<(), BlockError> {
+    fn copy_by_host(&mut self, units: Range<u64>) -> Result<(), VirtualBlockError> {
         let (data, oob) = self.read_units(units)?;
         let before = self.target.len();
         let appended = self.target.append_with_oob(self.io, &data, &oob);
@@ -123,7 +123,7 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
     }
 
     /// Lets the drive copy units to the end of `other`, each to another chunk.
-    fn copy_by_drive(&mut self, units: Range<u64>) -> Result<(), BlockError> {
+    fn copy_by_drive(&mut self, units: Range<u64>) -> Result<(), VirtualBlockError> {
         let to = self.target.units_submitted;
         let mut flying: VecDeque<RequestId> = VecDeque::new();
         let mut ended: Vec<RequestCompletion> = Vec::new();
@@ -172,7 +172,7 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
     }
 
     /// Reads a unit of this block into the memory of `other`, as its unit `unit`.
-    fn buffer_unit(&mut self, from: u64, unit: u64) -> Result<(), BlockError> {
+    fn buffer_unit(&mut self, from: u64, unit: u64) -> Result<(), VirtualBlockError> {
         let (data, oob) = self.read_units(from..from + 1)?;
         self.target.unit_buffers.claim(unit, self.target.unit_sectors, self.io.buffers())?;
         if let Some(buffer) = self.target.unit_buffers.get_mut(unit) {
@@ -184,7 +184,7 @@ impl<'a, 'p> BlockCopy<'a, 'p> {
 
     /// Reads into the memory of `other` those units, from its unit `start` on, that came from this
     /// block and are not readable from the target yet.
-    fn buffer_unpaired(&mut self, start: u64) -> Result<(), BlockError> {
+    fn buffer_unpaired(&mut self, start: u64) -> Result<(), VirtualBlockError> {
         let since =
             self.target.units_submitted.saturating_sub(self.target.unit_buffers.len()).max(start);
         for unit in since..self.target.units_submitted {

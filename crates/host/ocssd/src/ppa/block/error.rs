@@ -69,7 +69,7 @@ fn first_status(failed: &[FailedChunk]) -> Status {
 
 /// Errors of a virtual block.
 #[derive(Debug, thiserror::Error)]
-pub enum BlockError {
+pub enum VirtualBlockError {
     /// The block has no chunks.
     #[error("a virtual block has at least one chunk")]
     NoChunks,
@@ -205,32 +205,32 @@ pub enum BlockError {
     Ppa(#[from] PpaError),
 }
 
-impl From<OcssdError> for BlockError {
-    fn from(error: OcssdError) -> BlockError {
-        BlockError::Ppa(error.into())
+impl From<OcssdError> for VirtualBlockError {
+    fn from(error: OcssdError) -> VirtualBlockError {
+        VirtualBlockError::Ppa(error.into())
     }
 }
 
-impl From<AddressError> for BlockError {
-    fn from(error: AddressError) -> BlockError {
-        BlockError::Ppa(error.into())
+impl From<AddressError> for VirtualBlockError {
+    fn from(error: AddressError) -> VirtualBlockError {
+        VirtualBlockError::Ppa(error.into())
     }
 }
 
-impl From<Rejected> for BlockError {
-    fn from(error: Rejected) -> BlockError {
-        BlockError::Ppa(error.into())
+impl From<Rejected> for VirtualBlockError {
+    fn from(error: Rejected) -> VirtualBlockError {
+        VirtualBlockError::Ppa(error.into())
     }
 }
 
-impl From<MemoryError> for BlockError {
-    fn from(error: MemoryError) -> BlockError {
-        BlockError::Ppa(error.into())
+impl From<MemoryError> for VirtualBlockError {
+    fn from(error: MemoryError) -> VirtualBlockError {
+        VirtualBlockError::Ppa(error.into())
     }
 }
 
-impl From<BufferRangeError> for BlockError {
-    fn from(error: BufferRangeError) -> BlockError {
-        BlockError::Ppa(error.into())
+impl From<BufferRangeError> for VirtualBlockError {
+    fn from(error: BufferRangeError) -> VirtualBlockError {
+        VirtualBlockError::Ppa(error.into())
     }
 }

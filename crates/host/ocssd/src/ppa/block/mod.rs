@@ -23,13 +23,13 @@
 //! as in [LightNVM17 §4.2.1].
 //!
 //! Readable units are read from the drive. After [`open`](VirtualBlock::open) the buffer is empty;
-//! sectors that are not readable then [are rejected](BlockError::NotYetReadable) until more is
+//! sectors that are not readable then [are rejected](VirtualBlockError::NotYetReadable) until more is
 //! appended or the block is padded.
 //!
 //! # Program failures
 //!
 //! [`append`](VirtualBlock::append) reports the sectors that are not on the drive
-//! ([`BlockError::Unwritten`]). The block keeps them in memory and accepts no writes.
+//! ([`VirtualBlockError::Unwritten`]). The block keeps them in memory and accepts no writes.
 //! [`replace`](VirtualBlock::replace) copies the failed chunk's data to a new chunk and writes the
 //! missing sectors; then the block is writable again. The owner must store the new list of chunks
 //! before it relies on data appended afterwards.
@@ -51,14 +51,14 @@ use nvme::{Address, ChunkState, Ppa, Status};
 
 use copy::BlockCopy;
 pub use copy::CopyReport;
-pub use error::{BlockError, FailedChunk, UncorrectableSectors, UnwrittenSectors};
+pub use error::{FailedChunk, UncorrectableSectors, UnwrittenSectors, VirtualBlockError};
 pub use open::RecoveryReport;
 pub use read::BlockReader;
 use repair::ChunkReplacement;
 use unit_buffers::UnitBuffers;
 
-use super::{BlockingSession, FreeChunks, PpaSpace, RequestId};
-use crate::{ChunkInfo, OpenChannelSsd};
+use super::{BlockingSession, FreeChunkPool, PpaSpace, RequestId};
+use crate::{OpenChannelSsd, ReportedChunk};
 
 /// Extent of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,16 +158,16 @@ impl VirtualBlock {
     /// order.
     ///
     /// # Errors
-    /// [`BlockError::NoChunks`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
-    /// [`BlockError::ShortChunk`], [`BlockError::TooManyOpen`], and those of the drive.
+    /// [`VirtualBlockError::NoChunks`], [`VirtualBlockError::DuplicateChunk`], [`VirtualBlockError::NotFree`],
+    /// [`VirtualBlockError::ShortChunk`], [`VirtualBlockError::TooManyOpen`], and those of the drive.
     pub fn create(
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
         chunks: &[Address],
-    ) -> Result<VirtualBlock, BlockError> {
+    ) -> Result<VirtualBlock, VirtualBlockError> {
         let infos = VirtualBlock::query_chunks(ssd, io, chunks)?;
         if let Some(used) = infos.iter().find(|c| c.state != ChunkState::Free) {
-            return Err(BlockError::NotFree { chunk: used.address, state: used.state });
+            return Err(VirtualBlockError::NotFree { chunk: used.address, state: used.state });
         }
         let members = infos.iter().map(|c| BlockChunk::new(c.address)).collect();
         Ok(VirtualBlock::new(*io.space(), members))
@@ -177,14 +177,14 @@ impl VirtualBlock {
     /// of `free`.
     ///
     /// # Errors
-    /// [`BlockError::NoFreeChunks`], and those of [`create`](VirtualBlock::create).
+    /// [`VirtualBlockError::NoFreeChunks`], and those of [`create`](VirtualBlock::create).
     pub fn allocate(
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
-        free: &mut FreeChunks,
+        free: &mut FreeChunkPool,
         count: usize,
-    ) -> Result<VirtualBlock, BlockError> {
-        let none = BlockError::NoFreeChunks { wanted: count, free: free.len() };
+    ) -> Result<VirtualBlock, VirtualBlockError> {
+        let none = VirtualBlockError::NoFreeChunks { wanted: count, free: free.len() };
         let chunks = free.pop_many(count).ok_or(none)?;
         VirtualBlock::create(ssd, io, &chunks)
     }
@@ -194,16 +194,16 @@ impl VirtualBlock {
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
         chunks: &[Address],
-    ) -> Result<Vec<ChunkInfo>, BlockError> {
+    ) -> Result<Vec<ReportedChunk>, VirtualBlockError> {
         if chunks.is_empty() {
-            return Err(BlockError::NoChunks);
+            return Err(VirtualBlockError::NoChunks);
         }
         if ssd.space() != *io.space() {
-            return Err(BlockError::OtherDrive);
+            return Err(VirtualBlockError::OtherDrive);
         }
         let limit = io.session().max_open_chunks();
         if limit > 0 && chunks.len() > limit as usize {
-            return Err(BlockError::TooManyOpen { chunks: chunks.len(), limit });
+            return Err(VirtualBlockError::TooManyOpen { chunks: chunks.len(), limit });
         }
         let space = ssd.space();
         let mut firsts = chunks.iter().map(|c| space.chunk(*c)).collect::<Result<Vec<_>, _>>()?;
@@ -213,13 +213,13 @@ impl VirtualBlock {
             let info = ssd.chunk(*first, io.progress())?;
             if info.sectors != whole {
                 let (chunk, sectors) = (info.address, info.sectors);
-                return Err(BlockError::ShortChunk { chunk, sectors, expected: whole });
+                return Err(VirtualBlockError::ShortChunk { chunk, sectors, expected: whole });
             }
             infos.push(info);
         }
         firsts.sort_unstable();
         match firsts.windows(2).find(|w| w[0] == w[1]) {
-            Some(twice) => Err(BlockError::DuplicateChunk { chunk: twice[0] }),
+            Some(twice) => Err(VirtualBlockError::DuplicateChunk { chunk: twice[0] }),
             None => Ok(infos),
         }
     }
@@ -303,7 +303,7 @@ impl VirtualBlock {
     }
 
     /// Returns the device addresses of a unit.
-    fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, BlockError> {
+    fn unit_ppas(&self, unit: u64) -> Result<Vec<Ppa>, VirtualBlockError> {
         let (index, sector) = self.locate_unit(unit);
         let first = Address { sector, ..self.members[index].first };
         Ok(self.space.extent(first, self.unit_sectors)?.collect())
@@ -371,11 +371,11 @@ impl VirtualBlock {
     /// Returns the address of a sector of the block, written or not.
     ///
     /// # Errors
-    /// [`BlockError::PastEnd`] for a sector beyond the capacity.
-    pub fn address(&self, sector: u64) -> Result<Address, BlockError> {
+    /// [`VirtualBlockError::PastEnd`] for a sector beyond the capacity.
+    pub fn address(&self, sector: u64) -> Result<Address, VirtualBlockError> {
         if sector >= self.capacity() {
             let len = self.capacity();
-            return Err(BlockError::PastEnd { first: sector, count: 1, len });
+            return Err(VirtualBlockError::PastEnd { first: sector, count: 1, len });
         }
         let (index, first) = self.locate_unit(sector / self.unit_sectors());
         let sector = first + (sector % self.unit_sectors()) as u32;
@@ -409,9 +409,9 @@ impl VirtualBlock {
     /// [`chunks`](VirtualBlock::chunks), and releases the old one afterwards.
     ///
     /// # Errors
-    /// [`BlockError::NoSuchChunk`], [`BlockError::DuplicateChunk`], [`BlockError::NotFree`],
-    /// [`BlockError::Sealed`]; [`BlockError::Uncorrectable`] and [`BlockError::DataLost`] if the
-    /// old chunk's data is unavailable; [`BlockError::ReplacementFailed`] if the new chunk fails.
+    /// [`VirtualBlockError::NoSuchChunk`], [`VirtualBlockError::DuplicateChunk`], [`VirtualBlockError::NotFree`],
+    /// [`VirtualBlockError::Sealed`]; [`VirtualBlockError::Uncorrectable`] and [`VirtualBlockError::DataLost`] if the
+    /// old chunk's data is unavailable; [`VirtualBlockError::ReplacementFailed`] if the new chunk fails.
     /// The block is unchanged; the new chunk may have been written.
     pub fn replace(
         &mut self,
@@ -419,20 +419,21 @@ impl VirtualBlock {
         io: &mut BlockingSession<'_>,
         index: usize,
         with: Address,
-    ) -> Result<Address, BlockError> {
+    ) -> Result<Address, VirtualBlockError> {
         self.wait_all(io)?;
         if self.sealed {
-            return Err(BlockError::Sealed { len: self.len() });
+            return Err(VirtualBlockError::Sealed { len: self.len() });
         }
         let chunks = self.members.len();
-        let old = *self.members.get(index).ok_or(BlockError::NoSuchChunk { index, chunks })?;
+        let old =
+            *self.members.get(index).ok_or(VirtualBlockError::NoSuchChunk { index, chunks })?;
         let info = VirtualBlock::query_chunks(ssd, io, &[with])?.remove(0);
         let with = info.address;
         if self.members.iter().any(|m| m.first == with) {
-            return Err(BlockError::DuplicateChunk { chunk: with });
+            return Err(VirtualBlockError::DuplicateChunk { chunk: with });
         }
         if info.state != ChunkState::Free {
-            return Err(BlockError::NotFree { chunk: with, state: info.state });
+            return Err(VirtualBlockError::NotFree { chunk: with, state: info.state });
         }
         ChunkReplacement { block: self, io, index, with }.run()?;
         self.stats.replaced += 1;
@@ -443,27 +444,27 @@ impl VirtualBlock {
     /// do not stop the copy.
     ///
     /// # Errors
-    /// - Nothing was copied: [`BlockError::Full`], [`BlockError::Sealed`],
-    ///   [`BlockError::OtherDrive`], [`BlockError::NotYetReadable`].
-    /// - A program failed on the target: [`BlockError::Unwritten`]. The target keeps the sectors
+    /// - Nothing was copied: [`VirtualBlockError::Full`], [`VirtualBlockError::Sealed`],
+    ///   [`VirtualBlockError::OtherDrive`], [`VirtualBlockError::NotYetReadable`].
+    /// - A program failed on the target: [`VirtualBlockError::Unwritten`]. The target keeps the sectors
     ///   that it accepted and can be repaired; the others are not copied.
     pub fn copy_to(
         &mut self,
         io: &mut BlockingSession<'_>,
         other: &mut VirtualBlock,
-    ) -> Result<CopyReport, BlockError> {
+    ) -> Result<CopyReport, VirtualBlockError> {
         if self.space != other.space || self.space != *io.space() {
-            return Err(BlockError::OtherDrive);
+            return Err(VirtualBlockError::OtherDrive);
         }
         self.wait_all(io)?;
         other.wait_all(io)?;
         other.check_writable(0)?;
         let early = self.not_yet_readable(0..self.len());
         if !early.is_empty() {
-            return Err(BlockError::NotYetReadable(early));
+            return Err(VirtualBlockError::NotYetReadable(early));
         }
         if self.len() > other.remaining_sectors() {
-            return Err(BlockError::Full {
+            return Err(VirtualBlockError::Full {
                 wanted: self.len(),
                 remaining: other.remaining_sectors(),
             });

@@ -20,9 +20,9 @@ use std::ops::Range;
 
 use nvme::{Address, ChunkState, Status};
 
-use super::{BlockChunk, BlockError, VirtualBlock, merge};
+use super::{BlockChunk, VirtualBlock, VirtualBlockError, merge};
 use crate::ppa::{BlockingSession, PpaError};
-use crate::{ChunkInfo, OpenChannelSsd};
+use crate::{OpenChannelSsd, ReportedChunk};
 
 /// Result of [`VirtualBlock::open`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl VirtualBlock {
     /// each chunk, and writes nothing.
     ///
     /// # Errors
-    /// [`BlockError::NoChunks`], [`BlockError::DuplicateChunk`], [`BlockError::ShortChunk`],
-    /// [`BlockError::TooManyOpen`], and those of the drive.
+    /// [`VirtualBlockError::NoChunks`], [`VirtualBlockError::DuplicateChunk`], [`VirtualBlockError::ShortChunk`],
+    /// [`VirtualBlockError::TooManyOpen`], and those of the drive.
     pub fn open(
         ssd: &mut OpenChannelSsd,
         io: &mut BlockingSession<'_>,
         chunks: &[Address],
-    ) -> Result<(VirtualBlock, RecoveryReport), BlockError> {
+    ) -> Result<(VirtualBlock, RecoveryReport), VirtualBlockError> {
         let infos = VirtualBlock::query_chunks(ssd, io, chunks)?;
         let members = infos.iter().map(block_chunk).collect();
         let mut block = VirtualBlock::new(*io.space(), members);
@@ -90,7 +90,7 @@ impl VirtualBlock {
     }
 
     /// Returns the first unit that is missing on some chunk.
-    fn find_end(&self, infos: &[ChunkInfo]) -> u64 {
+    fn find_end(&self, infos: &[ReportedChunk]) -> u64 {
         let known = infos.iter().enumerate().filter(|(_, c)| c.state != ChunkState::Offline);
         let first_missing = known.map(|(index, c)| {
             let rows = u64::from(c.write_pointer / self.unit_sectors);
@@ -105,7 +105,7 @@ impl VirtualBlock {
         &mut self,
         io: &mut BlockingSession<'_>,
         index: usize,
-    ) -> Result<Option<Range<u64>>, BlockError> {
+    ) -> Result<Option<Range<u64>>, VirtualBlockError> {
         let (m, least) = (self.members[index], self.space.geometry().ws_min);
         let from = m.sectors_written.saturating_sub(least);
         self.ppas.clear();
@@ -124,7 +124,7 @@ impl VirtualBlock {
 }
 
 /// Converts chunk information to the state of a chunk in the block.
-fn block_chunk(info: &ChunkInfo) -> BlockChunk {
+fn block_chunk(info: &ReportedChunk) -> BlockChunk {
     let failure = match info.state {
         ChunkState::Offline => Some(Status::OFFLINE_CHUNK),
         _ if info.is_closed_early() => Some(Status::CHUNK_CLOSED_EARLY),

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use nvme::Status;
 
-use super::{BlockError, UncorrectableSectors, VirtualBlock, merge};
+use super::{UncorrectableSectors, VirtualBlock, VirtualBlockError, merge};
 use crate::ppa::{BlockingSession, VectorOptions};
 
 /// Maximum number of sectors of a vector.
@@ -29,32 +29,32 @@ impl VirtualBlock {
     /// Reads whole sectors starting at `first`.
     ///
     /// # Errors
-    /// - Nothing was read: [`BlockError::PartialSector`], [`BlockError::PastEnd`],
-    ///   [`BlockError::NotYetReadable`].
-    /// - All other sectors were read: [`BlockError::Uncorrectable`].
+    /// - Nothing was read: [`VirtualBlockError::PartialSector`], [`VirtualBlockError::PastEnd`],
+    ///   [`VirtualBlockError::NotYetReadable`].
+    /// - All other sectors were read: [`VirtualBlockError::Uncorrectable`].
     pub fn read(
         &mut self,
         io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
-    ) -> Result<(), BlockError> {
+    ) -> Result<(), VirtualBlockError> {
         self.read_sectors(io, first, into, None)
     }
 
     /// Reads whole sectors with their out-of-band bytes; otherwise as [`read`](VirtualBlock::read).
     ///
     /// # Errors
-    /// As for [`read`](VirtualBlock::read); [`BlockError::OobLength`].
+    /// As for [`read`](VirtualBlock::read); [`VirtualBlockError::OobLength`].
     pub fn read_with_oob(
         &mut self,
         io: &mut BlockingSession<'_>,
         first: u64,
         into: &mut [u8],
         oob: &mut [u8],
-    ) -> Result<(), BlockError> {
+    ) -> Result<(), VirtualBlockError> {
         let (sectors, each) = (self.sector_count(into.len())?, self.space.geometry().oob_bytes);
         if oob.len() as u64 != sectors * u64::from(each) {
-            return Err(BlockError::OobLength { given: oob.len(), sectors, each });
+            return Err(VirtualBlockError::OobLength { given: oob.len(), sectors, each });
         }
         self.read_sectors(io, first, into, Some(oob))
     }
@@ -65,15 +65,15 @@ impl VirtualBlock {
         first: u64,
         into: &mut [u8],
         mut oob: Option<&mut [u8]>,
-    ) -> Result<(), BlockError> {
+    ) -> Result<(), VirtualBlockError> {
         let count = self.sector_count(into.len())?;
         if first.checked_add(count).is_none_or(|end| end > self.len()) {
-            return Err(BlockError::PastEnd { first, count, len: self.len() });
+            return Err(VirtualBlockError::PastEnd { first, count, len: self.len() });
         }
         self.wait_all(io)?;
         let early = self.not_yet_readable(first..first + count);
         if !early.is_empty() {
-            return Err(BlockError::NotYetReadable(early));
+            return Err(VirtualBlockError::NotYetReadable(early));
         }
         let g = *self.space.geometry();
         let mut failed = FailedSectors::default();
@@ -92,7 +92,7 @@ impl VirtualBlock {
             return Ok(());
         };
         self.stats.uncorrectable += addresses.len() as u64;
-        Err(BlockError::Uncorrectable(UncorrectableSectors { sectors, addresses, status }))
+        Err(VirtualBlockError::Uncorrectable(UncorrectableSectors { sectors, addresses, status }))
     }
 
     /// Returns whether a read of the sector from the drive is final: it is readable, or torn.
@@ -130,7 +130,7 @@ impl VirtualBlock {
         into: &mut [u8],
         mut oob: Option<&mut [u8]>,
         failed: &mut FailedSectors,
-    ) -> Result<(), BlockError> {
+    ) -> Result<(), VirtualBlockError> {
         let g = *self.space.geometry();
         let (size, oob_size) = (g.sector_bytes as usize, g.oob_bytes as usize);
         let count = (into.len() / size) as u64;
@@ -199,12 +199,12 @@ impl VirtualBlock {
     ///
     /// # Errors
     /// As for [`read`](VirtualBlock::read). The cursor advances past
-    /// [uncorrectable](BlockError::Uncorrectable) sectors, and is unchanged after other errors.
+    /// [uncorrectable](VirtualBlockError::Uncorrectable) sectors, and is unchanged after other errors.
     pub fn read_next(
         &mut self,
         io: &mut BlockingSession<'_>,
         into: &mut [u8],
-    ) -> Result<u64, BlockError> {
+    ) -> Result<u64, VirtualBlockError> {
         let room = self.sector_count(into.len())?;
         let count = room.min(self.len().saturating_sub(self.read_cursor));
         if count == 0 {
@@ -212,7 +212,7 @@ impl VirtualBlock {
         }
         let bytes = count as usize * self.space.geometry().sector_bytes as usize;
         let read = self.read(io, self.read_cursor, &mut into[..bytes]);
-        if matches!(read, Ok(()) | Err(BlockError::Uncorrectable(_))) {
+        if matches!(read, Ok(()) | Err(VirtualBlockError::Uncorrectable(_))) {
             self.read_cursor += count;
         }
         read.map(|()| count)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nvme::{Address, Status};
 
-use super::{BlockChunk, BlockError, VirtualBlock, merge};
+use super::{BlockChunk, VirtualBlock, VirtualBlockError, merge};
 use crate::ppa::{BlockingSession, PpaError, VectorOptions};
 
 /// Number of sectors relocated at a time.
@@ -22,7 +22,7 @@ pub(super) struct ChunkReplacement<'a, 'p> {
 
 impl ChunkReplacement<'_, '_> {
     /// Moves the data of the old chunk, and makes the new chunk a member.
-    pub(super) fn run(mut self) -> Result<(), BlockError> {
+    pub(super) fn run(mut self) -> Result<(), VirtualBlockError> {
         let rows = self.block.rows_of(self.index, self.block.units_submitted) as u32;
         let mut fresh = BlockChunk::new(self.with);
         let mut lost: Vec<Range<u64>> = Vec::new();
@@ -45,7 +45,7 @@ impl ChunkReplacement<'_, '_> {
                         row * self.block.unit_sectors,
                         (row + 1) * self.block.unit_sectors,
                     ));
-                    return Err(BlockError::DataLost(lost));
+                    return Err(VirtualBlockError::DataLost(lost));
                 }
                 end += 1;
             }
@@ -59,7 +59,7 @@ impl ChunkReplacement<'_, '_> {
 
     /// Reads the last rows of a chunk into memory if they are readable on the old chunk but not yet
     /// on the new one.
-    fn buffer_unpaired_rows(&mut self, rows: u32) -> Result<(), BlockError> {
+    fn buffer_unpaired_rows(&mut self, rows: u32) -> Result<(), VirtualBlockError> {
         if rows * self.block.unit_sectors == self.block.space.geometry().sectors {
             return Ok(());
         }
@@ -87,14 +87,14 @@ impl ChunkReplacement<'_, '_> {
     }
 
     /// Copies readable sectors of a chunk to the corresponding sectors of another chunk.
-    fn relocate_rows(&mut self, sectors: Range<u32>) -> Result<(), BlockError> {
+    fn relocate_rows(&mut self, sectors: Range<u32>) -> Result<(), VirtualBlockError> {
         let step =
             (RELOCATE_BATCH_SECTORS / self.block.unit_sectors).max(1) * self.block.unit_sectors;
         let from = self.block.members[self.index].first;
         let mut at = sectors.start;
         while at < sectors.end {
             let count = step.min(sectors.end - at);
-            let of = |chunk: Address| -> Result<Vec<_>, BlockError> {
+            let of = |chunk: Address| -> Result<Vec<_>, VirtualBlockError> {
                 Ok(self.block.space.extent(Address { sector: at, ..chunk }, count)?.collect())
             };
             let (source, target) = (of(from)?, of(self.with)?);
@@ -129,18 +129,18 @@ impl ChunkReplacement<'_, '_> {
     }
 
     /// Returns the error for unreadable sectors of a chunk, starting at its sector `at`.
-    fn uncorrectable_error(&self, at: u32, e: &crate::ppa::VectorError) -> BlockError {
+    fn uncorrectable_error(&self, at: u32, e: &crate::ppa::VectorError) -> VirtualBlockError {
         let mut sectors = Vec::new();
         for i in e.failed.iter() {
             merge(&mut sectors, self.block.sectors_of(self.index, at + i, at + i + 1));
         }
         let (addresses, status) = (e.addresses.clone(), e.status);
-        BlockError::Uncorrectable(super::UncorrectableSectors { sectors, addresses, status })
+        VirtualBlockError::Uncorrectable(super::UncorrectableSectors { sectors, addresses, status })
     }
 
     /// Writes a buffered unit to the corresponding location of another chunk. Returns `false` if
     /// the unit is not in memory.
-    fn rewrite_unit(&mut self, unit: u64, sector: u32) -> Result<bool, BlockError> {
+    fn rewrite_unit(&mut self, unit: u64, sector: u32) -> Result<bool, VirtualBlockError> {
         let target: Vec<_> = self
             .block
             .space
@@ -159,7 +159,7 @@ impl ChunkReplacement<'_, '_> {
         if ended.is_success() {
             return Ok(true);
         }
-        Err(BlockError::ReplacementFailed { chunk: self.with, status: ended.status })
+        Err(VirtualBlockError::ReplacementFailed { chunk: self.with, status: ended.status })
     }
 }
 
@@ -169,10 +169,13 @@ pub(super) fn is_source_error(status: Status) -> bool {
 }
 
 /// Converts a failed write to a replacement chunk.
-fn replacement_result(with: Address, written: Result<(), PpaError>) -> Result<(), BlockError> {
+fn replacement_result(
+    with: Address,
+    written: Result<(), PpaError>,
+) -> Result<(), VirtualBlockError> {
     match written {
         Err(PpaError::Vector(e)) => {
-            Err(BlockError::ReplacementFailed { chunk: with, status: e.status })
+            Err(VirtualBlockError::ReplacementFailed { chunk: with, status: e.status })
         }
         other => Ok(other?),
     }

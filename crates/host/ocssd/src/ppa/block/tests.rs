@@ -14,7 +14,7 @@ use nvme::PuId;
 use rng::Rng;
 use time::{Component, Nanos};
 
-use super::{BlockError, PadMode, VirtualBlock};
+use super::{PadMode, VirtualBlock, VirtualBlockError};
 use crate::OpenChannelSsd;
 use crate::ppa::{Session, SessionConfig};
 
@@ -127,12 +127,12 @@ fn half_written_units_are_neither_dropped_nor_invented() {
             let first = block.len();
             match block.append(&mut io, &data(first..first + n)) {
                 Ok(_) => durable = block.durable(),
-                Err(BlockError::Unwritten(e)) => {
+                Err(VirtualBlockError::Unwritten(e)) => {
                     durable = block.durable();
                     assert!(e.missing.iter().all(|r| r.start >= durable));
                     while spare < 6 {
                         match block.replace(&mut ssd, &mut io, 0, at(0, spare)) {
-                            Err(BlockError::ReplacementFailed { .. }) => spare += 1,
+                            Err(VirtualBlockError::ReplacementFailed { .. }) => spare += 1,
                             Err(_) => break,
                             Ok(_) => {
                                 replaced += 1;
@@ -165,7 +165,7 @@ fn half_written_units_are_neither_dropped_nor_invented() {
         assert!(found.intact >= durable && found.sectors <= len, "seed {seed}: {found:?}");
         sealed += u32::from(found.sealed);
         let padded = match block.pad(&mut io, PadMode::Readable) {
-            Err(BlockError::Unwritten(_)) => false,
+            Err(VirtualBlockError::Unwritten(_)) => false,
             other => other.map(|_| true).unwrap(),
         };
         let hidden = found.unpaired.first().filter(|_| !padded).map_or(found.intact, |r| r.start);

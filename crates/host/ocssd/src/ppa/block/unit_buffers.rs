@@ -1,16 +1,16 @@
 //! [`UnitBuffers`]: write units in memory. Unit `u` is in slot `u mod len`, if it is in memory. A
 //! slot's buffer is allocated on first use and kept.
 
-use crate::ppa::{Buffer, Buffers};
+use crate::ppa::{VectorBuffer, VectorBufferPool};
 use crate::vector::MemoryError;
 
 #[derive(Debug)]
 enum UnitBuffer {
     Empty,
     /// A buffer without a unit.
-    Idle(Buffer),
+    Idle(VectorBuffer),
     /// A unit that is being filled or kept.
-    Occupied(u64, Buffer),
+    Occupied(u64, VectorBuffer),
     /// A unit in flight; its command owns the buffer.
     InFlight(u64),
 }
@@ -49,7 +49,7 @@ impl UnitBuffers {
         &mut self,
         unit: u64,
         sectors: u32,
-        buffers: &Buffers,
+        buffers: &VectorBufferPool,
     ) -> Result<(), MemoryError> {
         let index = self.index(unit);
         let slot = std::mem::replace(&mut self.slots[index], UnitBuffer::Empty);
@@ -63,13 +63,13 @@ impl UnitBuffers {
     }
 
     /// Stores a unit, and discards the previous unit of the slot.
-    pub(super) fn insert(&mut self, unit: u64, buffer: Buffer) {
+    pub(super) fn insert(&mut self, unit: u64, buffer: VectorBuffer) {
         let index = self.index(unit);
         self.slots[index] = UnitBuffer::Occupied(unit, buffer);
     }
 
     /// Returns the buffer of a unit that is in memory.
-    pub(super) fn get(&self, unit: u64) -> Option<&Buffer> {
+    pub(super) fn get(&self, unit: u64) -> Option<&VectorBuffer> {
         match &self.slots[self.index(unit)] {
             UnitBuffer::Occupied(there, buffer) if *there == unit => Some(buffer),
             _ => None,
@@ -77,7 +77,7 @@ impl UnitBuffers {
     }
 
     /// Returns the mutable buffer of a unit that is in memory.
-    pub(super) fn get_mut(&mut self, unit: u64) -> Option<&mut Buffer> {
+    pub(super) fn get_mut(&mut self, unit: u64) -> Option<&mut VectorBuffer> {
         let index = self.index(unit);
         match &mut self.slots[index] {
             UnitBuffer::Occupied(there, buffer) if *there == unit => Some(buffer),
@@ -86,7 +86,7 @@ impl UnitBuffers {
     }
 
     /// Takes the buffer of a unit that is in memory, for its write.
-    pub(super) fn take_for_write(&mut self, unit: u64) -> Option<Buffer> {
+    pub(super) fn take_for_write(&mut self, unit: u64) -> Option<VectorBuffer> {
         let index = self.index(unit);
         match std::mem::replace(&mut self.slots[index], UnitBuffer::Empty) {
             UnitBuffer::Occupied(there, buffer) if there == unit => {
@@ -101,7 +101,7 @@ impl UnitBuffers {
     }
 
     /// Returns the buffer of a unit after its write; it is freed if the slot was claimed meanwhile.
-    pub(super) fn return_buffer(&mut self, unit: u64, buffer: Option<Buffer>) {
+    pub(super) fn return_buffer(&mut self, unit: u64, buffer: Option<VectorBuffer>) {
         let index = self.index(unit);
         if matches!(self.slots[index], UnitBuffer::InFlight(there) if there == unit) {
             self.slots[index] =

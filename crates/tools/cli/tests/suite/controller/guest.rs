@@ -12,7 +12,7 @@ use nvme::{
     AsyncEvent, FeatureSelect, MetadataFormat, MetadataTransfer, ProtectionType, Status, feature,
     log_page,
 };
-use open::{OpenError, OpenOptions};
+use open::{OpenOptions, TargetOpenError};
 use time::{Component, Nanos};
 use user_io::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 
@@ -179,8 +179,10 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
         assert!(device.health().unwrap().host_reads.get() > 0);
         // One owner at a time, and it is told whose it is.
         let users = match open::open(&what, &OpenOptions::default()) {
-            Err(OpenError::Controller(PciError::Busy { users, .. })) if has_iommu() => users,
-            Err(OpenError::Controller(PciError::InUse { users, .. })) if !has_iommu() => users,
+            Err(TargetOpenError::Controller(PciError::Busy { users, .. })) if has_iommu() => users,
+            Err(TargetOpenError::Controller(PciError::InUse { users, .. })) if !has_iommu() => {
+                users
+            }
             other => panic!("opened twice: {other:?}"),
         };
         assert!(!users.is_empty());
@@ -189,7 +191,7 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
     assert!(nothing.to_string().contains("no active namespace 9"), "{nothing}");
     let many = OpenOptions { queues: Some(9), ..OpenOptions::default() };
     let refused = open::open(&target(), &many).unwrap_err();
-    assert!(matches!(refused, OpenError::Option { option: "queues", .. }), "{refused}");
+    assert!(matches!(refused, TargetOpenError::Option { option: "queues", .. }), "{refused}");
     let four = OpenOptions { queues: Some(4), ..OpenOptions::default() };
     let device = open::open(&target(), &four).unwrap();
     assert_eq!(device.drive_info().unwrap().io_queues, 4);
@@ -358,7 +360,7 @@ fn guest_queues_say_what_they_copied() {
         let Err(PciError::Controller { source, .. }) = open_real(sgls) else { panic!("opened") };
         assert!(matches!(source, DriverError::Unsupported { .. }), "{source}");
         let refused = open::open(&format!("vfio:{}", named().0), &OpenOptions::default());
-        assert!(matches!(refused, Err(OpenError::Controller(PciError::NoIommu { .. }))));
+        assert!(matches!(refused, Err(TargetOpenError::Controller(PciError::NoIommu { .. }))));
     }
 }
 

@@ -11,9 +11,9 @@ use driver::pci::PciDriver;
 use driver::{Payload, Request};
 use mem::AddressSpace;
 use nvme::Status;
-use open::{OpenError, OpenOptions};
+use open::{OpenOptions, TargetOpenError};
 use time::{Component, Nanos};
-use user_io::{DeviceKind, Handle, Hybrid, IoDevice, Queue, QueueConfig, WaitMode};
+use user_io::{DeviceKind, Handle, HybridPolling, IoDevice, Queue, QueueConfig, WaitMode};
 
 use super::harness::target;
 use super::load::{DeviceProperties, Load, QueueProvider};
@@ -105,7 +105,7 @@ fn operations(opened: &Opened) {
     let sleeps = if device.has_interrupts() {
         WaitMode::Interrupt
     } else {
-        WaitMode::Hybrid(Hybrid::default())
+        WaitMode::Hybrid(HybridPolling::default())
     };
     for (round, wait) in [WaitMode::Poll, sleeps, sleeps].into_iter().enumerate() {
         let mut handle = opened.handle(wait);
@@ -266,7 +266,7 @@ fn kernel_passed_commands() {
     }
     // The other namespace's sectors are in the way of none.
     let nothing = open::open("/dev/nvme0", &OpenOptions::default()).unwrap_err();
-    assert!(matches!(nothing, OpenError::Device(_)), "{nothing}");
+    assert!(matches!(nothing, TargetOpenError::Device(_)), "{nothing}");
 }
 
 #[test]
