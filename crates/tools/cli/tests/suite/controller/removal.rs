@@ -240,7 +240,7 @@ fn remove_under_load(going: RemovalKind) {
     for error in
         [device.health().unwrap_err(), device.create_queue(QueueConfig::default()).unwrap_err()]
     {
-        assert!(error.to_string().ends_with("the controller is gone"), "{error}");
+        assert!(error.to_string().ends_with("the controller has been removed"), "{error}");
     }
     drop((loads, idle, data, scratch));
     drop(device);
