@@ -18,7 +18,7 @@ use exec_proto::Call;
 use mem::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use volume::{BLOCK, Error, Ino, OpResult, Request, RequestBuffer, VolumeOp};
+use volume::{BLOCK, Error, Ino, OpResult, RequestBuffer, VolumeOp, VolumeRequest};
 
 use crate::Service;
 use crate::open_files::{OpenFile, flags as f};
@@ -318,7 +318,10 @@ impl<D: BlockDevice> Service<D> {
 
     fn submit_sync_op(&mut self, op: VolumeOp) -> bool {
         self.volume
-            .submit(self.clock.now, Request { id: SYNC_REQUEST_ID, op, time: self.clock.time })
+            .submit(
+                self.clock.now,
+                VolumeRequest { id: SYNC_REQUEST_ID, op, time: self.clock.time },
+            )
             .is_ok()
     }
 
