@@ -12,6 +12,12 @@ pub enum ServicePart {
     Sessions,
     /// Calls that are not answered.
     Calls,
+    /// Posted writes without an operation.
+    PostedWrites,
+    /// Memory files of shared mappings.
+    SharedMappings,
+    /// Comparisons of shared mappings with the volume.
+    MappingSync,
     /// Locks of files.
     Locks,
     /// The volume.
@@ -23,6 +29,9 @@ impl fmt::Display for ServicePart {
         f.write_str(match self {
             ServicePart::Sessions => "sessions",
             ServicePart::Calls => "calls",
+            ServicePart::PostedWrites => "posted writes",
+            ServicePart::SharedMappings => "shared mappings",
+            ServicePart::MappingSync => "mapping sync",
             ServicePart::Locks => "locks",
             ServicePart::Volume => "volume",
         })

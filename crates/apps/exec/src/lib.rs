@@ -25,4 +25,4 @@ mod shared_mappings;
 
 pub use connections::ServiceAddress;
 pub use invariants::{ServicePart, ServiceViolation};
-pub use service::{Service, ServiceError, ServiceStats, StopHandle};
+pub use service::{Service, ServiceError, ServiceStats, ServiceStopHandle};

@@ -1,4 +1,4 @@
-//! [`Session`]: one process, and the memory that it shares with the service.
+//! [`ProcessSession`]: one process, and the memory that it shares with the service.
 //!
 //! Guarantee: the shared memory is not trusted. A call is copied out once; a reply is written only
 //! to the call's own slot. The memory outlives the process, because the device may be reading it.
@@ -16,7 +16,7 @@ use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 
 /// A process and its slots.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ProcessSession {
     pub(crate) region: Arc<SharedRegion>,
     pub(crate) iova: Iova,
     pub(crate) process: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     pub(crate) reserved_blocks: u64,
 }
 
-impl Session {
+impl ProcessSession {
     /// Initializes the memory for a new process.
     pub(crate) fn clear(&self) {
         self.region.fill(0, exec_proto::DATA_OFFSET, 0);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_slot_without_a_call_is_reported() {
         let region = SharedRegion::anonymous(exec_proto::SESSION_BYTES).unwrap();
-        let mut session = Session {
+        let mut session = ProcessSession {
             region,
             iova: Iova(0),
             process: 7,

@@ -22,6 +22,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use volume::{BLOCK, Ino, OpResult, VolumeOp};
 
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
+
 /// Effect of a successful operation on a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingUpdate {
@@ -205,6 +207,19 @@ impl SharedMappings {
         self.by_ino.remove(&ino).is_some()
     }
 
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        for (ino, image) in &self.by_ino {
+            let FileRange { begin, end } = image.range;
+            let block = BLOCK as u64;
+            let (part, invariant) =
+                (ServicePart::SharedMappings, "the mapped range has whole blocks");
+            let blocks = FileRange::new(begin / block * block, end.div_ceil(block) * block);
+            require_eq(part, invariant, ino, blocks, image.range)?;
+            require_eq(part, "the mapped range is ordered", ino, begin.min(end), begin)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn inodes(&self) -> impl Iterator<Item = Ino> {
         self.by_ino.keys().copied()
     }
@@ -287,6 +302,17 @@ mod tests {
         let got = images.get(FILE).unwrap().read(at, &mut bytes).unwrap();
         bytes.truncate(got);
         bytes
+    }
+
+    #[test]
+    fn a_range_with_a_part_of_a_block_is_reported() {
+        let mut images = shared_mappings(4096, FileRange::new(4096, 8192));
+        images.check_invariants().expect("nothing is broken yet");
+        images.get_mut(FILE).unwrap().range.end = 8000;
+        let found = images.check_invariants().expect_err("a broken range");
+        let broken = (ServicePart::SharedMappings, "the mapped range has whole blocks");
+        assert_eq!((found.part, found.invariant), broken, "{found}");
+        assert!(found.found.contains("8000"), "{found}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use time::{Component, Nanos};
 
 use crate::device_io::{DeviceTransfers, SectorRun};
 use crate::{
-    Error, Ino, InodePermissions, Mount, MountStatus, Name, OpResult, Options, Request,
-    RequestBuffer, Time, Volume, VolumeCompletion, VolumeOp, VolumeOpenError,
+    Error, Ino, InodePermissions, Mount, MountStatus, Name, OpResult, Options, RequestBuffer, Time,
+    Volume, VolumeCompletion, VolumeOp, VolumeOpenError, VolumeRequest,
 };
 
 /// Bytes of the buffer.
@@ -83,7 +83,7 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
     /// The error of the request.
     pub fn run(&mut self, op: VolumeOp) -> Result<OpResult, Error> {
         self.next_id += 1;
-        let request = Request { id: self.next_id, op, time: self.time };
+        let request = VolumeRequest { id: self.next_id, op, time: self.time };
         let mut now = (self.tick)(self.volume.device_mut());
         while self.volume.submit(now, request).is_err() {
             self.volume.poll(now);

@@ -5,7 +5,7 @@ use time::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
-use crate::on_media::record::{InodeRecord, Record};
+use crate::on_media::record::{InodeRecord, MetadataRecord};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
 use crate::{
     Ino, InodeKind, InodePermissions, Times, VolumeLayout, VolumeOpenError, on_media::snapshot,
@@ -89,8 +89,8 @@ pub fn format<D: BlockDevice>(
     let (access, times) = (options.access, options.times);
     let image = InodeRecord { kind: InodeKind::Directory, access, links: 2, size: 0, times };
     let mut piece = vec![0; crate::on_media::layout::SEGMENT_HEADER_BYTES];
-    Record::NextInode { ino: Ino(2) }.encode(&mut piece);
-    Record::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
+    MetadataRecord::NextInode { ino: Ino(2) }.encode(&mut piece);
+    MetadataRecord::Inode { ino: Ino::ROOT, record: image }.encode(&mut piece);
     let count = snapshot::seal(&mut piece, superblock.snapshot, 0, true);
     io.region.write(0, &piece);
     io.run(Op::Write, u64::from(layout.snapshot(0)) * sectors, u64::from(count) * sectors)?;

@@ -52,7 +52,7 @@ pub use on_media::layout::{BLOCK, VolumeLayout};
 pub use on_media::superblock::{Owner, Superblock, VERSION};
 pub use options::Options;
 pub use recovery::mount::{Mount, MountStatus};
-pub use request::{OpResult, Request, RequestBuffer, SetAttr, VolumeCompletion, VolumeOp};
+pub use request::{OpResult, RequestBuffer, SetAttr, VolumeCompletion, VolumeOp, VolumeRequest};
 pub use stats::Stats;
 pub use volume::{DirEntry, QueueFull, Volume};
 

@@ -1,4 +1,4 @@
-//! [`Request`] and [`VolumeCompletion`]: requests to a volume, and their results.
+//! [`VolumeRequest`] and [`VolumeCompletion`]: requests to a volume, and their results.
 
 use mem::Iova;
 
@@ -162,7 +162,7 @@ pub enum VolumeOp {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct VolumeRequest {
     /// The caller's id, returned with the completion.
     pub id: u64,
     /// The operation.

@@ -9,7 +9,7 @@ use time::{Component, Nanos};
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::Core;
 use crate::{
-    Error, Ino, InodeKind, Request, Stat, StatFs, Stats, VolumeCompletion, VolumeViolation,
+    Error, Ino, InodeKind, Stat, StatFs, Stats, VolumeCompletion, VolumeRequest, VolumeViolation,
 };
 
 /// The request limit is reached; retry after a completion.
@@ -33,7 +33,7 @@ pub struct DirEntry<'a> {
 
 /// An open volume.
 ///
-/// Queries of metadata return at once. Everything else is a [`Request`], which completes with one
+/// Queries of metadata return at once. Everything else is a [`VolumeRequest`], which completes with one
 /// [`VolumeCompletion`], in any order. The effects of completed requests are visible to all later ones.
 /// Changes without a later sync may be lost in a power cut.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<D: BlockDevice> Volume<D> {
     ///
     /// # Errors
     /// [`QueueFull`]; the request was not accepted.
-    pub fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+    pub fn submit(&mut self, now: Nanos, request: VolumeRequest) -> Result<(), QueueFull> {
         self.submit_reserved(now, request, 0)
     }
 
@@ -63,7 +63,7 @@ impl<D: BlockDevice> Volume<D> {
     pub fn submit_reserved(
         &mut self,
         now: Nanos,
-        request: Request,
+        request: VolumeRequest,
         blocks: u64,
     ) -> Result<(), QueueFull> {
         assert!(blocks <= self.core.reserved_blocks(), "{blocks} blocks that were not reserved");

@@ -156,7 +156,7 @@ impl Skip {
 
 /// A trace to replay in place of generated accesses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replay {
+pub struct ReplayOptions {
     /// Path of the trace.
     pub path: PathBuf,
     /// Format of the trace; `None` detects it from the first line.
@@ -182,10 +182,10 @@ pub struct Replay {
     pub skip: Skip,
 }
 
-impl Replay {
+impl ReplayOptions {
     /// Returns a replay of the trace at `path` without any adjustment.
-    pub fn new(path: PathBuf) -> Replay {
-        Replay {
+    pub fn new(path: PathBuf) -> ReplayOptions {
+        ReplayOptions {
             path,
             format: None,
             time_scale: 100.0,
@@ -334,7 +334,7 @@ pub struct JobSpec {
     /// Verification, flushes and errors.
     pub integrity: IntegritySpec,
     /// The trace to replay in place of generated accesses.
-    pub replay: Option<Replay>,
+    pub replay: Option<ReplayOptions>,
     /// Search for the depth that meets a latency.
     pub latency_target: Option<LatencyTarget>,
     /// Reported results.

@@ -21,8 +21,8 @@ pub mod ycsb;
 pub use error::{InvalidJob, JobError, JobProblem, JobSource, RunError, SourceLocation};
 pub use job::{
     BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution, IntegritySpec,
-    IoPattern, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate, Replay,
-    ReportSpec, ScheduleSpec, Skip, Zone,
+    IoPattern, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate,
+    ReplayOptions, ReportSpec, ScheduleSpec, Skip, Zone,
 };
 pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};
 pub use results::fio_json::{FIO_VERSION, to_fio_json};

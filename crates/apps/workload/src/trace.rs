@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use time::Nanos;
 
-use crate::job::{Direction, Replay};
+use crate::job::{Direction, ReplayOptions};
 
 mod formats;
 
@@ -253,7 +253,7 @@ pub struct TraceReader {
     format: TraceFormat,
     /// Version of an iolog.
     version: u8,
-    replay: Replay,
+    replay: ReplayOptions,
     sector_bytes: u64,
     sectors: u64,
     /// The file or device of a trace with only one.
@@ -272,7 +272,7 @@ impl TraceReader {
     /// # Errors
     /// [`TraceError`] if the file cannot be read or its format is unknown.
     pub fn open(
-        replay: &Replay,
+        replay: &ReplayOptions,
         sector_bytes: u32,
         sectors: u64,
     ) -> Result<TraceReader, TraceError> {

@@ -8,6 +8,7 @@
 //! A controller without an IOMMU uses physical addresses. A region has one per page, if it has any;
 //! then commands name pages by [`AddressSpace::bus_address`].
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -72,12 +73,11 @@ const SPAN_SHIFT_MIN: u32 = 24;
 const SPANS_WANTED: u64 = 256;
 
 impl DmaWindow {
-    /// Divides the largest of `ranges` (first and last address) into spans; `None` if no range has
-    /// space for a registration. Addresses below 1 MiB are excluded, so that a zeroed entry is an
-    /// error.
-    pub fn largest_range(ranges: &[(u64, u64)]) -> Option<DmaWindow> {
+    /// Divides the largest of `ranges` of addresses into spans; `None` if no range has space for a
+    /// registration. Addresses below 1 MiB are excluded, so that a zeroed entry is an error.
+    pub fn largest_range(ranges: &[RangeInclusive<u64>]) -> Option<DmaWindow> {
         let size = |(first, last): (u64, u64)| last.saturating_sub(first);
-        let usable = ranges.iter().map(|(first, last)| ((*first).max(1 << 20), *last));
+        let usable = ranges.iter().map(|range| ((*range.start()).max(1 << 20), *range.end()));
         let (first, last) = usable.max_by_key(|range| size(*range))?;
         // The largest span size that gives enough spans, or the smallest size.
         (SPAN_SHIFT_MIN..=40).rev().find_map(|shift| {
@@ -123,27 +123,31 @@ mod tests {
     #[test]
     fn windows_are_cut_from_what_controllers_can_reach() {
         // 39 bits without the interrupt range, as in Intel's IOMMUs.
-        let narrow = [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
+        let narrow = [0..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1];
         let window = DmaWindow::largest_range(&narrow).unwrap();
         assert_eq!((window.first, window.shift), (1 << 32, 30));
         assert_eq!(window.span_count(), 508);
         // 48 bits.
-        let wide = [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 48) - 1)];
+        let wide = [0..=0xfedf_ffff, 0xfef0_0000..=(1 << 48) - 1];
         let window = DmaWindow::largest_range(&wide).unwrap();
         assert_eq!((window.first, window.shift, window.span_count()), (1 << 39, 39, 511));
         // 57 bits and more: spans reach the maximum size of a registration.
-        let window = DmaWindow::largest_range(&[(0, u64::MAX)]).unwrap();
+        let window = DmaWindow::largest_range(&[0..=u64::MAX]).unwrap();
         assert_eq!((window.first, window.shift, window.span_count()), (1 << 40, 40, 1024));
         // 32 bits.
         let window = DmaWindow::largest_range(&narrow[..1]).unwrap();
         assert_eq!((window.first, window.shift, window.span_count()), (1 << 24, 24, 253));
-        for none in [&[][..], &[(0, 1 << 20)], &[(5, 4)], &[(0, (1 << 24) - 1)]] {
+        let reversed = RangeInclusive::new(5, 4);
+        for none in [&[][..], &[0..=1 << 20], &[reversed], &[0..=(1 << 24) - 1]] {
             assert_eq!(DmaWindow::largest_range(none), None, "{none:?}");
         }
         for ranges in [&narrow[..], &wide, &narrow[..1]] {
             let window = DmaWindow::largest_range(ranges).unwrap();
             let end = window.first + ((window.spans as u64) << window.shift) - 1;
-            assert!(ranges.iter().any(|r| r.0 <= window.first && end <= r.1), "{window:?}");
+            assert!(
+                ranges.iter().any(|r| r.contains(&window.first) && r.contains(&end)),
+                "{window:?}"
+            );
         }
     }
 }

@@ -241,12 +241,13 @@ impl Controller {
         true
     }
 
-    /// Checks the invariants of the array, the queues and the translation layer. May be called
+    /// Checks the invariants of the commands, the queues, the array and the translation layer. May be called
     /// between any two polls. Takes time proportional to the size of the flash; for tests.
     ///
     /// # Errors
     /// The first invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), DriveViolation> {
+        self.commands.check_invariants()?;
         self.queues.check_invariants()?;
         self.array().map_or(Ok(()), |array| array.check_invariants())?;
         let ftl = self.ftl().map_or(Ok(()), |ftl| ftl.check_invariants());

@@ -273,7 +273,7 @@ impl WorkQueues {
 
     /// Checks that a connection is queued as its flags say.
     #[cfg(debug_assertions)]
-    pub(super) fn check(&self, c: &Connection) -> Result<(), ServerViolation> {
+    pub(super) fn check_invariants(&self, c: &Connection) -> Result<(), ServerViolation> {
         let ready = self.ready.iter().filter(|id| **id == c.id).count();
         let expected = usize::from(c.queued.ready);
         require_eq("queues", "a client with input is queued once", c.id, expected, ready)?;

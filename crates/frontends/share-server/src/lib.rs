@@ -22,7 +22,7 @@ mod server;
 pub use acl::{AclError, AclFile};
 pub use listener::{ListenError, check};
 pub use owner_call::{DriveStopped, OwnerCalls};
-pub use partition_table::{Partition, PartitionTable, TableError, UserIds};
+pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
 pub use server::{
     ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower, StatsSource,
 };

@@ -21,7 +21,7 @@ pub struct Partition {
 
 /// Why a partition cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
+pub enum PartitionError {
     /// Two partitions have the same name.
     #[error("two partitions of {device} are named {name}")]
     Duplicate {
@@ -88,17 +88,17 @@ impl PartitionTable {
     /// Adds a partition.
     ///
     /// # Errors
-    /// [`TableError`]; the table is unchanged.
-    pub fn add(&mut self, new: Partition) -> Result<(), TableError> {
+    /// [`PartitionError`]; the table is unchanged.
+    pub fn add(&mut self, new: Partition) -> Result<(), PartitionError> {
         let (kind, first, end) = range(new.span);
         for old in self.partitions.iter().filter(|p| p.device == new.device) {
             if old.name == new.name {
-                return Err(TableError::Duplicate { device: new.device, name: new.name });
+                return Err(PartitionError::Duplicate { device: new.device, name: new.name });
             }
             let (others, from, to) = range(old.span);
             if others == kind && first < to && from < end {
                 let (device, first, second) = (new.device, old.name, new.name);
-                return Err(TableError::Overlap { device, first, second });
+                return Err(PartitionError::Overlap { device, first, second });
             }
         }
         self.partitions.push(new);
@@ -302,9 +302,9 @@ mod tests {
         for (first, count, with) in [(9, 1, "a"), (19, 5, "b"), (0, 100, "a"), (30, 1, "nbd")] {
             let refused = table.add(partition("d", "c", first, count));
             let first = name(with);
-            assert_eq!(refused, Err(TableError::Overlap { device, first, second }));
+            assert_eq!(refused, Err(PartitionError::Overlap { device, first, second }));
         }
-        let twice = TableError::Duplicate { device, name: name("a") };
+        let twice = PartitionError::Duplicate { device, name: name("a") };
         assert_eq!(table.add(partition("d", "a", 50, 1)), Err(twice));
         assert_eq!(table.add(partition("d", "c", 20, 10)), Ok(()));
         assert_eq!(table.add(partition("e", "a", 0, u64::MAX)), Ok(()));

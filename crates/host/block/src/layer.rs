@@ -15,7 +15,7 @@ use crate::account::{DiskStat, DispatchStats, StagingStats, SubmitterStats};
 use crate::dispatch::Dispatch;
 use crate::dispatch::queue::DispatchQueue;
 use crate::ownership::OwnedOrLocked;
-use crate::queue::{LockedDispatch, QueuePath, SharedQueue};
+use crate::queue::{LockedDispatch, QueuePath, QueueStages};
 use crate::staging::Staging;
 use crate::steer;
 use crate::submitter::context::{SPLIT_MAX, SubmitContext};
@@ -119,7 +119,7 @@ impl BlockLayer {
             layer.staging.push(staging.stats());
             if plan.single {
                 if let Some((_, shared)) = dispatch.remove(&first.queue) {
-                    let path = Arc::new(P::Lock::new(SharedQueue {
+                    let path = Arc::new(P::Lock::new(QueueStages {
                         staging,
                         dispatch: shared.with_one_staging(),
                     }));

@@ -40,13 +40,13 @@ pub(crate) type LockedDispatch<Q, P> = Arc<<P as Platform>::Lock<DispatchQueue<Q
 #[expect(clippy::large_enum_variant, reason = "a box would cost the owned path a load")]
 pub(crate) enum QueuePath<Q: HardwareQueue, P: Platform> {
     /// `sq`: one lock around both queues.
-    SingleQueue(Arc<P::Lock<SharedQueue<Q>>>),
+    SingleQueue(Arc<P::Lock<QueueStages<Q>>>),
     /// `mq`: the staging queue and the dispatch queue are each owned by the core or shared.
     MultiQueue { staging: OwnedOrLocked<Staging, P>, dispatch: OwnedOrLocked<DispatchQueue<Q>, P> },
 }
 
 /// A staging queue and the dispatch queue that it feeds.
-pub(crate) struct SharedQueue<Q> {
+pub(crate) struct QueueStages<Q> {
     pub(crate) staging: Staging,
     pub(crate) dispatch: DispatchQueue<Q>,
 }
@@ -208,7 +208,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
                     RunReason::Requests => lock.lock(),
                     RunReason::Poll => lock.try_lock()?,
                 };
-                let SharedQueue { staging, dispatch } = &mut *path;
+                let QueueStages { staging, dispatch } = &mut *path;
                 Some(use_it(local, staging, dispatch))
             }
             QueuePath::MultiQueue { staging, dispatch } => match reason {

@@ -33,11 +33,11 @@ pub use health::drive_health::{
     ChunkCounts, DriveCounters, DriveHealth, Endurance, WEAR_BINS, Warranty, WearSpread,
 };
 pub use health::scrub::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
-pub use health::wear::{DataTemperature, RATED_CYCLES, Wear, WearPolicy};
+pub use health::wear::{DataTemperature, RATED_CYCLES, WearPolicy, WearTable};
 pub use manager::{MediaManager, MediaManagerConfig, RelocationRequest};
 pub use table::record::TableRecord;
 pub use table::target::{
-    NAME_BYTES_MAX, NewTarget, ParseTargetKindError, Sharing, Target, TargetId, TargetKind,
+    NAME_BYTES_MAX, NewTarget, ParseTargetKindError, Sharing, TargetEntry, TargetId, TargetKind,
     TargetOptions, Uid, is_name,
 };
 pub use table::window::{JOURNAL_OWNER, TableWindow, WINDOW_CHUNKS_MAX};

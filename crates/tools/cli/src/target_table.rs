@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use lnvm::{DriveHealth, Endurance, MediaManager, NewTarget, Sharing, Target, WEAR_BINS, Warranty};
+use lnvm::{
+    DriveHealth, Endurance, MediaManager, NewTarget, Sharing, TargetEntry, WEAR_BINS, Warranty,
+};
 use nvme::HealthLog;
 use scenario::format::{bytes_binary, bytes_decimal, count};
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ pub(super) fn list_text(s: &MediaManager) -> String {
     columns(&rows, 6)
 }
 
-fn target_value(s: &MediaManager, target: &Target) -> Value {
+fn target_value(s: &MediaManager, target: &TargetEntry) -> Value {
     let held = s.holdings(target.id);
     let NewTarget { name, kind, pus, options, limits, .. } = &target.spec;
     let rate = limits.rate;
@@ -143,7 +145,7 @@ pub(super) fn list_json(s: &MediaManager) -> String {
 }
 
 /// Formats `sluice target info --name`, and `create`.
-pub(super) fn target_text(s: &MediaManager, target: &Target) -> String {
+pub(super) fn target_text(s: &MediaManager, target: &TargetEntry) -> String {
     let held = s.holdings(target.id);
     let spec = &target.spec;
     let capacity = bytes_binary(u64::from(held.owned) * chunk_bytes(s));
@@ -161,7 +163,7 @@ pub(super) fn target_text(s: &MediaManager, target: &Target) -> String {
 }
 
 /// Formats `sluice target info --name --json`, and `create --json`.
-pub(super) fn target_json(s: &MediaManager, target: &Target) -> String {
+pub(super) fn target_json(s: &MediaManager, target: &TargetEntry) -> String {
     pretty(&target_value(s, target))
 }
 

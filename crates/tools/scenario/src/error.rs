@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvme::GeometryError;
 
 use super::capacity::DriveCapacityError;
-use super::source::Source;
+use super::source::SourceText;
 use crate::format::printable;
 
 /// Error of a scenario.
@@ -126,7 +126,11 @@ fn shown_path(path: &Path) -> String {
 }
 
 impl ScenarioError {
-    pub(super) fn new(source: &Source, span: Range<usize>, problem: ProblemKind) -> ScenarioError {
+    pub(super) fn new(
+        source: &SourceText,
+        span: Range<usize>,
+        problem: ProblemKind,
+    ) -> ScenarioError {
         let (line, column) = source.line_column(span.start);
         ScenarioError::Invalid(Box::new(InvalidScenario {
             path: source.path.clone(),

@@ -44,7 +44,7 @@ pub use target::HostTarget;
 
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use section::Section;
-use source::Source;
+use source::SourceText;
 use target::TargetBuilder;
 
 use crate::format::printable;
@@ -138,7 +138,7 @@ impl Scenario {
     /// # Errors
     /// The first problem.
     pub fn parse(file: &Path, text: &str) -> Result<Scenario, ScenarioError> {
-        let source = Source::new(file, text);
+        let source = SourceText::new(file, text);
         let table = parse_toml(&source)?;
         let mut root = Section::root(&source, &table);
         let mut scenario = Scenario {
@@ -278,7 +278,7 @@ impl Scenario {
 
     /// Returns a conflict in a line of the scenario, counted from 1, for an error with a caret.
     pub fn conflict_in_line(&self, line: usize, message: String, help: String) -> ScenarioError {
-        let source = Source::new(&self.file, &self.text);
+        let source = SourceText::new(&self.file, &self.text);
         let lines = self.text.split_inclusive('\n');
         let start: usize = lines.clone().take(line.saturating_sub(1)).map(str::len).sum();
         let text = lines.clone().nth(line.saturating_sub(1)).unwrap_or_default();

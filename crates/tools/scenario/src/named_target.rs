@@ -6,7 +6,7 @@
 //! between two openings.
 
 use ftl::FtlConfig;
-use lnvm::{Target as Entry, TargetKind, TargetOptions};
+use lnvm::{TargetEntry as Entry, TargetKind, TargetOptions};
 
 use super::error::{ProblemKind, ScenarioError};
 use super::source::SourceSpan;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::source::Source;
+use super::source::SourceText;
 
 /// A key under a former name.
 struct RenamedKey {
@@ -140,7 +140,14 @@ impl PartialEq for FormerSpellings {
 
 impl FormerSpellings {
     /// Records one, at a byte of the text; once per line, however often the key is asked for.
-    pub(super) fn record(&self, source: &Source, path: &Path, byte: usize, old: &str, new: &str) {
+    pub(super) fn record(
+        &self,
+        source: &SourceText,
+        path: &Path,
+        byte: usize,
+        old: &str,
+        new: &str,
+    ) {
         let line = source.line_column(byte).0;
         let found = FormerSpelling {
             file: path.to_path_buf(),

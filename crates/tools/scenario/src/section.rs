@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ProblemKind, ScenarioError};
 use super::hints::{alias_of, nearest};
 use super::renamed;
-use super::source::{Source, SourceSpan};
+use super::source::{SourceSpan, SourceText};
 use super::units;
 use crate::format::printable;
 
@@ -19,7 +19,7 @@ pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 /// A table being read. The reader requests every allowed key, then calls
 /// [`finish`](Section::finish).
 pub(super) struct Section<'a> {
-    pub(super) source: &'a Source,
+    pub(super) source: &'a SourceText,
     /// Name in messages, such as `[drive.geometry]`.
     pub(super) name: String,
     table: &'a DeTable<'a>,
@@ -36,14 +36,14 @@ pub(super) struct Keyword<'a, T>(pub(super) &'a str, pub(super) T);
 /// One value of a section.
 #[derive(Clone)]
 pub(super) struct Value<'a> {
-    source: &'a Source,
+    source: &'a SourceText,
     /// Section and key, such as `drive.geometry.channels`.
     pub(super) key: String,
     value: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn root(source: &'a Source, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+    pub(super) fn root(source: &'a SourceText, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
         Section {
             source,
             name: String::new(),
@@ -435,7 +435,7 @@ fn quoted(words: &[&str]) -> String {
 
 /// Returns the part of a span on its first line, because a caret under a complete table is not
 /// helpful.
-fn first_line(source: &Source, span: Range<usize>) -> Range<usize> {
+fn first_line(source: &SourceText, span: Range<usize>) -> Range<usize> {
     let text = source.text.get(span.clone()).unwrap_or("");
     let line = text.lines().next().unwrap_or("").trim_end();
     span.start..span.start + line.len()

@@ -1,4 +1,4 @@
-//! [`Source`]: a text with the location of its bytes, for errors with a caret.
+//! [`SourceText`]: a text with the location of its bytes, for errors with a caret.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::renamed::FormerSpellings;
 
 /// Text of a scenario or of a preset.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Source {
+pub(super) struct SourceText {
     pub(super) path: PathBuf,
     pub(super) text: Arc<str>,
     /// Former spellings in it, as far as it has been read.
@@ -19,13 +19,17 @@ pub(super) struct Source {
 /// A location in a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SourceSpan {
-    pub(super) source: Source,
+    pub(super) source: SourceText,
     pub(super) span: Range<usize>,
 }
 
-impl Source {
-    pub(super) fn new(path: &Path, text: &str) -> Source {
-        Source { path: path.to_path_buf(), text: text.into(), former: FormerSpellings::default() }
+impl SourceText {
+    pub(super) fn new(path: &Path, text: &str) -> SourceText {
+        SourceText {
+            path: path.to_path_buf(),
+            text: text.into(),
+            former: FormerSpellings::default(),
+        }
     }
 
     /// Returns the line and column of a byte, both from 1.

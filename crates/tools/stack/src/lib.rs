@@ -469,7 +469,7 @@ impl Stack {
         pump: &mut dyn FnMut(),
     ) -> Result<(TargetShare, FtlConfig), StackError> {
         let drive = &plan.config.name;
-        let check = |entry: &lnvm::Target| {
+        let check = |entry: &lnvm::TargetEntry| {
             // Report an unsupported kind before an impossible layout.
             named.check_kind(drive, entry)?;
             if !entry.spec.kind.is_block() {

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use driver::{ControllerHandle, DriverError};
 use ftl::FtlConfig;
 use lnvm::{
-    MediaManager, MediaManagerConfig, MediaManagerError, RATED_CYCLES, Target as Entry, TargetKind,
+    MediaManager, MediaManagerConfig, MediaManagerError, RATED_CYCLES, TargetEntry as Entry,
+    TargetKind,
 };
 use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};

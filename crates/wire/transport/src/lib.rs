@@ -34,5 +34,5 @@ pub use pci_function::PciFunction;
 pub use port::{DOORBELL_STRIDE, MAX_QUEUES, Port};
 pub use port_descriptor::{JoinError, PortDescriptor};
 pub use remote_notify::PortLimits;
-pub use shadow_doorbell::{DoorbellStats, ShadowDoorbells};
+pub use shadow_doorbell::{DoorbellStats, ShadowDoorbells, ShadowPages};
 pub use submission::{InvalidDoorbell, SqConsumer, SqProducer, SubmissionFull};

@@ -13,6 +13,16 @@ use std::sync::atomic::{Ordering, fence};
 
 use mem::{AddressSpace, Iova, NotRegistered, PAGE_BYTES, SharedRegion};
 
+/// Addresses of the two pages of a doorbell buffer, PRP1 and PRP2 of Doorbell Buffer Config
+/// [NVMe1.4 §5.7].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowPages {
+    /// The page of the doorbells' values.
+    pub values: Iova,
+    /// The page of the event indexes.
+    pub events: Iova,
+}
+
 /// The two pages of a controller's doorbell buffer.
 #[derive(Debug)]
 pub struct ShadowDoorbells {
@@ -22,13 +32,13 @@ pub struct ShadowDoorbells {
 }
 
 impl ShadowDoorbells {
-    /// Opens the pages at `values` and `events`, for doorbells with a stride of `stride` bytes.
+    /// Opens the pages, for doorbells with a stride of `stride` bytes.
     ///
     /// # Errors
     /// [`NotRegistered`] for an address that is not registered or not page aligned.
     pub fn open(
         memory: &AddressSpace,
-        (values, events): (Iova, Iova),
+        pages: ShadowPages,
         stride: usize,
     ) -> Result<ShadowDoorbells, NotRegistered> {
         let page = |at: Iova| {
@@ -38,7 +48,7 @@ impl ShadowDoorbells {
                 false => Err(NotRegistered { iova: at, len: PAGE_BYTES as u64 }),
             }
         };
-        Ok(ShadowDoorbells { values: page(values)?, events: page(events)?, stride })
+        Ok(ShadowDoorbells { values: page(pages.values)?, events: page(pages.events)?, stride })
     }
 
     /// Zeroes all doorbells and event indexes, before the controller uses them.
@@ -185,7 +195,8 @@ mod tests {
 
     fn pages(port: &Port) -> ShadowDoorbells {
         let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES).unwrap();
-        ShadowDoorbells::open(port.memory(), (at, at.offset(PAGE_BYTES as u64)), 4).unwrap()
+        let pages = ShadowPages { values: at, events: at.offset(PAGE_BYTES as u64) };
+        ShadowDoorbells::open(port.memory(), pages, 4).unwrap()
     }
 
     #[test]
@@ -209,7 +220,8 @@ mod tests {
         let port = Port::new().unwrap();
         let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES).unwrap();
         let (second, memory) = (at.offset(PAGE_BYTES as u64), port.memory());
-        let open = |values, events| ShadowDoorbells::open(memory, (values, events), 4);
+        let open =
+            |values, events| ShadowDoorbells::open(memory, ShadowPages { values, events }, 4);
         for (values, events) in [
             (at.offset(8), second),
             (at, second.offset(64)),

@@ -18,7 +18,7 @@ use exec_proto::{AdaptiveSpin, Call, CallOp, slot_protocol};
 use mem::{RegisterError, SharedRegion};
 use rustix::thread::futex;
 use time::{Component as _, Nanos};
-use volume::{Error, Request, Time, Volume, VolumeCompletion, VolumeOp};
+use volume::{Error, Time, Volume, VolumeCompletion, VolumeOp, VolumeRequest};
 
 use crate::connections::{
     ConnectionEvent, ConnectionManager, ServiceAddress, ring_doorbell, send_memory,
@@ -29,7 +29,7 @@ use crate::pending_calls::{PendingCall, PendingCalls};
 use crate::service::pipeline::completion::OnComplete;
 use crate::service::pipeline::mapping_sync::{MappingSync, SYNC_REQUEST_ID};
 use crate::service::pipeline::posted_writes::PostedWriteQueue;
-use crate::session::Session;
+use crate::session::ProcessSession;
 use crate::shared_mappings::{MappingUpdate, SharedMappings};
 
 /// Why a service stopped.
@@ -89,14 +89,14 @@ pub(crate) enum StartResult {
 /// Tells a service, from another thread, that the program has ended. The service stops when no
 /// process has files open.
 #[derive(Clone, Debug)]
-pub struct StopHandle {
+pub struct ServiceStopHandle {
     doorbell: Arc<SharedRegion>,
 }
 
 /// Offset of the stop flag in the doorbell's memory; only this process reads it.
 const STOPPED_OFFSET: usize = 128;
 
-impl StopHandle {
+impl ServiceStopHandle {
     /// Reports that the program has ended.
     pub fn stop(&self) {
         self.doorbell.atomic_u32(STOPPED_OFFSET).store(1, Ordering::SeqCst);
@@ -175,7 +175,7 @@ pub struct Service<D> {
     clock: IterationTime,
     connections: ConnectionManager,
     doorbell: Arc<SharedRegion>,
-    sessions: Vec<Session>,
+    sessions: Vec<ProcessSession>,
     files: OpenFiles,
     locks: Locks,
     calls: OpenCalls,
@@ -216,8 +216,8 @@ impl<D: BlockDevice> Service<D> {
     }
 
     /// Returns the handle that stops the service.
-    pub fn stop(&self) -> StopHandle {
-        StopHandle { doorbell: self.doorbell.clone() }
+    pub fn stop(&self) -> ServiceStopHandle {
+        ServiceStopHandle { doorbell: self.doorbell.clone() }
     }
 
     /// Returns the counters.
@@ -225,7 +225,7 @@ impl<D: BlockDevice> Service<D> {
         ServiceStats { store: self.volume.stats(), ..self.stats }
     }
 
-    /// Serves until [`stop`](StopHandle::stop) was called and no process with a session is left.
+    /// Serves until [`stop`](ServiceStopHandle::stop) was called and no process with a session is left.
     /// Then closes the volume cleanly and returns its device.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl<D: BlockDevice> Service<D> {
             let at_rest = self.calls.pending.is_empty() && self.mapping_sync.is_empty();
             if stopped
                 && at_rest
-                && self.sessions.iter().all(Session::is_reusable)
+                && self.sessions.iter().all(ProcessSession::is_reusable)
                 && !self.is_mapped(None)
             {
                 break;
@@ -408,7 +408,7 @@ impl<D: BlockDevice> Service<D> {
             return StartResult::Retry;
         }
         let id = self.calls.pending.next();
-        let request = Request { id, op, time };
+        let request = VolumeRequest { id, op, time };
         if self.volume.submit_reserved(self.clock.now, request, reserved_blocks).is_err() {
             return StartResult::Retry;
         }
@@ -456,7 +456,7 @@ impl<D: BlockDevice> Service<D> {
             }
         }
         let none = |error: RegisterError| io::Error::other(error.to_string());
-        let session = match self.sessions.iter().position(Session::is_reusable) {
+        let session = match self.sessions.iter().position(ProcessSession::is_reusable) {
             Some(session) => session,
             None if self.sessions.len() == SESSIONS_MAX => {
                 return Err(io::Error::other("too many processes"));
@@ -465,7 +465,7 @@ impl<D: BlockDevice> Service<D> {
                 let region = SharedRegion::memfd(exec_proto::SESSION_BYTES)?;
                 let at = self.volume.memory().register(&region).map_err(none)?;
                 let (under_way, taken, room) = (0, 0, 0);
-                let new = Session {
+                let new = ProcessSession {
                     region,
                     iova: at,
                     process,
@@ -551,7 +551,7 @@ impl<D: BlockDevice> Service<D> {
             panic!("file service: {violation}");
         }
         let id = u64::MAX;
-        let request = Request { id, op: VolumeOp::Close, time: self.clock.time };
+        let request = VolumeRequest { id, op: VolumeOp::Close, time: self.clock.time };
         while self.volume.submit(clock.now(), request).is_err() {
             self.volume.poll(clock.now());
         }

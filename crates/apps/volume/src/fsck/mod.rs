@@ -13,7 +13,7 @@ use crate::on_media::layout::SEGMENT_BYTES;
 use crate::on_media::superblock::Superblock;
 use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
 use crate::recovery::mount::start_volume;
-use crate::recovery::replay::Replay;
+use crate::recovery::replay::JournalReplay;
 use crate::{
     BlockingVolume, Error, FsckProblem, Ino, InodeKind, InodePermissions, Options, Owner, Times,
     VolumeOp, VolumeOpenError, format,
@@ -143,7 +143,7 @@ fn repair<D: BlockDevice>(
     if left.iter().any(FsckProblem::is_damage) {
         return Ok(false);
     }
-    let mut replay = Replay::new(device, loaded, false)?;
+    let mut replay = JournalReplay::new(device, loaded, false)?;
     let replayed = loop {
         if let Some(replayed) = replay.poll(device, now) {
             break replayed?;

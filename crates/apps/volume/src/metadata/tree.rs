@@ -11,7 +11,7 @@ use crate::invariants::{VolumeViolation, require, require_eq};
 use crate::metadata::extents::{Extents, FileExtent};
 use crate::on_media::layout::BlockRun;
 use crate::on_media::record::{
-    ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, Record, TO_EOF,
+    ENTRY_BYTES, EXTENT_BYTES, INODE_BYTES, InodeRecord, MetadataRecord, TO_EOF,
 };
 use crate::{Error, Ino, InodeKind, InodePermissions, Times};
 
@@ -286,35 +286,35 @@ impl Tree {
     }
 
     /// Applies a record.
-    pub(crate) fn apply(&mut self, record: Record<'_>) {
+    pub(crate) fn apply(&mut self, record: MetadataRecord<'_>) {
         match record {
-            Record::Inode { ino, record: image } => {
+            MetadataRecord::Inode { ino, record: image } => {
                 let node = self.get_or_insert(ino);
                 let InodeRecord { kind, access, links, size, times } = image;
                 node.has_record = true;
                 (node.kind, node.access, node.links, node.times) = (kind, access, links, times);
                 (node.size, node.recorded_size) = (size, size);
             }
-            Record::Entry { dir, cookie, child, kind, name } => {
+            MetadataRecord::Entry { dir, cookie, child, kind, name } => {
                 // The name may have had another cookie.
                 self.remove_entry(dir, name);
                 self.set_entry(dir, name, Entry { child, kind, cookie });
             }
-            Record::RemoveEntry { dir, name } => {
+            MetadataRecord::RemoveEntry { dir, name } => {
                 self.remove_entry(dir, name);
             }
-            Record::Map { ino, extent } => self.map(ino, extent),
-            Record::Unmap { ino, logical: at, count } => {
+            MetadataRecord::Map { ino, extent } => self.map(ino, extent),
+            MetadataRecord::Unmap { ino, logical: at, count } => {
                 let count = if count == TO_EOF { u32::MAX } else { count };
                 self.unmap(ino, at, count, |_| {});
             }
-            Record::RemoveInode { ino } => {
+            MetadataRecord::RemoveInode { ino } => {
                 self.nodes.remove(&ino);
                 self.next_ino = self.next_ino.max(Ino(ino.0.saturating_add(1)));
             }
-            Record::NextInode { ino } => self.next_ino = self.next_ino.max(ino),
+            MetadataRecord::NextInode { ino } => self.next_ino = self.next_ino.max(ino),
             // Data is not metadata.
-            Record::Data { .. } => {}
+            MetadataRecord::Data { .. } => {}
         }
     }
 

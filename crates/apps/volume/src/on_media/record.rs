@@ -1,4 +1,4 @@
-//! [`Record`]: the records of snapshots and the journal (`docs/format/volume.md`, *Records*). A record states a
+//! [`MetadataRecord`]: the records of snapshots and the journal (`docs/format/volume.md`, *Records*). A record states a
 //! fact, not an operation. Applying records again, or after older ones, yields the same state.
 
 use collections::{PutBytes, Reader};
@@ -6,7 +6,7 @@ use collections::{PutBytes, Reader};
 use crate::metadata::extents::FileExtent;
 use crate::{BLOCK, FILE_BYTES_MAX, Ino, InodeKind, InodePermissions, Name, Time, Times};
 
-/// Number of blocks of a [`Record::Unmap`] that extends to the end of the file.
+/// Number of blocks of a [`MetadataRecord::Unmap`] that extends to the end of the file.
 pub(crate) const TO_EOF: u32 = u32::MAX;
 
 /// Bytes of an inode's record.
@@ -32,7 +32,7 @@ pub(crate) struct InodeRecord {
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
+pub(crate) enum MetadataRecord<'a> {
     Inode {
         ino: Ino,
         record: InodeRecord,
@@ -71,11 +71,11 @@ pub(crate) enum Record<'a> {
     },
 }
 
-impl<'a> Record<'a> {
+impl<'a> MetadataRecord<'a> {
     /// Appends the encoded record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Record::Inode { ino, record: image } => {
+            MetadataRecord::Inode { ino, record: image } => {
                 let InodeRecord { kind, access, links, size, times } = image;
                 out.put_u8(1).put_u64(ino.0).put_u8(kind.code());
                 out.put_u32(access.mode).put_u32(access.uid).put_u32(access.gid).put_u32(links);
@@ -84,27 +84,27 @@ impl<'a> Record<'a> {
                     out.put_i64(time.0);
                 }
             }
-            Record::Entry { dir, cookie, child, kind, name } => {
+            MetadataRecord::Entry { dir, cookie, child, kind, name } => {
                 out.put_u8(2).put_u64(dir.0).put_u64(cookie).put_u64(child.0);
                 out.put_u8(kind.code()).put_u8(name.len() as u8).put(name);
             }
-            Record::RemoveEntry { dir, name } => {
+            MetadataRecord::RemoveEntry { dir, name } => {
                 out.put_u8(3).put_u64(dir.0).put_u8(name.len() as u8).put(name);
             }
-            Record::Map { ino, extent } => {
+            MetadataRecord::Map { ino, extent } => {
                 out.put_u8(4).put_u64(ino.0).put_u32(extent.logical).put_u32(extent.count);
                 out.put_u32(extent.phys).put_flag(extent.written);
             }
-            Record::Unmap { ino, logical: at, count } => {
+            MetadataRecord::Unmap { ino, logical: at, count } => {
                 out.put_u8(5).put_u64(ino.0).put_u32(at).put_u32(count);
             }
-            Record::RemoveInode { ino } => {
+            MetadataRecord::RemoveInode { ino } => {
                 out.put_u8(6).put_u64(ino.0);
             }
-            Record::NextInode { ino } => {
+            MetadataRecord::NextInode { ino } => {
                 out.put_u8(7).put_u64(ino.0);
             }
-            Record::Data { ino, offset, bytes } => {
+            MetadataRecord::Data { ino, offset, bytes } => {
                 out.put_u8(8).put_u64(ino.0).put_u64(offset);
                 out.put_u16(bytes.len() as u16).put(bytes);
             }
@@ -112,7 +112,7 @@ impl<'a> Record<'a> {
     }
 
     /// Decodes a record from the front; returns `None` at the end or for a malformed record.
-    pub(crate) fn decode(f: &mut Reader<'a>) -> Option<Record<'a>> {
+    pub(crate) fn decode(f: &mut Reader<'a>) -> Option<MetadataRecord<'a>> {
         let tag = f.u8()?;
         let ino = Ino(f.u64()?);
         Some(match tag {
@@ -129,32 +129,38 @@ impl<'a> Record<'a> {
                 if size > FILE_BYTES_MAX {
                     return None;
                 }
-                Record::Inode { ino, record: InodeRecord { kind, access, links, size, times } }
+                MetadataRecord::Inode {
+                    ino,
+                    record: InodeRecord { kind, access, links, size, times },
+                }
             }
             2 => {
                 let (cookie, child) = (f.u64()?, Ino(f.u64()?));
                 let (kind, name) = (InodeKind::from_code(f.u8()?)?, name(f)?);
                 // The largest cookie is refused, because the next entry would have none.
                 let cookie = (cookie < u64::MAX).then_some(cookie)?;
-                Record::Entry { dir: ino, cookie, child, kind, name }
+                MetadataRecord::Entry { dir: ino, cookie, child, kind, name }
             }
-            3 => Record::RemoveEntry { dir: ino, name: name(f)? },
+            3 => MetadataRecord::RemoveEntry { dir: ino, name: name(f)? },
             4 => {
                 let (at, count, phys) = (f.u32()?, f.u32()?, f.u32()?);
                 let written = f.flag()?;
                 at.checked_add(count).and(phys.checked_add(count))?;
                 (count > 0).then_some(())?;
-                Record::Map { ino, extent: FileExtent { logical: at, count, phys, written } }
+                MetadataRecord::Map {
+                    ino,
+                    extent: FileExtent { logical: at, count, phys, written },
+                }
             }
-            5 => Record::Unmap { ino, logical: f.u32()?, count: f.u32()? },
-            6 => Record::RemoveInode { ino },
-            7 => Record::NextInode { ino },
+            5 => MetadataRecord::Unmap { ino, logical: f.u32()?, count: f.u32()? },
+            6 => MetadataRecord::RemoveInode { ino },
+            7 => MetadataRecord::NextInode { ino },
             8 => {
                 let (offset, len) = (f.u64()?, usize::from(f.u16()?));
                 let within = (offset % BLOCK as u64) as usize;
                 let fits = len > 0 && within + len <= BLOCK && offset < FILE_BYTES_MAX;
                 fits.then_some(())?;
-                Record::Data { ino, offset, bytes: f.bytes(len)? }
+                MetadataRecord::Data { ino, offset, bytes: f.bytes(len)? }
             }
             _ => return None,
         })
@@ -183,27 +189,27 @@ mod tests {
         let extent = FileExtent { logical: 1, count: 2, phys: 3, written: true };
         let long = [b'n'; 255];
         let all = [
-            Record::Inode { ino: Ino(5), record: image },
-            Record::Entry {
+            MetadataRecord::Inode { ino: Ino(5), record: image },
+            MetadataRecord::Entry {
                 dir: Ino(1),
                 cookie: 9,
                 child: Ino(5),
                 kind: InodeKind::File,
                 name: b"a",
             },
-            Record::Entry {
+            MetadataRecord::Entry {
                 dir: Ino(1),
                 cookie: 9,
                 child: Ino(5),
                 kind: InodeKind::File,
                 name: &long,
             },
-            Record::RemoveEntry { dir: Ino(1), name: b"a" },
-            Record::Map { ino: Ino(5), extent },
-            Record::Unmap { ino: Ino(5), logical: 7, count: TO_EOF },
-            Record::RemoveInode { ino: Ino(5) },
-            Record::NextInode { ino: Ino(6) },
-            Record::Data { ino: Ino(5), offset: 4000, bytes: &[7; 96] },
+            MetadataRecord::RemoveEntry { dir: Ino(1), name: b"a" },
+            MetadataRecord::Map { ino: Ino(5), extent },
+            MetadataRecord::Unmap { ino: Ino(5), logical: 7, count: TO_EOF },
+            MetadataRecord::RemoveInode { ino: Ino(5) },
+            MetadataRecord::NextInode { ino: Ino(6) },
+            MetadataRecord::Data { ino: Ino(5), offset: 4000, bytes: &[7; 96] },
         ];
         let data = DATA_BYTES + 96;
         let sizes = [INODE_BYTES, ENTRY_BYTES + 1, RECORD_MAX, 11, EXTENT_BYTES, 17, 9, 9, data];
@@ -212,18 +218,22 @@ mod tests {
             record.encode(&mut bytes);
             assert_eq!(bytes.len(), size, "{record:?}");
             let mut fields = Reader::new(&bytes);
-            assert_eq!(Record::decode(&mut fields), Some(record));
+            assert_eq!(MetadataRecord::decode(&mut fields), Some(record));
             assert!(fields.is_at_end());
             for cut in 0..bytes.len() {
-                assert_eq!(Record::decode(&mut Reader::new(&bytes[..cut])), None, "{record:?}");
+                assert_eq!(
+                    MetadataRecord::decode(&mut Reader::new(&bytes[..cut])),
+                    None,
+                    "{record:?}"
+                );
             }
         }
-        assert_eq!(Record::decode(&mut Reader::new(&[9; 99])), None);
+        assert_eq!(MetadataRecord::decode(&mut Reader::new(&[9; 99])), None);
         // No bytes, bytes of two blocks, or beyond the maximum file size.
         for (offset, len) in [(0, 0), (4000, 97), (FILE_BYTES_MAX, 1)] {
             let mut bytes = Vec::new();
-            Record::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);
-            assert_eq!(Record::decode(&mut Reader::new(&bytes)), None, "{len} at {offset}");
+            MetadataRecord::Data { ino: Ino(5), offset, bytes: &vec![7; len] }.encode(&mut bytes);
+            assert_eq!(MetadataRecord::decode(&mut Reader::new(&bytes)), None, "{len} at {offset}");
         }
     }
 }

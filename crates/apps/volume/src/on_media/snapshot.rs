@@ -9,7 +9,7 @@ use collections::{Reader, Seal, put_at};
 
 use crate::metadata::tree::Tree;
 use crate::on_media::layout::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use crate::on_media::record::{RECORD_MAX, Record};
+use crate::on_media::record::{MetadataRecord, RECORD_MAX};
 use crate::{Ino, InodeKind};
 
 const MAGIC: [u8; 4] = *b"SLPC";
@@ -62,7 +62,7 @@ impl SnapshotCursor {
     fn step(&self, tree: &Tree, piece: &mut Vec<u8>) -> NextRecord {
         match self.next {
             NextRecord::Number => {
-                Record::NextInode { ino: tree.next_ino() }.encode(piece);
+                MetadataRecord::NextInode { ino: tree.next_ino() }.encode(piece);
                 NextRecord::Inode(Ino(0))
             }
             NextRecord::Inode(from) => {
@@ -70,7 +70,7 @@ impl SnapshotCursor {
                 else {
                     return NextRecord::End;
                 };
-                Record::Inode { ino, record: node.record() }.encode(piece);
+                MetadataRecord::Inode { ino, record: node.record() }.encode(piece);
                 match node.kind {
                     InodeKind::File => NextRecord::Extents(ino, 0),
                     InodeKind::Directory => NextRecord::Entries(ino, 0),
@@ -79,7 +79,7 @@ impl SnapshotCursor {
             NextRecord::Extents(ino, from) => {
                 match tree.find(ino).and_then(|n| n.extents.range_from(from).next()) {
                     Some(extent) => {
-                        Record::Map { ino, extent }.encode(piece);
+                        MetadataRecord::Map { ino, extent }.encode(piece);
                         NextRecord::Extents(ino, extent.end())
                     }
                     None => NextRecord::Inode(Ino(ino.0 + 1)),
@@ -89,7 +89,7 @@ impl SnapshotCursor {
                 match tree.find(dir).and_then(|n| n.entries.entries_after(from).next()) {
                     Some((name, entry)) => {
                         let (cookie, child, kind) = (entry.cookie, entry.child, entry.kind);
-                        Record::Entry { dir, cookie, child, kind, name }.encode(piece);
+                        MetadataRecord::Entry { dir, cookie, child, kind, name }.encode(piece);
                         NextRecord::Entries(dir, cookie)
                     }
                     None => NextRecord::Inode(Ino(dir.0 + 1)),

@@ -17,7 +17,7 @@ use crate::Ino;
 use crate::invariants::{VolumeViolation, require, require_eq};
 use crate::on_media::journal::{self, JournalRing, SectorHeader};
 use crate::on_media::layout::{BLOCK, BlockRun};
-use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, InodeRecord, Record};
+use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, InodeRecord, MetadataRecord};
 
 /// Maximum bytes of a transaction.
 const TXN_BYTES_MAX: usize = 256 << 10;
@@ -170,7 +170,7 @@ impl MetadataLog {
     }
 
     /// Appends a record to the running transaction.
-    pub(crate) fn record(&mut self, record: &Record<'_>) {
+    pub(crate) fn record(&mut self, record: &MetadataRecord<'_>) {
         record.encode(&mut self.txn.records);
     }
 
@@ -258,7 +258,7 @@ impl MetadataLog {
         let txn = &mut self.txn;
         for ino in txn.inodes.drain(..) {
             if let Some(record) = inode_record(ino) {
-                Record::Inode { ino, record }.encode(&mut txn.records);
+                MetadataRecord::Inode { ino, record }.encode(&mut txn.records);
             }
         }
         std::mem::swap(&mut txn.freed, &mut self.commit.freed);

@@ -7,7 +7,7 @@ use mem::{AddressSpace, Iova, IovaSlice};
 use nvme::Status;
 
 use crate::invariants::{VolumeViolation, require, require_eq};
-use crate::{Error, Ino, OpResult, Request, Time, VolumeCompletion, VolumeOp};
+use crate::{Error, Ino, OpResult, Time, VolumeCompletion, VolumeOp, VolumeRequest};
 
 /// Index of a request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,9 +92,9 @@ impl ActiveOps {
     }
 
     /// Accepts a request with reserved blocks; returns `false` if too many are in flight.
-    pub(crate) fn submit(&mut self, request: &Request, reserved_blocks: u64) -> bool {
+    pub(crate) fn submit(&mut self, request: &VolumeRequest, reserved_blocks: u64) -> bool {
         let Some(slot) = self.slots.take() else { return false };
-        let Request { id, op, time } = *request;
+        let VolumeRequest { id, op, time } = *request;
         self.slots[slot] = Some(ActiveRequest {
             id,
             op,

@@ -8,7 +8,7 @@
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::metadata::tree::InodeNode;
-use crate::on_media::record::{DATA_BYTES, INODE_BYTES, Record};
+use crate::on_media::record::{DATA_BYTES, INODE_BYTES, MetadataRecord};
 use crate::parts::page_cache::{ByteRange, FileBlock, Page};
 use crate::pipeline::Core;
 use crate::pipeline::page_lookup::bytes_within;
@@ -126,7 +126,7 @@ impl Core {
         let (region, at) = self.page_cache.location(id, span.0);
         region.read(at, bytes);
         let offset = u64::from(block) * BLOCK as u64 + span.0 as u64;
-        self.log.record(&Record::Data { ino, offset, bytes });
+        self.log.record(&MetadataRecord::Data { ino, offset, bytes });
         self.stats.journaled_blocks += 1;
         self.stats.journaled_bytes += bytes.len() as u64;
         let node = self.tree.existing_mut(ino);

@@ -9,8 +9,8 @@ use time::Nanos;
 use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
-    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Options, Request,
-    RequestBuffer, Time, Volume, VolumeOp, VolumePart, format,
+    BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Options, RequestBuffer,
+    Time, Volume, VolumeOp, VolumePart, VolumeRequest, format,
 };
 
 fn tick(device: &mut Ram) -> Nanos {
@@ -43,7 +43,7 @@ fn busy() -> Volume<Ram> {
     ];
     volume.device_mut().lazy = true;
     for (id, op) in (0..).zip(ops) {
-        let request = Request { id, op, time: Time(0) };
+        let request = VolumeRequest { id, op, time: Time(0) };
         volume.submit(Nanos(0), request).expect("few requests are in flight");
     }
     let now = tick(volume.device_mut());

@@ -40,7 +40,9 @@ use crate::parts::writeback_queue::WritebackQueue;
 use crate::pipeline::namespace::{CreateMode, EntryName};
 use crate::pipeline::truncate::FileSpan;
 use crate::pipeline::writeback::WriteExtent;
-use crate::{DirEntry, Error, Ino, OpResult, Options, Request, Stats, VolumeCompletion, VolumeOp};
+use crate::{
+    DirEntry, Error, Ino, OpResult, Options, Stats, VolumeCompletion, VolumeOp, VolumeRequest,
+};
 
 /// Purpose of a transfer.
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +203,7 @@ impl Core {
     }
 
     /// Accepts a request with reserved blocks; returns `false` if too many are in flight.
-    pub(crate) fn submit(&mut self, request: &Request, reserved_blocks: u64) -> bool {
+    pub(crate) fn submit(&mut self, request: &VolumeRequest, reserved_blocks: u64) -> bool {
         if self.lifecycle.is_closing() {
             self.allocator.unreserve(reserved_blocks);
             self.requests.reject(request.id, Error::ReadOnly);

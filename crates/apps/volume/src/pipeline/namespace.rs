@@ -2,7 +2,7 @@
 //! attributes. They complete in memory at once, and wait only if the journal is full.
 
 use crate::metadata::tree::{Entry, new_node};
-use crate::on_media::record::{ENTRY_BYTES, INODE_BYTES, RECORD_MAX, Record, TO_EOF};
+use crate::on_media::record::{ENTRY_BYTES, INODE_BYTES, MetadataRecord, RECORD_MAX, TO_EOF};
 use crate::pipeline::{Core, OpStep, StepResult};
 use crate::{
     Error, Ino, InodeKind, InodePermissions, Name, OpResult, SetAttr, Stat, StatFs, Time, Times,
@@ -91,7 +91,7 @@ impl Core {
         (node.times.modify, node.times.change) = (time, time);
         let cookie = node.entries.next_cookie();
         self.tree.set_entry(dir, name, Entry { child, kind, cookie });
-        self.log.record(&Record::Entry { dir, cookie, child, kind, name });
+        self.log.record(&MetadataRecord::Entry { dir, cookie, child, kind, name });
         self.add_inode_to_txn(dir, true);
     }
 
@@ -100,7 +100,7 @@ impl Core {
         self.tree.remove_entry(dir, name);
         let node = self.tree.existing_mut(dir);
         (node.times.modify, node.times.change) = (time, time);
-        self.log.record(&Record::RemoveEntry { dir, name });
+        self.log.record(&MetadataRecord::RemoveEntry { dir, name });
         self.add_inode_to_txn(dir, true);
     }
 
@@ -291,7 +291,7 @@ impl Core {
             self.invalidate(ino, 0, u32::MAX);
             self.tree.unmap(ino, 0, TO_EOF, |blocks| self.log.free_when_durable(blocks));
             self.tree.remove(ino);
-            self.log.record(&Record::RemoveInode { ino });
+            self.log.record(&MetadataRecord::RemoveInode { ino });
             self.log.record_change(self.now);
             self.made_progress = true;
         }

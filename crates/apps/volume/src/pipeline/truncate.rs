@@ -4,7 +4,7 @@
 //! could read or overwrite data of their next owner.
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
-use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, Record, TO_EOF};
+use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, MetadataRecord, TO_EOF};
 use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
@@ -41,7 +41,7 @@ impl Core {
             unmapped = true;
         });
         if unmapped || logged {
-            self.log.record(&Record::Unmap { ino, logical: from, count });
+            self.log.record(&MetadataRecord::Unmap { ino, logical: from, count });
             self.add_inode_to_txn(ino, true);
         }
     }
@@ -281,7 +281,7 @@ impl Core {
             let (phys, count) = (run.first_block, run.blocks);
             let extent = FileExtent { logical: *next, count, phys, written: false };
             self.tree.map(ino, extent);
-            self.log.record(&Record::Map { ino, extent });
+            self.log.record(&MetadataRecord::Map { ino, extent });
             self.add_inode_to_txn(ino, true);
             self.tree.get_mut(ino)?.times.change = active.time;
             *next += count;

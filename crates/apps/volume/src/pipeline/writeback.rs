@@ -11,7 +11,7 @@ use nvme::Status;
 use time::Nanos;
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
-use crate::on_media::record::Record;
+use crate::on_media::record::MetadataRecord;
 use crate::parts::log::EXTENT_RECORD_BYTES;
 use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
 use crate::parts::writeback_queue::AgedInode;
@@ -256,7 +256,7 @@ impl Core {
         }
         // This record supersedes journaled data of these blocks.
         if new || unwritten || was_journaled {
-            self.log.record(&Record::Map { ino, extent });
+            self.log.record(&MetadataRecord::Map { ino, extent });
         }
         if new || unwritten || was_journaled || has_grown {
             self.add_inode_to_txn(ino, true);

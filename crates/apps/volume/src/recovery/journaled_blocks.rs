@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::on_media::record::{Record, TO_EOF};
+use crate::on_media::record::{MetadataRecord, TO_EOF};
 use crate::{BLOCK, Ino};
 
 /// Journaled bytes of one block, oldest first: offset in the block, and the bytes.
@@ -30,22 +30,22 @@ pub(crate) struct JournaledBlocks(BTreeMap<(Ino, u32), JournaledBlock>);
 
 impl JournaledBlocks {
     /// Applies a record of the journal; records must be applied in order.
-    pub(crate) fn apply(&mut self, record: &Record<'_>) {
+    pub(crate) fn apply(&mut self, record: &MetadataRecord<'_>) {
         match *record {
-            Record::Data { ino, offset, bytes } => {
+            MetadataRecord::Data { ino, offset, bytes } => {
                 let (block, within) = (offset / BLOCK as u64, offset % BLOCK as u64);
                 let part = self.0.entry((ino, block as u32)).or_default();
                 part.0.push((within as usize, bytes.to_vec()));
             }
             // The block has these bytes or newer ones in place.
-            Record::Map { ino, extent } if extent.written => {
+            MetadataRecord::Map { ino, extent } if extent.written => {
                 self.remove(ino, extent.logical, extent.end());
             }
-            Record::Unmap { ino, logical: at, count } => {
+            MetadataRecord::Unmap { ino, logical: at, count } => {
                 let end = if count == TO_EOF { u32::MAX } else { at.saturating_add(count) };
                 self.remove(ino, at, end);
             }
-            Record::RemoveInode { ino } => self.remove(ino, 0, u32::MAX),
+            MetadataRecord::RemoveInode { ino } => self.remove(ino, 0, u32::MAX),
             _ => {}
         }
     }
@@ -87,18 +87,21 @@ mod tests {
             let mut parts = JournaledBlocks::default();
             for (ino, block) in [(5, 0), (5, 1), (5, 7), (6, 1)] {
                 let offset = block * BLOCK as u64 + 9;
-                parts.apply(&Record::Data { ino: Ino(ino), offset, bytes: b"abc" });
+                parts.apply(&MetadataRecord::Data { ino: Ino(ino), offset, bytes: b"abc" });
             }
             parts
         };
         let extent = FileExtent { logical: 1, count: 3, phys: 100, written: true };
         let ino = Ino(5);
         let cases = [
-            (Record::Map { ino, extent }, vec![(5, 0), (5, 7), (6, 1)]),
-            (Record::Map { ino, extent: FileExtent { written: false, ..extent } }, blocks(&all())),
-            (Record::Unmap { ino, logical: 0, count: 2 }, vec![(5, 7), (6, 1)]),
-            (Record::Unmap { ino, logical: 1, count: TO_EOF }, vec![(5, 0), (6, 1)]),
-            (Record::RemoveInode { ino }, vec![(6, 1)]),
+            (MetadataRecord::Map { ino, extent }, vec![(5, 0), (5, 7), (6, 1)]),
+            (
+                MetadataRecord::Map { ino, extent: FileExtent { written: false, ..extent } },
+                blocks(&all()),
+            ),
+            (MetadataRecord::Unmap { ino, logical: 0, count: 2 }, vec![(5, 7), (6, 1)]),
+            (MetadataRecord::Unmap { ino, logical: 1, count: TO_EOF }, vec![(5, 0), (6, 1)]),
+            (MetadataRecord::RemoveInode { ino }, vec![(6, 1)]),
         ];
         for (record, left) in cases {
             let mut parts = all();
@@ -111,14 +114,14 @@ mod tests {
     fn later_data_lies_over_earlier_data() {
         let mut parts = JournaledBlocks::default();
         for (at, bytes) in [(2, &b"abcd"[..]), (4, b"XY"), (2, b"a")] {
-            parts.apply(&Record::Data { ino: Ino(2), offset: 4096 + at, bytes });
+            parts.apply(&MetadataRecord::Data { ino: Ino(2), offset: 4096 + at, bytes });
         }
         let (key, part) = parts.pop().unwrap();
         assert_eq!((key, part.is_complete()), ((Ino(2), 1), false));
         let mut block = vec![b'.'; BLOCK];
         part.apply_to(&mut block);
         assert_eq!(&block[..8], b"..abXY..");
-        parts.apply(&Record::Data { ino: Ino(2), offset: 0, bytes: &block });
+        parts.apply(&MetadataRecord::Data { ino: Ino(2), offset: 0, bytes: &block });
         assert!(parts.pop().unwrap().1.is_complete());
         assert!(parts.pop().is_none());
     }

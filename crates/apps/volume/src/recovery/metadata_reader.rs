@@ -17,7 +17,7 @@ use crate::fsck::check::check;
 use crate::metadata::tree::Tree;
 use crate::on_media::journal::{Sector, decode};
 use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_blocks};
-use crate::on_media::record::Record;
+use crate::on_media::record::MetadataRecord;
 use crate::on_media::snapshot;
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock, VERSION};
 use crate::recovery::journaled_blocks::JournaledBlocks;
@@ -122,8 +122,8 @@ impl FoundMetadata {
     fn apply(&mut self, bytes: &[u8], offset: u64, data: bool) -> Result<(), VolumeOpenError> {
         let mut fields = Reader::new(bytes);
         while !fields.is_at_end() {
-            let record = Record::decode(&mut fields);
-            match record.filter(|r| data || !matches!(r, Record::Data { .. })) {
+            let record = MetadataRecord::decode(&mut fields);
+            match record.filter(|r| data || !matches!(r, MetadataRecord::Data { .. })) {
                 Some(record) => {
                     self.journaled.apply(&record);
                     self.tree.apply(record);

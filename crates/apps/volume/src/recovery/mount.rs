@@ -11,7 +11,7 @@ use time::Nanos;
 use crate::on_media::superblock::Superblock;
 use crate::pipeline::{Core, StartState};
 use crate::recovery::metadata_reader::{LoadedMetadata, MetadataReader};
-use crate::recovery::replay::{Replay, ReplayedVolume};
+use crate::recovery::replay::{JournalReplay, ReplayedVolume};
 use crate::{Options, Owner, Volume, VolumeOpenError};
 
 /// A volume being opened: poll it until it is ready.
@@ -24,7 +24,7 @@ pub struct Mount<D> {
 #[derive(Debug)]
 enum MountState<D> {
     Loading(Box<MetadataReader>, D),
-    Replaying(Box<Replay>, D),
+    Replaying(Box<JournalReplay>, D),
     FirstCheckpoint(Box<Volume<D>>),
     Finished,
 }
@@ -73,7 +73,7 @@ impl<D: BlockDevice> Mount<D> {
                 match result {
                     None => self.state = MountState::Loading(loader, device),
                     Some(loaded) => {
-                        let replay = Replay::new(&device, loaded?, self.options.read_only)?;
+                        let replay = JournalReplay::new(&device, loaded?, self.options.read_only)?;
                         self.state = MountState::Replaying(Box::new(replay), device);
                     }
                 }

@@ -1,4 +1,4 @@
-//! [`Replay`]: applies journaled data, one block at a time. It is written in place before the journal is
+//! [`JournalReplay`]: applies journaled data, one block at a time. It is written in place before the journal is
 //! discarded, or, on a read-only volume, kept in pinned pages.
 //!
 //! Nothing is recorded before the first snapshot, so after a power cut the journal is unchanged and
@@ -50,7 +50,7 @@ struct ReplayStep {
 
 /// Applies journaled data.
 #[derive(Debug)]
-pub(crate) struct Replay {
+pub(crate) struct JournalReplay {
     region: Arc<SharedRegion>,
     iova: Iova,
     transfers: DeviceTransfers<()>,
@@ -60,13 +60,13 @@ pub(crate) struct Replay {
     step: Option<ReplayStep>,
 }
 
-impl Replay {
+impl JournalReplay {
     /// Creates a replay of undamaged metadata.
     pub(crate) fn new<D: BlockDevice>(
         device: &D,
         mut loaded: LoadedMetadata,
         read_only: bool,
-    ) -> Result<Replay, VolumeOpenError> {
+    ) -> Result<JournalReplay, VolumeOpenError> {
         let (region, at) = device.memory().allocate_registered(BLOCK)?;
         let mut parts = std::mem::take(&mut loaded.journaled);
         drop_orphaned_data(&mut loaded, &mut parts);
@@ -83,7 +83,7 @@ impl Replay {
             blocks: 0,
         });
         let flights = DeviceTransfers::new(device.limits());
-        Ok(Replay {
+        Ok(JournalReplay {
             region,
             iova: at,
             transfers: flights,

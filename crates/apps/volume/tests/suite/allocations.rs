@@ -7,8 +7,8 @@ use mem::Iova;
 use testkit::memory_device::MemoryDevice;
 use time::{Component as _, Nanos};
 use volume::{
-    BlockingVolume, FormatOptions, Ino, Options, Request, RequestBuffer, Time, Volume, VolumeOp,
-    format,
+    BlockingVolume, FormatOptions, Ino, Options, RequestBuffer, Time, Volume, VolumeOp,
+    VolumeRequest, format,
 };
 
 /// A volume with one file, and memory for its data.
@@ -44,7 +44,7 @@ impl Harness {
     fn run(&mut self, op: VolumeOp) {
         self.next += 1;
         self.now += Nanos::from_micros(1);
-        let request = Request { id: self.next, op, time: Time(self.now.0 as i64) };
+        let request = VolumeRequest { id: self.next, op, time: Time(self.now.0 as i64) };
         self.volume.submit(self.now, request).unwrap();
         loop {
             self.volume.poll(self.now);
@@ -200,7 +200,7 @@ fn syncs_that_wait_at_once_share_a_transaction() {
         for ino in &inos {
             harness.next += 1;
             let op = VolumeOp::Sync { ino: *ino, data_only: true };
-            let request = Request { id: harness.next, op, time: Time(0) };
+            let request = VolumeRequest { id: harness.next, op, time: Time(0) };
             harness.volume.submit(harness.now, request).unwrap();
         }
         let mut left = inos.len();

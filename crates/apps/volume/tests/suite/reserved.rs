@@ -13,8 +13,8 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use time::Component as _;
 use volume::{
-    BLOCK, Error, Ino, Name, OpResult, Options, QueueFull, Request, RequestBuffer, Time,
-    VolumeCompletion, VolumeOp,
+    BLOCK, Error, Ino, Name, OpResult, Options, QueueFull, RequestBuffer, Time, VolumeCompletion,
+    VolumeOp, VolumeRequest,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -34,7 +34,7 @@ fn write_reserved(
 ) -> Result<OpResult, Error> {
     let store = fs.volume_mut();
     let now = common::tick(store.device_mut());
-    let request = |id, op| Request { id, op, time: Time(0) };
+    let request = |id, op| VolumeRequest { id, op, time: Time(0) };
     let (first, last) = others.split_at(others.len() / 2);
     first.iter().for_each(|op| store.submit(now, request(0, *op)).unwrap());
     assert_eq!(store.submit_reserved(now, request(1, op), room), Ok::<(), QueueFull>(()));

@@ -5,7 +5,7 @@ use time::Nanos;
 
 use crate::job::{
     BlockSizes, ContinueOnError, Direction, Distribution, IoPattern, JobSpec, LatencyTarget, Rate,
-    Replay, Skip, Zone,
+    ReplayOptions, Skip, Zone,
 };
 use crate::trace::TraceFormat;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
@@ -263,8 +263,8 @@ fn micros(text: &str) -> OptionResult<Nanos> {
     or(time, "a time in microseconds, or with a unit: 100, 5ms")
 }
 
-fn replay(spec: &mut JobSpec) -> &mut Replay {
-    spec.replay.get_or_insert_with(|| Replay::new("".into()))
+fn replay(spec: &mut JobSpec) -> &mut ReplayOptions {
+    spec.replay.get_or_insert_with(|| ReplayOptions::new("".into()))
 }
 
 fn latency(spec: &mut JobSpec) -> &mut LatencyTarget {

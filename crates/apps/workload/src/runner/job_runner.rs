@@ -17,7 +17,7 @@ use crate::results::job_log::JobLogs;
 use crate::results::result::RunResult;
 use crate::runner::memory;
 use crate::runner::ready_times::ReadyTimes;
-use crate::runner::source::Source;
+use crate::runner::source::RequestSource;
 use crate::runner::verify::VerifyState;
 use crate::runner::worker::{JobThread, RunContext, VerifyBuffers};
 
@@ -56,8 +56,8 @@ pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
         for clone in [0, spec.numjobs.saturating_sub(1)] {
             let area = io_range(spec, clone, limits)
                 .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
-            let source = Source::new(spec, area, limits, &Rng::new(0))?;
-            if let (Source::Replay(replay), 0) = (source, clone) {
+            let source = RequestSource::new(spec, area, limits, &Rng::new(0))?;
+            if let (RequestSource::Replay(replay), 0) = (source, clone) {
                 let until =
                     spec.schedule.runtime.map_or(Nanos::MAX, |time| time + spec.schedule.ramp_time);
                 let checked = replay.reader.check(until);

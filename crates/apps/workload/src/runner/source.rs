@@ -1,4 +1,4 @@
-//! [`Source`]: the next request of a job, and the earliest time for it.
+//! [`RequestSource`]: the next request of a job, and the earliest time for it.
 //!
 //! A generated job has a mix of directions, rates, flushes and think time. A replay has the lines
 //! of a trace.
@@ -31,7 +31,7 @@ pub(crate) struct NextIo {
     pub(crate) sectors: u32,
 }
 
-/// Answer of [`Source::next`].
+/// Answer of [`RequestSource::next`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IssueDecision {
     /// Issue this request now.
@@ -44,7 +44,7 @@ pub(crate) enum IssueDecision {
 
 /// Source of requests.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum RequestSource {
     Generated(Box<GeneratedIo>),
     Replay(Box<TraceReplay>),
 }
@@ -306,26 +306,26 @@ impl TraceReplay {
     }
 }
 
-impl Source {
+impl RequestSource {
     /// Returns the source of `spec` on `area` of a device; it draws from `rng`.
     pub(crate) fn new(
         spec: &JobSpec,
         area: IoRange,
         limits: &Limits,
         rng: &Rng,
-    ) -> Result<Source, RunError> {
+    ) -> Result<RequestSource, RunError> {
         let job = || spec.name.clone();
         match &spec.replay {
             Some(replay) => {
                 let reader = TraceReader::open(replay, limits.sector_bytes, limits.sectors);
                 let reader = reader.map_err(|source| RunError::Trace { job: job(), source })?;
-                Ok(Source::Replay(Box::new(TraceReplay::new(reader, !replay.no_stall))))
+                Ok(RequestSource::Replay(Box::new(TraceReplay::new(reader, !replay.no_stall))))
             }
             None => {
                 let generated = GeneratedIo::new(spec, area, limits.sector_bytes, rng.clone());
                 let generated =
                     generated.map_err(|what| RunError::DeviceMismatch { job: job(), what })?;
-                Ok(Source::Generated(Box::new(generated)))
+                Ok(RequestSource::Generated(Box::new(generated)))
             }
         }
     }
@@ -340,11 +340,11 @@ impl Source {
         rng: &Rng,
     ) -> Result<(), RunError> {
         let before = match self {
-            Source::Generated(g) => g.writes_since_flush,
-            Source::Replay(_) => 0,
+            RequestSource::Generated(g) => g.writes_since_flush,
+            RequestSource::Replay(_) => 0,
         };
-        *self = Source::new(spec, area, limits, rng)?;
-        if let Source::Generated(g) = self {
+        *self = RequestSource::new(spec, area, limits, rng)?;
+        if let RequestSource::Generated(g) = self {
             g.writes_since_flush = before;
         }
         Ok(())
@@ -353,12 +353,12 @@ impl Source {
     /// Starts the source at the start of the job.
     pub(crate) fn start(&mut self, now: Nanos) {
         match self {
-            Source::Generated(g) => {
+            RequestSource::Generated(g) => {
                 if let Some(pace) = &mut g.rate_control {
                     pace.start = now;
                 }
             }
-            Source::Replay(r) => (r.start, r.wait_end) = (now, now),
+            RequestSource::Replay(r) => (r.start, r.wait_end) = (now, now),
         }
     }
 
@@ -366,19 +366,19 @@ impl Source {
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos) -> Result<IssueDecision, crate::trace::TraceError> {
         match self {
-            Source::Generated(g) => Ok(g.next(now)),
-            Source::Replay(r) => r.next(now),
+            RequestSource::Generated(g) => Ok(g.next(now)),
+            RequestSource::Replay(r) => r.next(now),
         }
     }
 
     /// Returns the issued share of the bytes or requests, from 0 to 1.
     pub(crate) fn progress(&self) -> f64 {
         match self {
-            Source::Generated(g) => {
+            RequestSource::Generated(g) => {
                 let bytes = g.issued_bytes as f64 / (g.bytes_max as f64).max(1.0);
                 bytes.max(g.issued_ios as f64 / g.ios_max as f64).min(1.0)
             }
-            Source::Replay(r) => r.reader.progress(),
+            RequestSource::Replay(r) => r.reader.progress(),
         }
     }
 }

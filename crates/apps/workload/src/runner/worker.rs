@@ -21,7 +21,7 @@ use crate::results::job_log::JobLogs;
 use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
 use crate::results::result::{ErrorCause, IoFailure};
 use crate::runner::job_runner::IoCpuCosts;
-use crate::runner::source::{IoKind, IssueDecision, NextIo, Source};
+use crate::runner::source::{IoKind, IssueDecision, NextIo, RequestSource};
 use crate::runner::verify::VerifyState;
 
 mod depth_search;
@@ -105,7 +105,7 @@ pub(crate) struct JobThread {
     stage: u32,
     group: u32,
     io_range: IoRange,
-    source: Source,
+    source: RequestSource,
     phase: Phase,
     slots: IoSlots,
     search: Option<Box<DepthSearch>>,
@@ -176,13 +176,13 @@ impl JobThread {
     ) -> Result<JobThread, RunError> {
         let area = io_range(&spec, clone, limits)
             .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
-        let source = Source::new(&spec, area, limits, &rng)?;
+        let source = RequestSource::new(&spec, area, limits, &rng)?;
         let uses = match &source {
-            Source::Replay(replay) => {
+            RequestSource::Replay(replay) => {
                 spec.iodepth.get_or_insert(replay.default_depth());
                 [true; 3]
             }
-            Source::Generated(_) => spec.pattern.access.uses,
+            RequestSource::Generated(_) => spec.pattern.access.uses,
         };
         let depth = spec.depth();
         let reserved = initial_slot_count(&spec, limits) as usize;
@@ -465,9 +465,9 @@ impl JobThread {
         };
         let mut wanted_at = at;
         match &mut self.source {
-            Source::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
-            Source::Generated(_) => {}
-            Source::Replay(r) => {
+            RequestSource::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
+            RequestSource::Generated(_) => {}
+            RequestSource::Replay(r) => {
                 if let Some(due) = r.due.take() {
                     self.recorder.delayed += u64::from(due < at);
                     wanted_at = due;

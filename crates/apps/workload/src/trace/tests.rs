@@ -3,15 +3,15 @@
 use super::*;
 use std::io::Write;
 
-fn replay(text: &str) -> (tempfile::NamedTempFile, Replay) {
+fn replay(text: &str) -> (tempfile::NamedTempFile, ReplayOptions) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     let path = file.path().to_owned();
-    let replay = Replay::new(path);
+    let replay = ReplayOptions::new(path);
     (file, replay)
 }
 
-fn read(replay: &Replay) -> Result<(Vec<TraceOp>, TraceAdjustments), TraceError> {
+fn read(replay: &ReplayOptions) -> Result<(Vec<TraceOp>, TraceAdjustments), TraceError> {
     let mut reader = TraceReader::open(replay, 4096, 1000)?;
     let mut ops = Vec::new();
     while let Some(op) = reader.next_op()? {

@@ -7,7 +7,7 @@ use nvme::{
     LbaStatusDescriptor, Sqe, Status, feature, log_page,
 };
 use time::Nanos;
-use transport::{CqProducer, ShadowDoorbells, SqConsumer};
+use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
 use crate::admin::{DeviceL2pSource, LogPageId};
 use crate::command::data_buffer::DataBuffer;
@@ -151,7 +151,7 @@ impl Controller {
                     return Err(Status::INVALID_OPCODE);
                 }
                 let host = &self.queues.ports[port].port;
-                let pages = (Iova(values), Iova(events));
+                let pages = ShadowPages { values: Iova(values), events: Iova(events) };
                 let shadows = ShadowDoorbells::open(host.memory(), pages, host.shadow_stride())
                     .map_err(|_| Status::INVALID_FIELD)?;
                 self.queues.set_shadow_doorbells(port, shadows);

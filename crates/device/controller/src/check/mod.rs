@@ -11,6 +11,8 @@ use std::fmt;
 pub enum DrivePart {
     /// Parallel units, channels and their operations.
     NandArray,
+    /// Commands in flight.
+    Commands,
     /// Submission and completion queues of the hosts.
     Queues,
     /// The translation layer; the violation is that of [`ftl::Ftl::check_invariants`].

@@ -61,6 +61,14 @@ fn busy() -> Controller {
 fn a_broken_invariant_names_its_part() {
     type Break = fn(&mut Controller);
     let plants: &[(DrivePart, &str, Break)] = &[
+        (DrivePart::Commands, "commands of detached hosts are counted", |drive| {
+            drive.commands.break_detached_count();
+        }),
+        (
+            DrivePart::Commands,
+            "a done command has its slot until its completion is posted",
+            |drive| drive.commands.break_completed(),
+        ),
         (DrivePart::Queues, "completions that wait are counted", |drive| {
             drive.queues.break_stalled_count();
         }),

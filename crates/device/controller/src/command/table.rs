@@ -8,6 +8,7 @@ use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
 use time::Nanos;
 use transport::Port;
 
+use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::command::data_buffer::DataBuffer;
 
 /// A command in flight.
@@ -189,5 +190,42 @@ impl Commands {
         self.slots.clear();
         self.completed.clear();
         self.detached_count = 0;
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), DriveViolation> {
+        let check = |subject, index| DriveCheck { part: DrivePart::Commands, subject, index };
+        let mut in_use = vec![true; self.slots.len()];
+        for id in self.slots.free_indices() {
+            check("slot", *id).equal("a slot is free once", true, in_use[*id as usize])?;
+            in_use[*id as usize] = false;
+        }
+        let slots = self.slots.iter().zip(&in_use);
+        let detached = slots.filter(|(c, in_use)| c.detached && **in_use).count();
+        check("table", 0).equal(
+            "commands of detached hosts are counted",
+            detached as u32,
+            self.detached_count,
+        )?;
+        for id in &self.completed {
+            let is_in_use = in_use.get(*id as usize).is_some_and(|in_use| *in_use);
+            check("command", *id).require(
+                is_in_use,
+                "a done command has its slot until its completion is posted",
+                "a slot in use",
+                &self.completed,
+            )?;
+            in_use[*id as usize] = false;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_completed(&mut self) {
+        self.completed.push_back(0);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_detached_count(&mut self) {
+        self.detached_count += 1;
     }
 }

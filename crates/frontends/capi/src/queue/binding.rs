@@ -18,7 +18,7 @@ use crate::queue::kind::QueueKind;
 
 /// State of a queue.
 #[derive(Debug)]
-pub(crate) enum QueueState {
+pub(crate) enum BindingState {
     /// No handle has it.
     Idle(Box<QueueKind>),
     /// One has.
@@ -39,7 +39,7 @@ pub(crate) struct QueueOwner {
 
 #[derive(Debug)]
 pub(crate) struct OwnerState {
-    pub(crate) queue: QueueState,
+    pub(crate) queue: BindingState,
     /// Handles bound to it.
     pub(crate) handles: u32,
     /// Address of the poller that polls it.
@@ -55,8 +55,8 @@ impl QueueOwner {
     ) -> QueueOwner {
         let has_groups = matches!(floor, QueueKind::Scheduled(_));
         let place = match shared {
-            true => QueueState::Shared(SharedQueue::new(floor)),
-            false => QueueState::Idle(Box::new(floor)),
+            true => BindingState::Shared(SharedQueue::new(floor)),
+            false => BindingState::Idle(Box::new(floor)),
         };
         let state = Mutex::new(OwnerState { queue: place, handles: 0, watched: None });
         QueueOwner { device, device_ref, has_groups, state }
@@ -95,14 +95,14 @@ impl QueueBinding {
             return Err(CallError::Value { what: "group", value, allowed });
         }
         let mut state = home.state();
-        let way = match std::mem::replace(&mut state.queue, QueueState::Bound) {
-            QueueState::Idle(floor) => BoundQueue::Exclusive(floor),
-            QueueState::Shared(queue) => {
+        let way = match std::mem::replace(&mut state.queue, BindingState::Bound) {
+            BindingState::Idle(floor) => BoundQueue::Exclusive(floor),
+            BindingState::Shared(queue) => {
                 let seat = queue.attach_group(group);
-                state.queue = QueueState::Shared(queue);
+                state.queue = BindingState::Shared(queue);
                 BoundQueue::Shared(seat)
             }
-            QueueState::Bound => {
+            BindingState::Bound => {
                 return Err(CallError::InUse(
                     "the queue is bound to a handle: create it with SLUICE_QUEUE_SHARED for several",
                 ));
@@ -137,7 +137,7 @@ impl Drop for QueueBinding {
         let mut state = self.owner.state();
         state.handles -= 1;
         match std::mem::replace(&mut self.queue, BoundQueue::Released) {
-            BoundQueue::Exclusive(floor) => state.queue = QueueState::Idle(floor),
+            BoundQueue::Exclusive(floor) => state.queue = BindingState::Idle(floor),
             // Dropping takes the queue's lock; no holder of that lock waits for this one.
             BoundQueue::Shared(seat) => drop(seat),
             BoundQueue::Released => {}

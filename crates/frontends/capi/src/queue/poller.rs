@@ -9,7 +9,7 @@ use user_io::{CompletionPoller, PollPeriod, PollerConfig};
 use crate::device::{hand_out, init_out_pointer, object_ref, reserved, sluice_device};
 use crate::error::{CallError, call};
 use crate::options::{ExtensibleStruct, read_struct, write_struct};
-use crate::queue::binding::{QueueOwner, QueueState};
+use crate::queue::binding::{BindingState, QueueOwner};
 use crate::queue::sluice_queue;
 
 /// It sleeps until enough may have come, by how fast requests ended lately.
@@ -145,7 +145,7 @@ fn unwatch(poller: &sluice_poller, home: &QueueOwner) -> Result<(), CallError> {
         ));
     }
     state.watched = None;
-    if let QueueState::Shared(queue) = &state.queue {
+    if let BindingState::Shared(queue) = &state.queue {
         poller.poller.unwatch(queue);
     }
     Ok(())
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn sluice_poller_watch(
         if state.watched.is_some() {
             return Err(CallError::InUse("a poller watches the queue already"));
         }
-        let QueueState::Shared(shared) = &state.queue else {
+        let BindingState::Shared(shared) = &state.queue else {
             let allowed = "a queue created with SLUICE_QUEUE_SHARED";
             return Err(CallError::Value { what: "queue", value: 0, allowed });
         };

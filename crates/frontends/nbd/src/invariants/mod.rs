@@ -16,7 +16,7 @@ impl<D: BlockDevice> NbdServer<D> {
         self.connections.check_invariants()?;
         self.in_flight.check_invariants()?;
         for c in self.connections.iter() {
-            self.work.check(c)?;
+            self.work.check_invariants(c)?;
             let own = || self.in_flight.iter().filter(|flight| flight.client == c.id);
             let requests = own().count();
             require_eq("connections", "a client's requests", c.id, requests, c.in_flight)?;
@@ -51,9 +51,9 @@ mod tests {
         work.mark_ready(c);
         work.mark_ready(c);
         work.mark_dirty(c);
-        work.check(c).expect("nothing is broken yet");
+        work.check_invariants(c).expect("nothing is broken yet");
         c.leave_ready();
-        let found = work.check(c).expect_err("a client without the flag is queued");
+        let found = work.check_invariants(c).expect_err("a client without the flag is queued");
         assert_eq!((found.part, found.invariant), ("queues", "a client with input is queued once"));
         connections.check_invariants().expect("nothing is broken yet");
         let id = connections.ids()[0];

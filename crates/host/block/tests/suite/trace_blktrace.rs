@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use nvme::Status;
 use sluice_block::trace::blktrace::{
-    BlktraceReader, BlktraceWriter, Category, DeviceNumber, MAGIC, RECORD_BYTES, ReadError, Record,
-    RecordBody, TraceProcess, TracedDevice, VERSION, WriteError, WriterSummary,
+    BlktraceReader, BlktraceRecord, BlktraceWriter, Category, DeviceNumber, MAGIC, RECORD_BYTES,
+    ReadError, RecordBody, TraceProcess, TracedDevice, VERSION, WriteError, WriterSummary,
 };
 use sluice_block::trace::{Action, TraceEvent, Tracer, merge_by_time};
 use sluice_block::{Op, Submitter};
@@ -22,7 +22,7 @@ impl SharedFile {
         self.0.lock().unwrap().clone()
     }
 
-    fn records(&self) -> Vec<Record> {
+    fn records(&self) -> Vec<BlktraceRecord> {
         BlktraceReader::new(&self.bytes()[..]).map(|r| r.unwrap()).collect()
     }
 }
@@ -314,12 +314,12 @@ fn a_full_disk_is_an_error() {
     assert!(matches!(error, WriteError::Io { core: 0, .. }), "{error}");
 }
 
-fn record(what: RecordBody) -> Record {
+fn record(what: RecordBody) -> BlktraceRecord {
     let notify = matches!(
         what,
         RecordBody::Process(_) | RecordBody::Timestamp { .. } | RecordBody::Message(_)
     );
-    Record {
+    BlktraceRecord {
         sequence: 0x1122_3344,
         time: Nanos(0x0102_0304_0506_0708),
         sector: 0xa1a2_a3a4_a5a6_a7a8,
@@ -334,7 +334,7 @@ fn record(what: RecordBody) -> Record {
     }
 }
 
-fn all_records() -> Vec<Record> {
+fn all_records() -> Vec<BlktraceRecord> {
     let device = DeviceNumber { major: 8, minor: 1 };
     let whats = [
         RecordBody::Queued,
@@ -358,7 +358,7 @@ fn all_records() -> Vec<Record> {
         RecordBody::Other { code: 14, payload: vec![] },
     ];
     let records = whats.into_iter().map(record);
-    records.chain([Record { cgroup: Some(0x1234), ..record(RecordBody::Issued) }]).collect()
+    records.chain([BlktraceRecord { cgroup: Some(0x1234), ..record(RecordBody::Issued) }]).collect()
 }
 
 #[test]

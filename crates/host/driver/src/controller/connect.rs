@@ -5,7 +5,7 @@ use mem::{NotRegistered, PAGE_BYTES};
 use nvme::feature::{self, NumberOfQueues};
 use nvme::{AdminCommand, IdentifyController, NamespaceList, cns};
 use time::Nanos;
-use transport::{Port, ShadowDoorbells};
+use transport::{Port, ShadowDoorbells, ShadowPages};
 
 use crate::controller::admin::{AdminQueue, ProgressFn};
 use crate::{DataPointers, DriverError};
@@ -23,13 +23,13 @@ pub(super) fn set_up_shadow_doorbells(
     progress: ProgressFn<'_>,
 ) -> Result<Option<(ShadowDoorbells, AdminCommand)>, DriverError> {
     let (_, at) = port.memory().allocate_registered(2 * PAGE_BYTES)?;
-    let pages = (at, at.offset(PAGE_BYTES as u64));
+    let pages = ShadowPages { values: at, events: at.offset(PAGE_BYTES as u64) };
     let shadows = ShadowDoorbells::open(port.memory(), pages, port.shadow_stride())?;
     let wire = |at| {
         port.memory().bus_address(at).ok_or(NotRegistered { iova: at, len: PAGE_BYTES as u64 })
     };
-    let command =
-        AdminCommand::DoorbellBufferConfig { values: wire(pages.0)?, events: wire(pages.1)? };
+    let (values, events) = (wire(pages.values)?, wire(pages.events)?);
+    let command = AdminCommand::DoorbellBufferConfig { values, events };
     match admin.run(command, 0, progress) {
         Ok(_) => Ok(Some((shadows, command))),
         Err(DriverError::Command { .. }) => Ok(None),

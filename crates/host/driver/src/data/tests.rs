@@ -184,7 +184,7 @@ impl DmaBus for NoIommuBus {
 
 fn no_iommu_port(most: usize) -> (Arc<NoIommuBus>, io::Result<Arc<Port>>) {
     let bus = Arc::new(NoIommuBus { regions_max: most.into(), ..NoIommuBus::default() });
-    let window = mem::DmaWindow::largest_range(&[(1 << 32, (1 << 40) - 1)]).unwrap();
+    let window = mem::DmaWindow::largest_range(&[1 << 32..=(1 << 40) - 1]).unwrap();
     let bells = transport::DoorbellLayout::from_dstrd(0);
     let registers = SharedRegion::anonymous(0x3000).unwrap();
     (bus.clone(), Port::for_real_controller(registers, bells, window, bus))

@@ -62,7 +62,7 @@ impl Model {
         let bus = Arc::new(TestBus { vectors: 9, regions_max: 1000.into(), ..TestBus::default() });
         let bells = DoorbellLayout::from_dstrd(capabilities.doorbell_stride);
         let window =
-            DmaWindow::largest_range(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]).unwrap();
+            DmaWindow::largest_range(&[0..=0xfedf_ffff, 0xfef0_0000..=(1 << 39) - 1]).unwrap();
         let port =
             Port::for_real_controller(registers.clone(), bells, window, bus.clone()).unwrap();
         let model = Model {

@@ -23,7 +23,7 @@ use nvme::ChunkDescriptor;
 
 use crate::{
     ChunkQuota, ChunkUse, DataTemperature, QuotaLimits, Sharing, Table, TableError, TableRecord,
-    Target, TargetId, Wear, WearPolicy,
+    TargetEntry, TargetId, WearPolicy, WearTable,
 };
 
 /// Configuration of the allocation.
@@ -116,7 +116,7 @@ pub(super) struct GrantBatch {
 pub struct ChunkAllocator {
     pub(super) table: Table,
     pub(super) config: ChunkAllocatorConfig,
-    pub(super) wear: Wear,
+    pub(super) wear: WearTable,
     pub(super) pu_lists: Vec<PuFreeList>,
     pub(super) chunk_flags: Vec<u8>,
     /// By ascending id.
@@ -169,7 +169,7 @@ impl ChunkAllocator {
             pending_records: VecDeque::new(),
             records_made: 0,
             records_awaited: 0,
-            wear: Wear::from_report(report, rated_cycles),
+            wear: WearTable::from_report(report, rated_cycles),
             stats: ChunkAllocatorStats::default(),
             config: ChunkAllocatorConfig { batch_chunks: config.batch_chunks.max(1), ..config },
             table,
@@ -200,7 +200,7 @@ impl ChunkAllocator {
     }
 
     /// Returns the wear of the chunks.
-    pub fn wear(&self) -> &Wear {
+    pub fn wear(&self) -> &WearTable {
         &self.wear
     }
 
@@ -285,7 +285,7 @@ impl ChunkAllocator {
     ///
     /// # Errors
     /// [`TableError::Inconsistent`] if the table cannot hold it; nothing changes.
-    pub fn create(&mut self, target: Target) -> Result<(), TableError> {
+    pub fn create(&mut self, target: TargetEntry) -> Result<(), TableError> {
         let mut chunks = Vec::new();
         if target.spec.sharing == Sharing::Exclusive {
             let pus = || target.spec.pus.iter().filter_map(|pu| self.pu_lists.get(pu.0 as usize));
@@ -411,7 +411,7 @@ impl ChunkAllocator {
 }
 
 impl TargetHoldings {
-    fn new(target: &Target) -> TargetHoldings {
+    fn new(target: &TargetEntry) -> TargetHoldings {
         let limits = target.spec.limits;
         TargetHoldings {
             id: target.id,

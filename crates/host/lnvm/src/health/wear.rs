@@ -1,4 +1,4 @@
-//! [`Wear`]: the wear of each chunk as far as the host knows it; [`WearPolicy`]: the order of
+//! [`WearTable`]: the wear of each chunk as far as the host knows it; [`WearPolicy`]: the order of
 //! allocation ([LightNVM17 §4.1]; dynamic wear leveling: new data goes to little-worn blocks).
 //!
 //! A drive reports wear as an index of 0 to 255 in its chunk information [OC20 §3], which is
@@ -32,17 +32,17 @@ pub enum DataTemperature {
 
 /// The wear of every chunk, in cycles.
 #[derive(Clone, Debug)]
-pub struct Wear {
+pub struct WearTable {
     rated_cycles: u32,
     cycles: Vec<u32>,
 }
 
-impl Wear {
+impl WearTable {
     /// Creates the wear from a report; `rated_cycles`, at least 1, corresponds to an index of 255.
-    pub fn from_report(report: &[ChunkDescriptor], rated_cycles: u32) -> Wear {
+    pub fn from_report(report: &[ChunkDescriptor], rated_cycles: u32) -> WearTable {
         let rated_cycles = rated_cycles.max(1);
         let cycles = report.iter().map(|d| index_to_cycles(d.wear_index, rated_cycles)).collect();
-        Wear { rated_cycles, cycles }
+        WearTable { rated_cycles, cycles }
     }
 
     /// Returns the rated cycles of a chunk.
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_index_is_coarse_and_erases_count_in_between() {
-        let mut wear = Wear::from_report(&report(&[0, 1, 255]), 3000);
+        let mut wear = WearTable::from_report(&report(&[0, 1, 255]), 3000);
         assert_eq!([0, 1, 2, 3].map(|c| wear.cycles(c)), [0, 11, 3000, 0]);
         wear.record_erase(0);
         wear.record_erase(0);
@@ -102,6 +102,6 @@ mod tests {
         assert_eq!([0, 1].map(|c| wear.cycles(c)), [2, 11]);
         wear.refresh(&report(&[9, 1, 255]));
         assert_eq!(wear.cycles(0), index_to_cycles(8, 3000), "others erased it meanwhile");
-        assert_eq!(Wear::from_report(&report(&[255]), 0).cycles(0), 1);
+        assert_eq!(WearTable::from_report(&report(&[255]), 0).cycles(0), 1);
     }
 }

@@ -25,7 +25,7 @@ use crate::ScrubRead;
 use crate::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkUse, DataTemperature, DriveHealth,
     Holdings, MediaManagerError, RATED_CYCLES, ReleaseError, RelocationReason, ScrubConfig,
-    Scrubber, Table, TableWindow, Target, TargetId,
+    Scrubber, Table, TableWindow, TargetEntry, TargetId,
 };
 use io::ManagerIo;
 use ocssd::vector::VectorQueue;
@@ -256,7 +256,7 @@ impl MediaManager {
     ///
     /// # Errors
     /// [`MediaManagerError::UnknownTarget`], with the existing names.
-    pub fn target(&self, name: &str) -> Result<&Target, MediaManagerError> {
+    pub fn target(&self, name: &str) -> Result<&TargetEntry, MediaManagerError> {
         self.table().target_by_name(name).ok_or_else(|| {
             let known: Vec<&str> =
                 self.table().targets().iter().map(|t| t.spec.name.as_str()).collect();

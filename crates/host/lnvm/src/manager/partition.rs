@@ -19,7 +19,7 @@ use rng::Rng;
 use super::registration::random_uid;
 use crate::{
     AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, Sharing,
-    TARGETS_MAX, Target, TargetId, is_name,
+    TARGETS_MAX, TargetEntry, TargetId, is_name,
 };
 
 /// Maximum over-provisioning, as a multiple of the capacity.
@@ -53,7 +53,7 @@ impl MediaManager {
         let rng = Rng::new(self.config.seed).fork(self.table().uid().0 as u64);
         let uid = random_uid(&mut rng.fork(id.0.into()));
         let created_at = self.table().sequence();
-        let target = Target { id, uid, spec: new, created_at };
+        let target = TargetEntry { id, uid, spec: new, created_at };
         self.allocator.create(target).map_err(|source| self.damaged_error(source))?;
         self.flush_records(progress)?;
         Ok(id)
@@ -210,7 +210,7 @@ impl MediaManager {
         // Granted by an earlier, interrupted call, but not acquired.
         let stashed = held.owned.saturating_sub(held.acquired);
         let too_few = |s: &MediaManager, wanted: u32, free: u32| {
-            let shares = |t: &&Target| {
+            let shares = |t: &&TargetEntry| {
                 t.id != id && !t.spec.pus.is_disjoint(&spec.pus) && s.holdings(t.id).owned > 0
             };
             let others = s.table().targets().iter().filter(shares);

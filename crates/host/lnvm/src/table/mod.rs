@@ -14,7 +14,9 @@ pub(crate) mod window;
 
 use nvme::Geometry;
 
-use crate::{NewTarget, PuId, Sharing, TableError, TableRecord, Target, TargetId, Uid, is_name};
+use crate::{
+    NewTarget, PuId, Sharing, TableError, TableRecord, TargetEntry, TargetId, Uid, is_name,
+};
 
 /// Maximum number of targets of a drive.
 pub const TARGETS_MAX: usize = 64;
@@ -103,7 +105,7 @@ pub struct Table {
     pub(super) sequence: u64,
     pub(super) next_id: u32,
     /// By ascending id.
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<TargetEntry>,
     pub(super) chunks: Vec<ChunkEntry>,
 }
 
@@ -146,17 +148,17 @@ impl Table {
     }
 
     /// Returns the targets, oldest first.
-    pub fn targets(&self) -> &[Target] {
+    pub fn targets(&self) -> &[TargetEntry] {
         &self.targets
     }
 
     /// Returns the target with this name.
-    pub fn target_by_name(&self, name: &str) -> Option<&Target> {
+    pub fn target_by_name(&self, name: &str) -> Option<&TargetEntry> {
         self.targets.iter().find(|t| t.spec.name == name)
     }
 
     /// Returns the target with this id.
-    pub fn target(&self, id: TargetId) -> Option<&Target> {
+    pub fn target(&self, id: TargetId) -> Option<&TargetEntry> {
         self.targets.binary_search_by_key(&id, |t| t.id).ok().and_then(|i| self.targets.get(i))
     }
 
@@ -284,7 +286,7 @@ impl Table {
     }
 
     /// Checks whether an entry can be added.
-    pub(super) fn check_entry(&self, new: &Target) -> Result<(), TableError> {
+    pub(super) fn check_entry(&self, new: &TargetEntry) -> Result<(), TableError> {
         let wrong = |what: String| Err(TableError::Inconsistent { what });
         let NewTarget { name, pus, .. } = &new.spec;
         if new.id.0 < self.next_id {
@@ -307,9 +309,9 @@ impl Table {
     }
 
     /// Returns the oldest target that conflicts with a new one, and their common units.
-    pub fn overlap(&self, new: &NewTarget) -> Option<(&Target, crate::PuSet)> {
+    pub fn overlap(&self, new: &NewTarget) -> Option<(&TargetEntry, crate::PuSet)> {
         let both_share =
-            |t: &Target| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;
+            |t: &TargetEntry| t.spec.sharing == Sharing::Shared && new.sharing == Sharing::Shared;
         let met = self.targets.iter().filter(|t| !both_share(t));
         met.map(|t| (t, t.spec.pus.intersection(&new.pus))).find(|(_, common)| !common.is_empty())
     }

@@ -5,7 +5,7 @@
 use collections::{PutBytes, Reader};
 
 use crate::table::bytes::{PutTable, ReadTable};
-use crate::{Target, TargetId};
+use crate::{TargetEntry, TargetId};
 
 /// A change of the partition table. Chunks are chunk indexes, ascending.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub enum TableRecord {
     /// A target was created, and owns these chunks from the beginning.
     Created {
         /// The target.
-        target: Box<Target>,
+        target: Box<TargetEntry>,
         /// The chunks, which were free.
         chunks: Vec<u32>,
     },
@@ -64,7 +64,7 @@ impl TableRecord {
     /// Returns the maximum size of a record in bytes, for a number of parallel units and chunks.
     pub(super) fn bytes_max(pus: u32, chunks: u32) -> u64 {
         // A run covers at least two chunks, and takes two numbers of at most five bytes.
-        1 + 5 + Target::bytes_max(pus) + 5 * u64::from(chunks) + 5
+        1 + 5 + TargetEntry::bytes_max(pus) + 5 * u64::from(chunks) + 5
     }
 
     /// Encodes the record for the journal.
@@ -107,7 +107,7 @@ impl TableRecord {
         let mut r = Reader::new(bytes);
         let record = match r.u8()? {
             kind::CREATED => {
-                let target = Box::new(Target::decode(&mut r)?);
+                let target = Box::new(TargetEntry::decode(&mut r)?);
                 TableRecord::Created { target, chunks: r.chunks(total)? }
             }
             kind::REMOVED => TableRecord::Removed { target: TargetId(r.varint_u32()?) },

@@ -8,7 +8,9 @@ use collections::{HeaderError, PutBytes, Reader, Seal, SealError, SealedHeader};
 use nvme::Geometry;
 
 use crate::table::{table_geometry, total_chunks};
-use crate::{ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, Target, Uid};
+use crate::{
+    ChunkEntry, ChunkUse, TABLE_VERSION, TARGETS_MAX, Table, TableError, TargetEntry, Uid,
+};
 
 const MAGIC: [u8; 8] = *b"SLUICPTB";
 /// Magic, version, five numbers of the geometry, identifier.
@@ -29,7 +31,7 @@ impl Table {
     /// Returns the maximum size of a snapshot in bytes.
     pub fn snapshot_bytes_max(geometry: &Geometry) -> u64 {
         let chunks = geometry.total_chunks();
-        let targets = TARGETS_MAX as u64 * Target::bytes_max(geometry.total_pus());
+        let targets = TARGETS_MAX as u64 * TargetEntry::bytes_max(geometry.total_pus());
         // Sequence, next id, count; a run of chunks takes its length (a byte for up to 127 chunks)
         // and a code below 2^14.
         HEADER_BYTES as u64 + 10 + 5 + 1 + targets + 3 * chunks + 5 + CRC_BYTES as u64
@@ -100,7 +102,7 @@ impl Table {
         let mut table =
             Table { geometry: bounds, uid, sequence, next_id: 1, targets: Vec::new(), chunks };
         for _ in 0..r.u8().ok_or_else(cut)? {
-            let target = Target::decode(&mut r).ok_or_else(cut)?;
+            let target = TargetEntry::decode(&mut r).ok_or_else(cut)?;
             table.check_entry(&target)?;
             table.next_id = target.id.0.saturating_add(1);
             table.targets.push(target);

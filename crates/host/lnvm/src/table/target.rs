@@ -1,4 +1,4 @@
-//! [`Target`]: an entry of the partition table; [`NewTarget`]: the specification of a new target.
+//! [`TargetEntry`]: an entry of the partition table; [`NewTarget`]: the specification of a new target.
 //!
 //! A target is a share of a drive: parallel units, all or some of their chunks, and the kind of
 //! interface that it exposes (the partition manager of [LightNVM17 §4.1]).
@@ -158,7 +158,7 @@ pub struct NewTarget {
 
 /// An entry of the partition table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct TargetEntry {
     /// Id.
     pub id: TargetId,
     /// Identifier.
@@ -188,7 +188,7 @@ mod tag {
     pub(super) const RATE: u8 = 17;
 }
 
-impl Target {
+impl TargetEntry {
     /// Returns the maximum size of an entry in bytes, on a drive with `pus` parallel units.
     pub(super) fn bytes_max(pus: u32) -> u64 {
         // Id, uid, name, kind, flags, count and five pairs; a run of units covers at least two
@@ -223,7 +223,7 @@ impl Target {
         }
     }
 
-    pub(super) fn decode(r: &mut Reader<'_>) -> Option<Target> {
+    pub(super) fn decode(r: &mut Reader<'_>) -> Option<TargetEntry> {
         let id = TargetId(r.varint_u32().filter(|id| *id > 0)?);
         let uid = Uid(r.u128()?);
         let name = r.text(NAME_BYTES_MAX).filter(|name| is_name(name))?.to_owned();
@@ -255,7 +255,7 @@ impl Target {
             }
         }
         let spec = NewTarget { name, kind, pus, sharing, options, limits };
-        Some(Target { id, uid, spec, created_at })
+        Some(TargetEntry { id, uid, spec, created_at })
     }
 }
 
@@ -264,8 +264,8 @@ pub(super) mod tests {
     use super::*;
     use crate::PuId;
 
-    pub(in crate::table) fn full() -> Target {
-        Target {
+    pub(in crate::table) fn full() -> TargetEntry {
+        TargetEntry {
             id: TargetId(u32::MAX),
             uid: Uid(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
             spec: NewTarget {
@@ -289,7 +289,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written_and_never_larger_than_announced() {
-        let spare = Target {
+        let spare = TargetEntry {
             id: TargetId(1),
             spec: NewTarget {
                 sharing: Sharing::Exclusive,
@@ -304,12 +304,12 @@ pub(super) mod tests {
         for target in [full(), spare] {
             let mut w = Vec::new();
             target.encode(&mut w);
-            assert!(w.len() as u64 <= Target::bytes_max(128), "{} bytes", w.len());
+            assert!(w.len() as u64 <= TargetEntry::bytes_max(128), "{} bytes", w.len());
             let mut r = Reader::new(&w);
-            assert_eq!(Target::decode(&mut r), Some(target));
+            assert_eq!(TargetEntry::decode(&mut r), Some(target));
             assert!(r.is_at_end());
             for end in 0..w.len() {
-                assert_eq!(Target::decode(&mut Reader::new(&w[..end])), None);
+                assert_eq!(TargetEntry::decode(&mut Reader::new(&w[..end])), None);
             }
         }
     }

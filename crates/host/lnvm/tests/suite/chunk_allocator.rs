@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lnvm::{
     AcquireError, ChunkAllocator, ChunkAllocatorConfig, ChunkRate, ChunkUse, DataTemperature,
-    EraseOutcome, NewTarget, PuId, PuSet, QuotaLimits, Sharing, Table, TableRecord, Target,
+    EraseOutcome, NewTarget, PuId, PuSet, QuotaLimits, Sharing, Table, TableRecord, TargetEntry,
     TargetId, TargetKind, TargetOptions, Uid, WearPolicy,
 };
 use nvme::{ChunkDescriptor, ChunkState, Geometry};
@@ -147,7 +147,7 @@ impl Case {
         }
         let id = self.pool.table().next_id();
         let created_at = self.pool.table().sequence();
-        let target = Target { id, uid: Uid(self.rng.next_u64().into()), spec, created_at };
+        let target = TargetEntry { id, uid: Uid(self.rng.next_u64().into()), spec, created_at };
         self.pool.create(target).unwrap();
         self.take_records();
         // The creator of a target waits until it is durable.
@@ -483,7 +483,7 @@ fn the_least_worn_free_chunk_is_handed_out_and_the_most_worn_for_cold_data() {
             options: TargetOptions::default(),
             limits: QuotaLimits::default(),
         };
-        let target = Target { id: TargetId(1), uid: Uid(2), spec, created_at: 0 };
+        let target = TargetEntry { id: TargetId(1), uid: Uid(2), spec, created_at: 0 };
         pool.create(target).unwrap();
         pool.open(TargetId(1));
         let mut take = |heat| {

@@ -3,7 +3,7 @@
 
 use lnvm::{
     ChunkUse, NewTarget, PuId, PuSet, QuotaLimits, Sharing, TARGETS_MAX, Table, TableError,
-    TableRecord, Target, TargetId, TargetKind, TargetOptions, Uid,
+    TableRecord, TargetEntry, TargetId, TargetKind, TargetOptions, Uid,
 };
 use nvme::Geometry;
 use rng::Rng;
@@ -22,7 +22,7 @@ fn geometry(groups: u32, pus: u32, chunks: u32) -> Geometry {
     }
 }
 
-fn target(id: u32, name: &str, pus: &str, sharing: Sharing) -> Box<Target> {
+fn target(id: u32, name: &str, pus: &str, sharing: Sharing) -> Box<TargetEntry> {
     let spec = NewTarget {
         name: name.into(),
         kind: TargetKind::Kv,
@@ -31,7 +31,7 @@ fn target(id: u32, name: &str, pus: &str, sharing: Sharing) -> Box<Target> {
         options: TargetOptions::default(),
         limits: QuotaLimits::default(),
     };
-    Box::new(Target { id: TargetId(id), uid: Uid(id.into()), spec, created_at: 0 })
+    Box::new(TargetEntry { id: TargetId(id), uid: Uid(id.into()), spec, created_at: 0 })
 }
 
 fn created(id: u32, name: &str, pus: &str, sharing: Sharing, chunks: Vec<u32>) -> TableRecord {

@@ -112,7 +112,7 @@ impl KvHarness {
         };
         let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
             .map_err(NamedError::from)?;
-        let check = |entry: &lnvm::Target| {
+        let check = |entry: &lnvm::TargetEntry| {
             if let HostTarget::Named(named) = &plan.target {
                 named.check_kind(drive_name, entry)?;
             }

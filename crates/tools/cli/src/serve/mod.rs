@@ -47,8 +47,8 @@ pub use error::ServeError;
 pub use live_stats::{ActivityCounts, LiveStats, to_json};
 pub(crate) use signals::Signals;
 
-use service::{Service, ServiceOptions, Threads};
-use sharing::Sharing;
+use service::{DriveService, ServiceOptions, Threads};
+use sharing::PartitionTableBuilder;
 
 /// Options of serving a scenario.
 #[derive(Clone, Debug)]
@@ -168,7 +168,7 @@ pub fn serve(
     let mut stacks = Vec::new();
     let mut prepared = Nanos::ZERO;
     let shares = options.socket.as_ref().is_some_and(|socket| socket.is_shared);
-    let mut sharing = shares.then(Sharing::new);
+    let mut sharing = shares.then(PartitionTableBuilder::new);
     for (index, plan) in scenario.drives.iter().enumerate() {
         let (stack, at) = match &mut sharing {
             None => prepare(scenario, index, plan, tell)
@@ -198,10 +198,10 @@ pub fn serve(
     for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
         let started = match stack {
             HostPlacement::ThisProcess(stack) => {
-                Service::start(plan, *stack, endpoints, with, clock, parker.waker())
+                DriveService::start(plan, *stack, endpoints, with, clock, parker.waker())
             }
             HostPlacement::OtherProcesses(drive) => {
-                Service::start_without_host(plan, *drive, clock, parker.waker())
+                DriveService::start_without_host(plan, *drive, clock, parker.waker())
             }
         };
         match started {
@@ -218,7 +218,7 @@ pub fn serve(
     let mut shared = None;
     if let (Ok(()), Some(socket)) = (&begun, &options.socket) {
         // Without partitions, the socket serves administrators only.
-        let sharing = sharing.unwrap_or_else(Sharing::new);
+        let sharing = sharing.unwrap_or_else(PartitionTableBuilder::new);
         match share(scenario, socket, sharing, &services, tell) {
             Ok(server) => shared = Some(server),
             Err(error) => begun = Err(error),
@@ -312,7 +312,7 @@ fn prepare_shared(
     scenario: &Scenario,
     index: usize,
     plan: &DriveSpec,
-    (sharing, nbd): (&mut Sharing, bool),
+    (sharing, nbd): (&mut PartitionTableBuilder, bool),
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(HostPlacement, Nanos), ServeError> {
     if !nbd && !plan.is_block_device() {
@@ -343,8 +343,8 @@ fn prepare_shared(
 fn share(
     scenario: &Scenario,
     socket: &SocketOptions,
-    sharing: Sharing,
-    services: &[Service],
+    sharing: PartitionTableBuilder,
+    services: &[DriveService],
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<ShareServer, ServeError> {
     let mut drives = Vec::new();
@@ -376,7 +376,7 @@ fn share(
 
 /// Waits until a signal arrives or a service ends by itself; reports statistics meanwhile.
 fn monitor(
-    services: &mut [Service],
+    services: &mut [DriveService],
     signals: &Signals,
     parker: &Parker,
     clock: RealClock,
@@ -387,7 +387,7 @@ fn monitor(
     let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
     loop {
         parker.prepare();
-        if signals.is_received() || services.iter().any(Service::has_ended) {
+        if signals.is_received() || services.iter().any(DriveService::has_ended) {
             parker.unpark();
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! [`Service`]: serves one drive, from the start of its threads to the synced image.
+//! [`DriveService`]: serves one drive, from the start of its threads to the synced image.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,7 +123,7 @@ impl Observer {
 }
 
 /// A served drive.
-pub(super) struct Service {
+pub(super) struct DriveService {
     bytes: u64,
     observer: Arc<Observer>,
     stop: Arc<AtomicBool>,
@@ -158,7 +158,7 @@ impl Component for NoLocalDrive {
     }
 }
 
-impl Service {
+impl DriveService {
     /// Listens and starts the threads. `ended` is woken when one of them ends.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl Service {
         options: ServiceOptions,
         clock: RealClock,
         ended: Waker,
-    ) -> Result<Service, ServeError> {
+    ) -> Result<DriveService, ServeError> {
         let ftl_before = stack.ftl_stats();
         let shards_before = stack.device.shard_counts();
         let Stack { drive, device, port, .. } = stack;
@@ -245,7 +245,7 @@ impl Service {
             drive_cell: drive_pane,
             ftl_cell: ftl_pane,
         };
-        Ok(Service {
+        Ok(DriveService {
             bytes,
             observer: Arc::new(observer),
             stop,
@@ -266,7 +266,7 @@ impl Service {
         drive: Controller,
         clock: RealClock,
         ended: Waker,
-    ) -> Result<Service, ServeError> {
+    ) -> Result<DriveService, ServeError> {
         let stats = drive.stats();
         let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
         let sector_bytes = match &plan.config.media {
@@ -301,7 +301,7 @@ impl Service {
             drive_cell: drive_pane,
             ftl_cell: ftl_pane,
         };
-        Ok(Service {
+        Ok(DriveService {
             bytes,
             observer: Arc::new(observer),
             stop: Arc::new(AtomicBool::new(false)),
@@ -376,7 +376,7 @@ impl Service {
     /// Returns the statistics, unless the threads have failed, and the result. After an error,
     /// acknowledged flushes may not be durable.
     pub(super) fn finish(self) -> (Option<LiveStats>, Result<(), ServeError>) {
-        let Service { observer, server, drive, .. } = self;
+        let DriveService { observer, server, drive, .. } = self;
         match ServiceResult::join(&observer.meter, server, drive) {
             Err(error) => (None, Err(error)),
             Ok(end) => {

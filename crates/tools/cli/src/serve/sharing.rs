@@ -1,4 +1,4 @@
-//! [`Sharing`]: the partitions and access rules of the socket of `sluice serve`, from the scenario
+//! [`PartitionTableBuilder`]: the partitions and access rules of the socket of `sluice serve`, from the scenario
 //! and from unassigned space.
 //!
 //! Guarantee: clients of the socket cannot access the NBD partition; partitions lie within their
@@ -16,7 +16,7 @@ use super::ServeError;
 const REST: &str = "rest";
 
 /// Partition table of a server under construction.
-pub(super) struct Sharing {
+pub(super) struct PartitionTableBuilder {
     pub(super) table: PartitionTable,
 }
 
@@ -114,10 +114,10 @@ impl DriveExtent {
     }
 }
 
-impl Sharing {
+impl PartitionTableBuilder {
     /// Returns an empty table for a server of this process's user.
-    pub(super) fn new() -> Sharing {
-        Sharing { table: PartitionTable::new(rustix::process::geteuid().as_raw()) }
+    pub(super) fn new() -> PartitionTableBuilder {
+        PartitionTableBuilder { table: PartitionTable::new(rustix::process::geteuid().as_raw()) }
     }
 
     /// Adds a drive's partitions; `nbd` tells whether NBD serves the drive as well. Returns NBD's

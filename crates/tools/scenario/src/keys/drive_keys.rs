@@ -18,7 +18,7 @@ use crate::presets;
 use crate::ranges::{AGE, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::sizing::Sizing;
-use crate::source::{Source, SourceSpan};
+use crate::source::{SourceSpan, SourceText};
 use crate::target::{HostTarget, TargetBuilder};
 use crate::{DriveSpec, seed_of};
 
@@ -141,7 +141,7 @@ impl DriveBuilder {
             let names: Vec<&str> = presets::all().iter().map(|p| p.name).collect();
             value.refuse_name(&names)
         })?;
-        let source = Source::new(preset.file_name().as_ref(), preset.text);
+        let source = SourceText::new(preset.file_name().as_ref(), preset.text);
         let table = parse_toml(&source)?;
         let mut root = Section::root(&source, &table);
         if let Some(drive) = root.get("drive") {
@@ -541,7 +541,7 @@ fn read_arbitration(value: &Value<'_>) -> Result<ArbitrationConfig> {
 }
 
 /// Parses a text as a TOML table.
-pub(crate) fn parse_toml(source: &Source) -> Result<toml::Spanned<DeTable<'_>>> {
+pub(crate) fn parse_toml(source: &SourceText) -> Result<toml::Spanned<DeTable<'_>>> {
     DeTable::parse(&source.text).map_err(|e| {
         let span = e.span().unwrap_or(0..0);
         let mut message = e.message().to_owned();

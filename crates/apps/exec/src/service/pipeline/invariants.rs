@@ -11,6 +11,9 @@ impl<D: BlockDevice> Service<D> {
     pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
         self.calls.pending.check_invariants()?;
         self.locks.check_invariants()?;
+        self.posted_writes.check_invariants()?;
+        self.shared_mappings.check_invariants()?;
+        self.mapping_sync.check_invariants()?;
         self.check_slots()
     }
 

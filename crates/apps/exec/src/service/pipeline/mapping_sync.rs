@@ -18,9 +18,10 @@ use exec_proto::Call;
 use mem::{Iova, SharedRegion};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use volume::{BLOCK, Error, Ino, OpResult, Request, RequestBuffer, VolumeOp};
+use volume::{BLOCK, Error, Ino, OpResult, RequestBuffer, VolumeOp, VolumeRequest};
 
 use crate::Service;
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 use crate::open_files::{OpenFile, flags as f};
 use crate::service::pipeline::calls::negative_errno;
 use crate::service::pipeline::completion::OnComplete;
@@ -113,6 +114,12 @@ impl MappingSync {
             | SyncPurpose::SyncAll { from } => Some(from),
             SyncPurpose::WriteBack | SyncPurpose::Release => None,
         })
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        let (part, invariant) = (ServicePart::MappingSync, "without a job no step is in progress");
+        let step = if self.jobs.is_empty() { SyncStep::Begin } else { self.step };
+        require_eq(part, invariant, "the next step", step, self.step)
     }
 
     /// Returns whether a job processes a file, or is about to: operations that change it must wait.
@@ -318,7 +325,10 @@ impl<D: BlockDevice> Service<D> {
 
     fn submit_sync_op(&mut self, op: VolumeOp) -> bool {
         self.volume
-            .submit(self.clock.now, Request { id: SYNC_REQUEST_ID, op, time: self.clock.time })
+            .submit(
+                self.clock.now,
+                VolumeRequest { id: SYNC_REQUEST_ID, op, time: self.clock.time },
+            )
             .is_ok()
     }
 
@@ -534,4 +544,19 @@ fn available_memory() -> Option<u64> {
     let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_a_job_is_reported() {
+        let mut sync = MappingSync::default();
+        sync.check_invariants().expect("nothing is broken yet");
+        sync.step = SyncStep::Read(4096);
+        let found = sync.check_invariants().expect_err("a step without a job");
+        let broken = (ServicePart::MappingSync, "without a job no step is in progress");
+        assert_eq!((found.part, found.invariant), broken, "{found}");
+    }
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use volume::{BLOCK, OpResult, Time, VolumeOp};
 
 use crate::Service;
+use crate::invariants::{ServicePart, ServiceViolation, require_eq};
 use crate::open_files::flags as f;
 use crate::service::pipeline::calls::{negative_errno, offset};
 use crate::service::pipeline::completion::OnComplete;
@@ -55,6 +56,14 @@ impl PostedWriteQueue {
     pub(crate) fn waiting(&self) -> impl Iterator<Item = CallId> + '_ {
         let found = self.found.iter().map(|found| found.received.from);
         found.chain(self.ready.iter().map(|received| received.from))
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+        let tickets: Vec<u64> = self.found.iter().map(|found| found.ticket).collect();
+        let mut sorted = tickets.clone();
+        sorted.sort_unstable();
+        let (part, invariant) = (ServicePart::PostedWrites, "writes wait in the order of tickets");
+        require_eq(part, invariant, "the writes found", sorted, tickets)
     }
 }
 
@@ -270,5 +279,25 @@ impl<D: BlockDevice> Service<D> {
             let word = self.doorbell.atomic_u32(exec_proto::MMAP_ACTIVE);
             word.store(0, std::sync::atomic::Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_that_are_not_in_the_order_of_tickets_are_reported() {
+        let write = |ticket| {
+            let from = CallId { session: 0, slot: ticket as usize };
+            TicketedWrite { ticket, received: ReceivedCall { from, call: None } }
+        };
+        let mut queue = PostedWriteQueue::default();
+        queue.found.extend([write(2), write(3)]);
+        queue.check_invariants().expect("nothing is broken yet");
+        queue.found.push(write(1));
+        let found = queue.check_invariants().expect_err("the tickets are not in order");
+        let broken = (ServicePart::PostedWrites, "writes wait in the order of tickets");
+        assert_eq!((found.part, found.invariant), broken, "{found}");
     }
 }

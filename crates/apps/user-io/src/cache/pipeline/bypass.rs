@@ -11,6 +11,7 @@ use block::{BlockDevice, Completion, Op, Request};
 
 use crate::cache::Cache;
 use crate::cache::frames::{BlockFrame, FrameState};
+use crate::cache::invariants::{CacheViolation, require};
 use crate::cache::requests::{CacheRequest, CacheRequestId};
 
 /// The bypass request, and the requests behind it.
@@ -82,9 +83,16 @@ impl BypassQueue {
         self.active.filter(|active| active.is_sent).map(|active| active.request)
     }
 
-    /// Returns whether requests wait behind a bypass request that is not there.
-    pub(in crate::cache) fn has_strays(&self) -> bool {
-        self.active.is_none() && !self.behind.is_empty()
+    pub(in crate::cache) fn check_invariants(&self) -> Result<(), CacheViolation> {
+        require!(
+            self.active.is_some() || self.behind.is_empty(),
+            Bypass,
+            "requests wait behind a bypass request",
+            "the bypass request",
+            "one",
+            format_args!("none, and {:?} wait", self.behind)
+        );
+        Ok(())
     }
 
     #[cfg(test)]

@@ -32,14 +32,7 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     fn check_bypass(&self) -> Result<(), CacheViolation> {
-        require!(
-            !self.bypass.has_strays(),
-            Bypass,
-            "requests wait behind a bypass request",
-            "the bypass request",
-            "one",
-            "none"
-        );
+        self.bypass.check_invariants()?;
         let Some(sent) = self.bypass.sent() else { return Ok(()) };
         let purposes: Vec<OpPurpose> = self.ops.iter().map(|op| op.purpose).collect();
         require_eq!(

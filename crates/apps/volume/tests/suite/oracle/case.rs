@@ -9,7 +9,8 @@ use rng::Rng;
 use time::Nanos;
 use volume::{
     Error, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Mount, Name, OpResult,
-    Options, Owner, Request, RequestBuffer, Time, Volume, VolumeCompletion, VolumeOp, format, fsck,
+    Options, Owner, RequestBuffer, Time, Volume, VolumeCompletion, VolumeOp, VolumeRequest, format,
+    fsck,
 };
 
 use super::harness::{DeviceComponent, Harness, MountComponent};
@@ -304,7 +305,7 @@ impl<B: Harness> Case<B> {
         if matches!(op, VolumeOp::Sync { .. }) && self.rng.chance(0.5) {
             file = None;
         }
-        let request = Request { id: slot as u64, op, time: Time(self.stamp as i64) };
+        let request = VolumeRequest { id: slot as u64, op, time: Time(self.stamp as i64) };
         let now = self.harness.now();
         self.volume().submit(now, request).unwrap();
         self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
@@ -562,7 +563,7 @@ impl<B: Harness> Case<B> {
             let data = RequestBuffer { iova, len: len as u32 };
             let op = VolumeOp::Read { ino, offset: at as u64, data };
             let now = self.harness.now();
-            self.volume().submit(now, Request { id: 99, op, time: Time(0) }).unwrap();
+            self.volume().submit(now, VolumeRequest { id: 99, op, time: Time(0) }).unwrap();
             let done = loop {
                 let store = self.volume.as_mut().unwrap();
                 self.harness.step(store);
@@ -582,7 +583,7 @@ impl<B: Harness> Case<B> {
     fn close(&mut self) {
         self.wait();
         let now = self.harness.now();
-        let request = Request { id: 0, op: VolumeOp::Close, time: Time(0) };
+        let request = VolumeRequest { id: 0, op: VolumeOp::Close, time: Time(0) };
         self.volume().submit(now, request).unwrap();
         let mut steps = 0;
         let done = loop {

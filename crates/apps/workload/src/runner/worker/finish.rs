@@ -6,7 +6,7 @@ use time::Nanos;
 use super::{JobThread, Phase, RunContext};
 use crate::error::RunError;
 use crate::results::result::{JobCounts, JobResult};
-use crate::runner::source::Source;
+use crate::runner::source::RequestSource;
 use crate::trace::TraceAdjustments;
 
 impl JobThread {
@@ -105,8 +105,8 @@ impl JobThread {
     pub(crate) fn into_result(self, epoch: Nanos) -> JobResult {
         let r = self.recorder;
         let trace_fit = match &self.source {
-            Source::Replay(replay) => replay.reader.adjustments(),
-            Source::Generated(_) => TraceAdjustments::default(),
+            RequestSource::Replay(replay) => replay.reader.adjustments(),
+            RequestSource::Generated(_) => TraceAdjustments::default(),
         };
         JobResult {
             spec: self.spec,

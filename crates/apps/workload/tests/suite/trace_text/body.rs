@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::workload::{
-    Replay, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader,
+    ReplayOptions, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader,
 };
 use testkit::choices::{Choices, mangled};
 
@@ -20,8 +20,8 @@ const SAMPLES: [&str; 5] = [
 ];
 
 /// A replay with some of its adjustments.
-fn replay(choices: &mut Choices) -> Replay {
-    let mut replay = Replay::new(Default::default());
+fn replay(choices: &mut Choices) -> ReplayOptions {
+    let mut replay = ReplayOptions::new(Default::default());
     if choices.chance(0.3) {
         replay.format = Some(TraceFormat::ALL[choices.below(3) as usize]);
     }
@@ -37,7 +37,7 @@ fn replay(choices: &mut Choices) -> Replay {
 
 /// Reads a trace for a device of `sectors` sectors; returns the number of its requests, or `None`
 /// if the trace is refused.
-fn read(text: &str, mut replay: Replay, sector_bytes: u32, sectors: u64) -> Option<u64> {
+fn read(text: &str, mut replay: ReplayOptions, sector_bytes: u32, sectors: u64) -> Option<u64> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(text.as_bytes()).expect("the trace is written");
     replay.path = file.path().into();

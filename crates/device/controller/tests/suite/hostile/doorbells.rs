@@ -6,7 +6,7 @@ use controller::Controller;
 use mem::{Iova, PAGE_BYTES};
 use nvme::{AdminCommand, QueuePriority, Sqe, Status};
 use rng::Rng;
-use transport::{DOORBELL_STRIDE, ShadowDoorbells};
+use transport::{DOORBELL_STRIDE, ShadowDoorbells, ShadowPages};
 
 use super::host::{DEPTH, Host, MEMORY, block_config};
 
@@ -63,8 +63,8 @@ fn doorbells_in_memory_are_checked_like_registers() {
     let (tail, head) = (word(40, 2).load(Ordering::Relaxed), word(40, 3).load(Ordering::Relaxed));
     assert!(tail > 0 && tail == word(41, 2).load(Ordering::Relaxed));
     assert!(head <= tail);
-    let shadows =
-        ShadowDoorbells::open(h.port.memory(), (values, events), h.port.shadow_stride()).unwrap();
+    let pages = ShadowPages { values, events };
+    let shadows = ShadowDoorbells::open(h.port.memory(), pages, h.port.shadow_stride()).unwrap();
     let mut rings = h.create(&mut d, 2, DEPTH, QueuePriority::Medium);
     rings.0.enable_shadow(&shadows);
     rings.1.enable_shadow(&shadows);
@@ -104,8 +104,8 @@ fn doorbells_in_memory_lose_nothing() {
         (h.at.offset(40 * PAGE_BYTES as u64), h.at.offset(41 * PAGE_BYTES as u64));
     let set_up = AdminCommand::DoorbellBufferConfig { values: values.0, events: events.0 };
     assert_eq!(h.admin(&mut d, set_up.to_sqe()).status, Status::SUCCESS);
-    let shadows =
-        ShadowDoorbells::open(h.port.memory(), (values, events), h.port.shadow_stride()).unwrap();
+    let pages = ShadowPages { values, events };
+    let shadows = ShadowDoorbells::open(h.port.memory(), pages, h.port.shadow_stride()).unwrap();
     let mut queues = [(1, 5), (2, 16)].map(|(qid, depth)| {
         let (mut sq, mut cq) = h.create(&mut d, qid, depth, QueuePriority::Medium);
         sq.enable_shadow(&shadows);

@@ -15,6 +15,6 @@ mod writer;
 
 pub use category::Category;
 pub use reader::{BlktraceReader, ReadError};
-pub use record::{DeviceNumber, MAGIC, RECORD_BYTES, Record, RecordBody, VERSION};
+pub use record::{BlktraceRecord, DeviceNumber, MAGIC, RECORD_BYTES, RecordBody, VERSION};
 pub use traced_device::{TraceProcess, TracedDevice};
 pub use writer::{BlktraceWriter, WriteError, WriterSummary};

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use super::record::{ByteOrder, RecordHeader};
-use super::{MAGIC, RECORD_BYTES, Record, VERSION};
+use super::record::{BlktraceHeader, ByteOrder};
+use super::{BlktraceRecord, MAGIC, RECORD_BYTES, VERSION};
 
 /// The reason why a file cannot be read further. `at` is the offset of the record.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ impl<R: Read> BlktraceReader<R> {
         BlktraceReader { input, at: 0, order: None, payload: Vec::new(), is_finished: false }
     }
 
-    fn record(&mut self) -> Result<Option<Record>, ReadError> {
+    fn record(&mut self) -> Result<Option<BlktraceRecord>, ReadError> {
         let at = self.at;
         let mut bytes = [0; RECORD_BYTES];
         let got = self.fill(&mut bytes)?;
@@ -118,7 +118,7 @@ impl<R: Read> BlktraceReader<R> {
         if got < RECORD_BYTES {
             return Err(ReadError::Truncated { at, missing: RECORD_BYTES - got });
         }
-        let head = RecordHeader::decode(&bytes, order);
+        let head = BlktraceHeader::decode(&bytes, order);
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize(head.payload_bytes, 0);
         let got = self.fill(&mut payload)?;
@@ -148,7 +148,7 @@ impl<R: Read> BlktraceReader<R> {
 }
 
 impl<R: Read> Iterator for BlktraceReader<R> {
-    type Item = Result<Record, ReadError>;
+    type Item = Result<BlktraceRecord, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_finished {

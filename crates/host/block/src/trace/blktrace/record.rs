@@ -1,4 +1,4 @@
-//! [`Record`]: one record of a blktrace file.
+//! [`BlktraceRecord`]: one record of a blktrace file.
 //!
 //! The layout is that of `struct blk_io_trace`, `enum blktrace_act` and `enum blktrace_notify` in
 //! `linux/blktrace_api.h`.
@@ -114,7 +114,7 @@ pub enum RecordBody {
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct BlktraceRecord {
     /// Sequence number among the records of its core.
     pub sequence: u32,
     /// Time of the event.
@@ -140,8 +140,8 @@ pub struct Record {
 }
 
 /// The fixed part of a record, decoded: it determines how the payload is read.
-pub(super) struct RecordHeader {
-    record: Record,
+pub(super) struct BlktraceHeader {
+    record: BlktraceRecord,
     code: u16,
     pub(super) payload_bytes: usize,
 }
@@ -170,7 +170,7 @@ const MESSAGE: u16 = 2;
 /// Length of a process name with its NUL, in bytes.
 pub(super) const COMM_BYTES: usize = 16;
 
-impl Record {
+impl BlktraceRecord {
     /// Returns the operation; `None` for plugging, notify records and pass-through commands. Write
     /// Zeroes is returned as [`Op::Write`].
     pub fn op(&self) -> Option<Op> {
@@ -319,10 +319,10 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-impl RecordHeader {
-    pub(super) fn decode(bytes: &[u8; RECORD_BYTES], order: ByteOrder) -> RecordHeader {
+impl BlktraceHeader {
+    pub(super) fn decode(bytes: &[u8; RECORD_BYTES], order: ByteOrder) -> BlktraceHeader {
         let action = order.u32(field(bytes, 28));
-        let record = Record {
+        let record = BlktraceRecord {
             sequence: order.u32(field(bytes, 4)),
             time: Nanos(order.u64(field(bytes, 8))),
             sector: order.u64(field(bytes, 16)),
@@ -336,12 +336,12 @@ impl RecordHeader {
             cgroup: None,
         };
         let payload_bytes = order.u16(field(bytes, 46)).into();
-        RecordHeader { record, code: action as u16, payload_bytes }
+        BlktraceHeader { record, code: action as u16, payload_bytes }
     }
 
     /// Returns the record with its payload; `None` if the payload does not match the action.
-    pub(super) fn with_payload(self, payload: &[u8], order: ByteOrder) -> Option<Record> {
-        let RecordHeader { mut record, code, .. } = self;
+    pub(super) fn with_payload(self, payload: &[u8], order: ByteOrder) -> Option<BlktraceRecord> {
+        let BlktraceHeader { mut record, code, .. } = self;
         let mut payload = payload;
         if code & CGROUP != 0 {
             let (cgroup, rest) = payload.split_first_chunk()?;

@@ -12,7 +12,7 @@ use nvme::{Status, StatusType};
 use time::Nanos;
 
 use super::traced_device::UNIT_BYTES;
-use super::{Category, DeviceNumber, Record, RecordBody, TracedDevice};
+use super::{BlktraceRecord, Category, DeviceNumber, RecordBody, TracedDevice};
 use crate::Submitter;
 use crate::trace::{Action, TraceEvent};
 
@@ -257,7 +257,7 @@ impl<W: Write> BlktraceWriter<W> {
         let named = traced.processes.iter().map(|p| (p.pid, RecordBody::Process(p.comm.clone())));
         for (pid, what) in std::iter::once(timestamp).chain(named) {
             file.sequence += 1;
-            let record = Record {
+            let record = BlktraceRecord {
                 sequence: file.sequence,
                 time: Nanos(file.sequence.into()),
                 sector: 0,
@@ -276,7 +276,7 @@ impl<W: Write> BlktraceWriter<W> {
     }
 
     /// Returns the record of an event, without its position.
-    fn record(&self, event: &TraceEvent, sequence: u32) -> Result<Record, WriteError> {
+    fn record(&self, event: &TraceEvent, sequence: u32) -> Result<BlktraceRecord, WriteError> {
         let submitter = event.submitter;
         let pid = self.pids.get(usize::from(submitter.0)).copied().flatten();
         let what = match event.action {
@@ -293,7 +293,7 @@ impl<W: Write> BlktraceWriter<W> {
             Action::Requeued => RecordBody::Requeued,
             Action::Completed => RecordBody::Completed,
         };
-        Ok(Record {
+        Ok(BlktraceRecord {
             sequence,
             time: event.at + self.origin,
             sector: 0,
@@ -310,7 +310,7 @@ impl<W: Write> BlktraceWriter<W> {
 
     /// Sets the position and length in `record`; returns `true` if they were clamped. Plugging has
     /// no position, and a pass-through command has no length.
-    fn set_extent(&self, event: &TraceEvent, record: &mut Record) -> bool {
+    fn set_extent(&self, event: &TraceEvent, record: &mut BlktraceRecord) -> bool {
         if matches!(event.action, Action::Plug | Action::Unplug) {
             return false;
         }

@@ -20,6 +20,7 @@ mod memory;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ use super::command::{BUS_MASTER, COMMAND, INTX_DISABLED, MEMORY_SPACE};
 use super::{PciAddress, PciDriver, PciError, SysfsPci};
 
 /// Addresses of registrations. They are used in this process only, never in commands.
-const IOVA_WINDOW: (u64, u64) = (1 << 32, (1 << 47) - 1);
+const IOVA_WINDOW: RangeInclusive<u64> = 1 << 32..=(1 << 47) - 1;
 
 /// The remedy for too few huge pages.
 pub(super) const HUGE_PAGES_HINT: &str =

@@ -4,6 +4,7 @@
 //! its size in bytes, which the kernel does not exceed, and contains only numbers.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const fn request(number: u64) -> u64 {
@@ -135,9 +136,9 @@ pub(super) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     call(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// Returns the first and last addresses of the ranges that the IOMMU translates; none if the kernel
-/// does not report them.
-pub(super) fn iova_ranges(container: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64)>> {
+/// Returns the ranges of addresses that the IOMMU translates; none if the kernel does not report
+/// them.
+pub(super) fn iova_ranges(container: BorrowedFd<'_>) -> io::Result<Vec<RangeInclusive<u64>>> {
     // 64-bit words, for the alignment of the kernel's structures.
     let mut raw = [0u64; INFO_BYTES / 8];
     raw[0] = INFO_BYTES as u64;
@@ -146,7 +147,7 @@ pub(super) fn iova_ranges(container: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64
 }
 
 /// Parses the ranges in the IOMMU's description. Ignores offsets outside of it.
-fn ranges(info: &[u8]) -> Vec<(u64, u64)> {
+fn ranges(info: &[u8]) -> Vec<RangeInclusive<u64>> {
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_ne_bytes(info.get(at..at.checked_add(4)?)?.try_into().ok()?))
     };
@@ -165,7 +166,7 @@ fn ranges(info: &[u8]) -> Vec<(u64, u64)> {
                 let count = word(here + 8)? as usize;
                 let range = |i: usize| {
                     let at = here + 16 + 16 * i;
-                    Some((long(at)?, long(at + 8)?))
+                    Some(RangeInclusive::new(long(at)?, long(at + 8)?))
                 };
                 return Some((0..count.min(INFO_BYTES / 16)).filter_map(range).collect());
             }
@@ -226,7 +227,7 @@ mod tests {
             (104, u32::MAX),
             (108, 0x7f),
         ]));
-        assert_eq!(found, [(0, 0xfedf_ffff), (0xfef0_0000, 0x7f_ffff_ffff)]);
+        assert_eq!(found, [0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff]);
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
             assert_eq!(ranges(&info(words)), [], "{words:?}");
         }
         let cut = ranges(&info(&[(4, 2), (16, 224), (224, 1), (232, 1000), (248, 5)]));
-        assert_eq!(cut, [(0, 5)], "as many as there are bytes of");
+        assert_eq!(cut, [0..=5], "as many as there are bytes of");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod call;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const NOTIFICATION_IRQS: [u32; 2] = [3, 4];
 
 /// Minimum address range of a type 1 IOMMU, if the kernel does not report it: 39 bits, without the
 /// interrupt range below 4 GiB.
-const IOVA_RANGE_MIN: (u64, u64) = (1 << 32, (1 << 39) - 1);
+const IOVA_RANGE_MIN: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 
 /// An open function. Its fields are closed in order of declaration.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use nvme::{
     LbaStatusDescriptor, MediaTiming, MetadataFormat, MetadataTransfer, NamespaceList,
     SglDescriptor, Sqe, Status, cns, log_page,
 };
-use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
+use transport::{CqProducer, Port, ShadowDoorbells, ShadowPages, SqConsumer};
 
 pub const SECTOR: usize = 4096;
 
@@ -269,7 +269,7 @@ impl MockDrive {
                 Ok(0)
             }
             AdminCommand::DoorbellBufferConfig { values, events } => {
-                let pages = (Iova(values), Iova(events));
+                let pages = ShadowPages { values: Iova(values), events: Iova(events) };
                 let stride = self.port.shadow_stride();
                 let shadows = ShadowDoorbells::open(self.port.memory(), pages, stride);
                 self.shadows = Some(shadows.map_err(|_| Status::INVALID_FIELD)?);
