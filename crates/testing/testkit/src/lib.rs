@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
+//! | `instructions` | counts of the instructions of a benchmark (feature `instructions`) |
 //! | `managed_drive` | an emulated open-channel drive with a media manager (feature `managed-drive`) |
 //! | `memory_device` | a block device in memory (feature `block`) |
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
@@ -33,6 +34,8 @@ use std::path::Path;
 
 mod allowed;
 pub mod choices;
+#[cfg(feature = "instructions")]
+pub mod instructions;
 #[cfg(feature = "managed-drive")]
 pub mod managed_drive;
 #[cfg(feature = "block")]
