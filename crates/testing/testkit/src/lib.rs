@@ -8,6 +8,7 @@
 //! | `memory_device` | a block device in memory (feature `block`) |
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
 //! | `open_channel_drive` | an open-channel drive without an admin queue (feature `open-channel-drive`) |
+//! | [`oracle`] | the values that sectors may hold after a power cut, and the loop over seeds |
 //! | [`two_processes`] | a port between a test and a second process of it |
 //!
 //! [`PollBudget`] bounds waits in real time.
@@ -43,6 +44,7 @@ pub mod memory_device;
 pub mod nbd_client;
 #[cfg(feature = "open-channel-drive")]
 pub mod open_channel_drive;
+pub mod oracle;
 mod poll;
 pub mod two_processes;
 
