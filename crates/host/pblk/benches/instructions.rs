@@ -16,27 +16,19 @@
 //! | `cargo bench --package sluice-pblk --bench instructions` | counts, and fails if a bound is exceeded |
 //! | the command above with `-- run pblk-write 100000` | runs as many batches without a tracer, for timing or a profiler |
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Payload, Raw, Request};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use mem::{PAGE_BYTES, SharedRegion};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::ptrace;
-use nix::sys::signal::{Signal, raise};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
 use pblk::{Pblk, Sharded, ShardedConfig};
 use rng::Rng;
+use testkit::instructions::{CountedCase, Failed, InstructionBench, Marker, RepeatCount};
 use time::Nanos;
 use transport::{CqProducer, Port, SqConsumer};
-
-/// Any error; it is printed, and the benchmark fails.
-type Failed = Box<dyn std::error::Error>;
 
 /// Requests of a batch per handle.
 const BATCH: u64 = 32;
@@ -49,16 +41,14 @@ const DEPTH: u16 = 1024;
 /// Number of sectors that requests access.
 const AREA_SECTORS: u64 = 1 << 18;
 
-/// Upper bounds of host instructions per request, the application's part included, and the case to
-/// compare with. The bound applies to the total, not to the difference, so that a regression of the
-/// compared case hides nothing.
-const BOUNDS: [(&str, &str, f64); 6] = [
-    ("raw-read", "", 530.0),
-    ("raw-write", "", 530.0),
-    ("pblk-read", "raw-read", 730.0),
-    ("pblk-write", "raw-write", 730.0),
-    ("shards-read", "pblk-read", 1030.0),
-    ("shards-write", "pblk-write", 1050.0),
+/// Upper bounds of host instructions per request, the application's part included.
+const CASES: [CountedCase; 6] = [
+    CountedCase { name: "raw-read", base: "", bound: 530.0, batch: BATCH },
+    CountedCase { name: "raw-write", base: "", bound: 530.0, batch: BATCH },
+    CountedCase { name: "pblk-read", base: "raw-read", bound: 730.0, batch: BATCH },
+    CountedCase { name: "pblk-write", base: "raw-write", bound: 730.0, batch: BATCH },
+    CountedCase { name: "shards-read", base: "pblk-read", bound: 1030.0, batch: 2 * BATCH },
+    CountedCase { name: "shards-write", base: "pblk-write", bound: 1050.0, batch: 2 * BATCH },
 ];
 
 /// The geometry of [LightNVM17 §5], with a sixteenth of its chunks.
@@ -149,43 +139,12 @@ impl Echo {
     }
 }
 
-/// Is called where the host's part of a batch begins and where it ends.
-trait Marker {
-    fn mark(&mut self) -> Result<(), Failed>;
-}
-
-/// Notifies the tracer, by a signal that the tracer does not deliver.
-struct Traced;
-
-impl Marker for Traced {
-    fn mark(&mut self) -> Result<(), Failed> {
-        Ok(raise(Signal::SIGSTOP)?)
-    }
-}
-
-/// Measures the time between markers.
-#[derive(Default)]
-struct Timed {
-    begun: Option<Instant>,
-    total: Duration,
-}
-
-impl Marker for Timed {
-    fn mark(&mut self) -> Result<(), Failed> {
-        match self.begun.take() {
-            Some(begun) => self.total += begun.elapsed(),
-            None => self.begun = Some(Instant::now()),
-        }
-        Ok(())
-    }
-}
-
 /// The handles of a device, one per core, each with the drive behind it.
 struct DeviceEnds<D>(Vec<(D, Echo)>);
 
 impl<D: BlockDevice> DeviceEnds<D> {
     /// Runs a batch on every handle, interleaved, until all requests are complete.
-    fn batch(&mut self, requests: &[Request], marker: &mut impl Marker) -> Result<(), Failed> {
+    fn batch(&mut self, requests: &[Request], marker: &mut Marker) -> Result<(), Failed> {
         let mut reaped = 0;
         let mut own: Vec<&[Request]> = requests.chunks(BATCH as usize).collect();
         while reaped < requests.len() {
@@ -212,11 +171,11 @@ impl<D: BlockDevice> DeviceEnds<D> {
     }
 
     /// Writes the area sequentially, then submits batches of single sectors at random addresses.
-    fn run(mut self, writes: bool, batches: u64, marker: &mut impl Marker) -> Result<(), Failed> {
+    fn run(mut self, writes: bool, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
         let (all, data, mut rng) = (BATCH * self.0.len() as u64, Payload::BitBucket, Rng::new(1));
         for row in (0..AREA_SECTORS).step_by(32 * all as usize) {
             let write = |i: u64| Request::write(row + 32 * i, 32, data, i);
-            self.batch(&(0..all).map(write).collect::<Vec<_>>(), &mut Timed::default())?;
+            self.batch(&(0..all).map(write).collect::<Vec<_>>(), &mut Marker::Off)?;
         }
         for i in 0..WARM_UP_BATCHES + batches {
             let mut draw = |tag| match writes {
@@ -225,7 +184,7 @@ impl<D: BlockDevice> DeviceEnds<D> {
             };
             let requests: Vec<Request> = (0..all).map(&mut draw).collect();
             match i < WARM_UP_BATCHES {
-                true => self.batch(&requests, &mut Timed::default())?,
+                true => self.batch(&requests, &mut Marker::Off)?,
                 false => self.batch(&requests, marker)?,
             }
         }
@@ -233,13 +192,8 @@ impl<D: BlockDevice> DeviceEnds<D> {
     }
 }
 
-/// Returns the number of handles of a case's device.
-fn ends(case: &str) -> u64 {
-    if case.starts_with("shards") { 2 } else { 1 }
-}
-
 /// Runs a case in this process.
-fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed> {
+fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
     let (port, geometry) = (Port::new()?, geometry());
     let format = PpaFormat::from_geometry(&geometry)?;
     let (info, chunks) = (info(geometry, format), chunks(&geometry, &format));
@@ -269,93 +223,11 @@ fn run(case: &str, batches: u64, marker: &mut impl Marker) -> Result<(), Failed>
             let handles = sharded.into_shards().into_iter();
             DeviceEnds(handles.zip([echo, other]).collect()).run(writes, batches, marker)
         }
-        // The cost of the markers themselves.
-        "nothing" => {
-            for _ in 0..2 * batches {
-                marker.mark()?;
-            }
-            Ok(())
-        }
         _ => Err(format!("no such case: {case}").into()),
     }
 }
 
-/// Runs a case in a child. Returns the number of instructions between markers, and the number of
-/// marker pairs.
-fn count(case: &str) -> Result<(u64, u64), Failed> {
-    let program = std::env::current_exe()?;
-    let batches = BATCHES.to_string();
-    let child = Command::new(program).args(["traced", case, &batches]).spawn()?;
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let (mut counted, mut marks) = (0, 0);
-    loop {
-        match waitpid(pid, None)? {
-            WaitStatus::Stopped(_, Signal::SIGSTOP) => {
-                if marks == 0 {
-                    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
-                }
-                marks += 1;
-            }
-            WaitStatus::Stopped(_, Signal::SIGTRAP) => counted += 1,
-            WaitStatus::Exited(_, 0) => return Ok((counted, marks / 2)),
-            other => return Err(format!("{case}: the child ends with {other:?}").into()),
-        }
-        if marks % 2 == 1 { ptrace::step(pid, None)? } else { ptrace::cont(pid, None)? }
-    }
-}
-
-/// Counts all cases. Returns whether all bounds hold.
-fn gate() -> Result<bool, Failed> {
-    // A step takes two context switches; on a single CPU they need no wakeup of another CPU.
-    let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
-    if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
-        let mut one = CpuSet::new();
-        one.set(cpu)?;
-        sched_setaffinity(this, &one)?;
-    }
-    let (nothing, pairs) = count("nothing-read")?;
-    let per_pair = nothing as f64 / pairs as f64;
-    let (mut holds, mut found) = (true, Vec::new());
-    for (case, base, bound) in BOUNDS {
-        let (counted, pairs) = count(case)?;
-        let requests = (BATCHES * BATCH * ends(case)) as f64;
-        let each = (counted as f64 - per_pair * pairs as f64) / requests;
-        let verdict = if each <= bound { "ok" } else { "FAIL" };
-        print!("{case:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
-        match found.iter().find(|(other, _)| *other == base) {
-            Some((_, other)) => println!("; {:+.1} over {base}", each - other),
-            None => println!(),
-        }
-        found.push((case, each));
-        holds &= each <= bound;
-    }
-    Ok(holds)
-}
-
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match words[..] {
-        [] => gate(),
-        ["traced", case, batches] => (|| {
-            ptrace::traceme()?;
-            run(case, batches.parse()?, &mut Traced).map(|()| true)
-        })(),
-        ["run", case, batches] => (|| {
-            let (mut timed, batches) = (Timed::default(), batches.parse()?);
-            run(case, batches, &mut timed)?;
-            let requests = batches * BATCH * ends(case);
-            println!("{case}: {:.1} ns", timed.total.as_nanos() as f64 / requests as f64);
-            Ok(true)
-        })(),
-        _ => Err("no arguments, or: run CASE BATCHES".into()),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("instructions: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    InstructionBench { cases: &CASES, batches: BATCHES, repeats: RepeatCount::Iterations, run }
+        .main()
 }

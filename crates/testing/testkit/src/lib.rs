@@ -3,10 +3,12 @@
 //! | module | contents |
 //! |---|---|
 //! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
+//! | `instructions` | counts of the instructions of a benchmark (feature `instructions`) |
 //! | `managed_drive` | an emulated open-channel drive with a media manager (feature `managed-drive`) |
 //! | `memory_device` | a block device in memory (feature `block`) |
 //! | [`nbd_client`] | an NBD client with valid and invalid behavior |
 //! | `open_channel_drive` | an open-channel drive without an admin queue (feature `open-channel-drive`) |
+//! | [`oracle`] | the values that sectors may hold after a power cut, and the loop over seeds |
 //! | [`two_processes`] | a port between a test and a second process of it |
 //!
 //! [`PollBudget`] bounds waits in real time.
@@ -33,6 +35,8 @@ use std::path::Path;
 
 mod allowed;
 pub mod choices;
+#[cfg(feature = "instructions")]
+pub mod instructions;
 #[cfg(feature = "managed-drive")]
 pub mod managed_drive;
 #[cfg(feature = "block")]
@@ -40,6 +44,7 @@ pub mod memory_device;
 pub mod nbd_client;
 #[cfg(feature = "open-channel-drive")]
 pub mod open_channel_drive;
+pub mod oracle;
 mod poll;
 pub mod two_processes;
 

@@ -11,41 +11,16 @@ use media::{ChunkId, InjectedFault, PhysSector};
 use nvme::Status;
 use pblk::Rrpc;
 use rng::Rng;
+use testkit::oracle::{Change, DeviceModel, SearchOrder, run_seeds};
 
 use super::harness::{Bench, SECTOR, Shape, config};
 
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
 
-/// A value of a sector, with its position in the order of all writes. 0 stands for zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Written {
-    order: u64,
-    value: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Sector {
-    /// Contents while power is on; `None` after a failure that left them undefined.
-    now: Option<Written>,
-    /// Possible contents after a power cut, oldest first.
-    possible: Vec<Written>,
-}
-
-impl Sector {
-    fn new(value: u64) -> Sector {
-        let written = Written { order: 0, value };
-        Sector { now: Some(written), possible: vec![written] }
-    }
-
-    fn durable_from(&mut self, order: u64) {
-        self.possible.retain(|w| w.order >= order);
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Kind {
-    Change { order: u64, value: u64, durable: bool },
+    Change { change: Change, durable: bool },
     Read,
     Flush { marks: Vec<u64> },
 }
@@ -71,10 +46,9 @@ struct Case {
     bench: Bench,
     config: FtlConfig,
     chunks: u32,
-    oracle: Vec<Sector>,
+    oracle: DeviceModel,
     outstanding: Vec<Option<Outstanding>>,
     rng: Rng,
-    order: u64,
     value: u64,
     /// Programs, erases and chunks fail; sectors become unreadable.
     failing: bool,
@@ -129,7 +103,8 @@ impl Case {
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];
         bench.open(ftl);
-        let oracle = vec![Sector::new(0); bench.rrpc().limits().sectors as usize];
+        let sectors = bench.rrpc().limits().sectors;
+        let oracle = DeviceModel::new(sectors, SearchOrder::NewestFirst);
         let failing = rng.chance(0.35);
         Case {
             bench,
@@ -137,7 +112,6 @@ impl Case {
             chunks: shape.channels * shape.pus * shape.chunks,
             oracle,
             outstanding: vec![None; BUFFERS],
-            order: 0,
             value: 0,
             lossy: failing && rng.chance(0.5),
             failing,
@@ -178,7 +152,7 @@ impl Case {
     }
 
     fn range(&mut self) -> (u64, u32) {
-        let all = self.oracle.len() as u64;
+        let all = self.oracle.sector_count();
         let longest = if self.rng.chance(0.05) { LONGEST } else { 12 };
         let n = 1 + self.rng.below(longest.min(all));
         let span = if self.rng.chance(0.5) { all / 8 } else { all }.max(n);
@@ -189,7 +163,9 @@ impl Case {
         self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
         let buffer = self.outstanding.iter().position(Option::is_none).unwrap();
         match kind {
-            Kind::Change { value, .. } => self.bench.put(Case::offset(buffer), sectors, value),
+            Kind::Change { change, .. } => {
+                self.bench.put(Case::offset(buffer), sectors, change.first.value);
+            }
             Kind::Read => self.bench.scribble(Case::offset(buffer), sectors),
             Kind::Flush { .. } => {}
         }
@@ -206,16 +182,11 @@ impl Case {
         // values.
         self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
         let (lba, n) = self.range();
-        let order = self.order + 1;
-        self.order += u64::from(n);
         let what = self.rng.below(100);
         let zeros = what < 25;
         let value = if zeros { 0 } else { self.value + 1 };
         self.value += if zeros { 0 } else { u64::from(n) };
-        for (i, sector) in (0..).zip(&mut self.oracle[lba as usize..][..n as usize]) {
-            let value = if zeros { 0 } else { value + i };
-            sector.possible.push(Written { order: order + i, value });
-        }
+        let change = self.oracle.send(lba, n, value);
         let may_unmap = what < 20;
         let durable = !may_unmap && self.rng.chance(0.1);
         let nowhere = self.bench.payload();
@@ -224,7 +195,7 @@ impl Case {
             15..25 => Request { fua: durable, ..Request::write_zeroes(lba, n, may_unmap, 0) },
             _ => Request { fua: durable, ..Request::write(lba, n, nowhere, 0) },
         };
-        self.submit(lba, n, Kind::Change { order, value, durable }, request);
+        self.submit(lba, n, Kind::Change { change, durable }, request);
     }
 
     fn read(&mut self, lba: u64, n: u32) {
@@ -234,7 +205,7 @@ impl Case {
 
     fn flush(&mut self) {
         self.wait_for(|c| c.outstanding.iter().any(Option::is_none));
-        let marks = self.oracle.iter().map(|s| s.now.map_or(0, |w| w.order)).collect();
+        let marks = self.oracle.flush_marks();
         self.submit(0, 0, Kind::Flush { marks }, Request::flush(0));
     }
 
@@ -243,39 +214,21 @@ impl Case {
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         let lost = self.lossy && matches!(kind, Kind::Read) && status.is_media_error();
         assert!(status.is_success() || full || lost, "{status} for {kind:?} {:?}", self.config);
-        let range = lba as usize..lba as usize + sectors as usize;
         match kind {
-            Kind::Change { order, value, durable } => {
-                for (i, sector) in (0..).zip(&mut self.oracle[range]) {
-                    let value = if value == 0 { 0 } else { value + i };
-                    let written = Written { order: order + i, value };
-                    sector.now = status.is_success().then_some(written);
-                    if status.is_success() && durable {
-                        sector.durable_from(written.order);
-                    }
-                }
+            Kind::Change { change, durable } => {
+                self.oracle.complete(change, status.is_success(), durable);
             }
             Kind::Read if lost => self.counts.lost += 1,
             Kind::Read => {
                 // The current values: earlier requests have completed, later ones have not started.
-                for (i, sector) in self.oracle[range].iter_mut().enumerate() {
+                for (i, expected) in self.oracle.expected(lba, sectors).into_iter().enumerate() {
                     let value = self.bench.value_at(Case::offset(buffer) + i * SECTOR);
-                    let lba = lba as usize + i;
-                    match sector.now {
-                        Some(now) => assert_eq!(value, now.value, "sector {lba}"),
-                        None => {
-                            let found = sector.possible.iter().rev().find(|w| w.value == value);
-                            assert!(found.is_some(), "sector {lba} is {value}: {sector:?}");
-                            sector.now = found.copied();
-                        }
-                    }
+                    let lba = lba + i as u64;
+                    let result = self.oracle.observe(lba, value, expected);
+                    result.unwrap_or_else(|wrong| panic!("sector {lba} {wrong}"));
                 }
             }
-            Kind::Flush { marks } if status.is_success() => {
-                for (sector, mark) in self.oracle.iter_mut().zip(marks) {
-                    sector.durable_from(mark);
-                }
-            }
+            Kind::Flush { marks } if status.is_success() => self.oracle.flushed(&marks),
             Kind::Flush { .. } => {}
         }
     }
@@ -318,24 +271,16 @@ impl Case {
             self.bench.power_cycle();
         }
         self.bench.try_open(self.config).unwrap_or_else(|e| panic!("{e}"));
-        let sectors = self.oracle.len() as u64;
+        let sectors = self.oracle.sector_count();
         assert_eq!(self.bench.rrpc().limits().sectors, sectors, "the capacity stays");
-        for sector in &mut self.oracle {
-            sector.now = None;
-        }
+        self.oracle.cut_power();
         let step = if self.lossy { 1 } else { 50 };
         for lba in (0..sectors).step_by(step) {
             self.read(lba, (step as u64).min(sectors - lba) as u32);
         }
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
-        let lossy = self.lossy;
-        for sector in &mut self.oracle {
-            match sector.now {
-                // The recovered value is on the media.
-                Some(now) => *sector = Sector::new(now.value),
-                None => assert!(lossy, "not read"),
-            }
-        }
+        let unread = self.oracle.settle();
+        assert!(self.lossy || unread == 0, "{unread} sectors are not read");
     }
 
     fn run(&mut self) {
@@ -369,40 +314,23 @@ impl Case {
 
 #[test]
 fn everything_flushed_survives_and_nothing_else_appears() {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let first = number("SLUICE_FIRST").unwrap_or(0);
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => first..first + number("SLUICE_CASES").unwrap_or(100),
-    };
-    let alone = seeds.end - seeds.start == 1;
+    let replay = "cargo test -p sluice-pblk rrpc::oracle";
+    let run = run_seeds(100, &[], replay, |seed| {
+        let mut case = Case::new(seed);
+        case.run();
+        case.counts
+    });
     let mut all = Counts::default();
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run();
-            case.counts
-        });
-        match result {
-            Ok(c) => {
-                all.cuts += c.cuts;
-                all.reclaimed += c.reclaimed;
-                all.waited += c.waited;
-                all.trims_sent += c.trims_sent;
-                all.failures += c.failures;
-                all.lost += c.lost;
-            }
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-pblk rrpc::oracle"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
+    for c in &run.results {
+        all.cuts += c.cuts;
+        all.reclaimed += c.reclaimed;
+        all.waited += c.waited;
+        all.trims_sent += c.trims_sent;
+        all.failures += c.failures;
+        all.lost += c.lost;
     }
     println!("{all:?}");
     let each = [all.cuts, all.reclaimed, all.waited, all.trims_sent, all.failures, all.lost];
-    assert!(alone || each.iter().all(|n| *n > 0), "{all:?}");
+    assert!(run.is_single || each.iter().all(|n| *n > 0), "{all:?}");
     assert!(Rrpc::config().dynamic_wear_leveling);
 }

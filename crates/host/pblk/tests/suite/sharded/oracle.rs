@@ -14,6 +14,7 @@ use nvme::Status;
 use pblk::{PblkError, ShardHandle, ShardStats, ShardedConfig, ShardedError};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use testkit::oracle::{Change, DeviceModel, SearchOrder, run_seeds};
 use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
@@ -21,29 +22,11 @@ const SECTOR: usize = 512;
 const LONGEST: u64 = 120;
 const BUFFERS: usize = 12;
 
-/// The possible contents of one sector: values in the order of their writes, 0 for zeros.
-#[derive(Clone, Debug)]
-struct Sector {
-    /// Contents while power is on; `None` after a failure that left them undefined.
-    now: Option<u64>,
-    /// Possible contents after a power cut: order and value.
-    possible: Vec<(u64, u64)>,
-}
-
 #[derive(Clone, Debug)]
 enum Kind {
-    /// The order, and the value of the first sector; further sectors have consecutive values.
-    Change {
-        order: u64,
-        value: u64,
-        durable: bool,
-    },
-    Read {
-        expected: Vec<Option<u64>>,
-    },
-    Flush {
-        order: Vec<u64>,
-    },
+    Change { change: Change, durable: bool },
+    Read { expected: Vec<Option<u64>> },
+    Flush { marks: Vec<u64> },
 }
 
 #[derive(Clone, Debug)]
@@ -60,10 +43,9 @@ struct Case {
     depth: u16,
     memory: Arc<SharedRegion>,
     at: Iova,
-    oracle: Vec<Sector>,
+    oracle: DeviceModel,
     outstanding: Vec<Option<Outstanding>>,
     rng: Rng,
-    order: u64,
     failing: bool,
     cuts: u64,
     total: ShardStats,
@@ -104,17 +86,16 @@ impl Case {
             depth,
             memory,
             at: Iova(0),
-            oracle: Vec::new(),
+            oracle: DeviceModel::new(0, SearchOrder::NewestFirst),
             outstanding: vec![None; BUFFERS],
             rng,
-            order: 0,
             failing,
             cuts: 0,
             total: ShardStats::default(),
         };
         case.open_after_cuts();
-        let blank = Sector { now: Some(0), possible: vec![(0, 0)] };
-        case.oracle = vec![blank; case.cores[0].limits().sectors as usize];
+        let sectors = case.cores[0].limits().sectors;
+        case.oracle = DeviceModel::new(sectors, SearchOrder::NewestFirst);
         if failing {
             (case.drive.faults.program_fail, case.drive.faults.erase_fail) = (0.001, 0.003);
         }
@@ -201,7 +182,9 @@ impl Case {
         let offset = Case::offset(buffer);
         for i in 0..sectors as usize {
             let word = match kind {
-                Kind::Change { value, .. } if value > 0 => value + i as u64,
+                Kind::Change { change, .. } if change.first.value > 0 => {
+                    change.first.value + i as u64
+                }
                 _ => 0xeeee_eeee_eeee,
             };
             for at in (0..SECTOR).step_by(8) {
@@ -220,7 +203,7 @@ impl Case {
 
     /// Returns a range that no outstanding request touches, except reads for a read.
     fn range(&mut self, reading: bool) -> (u64, u32) {
-        let all = self.oracle.len() as u64;
+        let all = self.oracle.sector_count();
         let longest = if self.rng.chance(0.1) { LONGEST } else { 12 };
         let n = 1 + self.rng.below(longest.min(all));
         let span = if self.rng.chance(0.5) { all / 8 } else { all }.max(n);
@@ -237,12 +220,8 @@ impl Case {
     fn change(&mut self) {
         let (lba, n) = self.range(false);
         let what = self.rng.below(100);
-        let order = self.order + 1;
-        self.order += u64::from(n);
-        let value = if what < 20 { 0 } else { order };
-        for (i, sector) in (0..).zip(&mut self.oracle[lba as usize..][..n as usize]) {
-            sector.possible.push((order + i, if value == 0 { 0 } else { value + i }));
-        }
+        let value = if what < 20 { 0 } else { self.oracle.next_order() };
+        let change = self.oracle.send(lba, n, value);
         let durable = what >= 15 && self.rng.chance(0.1);
         let request = match what {
             0..10 => Request::discard(lba, n, 0),
@@ -250,47 +229,34 @@ impl Case {
             15..20 => Request::write_zeroes(lba, n, false, 0),
             _ => Request::write(lba, n, Payload::BitBucket, 0),
         };
-        let kind = Kind::Change { order, value, durable };
+        let kind = Kind::Change { change, durable };
         self.submit(lba, n, kind, Request { fua: durable, ..request });
     }
 
     fn read(&mut self, lba: u64, n: u32) {
-        let expected = self.oracle[lba as usize..][..n as usize].iter().map(|s| s.now).collect();
+        let expected = self.oracle.expected(lba, n);
         let request = Request::read(lba, n, Payload::BitBucket, 0);
         self.submit(lba, n, Kind::Read { expected }, request);
     }
 
     fn flush(&mut self) {
-        // The result of a completed change; after a failure, any of the possible values may be
-        // covered.
-        let mark = |s: &Sector| {
-            let at = s.now.and_then(|now| s.possible.iter().rfind(|(_, v)| *v == now));
-            at.map_or(0, |(order, _)| *order)
-        };
         // Changes in flight are not covered.
-        let mut order: Vec<u64> = self.oracle.iter().map(mark).collect();
+        let mut marks = self.oracle.flush_marks();
         for o in self.outstanding.iter().flatten() {
             if let Kind::Change { .. } = o.kind {
-                order[o.lba as usize..][..o.sectors as usize].fill(0);
+                marks[o.lba as usize..][..o.sectors as usize].fill(0);
             }
         }
-        self.submit(0, 0, Kind::Flush { order }, Request::flush(0));
+        self.submit(0, 0, Kind::Flush { marks }, Request::flush(0));
     }
 
     fn on_complete(&mut self, buffer: usize, ended: Outstanding, status: Status) {
-        let Outstanding { lba, sectors, kind } = ended;
+        let Outstanding { lba, kind, .. } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         assert!(status.is_success() || full, "{status} for {kind:?} {}", self.describe());
-        let range = lba as usize..lba as usize + sectors as usize;
         match kind {
-            Kind::Change { order, value, durable } => {
-                for (i, sector) in (0..).zip(&mut self.oracle[range]) {
-                    let value = if value == 0 { 0 } else { value + i };
-                    sector.now = status.is_success().then_some(value);
-                    if status.is_success() && durable {
-                        sector.possible.retain(|(o, _)| *o >= order + i);
-                    }
-                }
+            Kind::Change { change, durable } => {
+                self.oracle.complete(change, status.is_success(), durable);
             }
             Kind::Read { expected } => {
                 for (i, expected) in expected.into_iter().enumerate() {
@@ -300,22 +266,12 @@ impl Case {
                     let (words, _) = bytes.as_chunks::<8>();
                     let value = u64::from_le_bytes(words[0]);
                     assert!(words.iter().all(|w| *w == words[0]), "a sector of several");
-                    let (lba, sector) = (lba as usize + i, &mut self.oracle[lba as usize + i]);
-                    match expected {
-                        Some(expected) => assert_eq!(value, expected, "sector {lba}"),
-                        None => {
-                            let known = sector.possible.iter().any(|(_, v)| *v == value);
-                            assert!(known, "sector {lba} is {value}: {sector:?}");
-                            sector.now = Some(value);
-                        }
-                    }
+                    let lba = lba + i as u64;
+                    let result = self.oracle.observe(lba, value, expected);
+                    result.unwrap_or_else(|wrong| panic!("sector {lba} {wrong}"));
                 }
             }
-            Kind::Flush { order } if status.is_success() => {
-                for (sector, mark) in self.oracle.iter_mut().zip(order) {
-                    sector.possible.retain(|(o, _)| *o >= mark);
-                }
-            }
+            Kind::Flush { marks } if status.is_success() => self.oracle.flushed(&marks),
             Kind::Flush { .. } => {}
         }
     }
@@ -332,23 +288,20 @@ impl Case {
         self.drive.cut_power();
         self.outstanding.fill(None);
         self.open_after_cuts();
-        let sectors = self.oracle.len() as u64;
+        let sectors = self.oracle.sector_count();
         assert_eq!(self.cores[0].limits().sectors, sectors, "the capacity stays");
-        self.oracle.iter_mut().for_each(|sector| sector.now = None);
+        self.oracle.cut_power();
         for lba in (0..sectors).step_by(50) {
             self.read(lba, 50.min(sectors - lba) as u32);
         }
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
-        for sector in &mut self.oracle {
-            // The recovered value is on the media.
-            sector.possible = vec![(0, sector.now.expect("read"))];
-        }
+        assert_eq!(self.oracle.settle(), 0, "every sector is read");
     }
 
     /// Checks that the extents of the whole device show the holes.
     fn extents(&mut self) {
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
-        let (mut lba, all) = (0, self.oracle.len() as u64);
+        let (mut lba, all) = (0, self.oracle.sector_count());
         while lba < all {
             let request = Request::extents(lba, (all - lba) as u32, self.at, 0);
             let core = self.rng.below(self.cores.len() as u64) as usize;
@@ -369,9 +322,12 @@ impl Case {
                 self.memory.read(i * Extent::BYTES, &mut bytes);
                 let extent = Extent::decode(bytes);
                 assert_eq!(extent.lba, lba, "adjacent");
-                for sector in &self.oracle[lba as usize..][..extent.sectors as usize] {
+                for sector in self.oracle.range(lba, extent.sectors) {
                     let hole = extent.state == ExtentState::Unmapped;
-                    assert!(!hole || sector.now.is_none_or(|v| v == 0), "{extent:?} {sector:?}");
+                    assert!(
+                        !hole || sector.now().is_none_or(|w| w.value == 0),
+                        "{extent:?} {sector:?}"
+                    );
                 }
                 lba += u64::from(extent.sectors);
             }
@@ -413,31 +369,14 @@ impl Case {
 
 #[test]
 fn everything_flushed_survives_on_every_shard() {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("SLUICE_FIRST").unwrap_or(0);
-            first..first + number("SLUICE_CASES").unwrap_or(100)
-        }
-    };
-    let (mut cuts, mut total, count) = (0, ShardStats::default(), seeds.end - seeds.start);
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run();
-            (case.cuts, case.total)
-        });
-        match result {
-            Ok((n, stats)) => (cuts, total) = (cuts + n, total.plus(&stats)),
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-pblk sharded::oracle"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
+    let run = run_seeds(100, &[], "cargo test -p sluice-pblk sharded::oracle", |seed| {
+        let mut case = Case::new(seed);
+        case.run();
+        (case.cuts, case.total)
+    });
+    let (mut cuts, mut total, count) = (0, ShardStats::default(), run.results.len() as u64);
+    for (n, stats) in &run.results {
+        (cuts, total) = (cuts + n, total.plus(stats));
     }
     println!("{count} cases, {cuts} power cuts, {total:?}");
     let crossed = total.split > 0 && total.sent > 0 && total.served > 0;

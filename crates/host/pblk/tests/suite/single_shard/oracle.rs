@@ -19,6 +19,7 @@ use nvme::{Geometry, Status};
 use pblk::{Pblk, PblkError};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
+use testkit::oracle::{Change, DeviceModel, SearchOrder, run_seeds};
 use time::{Component, Nanos};
 
 const SECTOR: usize = 512;
@@ -26,51 +27,14 @@ const SECTOR: usize = 512;
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
 
-/// A value of a sector, with its position in the order of all writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Written {
-    order: u64,
-    /// 0 stands for zeros.
-    value: u64,
-}
-
-/// The possible contents of one sector.
-#[derive(Clone, Debug)]
-struct Sector {
-    /// Contents while power is on; `None` after a failure that left them undefined.
-    now: Option<Written>,
-    /// Possible contents after a power cut, oldest first.
-    possible: Vec<Written>,
-}
-
-impl Sector {
-    fn new(value: u64) -> Sector {
-        let written = Written { order: 0, value };
-        Sector { now: Some(written), possible: vec![written] }
-    }
-
-    /// Excludes all contents older than `order`.
-    fn durable_from(&mut self, order: u64) {
-        self.possible.retain(|w| w.order >= order);
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A write, a trim or zeros: order and value of the first sector; further sectors have
-    /// consecutive ones.
-    Change {
-        order: u64,
-        value: u64,
-        durable: bool,
-    },
-    Read {
-        expected: Vec<Option<Written>>,
-    },
+    /// A write, a trim or zeros.
+    Change { change: Change, durable: bool },
+    /// The values that must be read; `None` for undefined contents.
+    Read { expected: Vec<Option<u64>> },
     /// For every sector, the order that must be durable.
-    Flush {
-        marks: Vec<u64>,
-    },
+    Flush { marks: Vec<u64> },
 }
 
 #[derive(Clone, Debug)]
@@ -88,10 +52,9 @@ struct Case {
     depth: u16,
     memory: Arc<SharedRegion>,
     at: Iova,
-    oracle: Vec<Sector>,
+    oracle: DeviceModel,
     outstanding: Vec<Option<Outstanding>>,
     rng: Rng,
-    order: u64,
     value: u64,
     failing: bool,
     reclaimed: u64,
@@ -196,7 +159,7 @@ impl Case {
         let pblk = drive.open(config, depth).expect("a geometry that fits");
         let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
-        let oracle = vec![Sector::new(0); pblk.limits().sectors as usize];
+        let oracle = DeviceModel::new(pblk.limits().sectors, SearchOrder::OldestFirst);
         Case {
             drive,
             pblk,
@@ -207,7 +170,6 @@ impl Case {
             oracle,
             outstanding: vec![None; BUFFERS],
             rng,
-            order: 0,
             value: 0,
             failing,
             reclaimed: 0,
@@ -233,7 +195,7 @@ impl Case {
     }
 
     fn range(&mut self) -> (u64, u32) {
-        let all = self.oracle.len() as u64;
+        let all = self.oracle.sector_count();
         let longest = if self.rng.chance(0.05) { LONGEST } else { 12 };
         let n = 1 + self.rng.below(longest.min(all));
         // Half of all requests access an eighth of the sectors.
@@ -274,7 +236,8 @@ impl Case {
         let buffer = self.outstanding.iter().position(Option::is_none).unwrap();
         let offset = self.offset(buffer);
         let mut data = Payload::Contiguous(self.at.offset(offset as u64));
-        if let Kind::Change { value, .. } = kind {
+        if let Kind::Change { change, .. } = kind {
+            let value = change.first.value;
             for i in 0..u64::from(sectors) {
                 let value = if value == 0 { 0 } else { value + i };
                 fill(&self.memory, offset + i as usize * SECTOR, value);
@@ -304,19 +267,14 @@ impl Case {
     fn change(&mut self) {
         let (lba, n) = self.range();
         self.wait_for_range(lba, n, false);
-        let order = self.order + 1;
-        self.order += u64::from(n);
         let what = self.rng.below(100);
         let zeros = what < 20;
         let value = if zeros { 0 } else { self.value + 1 };
         self.value += if zeros { 0 } else { u64::from(n) };
-        for (i, sector) in (0..).zip(&mut self.oracle[lba as usize..][..n as usize]) {
-            let value = if zeros { 0 } else { value + i };
-            sector.possible.push(Written { order: order + i, value });
-        }
+        let change = self.oracle.send(lba, n, value);
         let may_unmap = what < 15;
         let durable = what >= 10 && !may_unmap && self.rng.chance(0.1);
-        let kind = Kind::Change { order, value, durable };
+        let kind = Kind::Change { change, durable };
         self.submit(lba, n, kind, |data| match what {
             0..10 => Request::discard(lba, n, 0),
             10..20 => Request { fua: durable, ..Request::write_zeroes(lba, n, may_unmap, 0) },
@@ -326,60 +284,36 @@ impl Case {
 
     fn read(&mut self, lba: u64, n: u32) {
         self.wait_for_range(lba, n, true);
-        let expected = self.oracle[lba as usize..][..n as usize].iter().map(|s| s.now).collect();
+        let expected = self.oracle.expected(lba, n);
         self.submit(lba, n, Kind::Read { expected }, |data| Request::read(lba, n, data, 0));
     }
 
     fn flush(&mut self) {
         // After a failure, the flush may cover any of the possible values.
-        let mark = |s: &Sector| s.now.map_or(0, |w| w.order);
-        let marks = self.oracle.iter().map(mark).collect();
+        let marks = self.oracle.flush_marks();
         self.submit(0, 0, Kind::Flush { marks }, |_| Request::flush(0));
     }
 
     fn on_complete(&mut self, ended: Outstanding, status: Status) {
-        let Outstanding { buffer, lba, sectors, kind } = ended;
+        let Outstanding { buffer, lba, kind, .. } = ended;
         let full = self.failing && status.is(Status::CAPACITY_EXCEEDED);
         let possible = status.is_success() || full;
         assert!(possible, "{status} for {kind:?} {}", self.describe());
         let offset = self.offset(buffer);
-        let range = lba as usize..lba as usize + sectors as usize;
         match kind {
-            Kind::Change { order, value, durable } => {
-                for (i, sector) in (0..).zip(&mut self.oracle[range]) {
-                    let value = if value == 0 { 0 } else { value + i };
-                    let written = Written { order: order + i, value };
-                    sector.now = status.is_success().then_some(written);
-                    if status.is_success() && durable {
-                        sector.durable_from(written.order);
-                    }
-                }
+            Kind::Change { change, durable } => {
+                self.oracle.complete(change, status.is_success(), durable);
             }
             Kind::Read { expected } => {
-                for (i, (sector, expected)) in
-                    self.oracle[range].iter_mut().zip(expected).enumerate()
-                {
+                for (i, expected) in expected.into_iter().enumerate() {
                     let value = value_of(&self.memory, offset + i * SECTOR);
-                    match expected {
-                        Some(expected) => {
-                            assert_eq!(value, expected.value, "sector {}", lba as usize + i);
-                        }
-                        None => {
-                            let found = sector.possible.iter().find(|w| w.value == value);
-                            let known = found.is_some();
-                            let copies = || self.drive.copies((lba + i as u64) as u32);
-                            let lba = lba + i as u64;
-                            assert!(known, "sector {lba} is {value}: {sector:?}{}", copies());
-                            sector.now = found.copied();
-                        }
+                    let lba = lba + i as u64;
+                    if let Err(wrong) = self.oracle.observe(lba, value, expected) {
+                        panic!("sector {lba} {wrong} {}", self.drive.copies(lba as u32));
                     }
                 }
             }
-            Kind::Flush { marks } if status.is_success() => {
-                for (sector, mark) in self.oracle.iter_mut().zip(marks) {
-                    sector.durable_from(mark);
-                }
-            }
+            Kind::Flush { marks } if status.is_success() => self.oracle.flushed(&marks),
             Kind::Flush { .. } => {}
         }
     }
@@ -400,19 +334,14 @@ impl Case {
         }
         self.pblk = self.drive.open(self.config, self.depth).expect("a recovery");
         self.at = self.pblk.memory().register(&self.memory).unwrap();
-        assert_eq!(self.pblk.limits().sectors, self.oracle.len() as u64, "the capacity stays");
-        for sector in &mut self.oracle {
-            sector.now = None;
-        }
-        let sectors = self.oracle.len() as u64;
+        let sectors = self.oracle.sector_count();
+        assert_eq!(self.pblk.limits().sectors, sectors, "the capacity stays");
+        self.oracle.cut_power();
         for lba in (0..sectors).step_by(50) {
             self.read(lba, 50.min(sectors - lba) as u32);
         }
         self.wait_for(|c| c.outstanding.iter().all(Option::is_none));
-        for sector in &mut self.oracle {
-            // The recovered value is on the media.
-            *sector = Sector::new(sector.now.expect("read").value);
-        }
+        assert_eq!(self.oracle.settle(), 0, "every sector is read");
     }
 
     fn run(&mut self) {
@@ -460,37 +389,16 @@ const REGRESSIONS: [u64; 8] = [649, 1070, 3560, 4458, 5674, 6208, 6282, 13361];
 
 #[test]
 fn everything_flushed_survives_and_nothing_else_appears() {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("SLUICE_FIRST").unwrap_or(0);
-            first..first + number("SLUICE_CASES").unwrap_or(150)
-        }
-    };
-    let alone = seeds.end - seeds.start == 1;
-    let regressions: &[u64] = if alone { &[] } else { &REGRESSIONS };
-    let (mut reclaimed, mut cuts, mut scattered) = (0, 0, 0);
-    for seed in regressions.iter().copied().chain(seeds) {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run();
-            (case.reclaimed, case.cuts, case.drive.stats.scattered)
-        });
-        match result {
-            Ok(counts) => {
-                reclaimed += counts.0;
-                cuts += counts.1;
-                scattered += counts.2;
-            }
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-pblk single_shard::oracle"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-    assert!(alone || reclaimed > 0 && cuts > 0 && scattered > 0, "{reclaimed} {cuts} {scattered}");
+    let replay = "cargo test -p sluice-pblk single_shard::oracle";
+    let run = run_seeds(150, &REGRESSIONS, replay, |seed| {
+        let mut case = Case::new(seed);
+        case.run();
+        [case.reclaimed, case.cuts, case.drive.stats.scattered]
+    });
+    let [reclaimed, cuts, scattered] =
+        [0, 1, 2].map(|i| run.results.iter().map(|counts| counts[i]).sum::<u64>());
+    assert!(
+        run.is_single || reclaimed > 0 && cuts > 0 && scattered > 0,
+        "{reclaimed} {cuts} {scattered}"
+    );
 }

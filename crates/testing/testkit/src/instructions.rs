@@ -1,0 +1,205 @@
+//! Counts the instructions of a benchmark's cases. Unlike a time, the count is independent of noise:
+//! a build has the same count on a busy machine. Only the variant of `memcpy` that the processor
+//! selects affects it.
+//!
+//! A case runs in a child process. Between two markers, the parent single-steps the child and counts
+//! the steps; the rest of the child runs at full speed.
+//!
+//! | arguments of the benchmark | effect |
+//! |---|---|
+//! | none | counts all cases, and fails if a bound is exceeded |
+//! | `run CASE BATCHES` | runs as many batches without a tracer, for timing or a profiler |
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Any error; it is printed, and the benchmark fails.
+pub type Failed = Box<dyn std::error::Error>;
+
+/// The case of the markers' own cost: pairs of markers with nothing between them.
+const NOTHING: &str = "nothing";
+
+/// Is called where the measured part of a batch begins and where it ends.
+#[derive(Debug)]
+pub enum Marker {
+    /// Nothing is measured.
+    Off,
+    /// Notifies the tracer, by a signal that the tracer does not deliver.
+    Traced,
+    /// Measures the time between markers.
+    Timed {
+        /// The time of the first marker of a pair.
+        begun: Option<Instant>,
+        /// The sum of all pairs.
+        total: Duration,
+    },
+}
+
+impl Marker {
+    /// Marks a begin or an end.
+    ///
+    /// # Errors
+    /// If no signal can be sent.
+    #[inline]
+    pub fn mark(&mut self) -> Result<(), Failed> {
+        match self {
+            Marker::Off => {}
+            Marker::Traced => raise(Signal::SIGSTOP)?,
+            Marker::Timed { begun, total } => match begun.take() {
+                Some(begun) => *total += begun.elapsed(),
+                None => *begun = Some(Instant::now()),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// A case and its bound.
+#[derive(Clone, Copy, Debug)]
+pub struct CountedCase {
+    /// The name of the case.
+    pub name: &'static str,
+    /// The case to compare with, or an empty name.
+    pub base: &'static str,
+    /// Maximum instructions per request. The bound applies to the total, not to the difference to
+    /// `base`, so that a regression of the base hides nothing.
+    pub bound: f64,
+    /// Requests per batch.
+    pub batch: u64,
+}
+
+/// The count of a string instruction that is repeated (`rep movsb`): the processor steps once per
+/// iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepeatCount {
+    /// Every iteration counts.
+    Iterations,
+    /// The instruction counts once.
+    Once,
+}
+
+/// A benchmark that counts instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct InstructionBench<'a> {
+    /// All cases. The base of a case comes before it.
+    pub cases: &'a [CountedCase],
+    /// Batches that are counted.
+    pub batches: u64,
+    /// The count of repeated string instructions.
+    pub repeats: RepeatCount,
+    /// Runs a case by its name, with a number of batches.
+    pub run: fn(&str, u64, &mut Marker) -> Result<(), Failed>,
+}
+
+impl InstructionBench<'_> {
+    /// Runs the benchmark with the arguments of the process.
+    pub fn main(&self) -> ExitCode {
+        let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let done = match words[..] {
+            [] => self.gate(),
+            ["traced", case, batches] => self.traced(case, batches),
+            ["run", case, batches] => self.timed(case, batches),
+            _ => Err("no arguments, or: run CASE BATCHES".into()),
+        };
+        match done {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("instructions: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn traced(&self, case: &str, batches: &str) -> Result<bool, Failed> {
+        ptrace::traceme()?;
+        let (batches, marker) = (batches.parse()?, &mut Marker::Traced);
+        if case != NOTHING {
+            return (self.run)(case, batches, marker).map(|()| true);
+        }
+        for _ in 0..2 * batches {
+            marker.mark()?;
+        }
+        Ok(true)
+    }
+
+    fn timed(&self, name: &str, batches: &str) -> Result<bool, Failed> {
+        let batches: u64 = batches.parse()?;
+        let mut marker = Marker::Timed { begun: None, total: Duration::ZERO };
+        (self.run)(name, batches, &mut marker)?;
+        let case = self.cases.iter().find(|case| case.name == name);
+        if let (Marker::Timed { total, .. }, Some(case)) = (marker, case) {
+            let requests = (batches * case.batch) as f64;
+            println!("{name}: {:.1} ns", total.as_nanos() as f64 / requests);
+        }
+        Ok(true)
+    }
+
+    /// Runs a case in a child. Returns the number of instructions between markers, and the number
+    /// of marker pairs.
+    fn count(&self, case: &str) -> Result<(u64, u64), Failed> {
+        let program = std::env::current_exe()?;
+        let batches = self.batches.to_string();
+        let child = Command::new(program).args(["traced", case, &batches]).spawn()?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let (mut counted, mut marks, mut last) = (0, 0, 0);
+        loop {
+            match waitpid(pid, None)? {
+                WaitStatus::Stopped(_, Signal::SIGSTOP) => {
+                    if marks == 0 {
+                        ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
+                    }
+                    marks += 1;
+                }
+                WaitStatus::Stopped(_, Signal::SIGTRAP)
+                    if self.repeats == RepeatCount::Iterations =>
+                {
+                    counted += 1;
+                }
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                    let at = ptrace::getregs(pid)?.rip;
+                    counted += u64::from(at != last);
+                    last = at;
+                }
+                WaitStatus::Exited(_, 0) => return Ok((counted, marks / 2)),
+                other => return Err(format!("{case}: the child ends with {other:?}").into()),
+            }
+            if marks % 2 == 1 { ptrace::step(pid, None)? } else { ptrace::cont(pid, None)? }
+        }
+    }
+
+    /// Counts all cases. Returns whether all bounds hold.
+    fn gate(&self) -> Result<bool, Failed> {
+        // A step takes two context switches; on a single CPU they need no wakeup of another CPU.
+        let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
+        if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
+            let mut one = CpuSet::new();
+            one.set(cpu)?;
+            sched_setaffinity(this, &one)?;
+        }
+        let (nothing, pairs) = self.count(NOTHING)?;
+        let per_pair = nothing as f64 / pairs as f64;
+        let (mut holds, mut found) = (true, Vec::new());
+        for CountedCase { name, base, bound, batch } in self.cases {
+            let (counted, pairs) = self.count(name)?;
+            let requests = (self.batches * batch) as f64;
+            let each = (counted as f64 - per_pair * pairs as f64) / requests;
+            let verdict = if each <= *bound { "ok" } else { "FAIL" };
+            print!("{name:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
+            match found.iter().find(|(other, _)| *other == base) {
+                Some((_, other)) => println!("; {:+.1} over {base}", each - other),
+                None => println!(),
+            }
+            found.push((name, each));
+            holds &= each <= *bound;
+        }
+        Ok(holds)
+    }
+}
