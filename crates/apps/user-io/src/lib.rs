@@ -22,7 +22,6 @@
 
 #![forbid(unsafe_code)]
 
-mod adaptive_period;
 mod admin;
 mod buffer;
 mod cache;
@@ -31,7 +30,6 @@ mod device_inner;
 mod error;
 mod handle;
 mod multi_queue;
-mod poller;
 mod queue;
 mod queue_factory;
 pub mod remote;
@@ -51,10 +49,10 @@ pub use device::{DeviceKind, IoDevice, QueueConfig};
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
 pub use multi_queue::{MultiQueue, QueueSelectFn, QueueSelector};
-pub use poller::{CompletionPoller, PollPeriod, PollerConfig, PollerStats};
 pub use queue::{Queue, QueueStats};
 pub use queue_factory::QueueFactory;
 pub use remote::{RemoteDeviceConfig, RemoteDeviceError, RemovalReason};
 pub use scheduled::{GroupedSubmit, Scheduled, ScheduledConfig};
 pub use shared_queue::{QueueHandle, SharedQueue};
+pub use wait::poller::{CompletionPoller, PollPeriod, PollerConfig, PollerStats};
 pub use wait::{HybridPolling, WaitMode};

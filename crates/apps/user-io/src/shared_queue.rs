@@ -20,8 +20,8 @@ use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::Queue;
-use crate::adaptive_period::AdaptivePeriod;
 use crate::scheduled::GroupedSubmit;
+use crate::wait::adaptive_period::AdaptivePeriod;
 
 /// A queue that several handles use. Clones refer to the same queue. It is destroyed with the last
 /// clone and the last handle.

@@ -18,5 +18,5 @@ mod remote_waker;
 pub use allowed_cpus::AllowedCpus;
 pub use parker::{Parker, Waker};
 pub use real_clock::{RealClock, disable_timer_slack, thread_cpu_time};
-pub use real_runner::{IdlePolicy, RealRunner, StopHandle};
+pub use real_runner::{IdlePolicy, IdleWait, RealRunner, StopHandle};
 pub use remote_waker::{ParkedFlag, ParkedFlagReader, RemoteWaker};

@@ -27,6 +27,44 @@ impl Default for IdlePolicy {
     }
 }
 
+/// The wait of a thread that polls, by an [`IdlePolicy`]: decides after each poll without progress
+/// whether the thread polls again at once or parks.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleWait {
+    policy: IdlePolicy,
+    /// Time of the first poll without progress.
+    since: Option<Nanos>,
+}
+
+impl IdleWait {
+    /// Creates the state of a thread that has work.
+    pub fn new(policy: IdlePolicy) -> IdleWait {
+        IdleWait { policy, since: None }
+    }
+
+    /// Records progress, or the end of a sleep: the next spin has its whole time.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.since = None;
+    }
+
+    /// Returns whether to poll again at once after a poll at `now` without progress: during the spin
+    /// time, and shortly before the deadline.
+    #[inline]
+    pub fn must_spin(&mut self, now: Nanos, deadline: impl FnOnce() -> Nanos) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.since(since) < self.policy.spin_time || deadline() <= now + self.policy.wake_margin
+    }
+
+    /// Returns the time to park for at `now`; [`Nanos::MAX`] without a deadline.
+    pub fn park_timeout(&self, now: Nanos, deadline: Nanos) -> Nanos {
+        match deadline {
+            Nanos::MAX => Nanos::MAX,
+            _ => deadline.since(now + self.policy.wake_margin),
+        }
+    }
+}
+
 /// Polls components on one thread: spins while there is work, and parks when there is none.
 #[derive(Debug)]
 pub struct RealRunner {
@@ -66,33 +104,26 @@ impl RealRunner {
     /// # Errors
     /// The error that [`Parker::park`] returns.
     pub fn run(&self, component: &mut dyn Component) -> io::Result<()> {
-        let mut idle_since = None;
+        let mut wait = IdleWait::new(self.idle);
         while !self.stop.load(Ordering::Relaxed) {
             let now = self.clock.now();
             if component.poll(now) {
-                idle_since = None;
+                wait.reset();
                 continue;
             }
-            let since = *idle_since.get_or_insert(now);
-            let margin = now + self.idle.wake_margin;
-            if now.since(since) < self.idle.spin_time || component.deadline() <= margin {
+            if wait.must_spin(now, || component.deadline()) {
                 std::hint::spin_loop();
                 continue;
             }
             self.parker.prepare();
             if component.poll(self.clock.now()) || self.stop.load(Ordering::Relaxed) {
                 self.parker.unpark();
-                idle_since = None;
+                wait.reset();
                 continue;
             }
-            let deadline = component.deadline();
-            let timeout = if deadline == Nanos::MAX {
-                Nanos::MAX
-            } else {
-                deadline.since(self.clock.now() + self.idle.wake_margin)
-            };
+            let timeout = wait.park_timeout(self.clock.now(), component.deadline());
             self.parker.park(&[], timeout)?;
-            idle_since = None;
+            wait.reset();
         }
         Ok(())
     }
@@ -133,6 +164,22 @@ mod tests {
         fn deadline(&self) -> Nanos {
             if self.fired.load(Ordering::Relaxed) { Nanos::MAX } else { self.at }
         }
+    }
+
+    #[test]
+    fn a_wait_spins_for_its_time_and_before_the_deadline() {
+        let (spin_time, wake_margin) = (Nanos(50), Nanos(100));
+        let mut wait = IdleWait::new(IdlePolicy { spin_time, wake_margin });
+        let never = || Nanos::MAX;
+        assert!(wait.must_spin(Nanos(1_000), never) && wait.must_spin(Nanos(1_049), never));
+        assert!(!wait.must_spin(Nanos(1_050), never), "the spin time is over");
+        assert!(!wait.must_spin(Nanos(1_050), || Nanos(1_151)));
+        assert!(wait.must_spin(Nanos(1_050), || Nanos(1_150)), "a wake-up would be late");
+        wait.reset();
+        assert!(wait.must_spin(Nanos(2_000), never), "a new spin");
+        assert_eq!(wait.park_timeout(Nanos(2_000), Nanos::MAX), Nanos::MAX);
+        assert_eq!(wait.park_timeout(Nanos(2_000), Nanos(2_300)), Nanos(200));
+        assert_eq!(wait.park_timeout(Nanos(2_000), Nanos(2_010)), Nanos::ZERO);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockDevice, Limits, Request};
-use event::{IdlePolicy, Parker, RealClock, Waker};
+use event::{IdlePolicy, IdleWait, Parker, RealClock, Waker};
 use mem::RegisterError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -273,7 +273,7 @@ impl<D: BlockDevice> NbdServer<D> {
         with: &mut dyn Component,
         stop: &AtomicBool,
     ) -> io::Result<()> {
-        let mut idle_since = None;
+        let mut wait = IdleWait::new(idle);
         let mut sockets_at = Nanos::ZERO;
         loop {
             let now = clock.now();
@@ -294,13 +294,10 @@ impl<D: BlockDevice> NbdServer<D> {
                 return self.finish_run(clock, with);
             }
             if moved {
-                idle_since = None;
+                wait.reset();
                 continue;
             }
-            let since = *idle_since.get_or_insert(now);
-            let margin = now + idle.wake_margin;
-            let deadline = self.device.deadline().min(with.deadline());
-            if now.since(since) < idle.spin_time || deadline <= margin {
+            if wait.must_spin(now, || self.device.deadline().min(with.deadline())) {
                 std::hint::spin_loop();
                 continue;
             }
@@ -309,15 +306,12 @@ impl<D: BlockDevice> NbdServer<D> {
                 || (!self.stopping && stop.load(Ordering::Relaxed))
             {
                 self.parker.unpark();
-                idle_since = None;
+                wait.reset();
                 continue;
             }
             let now = clock.now();
             let deadline = self.device.deadline().min(with.deadline());
-            let mut timeout = Nanos::MAX;
-            if deadline != Nanos::MAX {
-                timeout = deadline.since(now + idle.wake_margin);
-            }
+            let mut timeout = wait.park_timeout(now, deadline);
             if self.needs_sweeping() {
                 timeout = timeout.min(self.next_sweep.since(now));
             }
@@ -325,7 +319,7 @@ impl<D: BlockDevice> NbdServer<D> {
             // epoll_wait(2) gives a timeout in nanoseconds instead of milliseconds.
             self.parker.park(&[self.sockets.epoll.as_fd()], timeout)?;
             sockets_at = Nanos::ZERO;
-            idle_since = None;
+            wait.reset();
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use driver::{
     BindError, CompletionEvent, ControllerInfo, HardwareQueue, NvmeDeviceError, NvmeQueue,
-    QueuePair,
+    QueuePair, Tag,
 };
 use nvme::Status;
 use time::{Component, Nanos};
@@ -126,7 +126,11 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
         if let Some(status) = validate_request(&self.limits, self.limits.max_sectors, &request) {
             return self.refuse(request.tag, status);
         }
-        let tag = self.queue.tags_mut().take().ok_or(QueueFull)?;
+        let mut tag = [Tag::default()];
+        if self.queue.get_free_tags(&mut tag) == 0 {
+            return Err(QueueFull);
+        }
+        let [tag] = tag;
         match self.queue.bind_tag_cmd(tag, &request, now) {
             Ok(()) => Ok(()),
             Err(error) => {

@@ -136,10 +136,10 @@ impl KvLayout {
             return wrong("queue_depth", config.queue_depth.into(), "1 to 65,536");
         }
         if config.compactors > 64 {
-            return wrong("cleaners", config.compactors.into(), "0 to 64");
+            return wrong("compactors", config.compactors.into(), "0 to 64");
         }
         if config.large_value_writes > 4096 {
-            return wrong("whole_writes", config.large_value_writes.into(), "0 to 4,096");
+            return wrong("large_value_writes", config.large_value_writes.into(), "0 to 4,096");
         }
         let chunk = u64::from(shape.sectors_per_chunk) * u64::from(shape.sector_bytes);
         let units = shape.sectors_per_chunk / shape.ws_opt;
@@ -160,17 +160,18 @@ impl KvLayout {
         let unit = shape.ws_opt * shape.sector_bytes;
         let record = (chunk / 8).clamp(1024, 256 << 10) & !7;
         let active = if config.active_pus == 0 { pus.min(8) } else { config.active_pus };
-        let cleaners = if config.compactors == 0 { active.div_ceil(2) } else { config.compactors };
-        let (mut active, mut cleaners) = (active.max(1), cleaners);
+        let compactors =
+            if config.compactors == 0 { active.div_ceil(2) } else { config.compactors };
+        let (mut active, mut compactors) = (active.max(1), compactors);
         // One open chunk is left for a large value.
-        while max_open > 0 && 2 * (active + cleaners) + 1 > max_open {
-            if active == 1 && cleaners == 1 {
+        while max_open > 0 && 2 * (active + compactors) + 1 > max_open {
+            if active == 1 && compactors == 1 {
                 return refused("open chunks allowed", max_open.into(), "at least 5");
             }
             active = (active / 2).max(1);
-            cleaners = (cleaners / 2).max(1);
+            compactors = (compactors / 2).max(1);
         }
-        let streams = 2 * (active + cleaners);
+        let streams = 2 * (active + compactors);
         let mut whole = if config.large_value_writes == 0 {
             (2 * pus).clamp(4, 256)
         } else {
@@ -181,7 +182,7 @@ impl KvLayout {
         }
         // Twice the number of chunks that compaction fills at a time, so that padding them to make
         // them durable costs less than compaction gains.
-        let reserve = (2 * cleaners).max(3);
+        let reserve = (2 * compactors).max(3);
         let held = streams + reserve + 2;
         let usable = chunks.saturating_sub(held);
         let capacity = (f64::from(usable) / (1.0 + config.over_provisioning)) as u32;
@@ -203,7 +204,7 @@ impl KvLayout {
             compacted_bytes_min: (chunk - record).saturating_sub(unit).max(record),
             concurrency: WriteConcurrency {
                 active_chunks: active,
-                compactors: cleaners,
+                compactors,
                 streams_max: streams,
                 large_value_writes: whole.max(1),
             },
@@ -211,7 +212,7 @@ impl KvLayout {
                 chunks,
                 capacity,
                 reserve_chunks: reserve,
-                compact_below: reserve + active + cleaners,
+                compact_below: reserve + active + compactors,
                 overhead_chunks: held,
             },
         })
@@ -317,8 +318,8 @@ mod tests {
             (KvConfig { over_provisioning: f64::NAN, ..ok }, "over_provisioning is NaN"),
             (KvConfig { active_pus: 17, ..ok }, "at most the parallel units, 16"),
             (KvConfig { queue_depth: 0, ..ok }, "queue_depth is 0"),
-            (KvConfig { compactors: 65, ..ok }, "cleaners is 65"),
-            (KvConfig { large_value_writes: 5000, ..ok }, "whole_writes is 5000"),
+            (KvConfig { compactors: 65, ..ok }, "compactors is 65"),
+            (KvConfig { large_value_writes: 5000, ..ok }, "large_value_writes is 5000"),
         ] {
             let message = refuse(config, 512, 0);
             assert!(message.contains(says), "{message}");

@@ -205,10 +205,15 @@ impl ReadOps {
     }
 
     /// Starts a read of a compactor, which has its own operation.
-    pub(crate) fn begin_compaction_read(&mut self, cleaner: u32, chunk: u32, sectors: Range<u32>) {
+    pub(crate) fn begin_compaction_read(
+        &mut self,
+        compactor: u32,
+        chunk: u32,
+        sectors: Range<u32>,
+    ) {
         self.start(
-            self.first_compaction_read + cleaner,
-            ReadOwner::Compactor { compactor: cleaner },
+            self.first_compaction_read + compactor,
+            ReadOwner::Compactor { compactor },
             chunk,
             sectors,
         );
@@ -228,8 +233,8 @@ impl ReadOps {
     }
 
     /// Returns the read operation of a compactor.
-    pub(crate) fn compaction_read(&self, cleaner: u32) -> &ReadOp {
-        &self.ops[(self.first_compaction_read + cleaner) as usize]
+    pub(crate) fn compaction_read(&self, compactor: u32) -> &ReadOp {
+        &self.ops[(self.first_compaction_read + compactor) as usize]
     }
 
     /// Returns the memory of all buffers.

@@ -24,19 +24,19 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
 #[test]
 fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
     let scenario = Scenario::parse(Path::new("kv.toml"), DRIVE).unwrap();
-    let mut rig = KvHarness::build(&scenario.drives[0], KvConfig::default()).unwrap();
-    let chunk = rig.kv.layout().chunk_bytes as usize;
+    let mut harness = KvHarness::build(&scenario.drives[0], KvConfig::default()).unwrap();
+    let chunk = harness.kv.layout().chunk_bytes as usize;
     // What every key must have, and what those may have that were put since the last sync.
     let mut synced: BTreeMap<String, (u64, usize)> = BTreeMap::new();
     let mut runner = VirtualRunner::new();
     for round in 0..12u64 {
         let mut since = synced.clone();
         {
-            let KvHarness { drive, kv, .. } = &mut rig;
-            let pump = &mut || {
+            let KvHarness { drive, kv, .. } = &mut harness;
+            let progress = &mut || {
                 runner.step(&mut [drive as &mut dyn Component], Nanos::MAX);
             };
-            let mut now = BlockingKv::new(kv, pump);
+            let mut now = BlockingKv::new(kv, progress);
             for i in 0..150u64 {
                 let key = format!("key{:03}", (i * 37 + round * 11) % 120);
                 let len = match i % 25 {
@@ -63,15 +63,15 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
                 assert_eq!(now.get(key.as_bytes()), Ok(Some(value(*seed, *len))), "{key}");
             }
         }
-        let drive = rig.drive.power_cut().power_on().unwrap();
-        rig = KvHarness::on_drive(drive, KvConfig::default()).unwrap();
-        assert_eq!(rig.kv.check_invariants(), Ok(()), "round {round}");
-        let KvHarness { drive, kv, .. } = &mut rig;
+        let drive = harness.drive.power_cut().power_on().unwrap();
+        harness = KvHarness::on_drive(drive, KvConfig::default()).unwrap();
+        assert_eq!(harness.kv.check_invariants(), Ok(()), "round {round}");
+        let KvHarness { drive, kv, .. } = &mut harness;
         runner = VirtualRunner::new();
-        let pump = &mut || {
+        let progress = &mut || {
             runner.step(&mut [drive as &mut dyn Component], Nanos::MAX);
         };
-        let mut now = BlockingKv::new(kv, pump);
+        let mut now = BlockingKv::new(kv, progress);
         let mut found = BTreeMap::new();
         for i in 0..120 {
             let key = format!("key{i:03}");
@@ -99,5 +99,5 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
         }
         synced = found;
     }
-    assert!(rig.kv.stats().keys > 50);
+    assert!(harness.kv.stats().keys > 50);
 }

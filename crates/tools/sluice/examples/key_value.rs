@@ -26,23 +26,23 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
     let mut drive = Controller::new(scenario.drives[0].config.clone())?;
     let port = drive.attach()?;
-    // The drive and the host share this thread: the pump lets the drive run while the host waits.
+    // The drive and the host share this thread: `progress` lets the drive run while the host waits.
     let mut runner = VirtualRunner::new();
-    let mut pump = || {
+    let mut progress = || {
         runner.step(&mut [&mut drive as &mut dyn Component], Nanos::MAX);
     };
-    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLLS_MAX)?;
-    let queue = controller.create_queue_pair(256, None, &mut pump)?;
+    let mut controller = ControllerHandle::connect(port.clone(), &mut progress, POLLS_MAX)?;
+    let queue = controller.create_queue_pair(256, None, &mut progress)?;
     let info = controller.info().clone();
     let chunk_count = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
-    let chunks = controller.chunks(0, chunk_count, &mut pump)?;
+    let chunks = controller.chunks(0, chunk_count, &mut progress)?;
     let every_chunk = |_| true;
     let config = KvConfig::default();
-    let mut kv = Kv::open(&info, &chunks, &every_chunk, queue, port, config, &mut pump, true)?;
+    let mut kv = Kv::open(&info, &chunks, &every_chunk, queue, port, config, &mut progress, true)?;
     // ANCHOR_END: open
 
     // ANCHOR: use
-    let mut now = BlockingKv::new(&mut kv, &mut pump); // one request at a time
+    let mut now = BlockingKv::new(&mut kv, &mut progress); // one request at a time
     now.put(b"key", b"value")?;
     // All of a batch becomes durable, or nothing of it.
     now.batch(&[BlockingMutation::Update(b"key", b"other"), BlockingMutation::Put(b"new", b"")])?;

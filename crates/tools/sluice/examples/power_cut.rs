@@ -39,11 +39,11 @@ impl Host {
     /// Attaches to a drive that has power.
     fn attach(drive: &mut Controller) -> Result<Host, Box<dyn Error>> {
         let port = drive.attach()?;
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, POLLS_MAX)?;
-        let queue = controller.create_queue_pair(128, None, &mut pump)?;
+        let mut controller = ControllerHandle::connect(port.clone(), &mut progress, POLLS_MAX)?;
+        let queue = controller.create_queue_pair(128, None, &mut progress)?;
         let raw = Raw::from_pair(controller.info(), queue, port.clone())?;
         let sector_bytes = raw.limits().sector_bytes as usize;
         let memory = SharedRegion::anonymous(SECTORS as usize * sector_bytes)?;

@@ -26,11 +26,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut drive = Controller::new(scenario.drives[0].config.clone())?;
     let port = drive.attach()?;
     let mut runner = VirtualRunner::new();
-    let mut pump = || {
+    let mut progress = || {
         runner.step(&mut [&mut drive as &mut dyn Component], Nanos::MAX);
     };
-    let mut ssd = OpenChannelSsd::attach(port, &mut pump, POLLS_MAX)?;
-    let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut pump)?;
+    let mut ssd = OpenChannelSsd::attach(port, &mut progress, POLLS_MAX)?;
+    let mut session = Session::open(&mut ssd, SessionConfig::default(), &mut progress)?;
     let (space, geometry) = (ssd.space(), *ssd.geometry());
 
     // ANCHOR: vector
@@ -42,7 +42,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             ppas.extend(space.extent(first, geometry.ws_opt)?);
         }
     }
-    let mut io = session.blocking(&mut pump);
+    let mut io = session.blocking(&mut progress);
     let mut buffer = io.buffers().allocate(ppas.len() as u32)?;
     for sector in 0..buffer.sectors() {
         buffer.write(sector, &vec![sector as u8; geometry.sector_bytes as usize])?;

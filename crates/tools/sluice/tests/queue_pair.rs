@@ -18,11 +18,11 @@ fn a_vector_of_physical_addresses_is_read_back() -> Result<(), Box<dyn std::erro
 
     // The host: a port, an initialized controller and a queue pair of 64 entries.
     let port = drive.attach()?;
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(Nanos::ZERO);
     };
-    let mut controller = ControllerHandle::connect(port.clone(), &mut pump, 1_000)?;
-    let mut queue = controller.create_queue_pair(64, None, &mut pump)?;
+    let mut controller = ControllerHandle::connect(port.clone(), &mut progress, 1_000)?;
+    let mut queue = controller.create_queue_pair(64, None, &mut progress)?;
     let oc = controller.info().open_channel.expect("the preset is open-channel");
     let unit = oc.geometry.ws_opt;
 
@@ -49,7 +49,7 @@ fn a_vector_of_physical_addresses_is_read_back() -> Result<(), Box<dyn std::erro
         write.set_sgl(data(0));
         queue.submit(write, 0)?;
         queue.ring();
-        pump();
+        progress();
         assert!(queue.reap().expect("done").status.is_success());
     }
     for sector in 0..unit {
@@ -60,7 +60,7 @@ fn a_vector_of_physical_addresses_is_read_back() -> Result<(), Box<dyn std::erro
     read.set_sgl(data(bytes));
     queue.submit(read, 1)?;
     queue.ring();
-    pump();
+    progress();
     let done = queue.reap().expect("done");
     assert!(done.status.is_success());
     assert_eq!(done.result, 0, "no address failed");

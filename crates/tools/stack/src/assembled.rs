@@ -64,11 +64,11 @@ impl Stack {
         };
         let name = drive.config().name.clone();
         drive.set_zero_latency(true);
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(now);
         };
         let pair = raw.into_queue().0.into_pair();
-        let deleted = controller.delete_queue_pair(pair, &mut |_| {}, &mut pump);
+        let deleted = controller.delete_queue_pair(pair, &mut |_| {}, &mut progress);
         drive.set_zero_latency(false);
         deleted.map_err(|source| StackError::Driver { name, source })?;
         Ok(AssembledDrive { drive, port, host: HostHandles::Controller(Box::new(controller)) })
@@ -102,9 +102,9 @@ fn power_on(plan: &DriveSpec) -> Result<(Controller, Arc<Port>), StackError> {
 
 fn attach(drive: &mut Controller, port: &Arc<Port>) -> Result<ControllerHandle, StackError> {
     let name = drive.config().name.clone();
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(Nanos::ZERO);
     };
-    ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
+    ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
         .map_err(|source| StackError::Driver { name, source })
 }

@@ -238,17 +238,17 @@ fn open_named(
     (map, totals): (Vec<Option<Address>>, DeviceL2pLog),
     info: &ControllerInfo,
     queue: DriveQueue,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
     keeps_data: bool,
 ) -> Result<StackDevice, RrpcError> {
     let owned = |chunk: u32| share.has_chunk(chunk);
     let chunks = &share.chunks;
     if share.entry.spec.kind != TargetKind::Rrpc {
-        let pblk = Pblk::open_on(info, chunks, &owned, queue, config, pump, keeps_data)?;
+        let pblk = Pblk::open_on(info, chunks, &owned, queue, config, progress, keeps_data)?;
         return Ok(StackDevice::Pblk(Box::new(pblk)));
     }
     let map = DeviceL2pEntries { entries: &map, totals };
-    let rrpc = Rrpc::open_on(info, chunks, &owned, map, queue, config, pump)?;
+    let rrpc = Rrpc::open_on(info, chunks, &owned, map, queue, config, progress)?;
     Ok(StackDevice::Rrpc(Box::new(rrpc)))
 }
 
@@ -268,14 +268,14 @@ fn pblk_open_error(name: &str, source: PblkError) -> StackError {
 /// drive without one; the target reports that.
 fn read_device_l2p(
     controller: &mut ControllerHandle,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
 ) -> Result<(Vec<Option<Address>>, DeviceL2pLog), DriverError> {
     let extensions = controller.info().open_channel.map(|oc| oc.extensions);
     let Some(extensions) = extensions.filter(|e| e.has(VendorExtensions::DEVICE_L2P)) else {
         return Ok((Vec::new(), DeviceL2pLog::default()));
     };
-    let map = controller.dual_map(0, extensions.l2p_entries.get(), pump)?;
-    Ok((map, controller.map_totals(pump)?))
+    let map = controller.dual_map(0, extensions.l2p_entries.get(), progress)?;
+    Ok((map, controller.map_totals(progress)?))
 }
 
 impl Stack {
@@ -348,7 +348,7 @@ impl Stack {
         let name = config.name.clone();
         let depth = DEPTH.min(config.controller.queue_depth);
         drive.set_zero_latency(true);
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(now);
         };
         let bring_up = || {
@@ -357,10 +357,10 @@ impl Stack {
             let refused = |source| StackError::BlockLayer { name: name.clone(), source };
             let (queue, _) = raw.into_queue();
             let pair = queue.into_pair();
-            controller.delete_queue_pair(pair, &mut |_| {}, &mut pump).map_err(failed)?;
+            controller.delete_queue_pair(pair, &mut |_| {}, &mut progress).map_err(failed)?;
             let queues = plan.hardware_queues(controller.info().io_queues);
             let sector_bytes = controller.info().sector_bytes;
-            let mut driver = NvmeDevice::open(controller, queues, depth, interrupts, &mut pump)
+            let mut driver = NvmeDevice::open(controller, queues, depth, interrupts, &mut progress)
                 .map_err(unusable)?;
             let (layer, queues) =
                 BlockLayer::open(&mut driver, &plan.config(sector_bytes)).map_err(refused)?;
@@ -383,15 +383,16 @@ impl Stack {
         name: String,
     ) -> Result<(StackDevice, Option<ControllerHandle>), StackError> {
         let keeps_data = drive.stores_data();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
         let failed = |source| StackError::Driver { name: name.clone(), source };
         let mut controller =
-            ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(failed)?;
+            ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+                .map_err(failed)?;
         let share = match &plan.target {
             HostTarget::Named(named) => {
-                Some(Stack::find_target_share(plan, named, &mut controller, &mut pump)?)
+                Some(Stack::find_target_share(plan, named, &mut controller, &mut progress)?)
             }
             _ => None,
         };
@@ -399,7 +400,7 @@ impl Stack {
         if let (HostTarget::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
             let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
             let queues = QueuePairOptions { depth, interrupts: vector.is_some() };
-            let opened = Shards::open(&mut controller, config, queues, &mut pump, keeps_data);
+            let opened = Shards::open(&mut controller, config, queues, &mut progress, keeps_data);
             let shards = opened.map_err(|e| match e {
                 OpenShardsError::Driver(source) => failed(source),
                 OpenShardsError::Shards(source) => {
@@ -408,21 +409,21 @@ impl Stack {
             })?;
             return Ok((StackDevice::Shards(Box::new(shards)), Some(controller)));
         }
-        let queue = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
+        let queue = controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
         let device = match &plan.target {
             HostTarget::None => Raw::from_pair(controller.info(), queue, port.clone())
                 .map(StackDevice::Raw)
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
             HostTarget::Pblk(config) => {
                 let all = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-                let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
+                let chunks = controller.chunks(0, all, &mut progress).map_err(failed)?;
                 Pblk::open(
                     controller.info(),
                     &chunks,
                     queue,
                     port.clone(),
                     *config,
-                    &mut pump,
+                    &mut progress,
                     keeps_data,
                 )
                 .map(|p| StackDevice::Pblk(Box::new(p)))
@@ -432,10 +433,10 @@ impl Stack {
                 let Some((share, config)) = share else {
                     return Err(StackError::NotABlockDevice { name });
                 };
-                let known = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
+                let known = read_device_l2p(&mut controller, &mut progress).map_err(failed)?;
                 let info = controller.info();
                 let parts = DriveQueue { queue, port: port.clone() };
-                open_named(&share, config, known, info, parts, &mut pump, keeps_data).map_err(
+                open_named(&share, config, known, info, parts, &mut progress, keeps_data).map_err(
                     |source| {
                         let (drive, target) = (name.clone(), named.name.clone());
                         StackError::Target { drive, target, source }
@@ -445,12 +446,13 @@ impl Stack {
             HostTarget::Rrpc(config) => {
                 let open_channel = controller.info().open_channel;
                 let all = open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-                let chunks = controller.chunks(0, all, &mut pump).map_err(failed)?;
-                let (map, totals) = read_device_l2p(&mut controller, &mut pump).map_err(failed)?;
+                let chunks = controller.chunks(0, all, &mut progress).map_err(failed)?;
+                let (map, totals) =
+                    read_device_l2p(&mut controller, &mut progress).map_err(failed)?;
                 let info = controller.info();
                 let parts = DriveQueue { queue, port: port.clone() };
                 let map = DeviceL2pEntries { entries: &map, totals };
-                Rrpc::open(info, &chunks, map, parts, *config, &mut pump)
+                Rrpc::open(info, &chunks, map, parts, *config, &mut progress)
                     .map(|r| StackDevice::Rrpc(Box::new(r)))
                     .map_err(|source| match source {
                         RrpcError::Pblk(source) => pblk_open_error(&name, source),
@@ -466,7 +468,7 @@ impl Stack {
         plan: &DriveSpec,
         named: &NamedTarget,
         controller: &mut ControllerHandle,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
     ) -> Result<(TargetShare, FtlConfig), StackError> {
         let drive = &plan.config.name;
         let check = |entry: &lnvm::TargetEntry| {
@@ -482,7 +484,7 @@ impl Stack {
             }
             named.ftl_config(drive, entry).map(|_| ()).map_err(NamedError::from)
         };
-        let share = named_target::find(plan, &named.name, controller, pump, &check);
+        let share = named_target::find(plan, &named.name, controller, progress, &check);
         let share = share.map_err(StackError::Named)?;
         let config = share.ftl_config(drive, named).map_err(StackError::Named)?;
         Ok((share, config))

@@ -178,26 +178,26 @@ pub fn find(
     plan: &DriveSpec,
     name: &str,
     controller: &mut ControllerHandle,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
     check: &dyn Fn(&Entry) -> Result<(), NamedError>,
 ) -> Result<TargetShare, NamedError> {
     let info = controller.info().clone();
     let total = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-    let report = controller.chunks(0, total, pump)?;
+    let report = controller.chunks(0, total, progress)?;
     let depth = DEPTH.min(plan.config.controller.queue_depth);
-    let pair = controller.create_queue_pair(depth, None, pump)?;
+    let pair = controller.create_queue_pair(depth, None, progress)?;
     let queue = VectorQueue::new(pair, controller.port().clone(), &info)?;
     let config = subsystem_config(plan, 0);
-    let mut subsystem = MediaManager::open(&info, &report, queue, Nanos::ZERO, config, pump)?;
-    let found = read_share(&mut subsystem, plan, name, &info, pump, check);
+    let mut subsystem = MediaManager::open(&info, &report, queue, Nanos::ZERO, config, progress)?;
+    let found = read_share(&mut subsystem, plan, name, &info, progress, check);
     // Close the media manager cleanly in any case, so that its next start does not write.
-    let closed = subsystem.close(pump);
+    let closed = subsystem.close(progress);
     let found = found?;
     closed?;
     let pair = subsystem.into_queue().into_queue();
-    controller.delete_queue_pair(pair, &mut |_| {}, pump)?;
+    controller.delete_queue_pair(pair, &mut |_| {}, progress)?;
     // The media manager may have erased dirty chunks meanwhile.
-    let chunks = controller.chunks(0, total, pump)?;
+    let chunks = controller.chunks(0, total, progress)?;
     Ok(TargetShare { chunks, ..found })
 }
 
@@ -206,7 +206,7 @@ fn read_share(
     plan: &DriveSpec,
     name: &str,
     info: &driver::ControllerInfo,
-    pump: &mut dyn FnMut(),
+    progress: &mut dyn FnMut(),
     check: &dyn Fn(&Entry) -> Result<(), NamedError>,
 ) -> Result<TargetShare, NamedError> {
     let drive = || plan.config.name.clone();
@@ -234,7 +234,7 @@ fn read_share(
         });
     }
     let id = subsystem.open_target(name)?;
-    subsystem.allocate_all(id, pump)?;
+    subsystem.allocate_all(id, progress)?;
     let chunks = subsystem.table().chunks().len() as u32;
     let owned = (0..chunks).map(|chunk| subsystem.table().is_owned_by(id, chunk)).collect();
     subsystem.close_target(id);

@@ -37,15 +37,16 @@ impl Stack {
         drive.attach_as(&port, AccessPolicy::for_scope(part)).map_err(wrong)?;
         let depth = DEPTH.min(drive.config().controller.queue_depth);
         drive.set_zero_latency(true);
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
         let mut bring_up = || {
             let failed = |source| StackError::Driver { name: name.clone(), source };
             let mut controller =
-                ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
+                ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
                     .map_err(failed)?;
-            let pair = controller.create_queue_pair(depth, vector, &mut pump).map_err(failed)?;
+            let pair =
+                controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
             let raw = Raw::from_pair(controller.info(), pair, port.clone())
                 .map_err(|source| StackError::Raw { name: name.clone(), source })?;
             Ok((raw, controller))

@@ -87,7 +87,7 @@ impl Shards {
         controller: &mut ControllerHandle,
         config: ShardedConfig,
         pairs: QueuePairOptions,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Shards, OpenShardsError> {
         let QueuePairOptions { depth, interrupts } = pairs;
@@ -99,13 +99,13 @@ impl Shards {
         let mut queues = Vec::with_capacity(config.shards as usize);
         for _ in 0..config.shards {
             let vector = controller.next_qid().filter(|_| interrupts);
-            queues.push(controller.create_queue_pair(depth, vector, pump)?);
+            queues.push(controller.create_queue_pair(depth, vector, progress)?);
         }
         let info = controller.info().clone();
         let all = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-        let chunks = controller.chunks(0, all, pump)?;
+        let chunks = controller.chunks(0, all, progress)?;
         let port = controller.port().clone();
-        let opened = Sharded::open(&info, &chunks, queues, port, config, pump, keeps_data)?;
+        let opened = Sharded::open(&info, &chunks, queues, port, config, progress, keeps_data)?;
         let none = ShardedError::Shards { shards: config.shards, max: granted };
         Ok(Shards { handles: PerCoreDevices::new(opened.into_shards()).ok_or(none)? })
     }

@@ -271,11 +271,12 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         let depth = self.queue.tags().count();
         let exhausted =
             self.tag_fairness.as_ref().is_some_and(|s| s.is_over_share(submitter, depth));
-        let tag = if exhausted { None } else { self.queue.tags_mut().take() };
-        let Some(tag) = tag else {
+        let mut tag = [Tag::default()];
+        if exhausted || self.queue.get_free_tags(&mut tag) == 0 {
             self.on_no_tag(submitter);
             return None;
-        };
+        }
+        let [tag] = tag;
         self.report_cache_lines::<P>(tag);
         P::wrote(&self.slots[usize::from(tag.0)]);
         Some(tag)

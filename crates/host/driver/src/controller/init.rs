@@ -55,23 +55,23 @@ pub(crate) fn is_removed(port: &Port) -> bool {
     port.is_real_controller() && status(port).is_err()
 }
 
-/// Calls `progress` until `done`, for at most `patience`; `pump_time` is the minimum duration of a
+/// Calls `progress` until `done`, for at most `timeout`; `progress_interval` is the minimum duration of a
 /// call.
 fn wait_until(
     port: &Port,
-    (step, patience): (&'static str, Nanos),
+    (step, timeout): (&'static str, Nanos),
     progress: ProgressFn<'_>,
-    pump_time: Nanos,
+    progress_interval: Nanos,
     mut done: impl FnMut(Csts) -> Result<bool, DriverError>,
 ) -> Result<(), DriverError> {
-    let polls = patience.0 / pump_time.0.max(1);
+    let polls = timeout.0 / progress_interval.0.max(1);
     for _ in 0..=polls {
         if done(status(port)?)? {
             return Ok(());
         }
         progress();
     }
-    Err(DriverError::InitTimeout { step, waited: patience })
+    Err(DriverError::InitTimeout { step, waited: timeout })
 }
 
 /// Returns the time that the controller may take to become ready or to stop.
@@ -165,7 +165,7 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
 pub(crate) fn stop(
     port: &Port,
     progress: ProgressFn<'_>,
-    pump_time: Nanos,
+    progress_interval: Nanos,
 ) -> Result<(), DriverError> {
     let limit = ready_timeout(&capabilities(port)?);
     let enabled = Cc::from_value(port.register(CC)).enabled;
@@ -173,13 +173,13 @@ pub(crate) fn stop(
     // §3.1.5]). After a timeout it is disabled nevertheless.
     if enabled {
         let ready = |s: Csts| Ok(s.ready || s.fatal);
-        match wait_until(port, ("become ready", limit), progress, pump_time, ready) {
+        match wait_until(port, ("become ready", limit), progress, progress_interval, ready) {
             Ok(()) | Err(DriverError::InitTimeout { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     begin_stop(port)?;
-    wait_until(port, ("stop", limit), progress, pump_time, |s| Ok(!s.ready))
+    wait_until(port, ("stop", limit), progress, progress_interval, |s| Ok(!s.ready))
 }
 
 /// Enables a disabled controller on the port's admin queues, and waits until it is ready.
@@ -189,10 +189,10 @@ pub(crate) fn stop(
 pub(crate) fn start(
     port: &Port,
     progress: ProgressFn<'_>,
-    pump_time: Nanos,
+    progress_interval: Nanos,
 ) -> Result<(), DriverError> {
     let limit = begin_start(port)?;
-    wait_until(port, ("become ready", limit), progress, pump_time, |s| {
+    wait_until(port, ("become ready", limit), progress, progress_interval, |s| {
         if s.fatal { Err(DriverError::Failed) } else { Ok(s.ready) }
     })
 }
@@ -205,16 +205,17 @@ pub(crate) fn start(
 pub(crate) fn shut_down(
     port: &Port,
     progress: ProgressFn<'_>,
-    pump_time: Nanos,
+    progress_interval: Nanos,
 ) -> Result<(), DriverError> {
     status(port)?;
     if !Cc::from_value(port.register(CC)).enabled {
         return Ok(());
     }
     port.set_register(CC, Cc { enabled: true, shut_down: true }.to_value());
-    let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, pump_time, |s| {
-        Ok(s.shut_down || s.fatal)
-    });
-    let stopped = stop(port, progress, pump_time);
+    let told =
+        wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, progress_interval, |s| {
+            Ok(s.shut_down || s.fatal)
+        });
+    let stopped = stop(port, progress, progress_interval);
     told.and(stopped)
 }

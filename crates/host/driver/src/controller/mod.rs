@@ -77,17 +77,17 @@ pub struct ControllerHandle {
 
 impl ControllerHandle {
     /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
-    /// queues. `timeout_polls` is the number of calls of `pump` after which an admin command counts
+    /// queues. `timeout_polls` is the number of calls of `progress` after which an admin command counts
     /// as unanswered.
     ///
     /// # Errors
     /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
     pub fn connect(
         port: Arc<Port>,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<ControllerHandle, DriverError> {
-        ControllerHandle::connect_with(port, ConnectOptions::default(), pump, timeout_polls)
+        ControllerHandle::connect_with(port, ConnectOptions::default(), progress, timeout_polls)
     }
 
     /// Initializes the drive as [`connect`](ControllerHandle::connect) does, with options.
@@ -98,33 +98,34 @@ impl ControllerHandle {
     pub fn connect_with(
         port: Arc<Port>,
         options: ConnectOptions,
-        pump: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(),
         timeout_polls: u64,
     ) -> Result<ControllerHandle, DriverError> {
         let mut admin = AdminQueue::open(&port, timeout_polls)?;
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
         let controller =
-            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), pump)?);
+            IdentifyController::from_bytes(admin.identify(identify(cns::CONTROLLER, 0), progress)?);
         let data =
             connect::choose_data_pointers(&controller, options.data, port.memory().is_paged())?;
-        let nsid = connect::choose_namespace(&mut admin, options.nsid, pump)?;
-        let namespace =
-            IdentifyNamespace::from_bytes(admin.identify(identify(cns::NAMESPACE, nsid), pump)?);
+        let nsid = connect::choose_namespace(&mut admin, options.nsid, progress)?;
+        let namespace = IdentifyNamespace::from_bytes(
+            admin.identify(identify(cns::NAMESPACE, nsid), progress)?,
+        );
         if namespace.is_open_channel() && port.memory().is_paged() {
             return Err(DriverError::Unsupported { what: "IOMMU, which vector commands need" });
         }
         let geometry = if namespace.is_open_channel() {
-            let page = admin.identify(AdminCommand::Geometry { nsid }, pump)?;
+            let page = admin.identify(AdminCommand::Geometry { nsid }, progress)?;
             Some(GeometryPage::from_bytes(page))
         } else {
             None
         };
         let most = port.max_io_queues().min(options.queues.unwrap_or(u16::MAX));
-        let io_queues = connect::negotiate_queue_count(&mut admin, most, pump)?;
+        let io_queues = connect::negotiate_queue_count(&mut admin, most, progress)?;
         let offered = controller.oacs.get() & IdentifyController::OACS_DOORBELL_BUFFER_CONFIG != 0;
         let shadows = match options.doorbells {
             DoorbellUse::Memory if offered => {
-                connect::set_up_shadow_doorbells(&port, &mut admin, pump)?
+                connect::set_up_shadow_doorbells(&port, &mut admin, progress)?
             }
             DoorbellUse::Memory | DoorbellUse::Registers => None,
         };
@@ -151,7 +152,7 @@ impl ControllerHandle {
     /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
     /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
     ///
-    /// `pump_time` is the minimum duration of a call of `pump`. The controller gets the time that
+    /// `progress_interval` is the minimum duration of a call of `progress`. The controller gets the time that
     /// it reports, and ten seconds per admin command.
     ///
     /// # Errors
@@ -160,14 +161,14 @@ impl ControllerHandle {
     pub fn connect_pci(
         port: Arc<Port>,
         options: ConnectOptions,
-        pump: &mut dyn FnMut(),
-        pump_time: Nanos,
+        progress: &mut dyn FnMut(),
+        progress_interval: Nanos,
     ) -> Result<ControllerHandle, DriverError> {
         let capabilities = init::capabilities(&port)?;
-        init::stop(&port, pump, pump_time)?;
-        init::start(&port, pump, pump_time)?;
-        let polls = connect::ADMIN_TIMEOUT.0 / pump_time.0.max(1);
-        let mut controller = ControllerHandle::connect_with(port, options, pump, polls)?;
+        init::stop(&port, progress, progress_interval)?;
+        init::start(&port, progress, progress_interval)?;
+        let polls = connect::ADMIN_TIMEOUT.0 / progress_interval.0.max(1);
+        let mut controller = ControllerHandle::connect_with(port, options, progress, polls)?;
         controller.max_entries = capabilities.max_entries;
         Ok(controller)
     }

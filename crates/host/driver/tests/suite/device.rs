@@ -610,16 +610,16 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
 fn a_caller_that_waits_for_a_reply_learns_that_the_controller_was_removed() {
     let mut model = Model::new(capabilities());
     let (controller, all) = queues(&mut model, 1);
-    let mut pumps = 0;
+    let mut progress_calls = 0;
     let error = controller.lock().unwrap().health(&mut || {
-        pumps += 1;
-        if pumps == 3 {
+        progress_calls += 1;
+        if progress_calls == 3 {
             model.pull();
         }
     });
     let error = error.unwrap_err();
     assert!(matches!(error, DriverError::Removed), "{error}");
-    assert_eq!(pumps, 3, "and not ten seconds later");
+    assert_eq!(progress_calls, 3, "and not ten seconds later");
     assert!(controller.lock().unwrap().is_removed());
     drop(all);
 }

@@ -101,14 +101,14 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
     let mut rng = Rng::new(seed);
     for format in FORMATS {
         for data in POINTERS {
-            let mut rig = Harness::new(format, data);
-            let (region, at) = rig.port.memory().allocate_registered(1 << 20).unwrap();
+            let mut harness = Harness::new(format, data);
+            let (region, at) = harness.port.memory().allocate_registered(1 << 20).unwrap();
             let mut wanted = vec![0; SECTORS * SECTOR];
             for round in 0..60 {
                 // Two commands at a time, which must not share data.
                 let mut under_way = Vec::new();
                 for half in 0..2 {
-                    let sectors = 1 + rng.below(20.min(u64::from(rig.max_sectors))) as usize;
+                    let sectors = 1 + rng.below(20.min(u64::from(harness.max_sectors))) as usize;
                     let lba = half * 100 + rng.below((100 - sectors) as u64) as usize;
                     let base = half * (512 << 10);
                     let offset = [0, 4, 512, 4096, 1, 4095][rng.below(6) as usize];
@@ -123,29 +123,33 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     let request =
                         Request { op, ..Request::read(lba as u64, sectors as u32, data, 0) };
                     // Sometimes there is memory for one command only.
-                    if rig.bind(request) == Err(BindError::Busy) {
+                    if harness.bind(request) == Err(BindError::Busy) {
                         assert_eq!(under_way.len(), 1);
-                        rig.finish(1);
+                        harness.finish(1);
                         under_way.push(None);
-                        rig.bind(request).unwrap();
-                        rig.finish(1);
+                        harness.bind(request).unwrap();
+                        harness.finish(1);
                     }
                     under_way.push(Some((op, base, offset, bytes)));
                 }
                 if under_way.len() == 2 {
-                    rig.finish(2);
+                    harness.finish(2);
                 }
                 for (op, base, offset, bytes) in under_way.into_iter().flatten() {
-                    assert!(rig.drive.sectors[bytes.clone()] == wanted[bytes.clone()], "{round}");
+                    assert!(
+                        harness.drive.sectors[bytes.clone()] == wanted[bytes.clone()],
+                        "{round}"
+                    );
                     let mut all = vec![0; 512 << 10];
                     region.read(base, &mut all);
                     assert!(all[offset..offset + bytes.len()] == wanted[bytes.clone()]);
                     let around = all[..offset].iter().chain(&all[offset + bytes.len()..]);
                     assert!(around.copied().all(|byte| byte == 0x11), "no byte beside it");
-                    let each = usize::from(rig.metadata.bytes);
-                    let beside = &mut rig.drive.metadata
+                    let each = usize::from(harness.metadata.bytes);
+                    let beside = &mut harness.drive.metadata
                         [bytes.start / SECTOR * each..bytes.end / SECTOR * each];
-                    if op == Op::Write && rig.metadata.transfer != MetadataTransfer::ControllerOnly
+                    if op == Op::Write
+                        && harness.metadata.transfer != MetadataTransfer::ControllerOnly
                     {
                         assert!(beside.iter().all(|byte| *byte == 0), "zeros");
                         // Data that was read is not overwritten afterwards.
@@ -161,18 +165,18 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
 #[test]
 fn protection_is_asked_for_where_there_is_any() {
     for format in FORMATS {
-        let mut rig = Harness::new(format, DataPointers::Prp);
-        let (_, at) = rig.port.memory().allocate_registered(4 * SECTOR).unwrap();
-        rig.one(Request::write(7, 2, Payload::Contiguous(at), 0));
-        rig.one(Request::read(7, 2, Payload::Contiguous(at), 0));
-        rig.one(Request::write_zeroes(9, 3, false, 0));
-        rig.one(Request::read(7, 5, Payload::BitBucket, 0));
-        rig.one(Request::write(30, 5, Payload::BitBucket, 0));
-        rig.one(Request::discard(7, 2, 0));
-        rig.one(Request::flush(0));
+        let mut harness = Harness::new(format, DataPointers::Prp);
+        let (_, at) = harness.port.memory().allocate_registered(4 * SECTOR).unwrap();
+        harness.one(Request::write(7, 2, Payload::Contiguous(at), 0));
+        harness.one(Request::read(7, 2, Payload::Contiguous(at), 0));
+        harness.one(Request::write_zeroes(9, 3, false, 0));
+        harness.one(Request::read(7, 5, Payload::BitBucket, 0));
+        harness.one(Request::write(30, 5, Payload::BitBucket, 0));
+        harness.one(Request::discard(7, 2, 0));
+        harness.one(Request::flush(0));
         let marks: Vec<_> =
-            rig.drive.marks.iter().map(|(cdw12, tag)| (cdw12 >> 26 & 0xf, *tag)).collect();
-        let checks = match rig.metadata.protection {
+            harness.drive.marks.iter().map(|(cdw12, tag)| (cdw12 >> 26 & 0xf, *tag)).collect();
+        let checks = match harness.metadata.protection {
             None => 0,
             Some(ProtectionType::Type3) => 0b1100,
             Some(ProtectionType::Type1 | ProtectionType::Type2) => 0b1101,
@@ -188,23 +192,29 @@ fn protection_is_asked_for_where_there_is_any() {
 #[test]
 fn transfers_are_as_long_as_they_can_be() {
     for format in FORMATS {
-        let mut rig = Harness::new(format, DataPointers::Prp);
-        let inline = rig.metadata.extended_lba_bytes();
-        assert_eq!(rig.max_sectors, (128 << 10) / (SECTOR as u32 + inline), "{format:?}");
-        let (region, at) = rig.port.memory().allocate_registered(256 << 10).unwrap();
-        let bytes = rig.max_sectors as usize * SECTOR;
+        let mut harness = Harness::new(format, DataPointers::Prp);
+        let inline = harness.metadata.extended_lba_bytes();
+        assert_eq!(harness.max_sectors, (128 << 10) / (SECTOR as u32 + inline), "{format:?}");
+        let (region, at) = harness.port.memory().allocate_registered(256 << 10).unwrap();
+        let bytes = harness.max_sectors as usize * SECTOR;
         let written = random(&mut Rng::new(3), &region, 2048, bytes);
-        rig.one(Request::write(0, rig.max_sectors, Payload::Contiguous(at.offset(2048)), 0));
+        harness.one(Request::write(
+            0,
+            harness.max_sectors,
+            Payload::Contiguous(at.offset(2048)),
+            0,
+        ));
         region.fill(0, 256 << 10, 0);
-        rig.one(Request::read(0, rig.max_sectors, Payload::Contiguous(at.offset(4096)), 0));
+        harness.one(Request::read(0, harness.max_sectors, Payload::Contiguous(at.offset(4096)), 0));
         let mut read = vec![0; bytes];
         region.read(4096, &mut read);
         assert!(read == written);
         if inline > 0 {
             let refused = |status| Err(BindError::Refused(status));
-            let long = rig.bind(Request::read(0, rig.max_sectors + 2, Payload::Contiguous(at), 0));
+            let long =
+                harness.bind(Request::read(0, harness.max_sectors + 2, Payload::Contiguous(at), 0));
             assert_eq!(long, refused(Status::INVALID_FIELD));
-            let nowhere = rig.bind(Request::read(0, 1, Payload::Contiguous(Iova(1 << 50)), 0));
+            let nowhere = harness.bind(Request::read(0, 1, Payload::Contiguous(Iova(1 << 50)), 0));
             assert_eq!(nowhere, refused(Status::DATA_TRANSFER_ERROR));
         }
     }

@@ -46,11 +46,11 @@ impl Kv {
                 *live.entry(piece.chunk).or_default() += u64::from(bytes);
                 let chunk = self.chunks.get(piece.chunk);
                 // Records of a failed or compacted chunk may be uncorrectable, and found in the index.
-                let cleaned =
+                let is_relocating =
                     matches!(chunk.role(), KvChunkRole::Compacting | KvChunkRole::Failing);
                 let record = RecordSpan { offset: piece.offset, bytes };
                 index.require(
-                    cleaned || chunk.records().binary_search(&record).is_ok(),
+                    is_relocating || chunk.records().binary_search(&record).is_ok(),
                     "a record is in its chunk",
                     KvSubject::key(key),
                     format_args!("{piece:?}"),

@@ -152,9 +152,9 @@ impl Kv {
             self.progress.moved = true;
             let failed = self.reads.get(fetch).failed;
             match self.reads.get(fetch).owner {
-                ReadOwner::Compactor { compactor: cleaner } => {
+                ReadOwner::Compactor { compactor } => {
                     self.reads.release(fetch);
-                    self.compaction.get_mut(cleaner as usize).on_window_read();
+                    self.compaction.get_mut(compactor as usize).on_window_read();
                 }
                 ReadOwner::Record { request, index } => {
                     let error = match failed {

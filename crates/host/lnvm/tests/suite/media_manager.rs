@@ -491,14 +491,14 @@ fn a_die_that_fails_takes_one_copy_of_the_table() {
 #[test]
 fn all_chunks_at_once_can_be_cut_and_repeated() {
     let (mut cut, mut whole) = (0, 0);
-    for pumps in (0..400).step_by(9) {
+    for progress_calls in (0..400).step_by(9) {
         let harness = small(2);
         let mut s = harness.register(manager_config()).unwrap();
         let limits = QuotaLimits { max_chunks: Some(30), rate: None };
         let kv = NewTarget { kind: TargetKind::Kv, limits, ..spec("kv", "0-1", Sharing::Shared) };
         let id = s.create(kv, &mut || harness.progress()).unwrap();
         s.open_target("kv").unwrap();
-        harness.left.set(pumps);
+        harness.left.set(progress_calls);
         let filled = s.allocate_all(id, &mut || harness.progress());
         drop(s);
         let harness = harness.cut();
@@ -506,10 +506,10 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
         // The target owns its granted chunks although nothing is written; no other target gets
         // them.
         let before = s.holdings(id);
-        assert_eq!(before.owned, before.acquired, "{pumps} pumps");
+        assert_eq!(before.owned, before.acquired, "{progress_calls} calls");
         match filled {
             Ok(given) => {
-                assert_eq!((given, before.owned), (30, 30), "{pumps} pumps");
+                assert_eq!((given, before.owned), (30, 30), "{progress_calls} calls");
                 whole += 1;
             }
             Err(_) => cut += 1,

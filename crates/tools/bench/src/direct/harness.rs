@@ -121,10 +121,10 @@ impl DirectHarness {
     pub(super) fn queue(&mut self, depth: u16) -> Result<Raw<NvmeQueue>, BenchError> {
         let now = self.runner.now();
         self.drive.set_zero_latency(true);
-        let mut pump = || {
+        let mut progress = || {
             self.drive.poll(now);
         };
-        let queue = NvmeQueue::open(&self.controller, depth + 1, None, &mut pump);
+        let queue = NvmeQueue::open(&self.controller, depth + 1, None, &mut progress);
         self.drive.set_zero_latency(false);
         let queue = queue?;
         let limits = queue.limits();

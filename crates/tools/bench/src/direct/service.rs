@@ -100,7 +100,7 @@ fn priorities(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> 
 
 /// Returns the number of writes of each of four writers in `time`.
 fn writers(way: WriterQueues, time: Nanos) -> Result<[u64; 4], BenchError> {
-    let mut bed = DirectHarness::new(WRITTEN)?;
+    let mut harness = DirectHarness::new(WRITTEN)?;
     let job = Job { writes: true, depth: WRITERS_DEPTH };
     let depth = WRITERS_DEPTH as u16;
     let scheduled = |queue, scheduler: SchedulerConfig, device_depth| {
@@ -112,26 +112,26 @@ fn writers(way: WriterQueues, time: Nanos) -> Result<[u64; 4], BenchError> {
     match way {
         WriterQueues::Own => {
             for seed in 1..=4 {
-                writers.push(Application::new(bed.queue(depth)?, job, seed));
+                writers.push(Application::new(harness.queue(depth)?, job, seed));
             }
         }
         WriterQueues::OthersShare => {
-            writers.push(Application::new(bed.queue(depth)?, job, 1));
-            let shared = scheduled(bed.queue(depth)?, SchedulerConfig::None, depth)?;
+            writers.push(Application::new(harness.queue(depth)?, job, 1));
+            let shared = scheduled(harness.queue(depth)?, SchedulerConfig::None, depth)?;
             writers.extend((2..=4).map(|seed| Application::new(shared.attach(), job, seed)));
         }
         WriterQueues::Classes => {
             let classes = vec![(Group(1), 0)];
             let scheduler =
                 SchedulerConfig::Priority(PriorityConfig { classes, ..Default::default() });
-            let shared = scheduled(bed.queue(depth)?, scheduler, depth)?;
+            let shared = scheduled(harness.queue(depth)?, scheduler, depth)?;
             for seed in 1..=4 {
                 let seat = shared.attach_group(Group(u16::from(seed == 1)));
                 writers.push(Application::new(seat, job, seed));
             }
         }
     }
-    bed.measure(&mut writers, MeasuredInterval { ramp: Nanos(time.0 / 4), time })?;
+    harness.measure(&mut writers, MeasuredInterval { ramp: Nanos(time.0 / 4), time })?;
     let mut counts = [0; 4];
     for (count, writer) in counts.iter_mut().zip(&writers) {
         *count = writer.latency.count();
@@ -170,7 +170,7 @@ fn readers(
     rate: Option<u64>,
     time: Nanos,
 ) -> Result<(workload::Histogram, workload::Histogram), BenchError> {
-    let mut bed = DirectHarness::new(FILLED)?;
+    let mut harness = DirectHarness::new(FILLED)?;
     let depth = NEIGHBOR_DEPTH as u16 + 1;
     let limits = rate.map(|per_sec| {
         let operations = Some(RateLimit { per_sec, burst: 1 });
@@ -180,13 +180,13 @@ fn readers(
     });
     let scheduling = Scheduling { scheduler: SchedulerConfig::None, limits };
     let config = ScheduledConfig { scheduling, device_depth: depth, depth: 4096 };
-    let shared = SharedQueue::new(Scheduled::new(bed.queue(depth)?, &config).map_err(setup)?);
+    let shared = SharedQueue::new(Scheduled::new(harness.queue(depth)?, &config).map_err(setup)?);
     let job = Job { writes: false, depth: 1 };
     let mut all = vec![Application::new(shared.attach(), job, 1)];
     if let Some(depth) = neighbour {
         all.push(Application::new(shared.attach_group(Group(1)), Job { depth, ..job }, 2));
     }
-    bed.measure(&mut all, MeasuredInterval { ramp: Nanos::from_millis(20), time })?;
+    harness.measure(&mut all, MeasuredInterval { ramp: Nanos::from_millis(20), time })?;
     let mut latencies = all.into_iter().map(|application| application.latency);
     Ok((latencies.next().unwrap_or_default(), latencies.next().unwrap_or_default()))
 }

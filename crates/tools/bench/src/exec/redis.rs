@@ -43,14 +43,14 @@ impl Sample {
 /// Whatever fails in setting a drive up or in the server.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for below in BackingDevice::ALL {
-        let bed = ExecHarness::new(below)?;
+        let harness = ExecHarness::new(below)?;
         for policy in ["always", "everysec"] {
             let mut number = 0;
             let samples = interleave(effort.choose(5, 1), IoPath::ALL.len(), |which| {
                 number += 1;
-                sample(effort, &bed, bed.dir(IoPath::ALL[which]), policy, number)
+                sample(effort, &harness, harness.dir(IoPath::ALL[which]), policy, number)
             })?;
-            report(sink, bed.backing, policy, &pair(samples)?)?;
+            report(sink, harness.backing, policy, &pair(samples)?)?;
         }
     }
     Ok(())
@@ -58,12 +58,12 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 fn sample(
     effort: RunLength,
-    bed: &ExecHarness,
+    harness: &ExecHarness,
     place: &ProgramDir,
     policy: &str,
     number: u32,
 ) -> Result<Sample, BenchError> {
-    let socket: PathBuf = bed.scratch().join("redis.sock");
+    let socket: PathBuf = harness.scratch().join("redis.sock");
     let mut command = place.command("redis-server")?;
     command.args(["--port", "0", "--unixsocket"]).arg(&socket).arg("--dir").arg(&place.directory);
     command.args(["--appendonly", "yes", "--appendfsync", policy, "--save", ""]);

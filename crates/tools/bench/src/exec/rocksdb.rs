@@ -75,14 +75,14 @@ fn loads(effort: RunLength) -> [Load; 3] {
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let loads = loads(effort);
     for below in BackingDevice::ALL {
-        let bed = ExecHarness::new(below)?;
+        let harness = ExecHarness::new(below)?;
         let samples = interleave(effort.choose(3, 1), IoPath::ALL.len(), |which| {
-            let place = bed.dir(IoPath::ALL[which]);
+            let place = harness.dir(IoPath::ALL[which]);
             loads.iter().map(|load| sample(place, load)).collect::<Result<Vec<_>, _>>()
         })?;
         let samples = pair(samples)?;
         for (which, load) in loads.iter().enumerate() {
-            let mut rows = Rows { sink, case: load.case.to_owned(), backing: bed.backing };
+            let mut rows = Rows { sink, case: load.case.to_owned(), backing: harness.backing };
             let rate = |s: &Vec<Sample>| s[which].rate;
             rows.push(Metric("throughput", "1/s"), &samples, rate, without_bound)?;
             rows.spread("throughput_spread", &samples, rate)?;

@@ -36,15 +36,15 @@ struct Sample {
 /// Whatever fails in setting a drive up or in the program.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for below in BackingDevice::ALL {
-        let bed = ExecHarness::new(below)?;
+        let harness = ExecHarness::new(below)?;
         for (journal, pragma) in JOURNALS {
             let mut number = 0;
             let samples = interleave(effort.choose(3, 1), IoPath::ALL.len(), |which| {
                 number += 1;
                 let name = format!("{journal}-{number}.db");
-                sample(bed.dir(IoPath::ALL[which]), &name, pragma, effort.choose(300, 100))
+                sample(harness.dir(IoPath::ALL[which]), &name, pragma, effort.choose(300, 100))
             })?;
-            report(sink, bed.backing, journal, &pair(samples)?)?;
+            report(sink, harness.backing, journal, &pair(samples)?)?;
         }
     }
     Ok(())

@@ -7,13 +7,13 @@ use crate::{BenchError, Measurement, RunLength, Sink, interleave};
 
 pub(super) fn run(
     effort: RunLength,
-    rig: &mut HiopsHarness,
+    harness: &mut HiopsHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let threads = THREADS.min(rig.threads());
+    let threads = THREADS.min(harness.threads());
     for bytes in [512, 4096] {
         let samples = interleave(effort.choose(6, 1), STEPS.len(), |which| {
-            rig.measure(&BenchSetting { strategy: STEPS[which].1, threads, bytes })
+            harness.measure(&BenchSetting { strategy: STEPS[which].1, threads, bytes })
         })?;
         let of = |samples: &[Sample], value: &dyn Fn(&Sample) -> f64| figures(samples, value);
         for (which, (name, _)) in STEPS.iter().enumerate() {

@@ -10,16 +10,16 @@ use crate::{BenchError, Measurement, RunLength, Sink, interleave};
 
 pub(super) fn run(
     effort: RunLength,
-    rig: &mut HiopsHarness,
+    harness: &mut HiopsHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let threads = THREADS.min(rig.threads());
+    let threads = THREADS.min(harness.threads());
     let intervals: &[u64] = effort.choose(&[1, 2, 4, 8, 16, 32, 64, 128], &[16]);
     for micros in intervals.iter().copied() {
         let interval = Nanos::from_micros(micros);
         let strategies = [Strategy::async_poll(interval), Strategy::hiops_poll(interval)];
         let samples = interleave(effort.choose(4, 1), strategies.len(), |which| {
-            rig.measure(&BenchSetting { strategy: strategies[which], threads, bytes: 512 })
+            harness.measure(&BenchSetting { strategy: strategies[which], threads, bytes: 512 })
         })?;
         let alone = figures(&samples[0], |s| s.iops)?.median();
         for (samples, name) in samples.iter().zip(["async poll", "with coop poll"]) {

@@ -13,7 +13,7 @@ const HYBRID_MIN: f64 = 0.95;
 
 pub(super) fn run(
     effort: RunLength,
-    rig: &mut HiopsHarness,
+    harness: &mut HiopsHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let loads: &[u32] = effort.choose(&[1, 2, 4, 8, 16, 32, 64, 128, 256], &[1, 16]);
@@ -23,9 +23,9 @@ pub(super) fn run(
         ("hybrid", Strategy::hiops_hybrid(HybridConfig::with_interval(INTERVAL))),
     ];
     for threads in loads.iter().copied() {
-        let threads = threads.min(rig.threads());
+        let threads = threads.min(harness.threads());
         let samples = interleave(effort.choose(5, 1), strategies.len(), |which| {
-            rig.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes: 512 })
+            harness.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes: 512 })
         })?;
         let better = figures(&samples[0], |s| s.iops)?.median();
         let better = better.max(figures(&samples[1], |s| s.iops)?.median());

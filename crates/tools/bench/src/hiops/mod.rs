@@ -39,12 +39,12 @@ const THREADS: u32 = 128;
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output does.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut rig = HiopsHarness::start(effort.choose(256, 16), effort)?;
-    throughput::run(effort, &mut rig, sink)?;
-    handler::run(effort, &mut rig, sink)?;
-    interval::run(effort, &mut rig, sink)?;
-    load::run(effort, &mut rig, sink)?;
-    let late = rig.stop()?;
+    let mut harness = HiopsHarness::start(effort.choose(256, 16), effort)?;
+    throughput::run(effort, &mut harness, sink)?;
+    handler::run(effort, &mut harness, sink)?;
+    interval::run(effort, &mut harness, sink)?;
+    load::run(effort, &mut harness, sink)?;
+    let late = harness.stop()?;
     for (metric, value) in [("late_p50", late.p50), ("late_p99", late.p99), ("late_max", late.max)]
     {
         let case = "the controller, over all of the above";

@@ -20,7 +20,7 @@ fn gain(bytes: u32, strategy: &Strategy) -> Option<f64> {
 
 pub(super) fn run(
     effort: RunLength,
-    rig: &mut HiopsHarness,
+    harness: &mut HiopsHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let sizes: &[u32] =
@@ -31,10 +31,10 @@ pub(super) fn run(
         ("IRQ I/O (coop + lazy)", Strategy::HIOPS_IRQ),
         ("poll I/O (coop + lazy)", Strategy::hiops_poll(INTERVAL)),
     ];
-    let threads = THREADS.min(rig.threads());
+    let threads = THREADS.min(harness.threads());
     for bytes in sizes.iter().copied() {
         let samples = interleave(effort.choose(4, 1), strategies.len(), |which| {
-            rig.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes })
+            harness.measure(&BenchSetting { strategy: strategies[which].1, threads, bytes })
         })?;
         let baseline = figures(&samples[0], |s| s.iops)?.median();
         for ((name, strategy), samples) in strategies.iter().zip(&samples) {

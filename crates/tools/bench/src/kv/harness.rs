@@ -107,11 +107,12 @@ impl KvHarness {
         let port = drive.attach().map_err(|e| fails(&e))?;
         drive.set_zero_latency(true);
         let keeps_data = drive.stores_data();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
-            .map_err(NamedError::from)?;
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+                .map_err(NamedError::from)?;
         let check = |entry: &lnvm::TargetEntry| {
             if let HostTarget::Named(named) = &plan.target {
                 named.check_kind(drive_name, entry)?;
@@ -126,14 +127,14 @@ impl KvHarness {
                 }),
             }
         };
-        let share = named_target::find(plan, name, &mut controller, &mut pump, &check)?;
+        let share = named_target::find(plan, name, &mut controller, &mut progress, &check)?;
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         let queue =
-            controller.create_queue_pair(depth, None, &mut pump).map_err(NamedError::from)?;
+            controller.create_queue_pair(depth, None, &mut progress).map_err(NamedError::from)?;
         let info = controller.info().clone();
         let owned = &|chunk| share.has_chunk(chunk);
         let (chunks, at) = (&share.chunks, port.clone());
-        let kv = Kv::open(&info, chunks, owned, queue, at, config, &mut pump, keeps_data)
+        let kv = Kv::open(&info, chunks, owned, queue, at, config, &mut progress, keeps_data)
             .map_err(|e| fails(&e))?;
         let records = kv.stats().keys;
         if records > 0 {
@@ -154,19 +155,21 @@ impl KvHarness {
         let port = drive.attach()?;
         drive.set_zero_latency(true);
         let keeps_data = drive.stores_data();
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
         let mut controller =
-            ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(setup)?;
-        let queue = controller.create_queue_pair(depth, None, &mut pump).map_err(setup)?;
+            ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+                .map_err(setup)?;
+        let queue = controller.create_queue_pair(depth, None, &mut progress).map_err(setup)?;
         let count =
             controller.info().open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
-        let chunks = controller.chunks(0, count, &mut pump).map_err(setup)?;
+        let chunks = controller.chunks(0, count, &mut progress).map_err(setup)?;
         let info = controller.info().clone();
         let all = &|_| true;
-        let kv = Kv::open(&info, &chunks, all, queue, port.clone(), config, &mut pump, keeps_data)
-            .map_err(setup)?;
+        let kv =
+            Kv::open(&info, &chunks, all, queue, port.clone(), config, &mut progress, keeps_data)
+                .map_err(setup)?;
         drive.set_zero_latency(false);
         drive.reset_stats();
         Ok(KvHarness { drive, kv, port, controller })

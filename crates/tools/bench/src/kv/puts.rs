@@ -314,24 +314,24 @@ struct PutTimes {
 
 /// Returns seconds per value: of the drive in virtual time, otherwise of the host's calls.
 fn measure_times(
-    bed: &mut PutHarness,
+    harness: &mut PutHarness,
     live: u64,
     rounds: u64,
     real: bool,
 ) -> Result<PutTimes, BenchError> {
     let mut runner = VirtualRunner::new();
-    bed.drive.set_zero_latency(real);
+    harness.drive.set_zero_latency(real);
     let mut phase = |order: PutOrder, total: u64, timed: bool| -> Result<f64, BenchError> {
-        bed.putter.begin(order, total, timed);
+        harness.putter.begin(order, total, timed);
         let begin = runner.now();
-        if !run_to_end(&mut runner, &mut bed.putter, &mut bed.drive) {
+        if !run_to_end(&mut runner, &mut harness.putter, &mut harness.drive) {
             return Err(BenchError::Thread("putting values"));
         }
-        if bed.putter.failed > 0 {
-            let (case, failed) = ("putting values".to_owned(), bed.putter.failed);
+        if harness.putter.failed > 0 {
+            let (case, failed) = ("putting values".to_owned(), harness.putter.failed);
             return Err(BenchError::Failed { case, failed, requests: total });
         }
-        let seconds = match bed.putter.clock {
+        let seconds = match harness.putter.clock {
             Some(clock) => clock.as_secs_f64(),
             None => runner.now().since(begin).as_secs_f64(),
         };

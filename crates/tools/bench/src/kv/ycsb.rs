@@ -39,12 +39,12 @@ pub struct YcsbRun {
 /// # Errors
 /// If a request fails.
 pub fn run(
-    rig: KvHarness,
+    harness: KvHarness,
     workload: YcsbWorkload,
     run: &YcsbRun,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let KvHarness { mut drive, kv, port, controller } = rig;
+    let KvHarness { mut drive, kv, port, controller } = harness;
     check_fit(&drive, run)?;
     let mut client = Client::new(kv, run.depth, run.value_bytes)?;
     let mut runner = VirtualRunner::new();

@@ -29,8 +29,11 @@ const ONE_UNIT_MB: f64 = 47.0;
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let (size, time) = effort
         .choose(("16g", "ramp_time=200ms runtime=600ms"), ("512m", "ramp_time=60ms runtime=40ms"));
-    let mut bed = LightnvmHarness::new(&pblk("", ""))?;
-    bed.run_in_zero_time(&[BenchJob("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    let mut harness = LightnvmHarness::new(&pblk("", ""))?;
+    harness.run_in_zero_time(&[BenchJob(
+        "fill",
+        &format!("rw=write bs=256k iodepth=8 size={size}"),
+    )])?;
     let reads =
         format!("rw=randread bs=4k iodepth=1 norandommap=1 size={size} time_based=1 {time}");
     let writes =
@@ -40,15 +43,15 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         found.cloned().unwrap_or_default()
     };
     let p90 = |of: &DirectionResult| of.lat.percentile(90.0).as_micros_f64();
-    let alone = of(&bed.run(&[BenchJob("reads", &reads)])?, Direction::Read);
+    let alone = of(&harness.run(&[BenchJob("reads", &reads)])?, Direction::Read);
     let mut first: Option<f64> = None;
     for active in STEPS {
-        let StackDevice::Pblk(device) = &mut bed.stack.device else {
+        let StackDevice::Pblk(device) = &mut harness.stack.device else {
             return Err(setup("the device is not pblk"));
         };
         device.set_active_pus(active).map_err(setup)?;
         let now = device.ftl().active_pus();
-        let result = bed.run(&[BenchJob("reads", &reads), BenchJob("writes", &writes)])?;
+        let result = harness.run(&[BenchJob("reads", &reads), BenchJob("writes", &writes)])?;
         let again = if first.is_some() && active == 0 { " again" } else { "" };
         let case = format!("pblk, {now} active PUs{again} in one run, 4 KB reads beside writes");
         let row = |metric, value, unit| Measurement::new(BENCH, &case, metric, value, unit);

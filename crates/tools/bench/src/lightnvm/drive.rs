@@ -102,18 +102,18 @@ fn all_units(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 
 /// Section 5.1: sequential reads through pblk.
 fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut bed = LightnvmHarness::new(&pblk("", ""))?;
+    let mut harness = LightnvmHarness::new(&pblk("", ""))?;
     let size = effort.choose("16g", "1g");
-    bed.run(&[BenchJob("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
-    let settled = bed.now() + Nanos::from_millis(500);
-    bed.run_until(settled)?;
+    harness.run(&[BenchJob("fill", &format!("rw=write bs=256k iodepth=8 size={size}"))])?;
+    let settled = harness.now() + Nanos::from_millis(500);
+    harness.run_until(settled)?;
     let time = effort.choose("runtime=1s", "runtime=40ms");
     for (bs, what, depth, tolerance, [bandwidth, mean, p99]) in [
         ("256k", "256 KB", 16, 0.15, [4000.0, 970.0, 1200.0]),
         ("4k", "4 KB", 1, TOLERANCE, [105.0, 40.0, 400.0]),
     ] {
         let options = format!("rw=read bs={bs} iodepth={depth} size={size} time_based=1 {time}");
-        let result = bed.run(&[BenchJob("read", &options)])?;
+        let result = harness.run(&[BenchJob("read", &options)])?;
         let read = result.jobs[0].direction(Direction::Read);
         let case = format!("pblk, {what} sequential reads, QD {depth}");
         let row = megabytes(case.clone(), read.bandwidth(), bandwidth);
@@ -131,36 +131,38 @@ fn pblk_reads(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> 
 /// Table 1: pblk's writes on an empty drive and in steady state. The table does not give the access
 /// pattern of the latter; the other figures of the section are sequential.
 fn pblk_writes(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let mut bed = LightnvmHarness::new(&pblk("", ""))?;
+    let mut harness = LightnvmHarness::new(&pblk("", ""))?;
     let time = effort.choose("ramp_time=100ms runtime=1s", "ramp_time=20ms runtime=30ms");
-    let write =
-        |bed: &mut LightnvmHarness, rw: &str, bs: &str| -> Result<DirectionResult, BenchError> {
-            let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
-            let result = bed.run(&[BenchJob("write", &options)])?;
-            Ok(result.jobs[0].direction(Direction::Write).clone())
-        };
-    let fresh = write(&mut bed, "write", "256k")?;
+    let write = |harness: &mut LightnvmHarness,
+                 rw: &str,
+                 bs: &str|
+     -> Result<DirectionResult, BenchError> {
+        let options = format!("rw={rw} bs={bs} iodepth=16 time_based=1 norandommap=1 {time}");
+        let result = harness.run(&[BenchJob("write", &options)])?;
+        Ok(result.jobs[0].direction(Direction::Write).clone())
+    };
+    let fresh = write(&mut harness, "write", "256k")?;
     let case = "pblk, 256 KB sequential writes, QD 16, fresh";
     sink.push(megabytes(case.into(), fresh.bandwidth(), 4000.0))?;
     if effort == RunLength::Quick {
         // Steady state needs a drive that has been written once completely.
-        bed = LightnvmHarness::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
+        harness = LightnvmHarness::new(&pblk("geometry.chunks = 12\ngeometry.pages = 16", ""))?;
     }
-    bed.run_in_zero_time(&[
+    harness.run_in_zero_time(&[
         BenchJob("fill", "rw=write bs=256k iodepth=8"),
         BenchJob("again", "rw=write bs=256k iodepth=8 stonewall=1"),
     ])?;
     for (rw, what, paper) in [("write", "sequential", Some(3200.0)), ("randwrite", "random", None)]
     {
-        let before = bed.stack.ftl_stats();
-        let steady = write(&mut bed, rw, "256k")?;
+        let before = harness.stack.ftl_stats();
+        let steady = write(&mut harness, rw, "256k")?;
         let case = format!("pblk, 256 KB {what} writes, QD 16, steady state");
         let row = Measurement::new(BENCH, &case, "bandwidth", steady.bandwidth() / 1e6, "MB/s");
         sink.push(match paper {
             Some(paper) => row.with_reference("paper", paper),
             None => row.with_reference("fresh", fresh.bandwidth() / 1e6),
         })?;
-        if let (Some(before), Some(after)) = (before, bed.stack.ftl_stats())
+        if let (Some(before), Some(after)) = (before, harness.stack.ftl_stats())
             && let Some(wa) = after.since(&before).write_amplification()
         {
             sink.push(Measurement::new(BENCH, case, "write_amplification", wa, ""))?;

@@ -109,13 +109,13 @@ impl ErrorsHarness {
              geometry = {{ channels = 2, pus = 4, planes = 1, pages = 16, chunks = 40 }}\n{drive}"
         );
         let text = pblk(&drive, &format!("over_provisioning = {spare:?}"));
-        let bed = LightnvmHarness::new(&text.replacen("data = \"none\"\n", "", 1))?;
-        let sectors = bed.stack.device.limits().sectors as usize;
+        let harness = LightnvmHarness::new(&text.replacen("data = \"none\"\n", "", 1))?;
+        let sectors = harness.stack.device.limits().sectors as usize;
         let memory = SharedRegion::anonymous(WRITE as usize * SECTOR)?;
-        let at = bed.stack.device.memory().register(&memory)?;
+        let at = harness.stack.device.memory().register(&memory)?;
         Ok(ErrorsHarness {
-            now: bed.now(),
-            harness: bed,
+            now: harness.now(),
+            harness,
             memory,
             at,
             rng: Rng::new(1),
@@ -309,22 +309,22 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
                 continue;
             };
             let case = format!("{}, 1 in {}", fails.name(), scenario::format::count(one_in.into()));
-            let rig = ErrorsHarness::new(&fails.scenario_lines(1.0 / f64::from(one_in)), 0.25)?;
-            run_case(&case, rig, overwrites, fails != FaultKind::Reads, sink)?;
+            let harness = ErrorsHarness::new(&fails.scenario_lines(1.0 / f64::from(one_in)), 0.25)?;
+            run_case(&case, harness, overwrites, fails != FaultKind::Reads, sink)?;
         }
     }
     // The spare space exceeds a die.
-    let mut rig = ErrorsHarness::new("", 0.6)?;
+    let mut harness = ErrorsHarness::new("", 0.6)?;
     for random in [false, true] {
-        succeeded(rig.churn(random)?)?;
+        succeeded(harness.churn(random)?)?;
     }
-    rig.fail_die(3)?;
-    run_case("one die of eight fails", rig, overwrites, false, sink)?;
+    harness.fail_die(3)?;
+    run_case("one die of eight fails", harness, overwrites, false, sink)?;
     // Programs fail until no spare chunk remains.
-    let rig = ErrorsHarness::new(&FaultKind::Programs.scenario_lines(0.02), 0.25)?;
-    let (mut rig, mut ended) = (rig, Status::SUCCESS);
+    let harness = ErrorsHarness::new(&FaultKind::Programs.scenario_lines(0.02), 0.25)?;
+    let (mut harness, mut ended) = (harness, Status::SUCCESS);
     for round in 0..100 {
-        ended = rig.churn(round > 0)?;
+        ended = harness.churn(round > 0)?;
         if !ended.is_success() {
             break;
         }
@@ -332,7 +332,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let case = "pblk, programs fail until no chunk is spare";
     let refused = f64::from(u8::from(ended.is(Status::CAPACITY_EXCEEDED)));
     sink.push(Measurement::new(BENCH, case, "capacity_exceeded", refused, "").at_least(1.0))?;
-    rows(case, &mut rig, sink)
+    rows(case, &mut harness, sink)
 }
 
 fn succeeded(status: Status) -> Result<(), BenchError> {
@@ -342,7 +342,7 @@ fn succeeded(status: Status) -> Result<(), BenchError> {
 /// Overwrites and reads all sectors; with `may_fill_up`, writes may be refused before.
 fn run_case(
     case: &str,
-    mut rig: ErrorsHarness,
+    mut harness: ErrorsHarness,
     overwrites: u32,
     may_fill_up: bool,
     sink: &mut Sink<'_>,
@@ -350,7 +350,7 @@ fn run_case(
     let case = format!("pblk, {case}");
     let mut full = false;
     for round in 0..=overwrites {
-        let status = rig.churn(round > 0)?;
+        let status = harness.churn(round > 0)?;
         full = status.is(Status::CAPACITY_EXCEEDED);
         if full && may_fill_up {
             break;
@@ -359,16 +359,16 @@ fn run_case(
     }
     let row = |metric, value| Measurement::new(BENCH, &case, metric, value, "");
     sink.push(row("read_only", f64::from(u8::from(full))))?;
-    let stats = rig.harness.stack.ftl_stats().unwrap_or_default();
+    let stats = harness.harness.stack.ftl_stats().unwrap_or_default();
     sink.push(row("programs_failed", stats.program_failures as f64))?;
     sink.push(row("erases_failed", stats.erase_failures as f64))?;
-    rows(&case, &mut rig, sink)
+    rows(&case, &mut harness, sink)
 }
 
-fn rows(case: &str, rig: &mut ErrorsHarness, sink: &mut Sink<'_>) -> Result<(), BenchError> {
-    let found = rig.check()?;
+fn rows(case: &str, harness: &mut ErrorsHarness, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let found = harness.check()?;
     let row = |metric, value: u64| Measurement::new(BENCH, case, metric, value as f64, "sectors");
-    let all = rig.sectors() as f64;
+    let all = harness.sectors() as f64;
     sink.push(row("unreadable", found.unreadable).with_reference("all", all))?;
     sink.push(row("lost", found.lost).at_most(0.0))?;
     sink.push(row("hidden", found.hidden).at_most(0.0))?;
@@ -381,23 +381,24 @@ mod tests {
 
     #[test]
     fn what_the_media_cannot_return_is_told_from_what_is_lost() {
-        let mut rig = ErrorsHarness::new("", 0.25).unwrap();
-        assert!(rig.churn(false).unwrap().is_success());
-        let all = rig.sectors();
-        assert_eq!(rig.check().unwrap(), ReadBackCounts::default());
+        let mut harness = ErrorsHarness::new("", 0.25).unwrap();
+        assert!(harness.churn(false).unwrap().is_success());
+        let all = harness.sectors();
+        assert_eq!(harness.check().unwrap(), ReadBackCounts::default());
         // Simulate a device that lost one sector, and returned another one that the media had lost.
-        let on_flash: Vec<usize> =
-            (0..all as usize).filter(|l| matches!(rig.locations[*l], L2pEntry::Flash(_))).collect();
+        let on_flash: Vec<usize> = (0..all as usize)
+            .filter(|l| matches!(harness.locations[*l], L2pEntry::Flash(_)))
+            .collect();
         for lba in [on_flash[5], on_flash[8]] {
-            let L2pEntry::Flash(phys) = rig.locations[lba] else { unreachable!() };
-            let nand = rig.harness.stack.drive.nand_mut().unwrap();
+            let L2pEntry::Flash(phys) = harness.locations[lba] else { unreachable!() };
+            let nand = harness.harness.stack.drive.nand_mut().unwrap();
             nand.inject(InjectedFault::Uncorrectable { phys: PhysSector(phys) }).unwrap();
         }
         // The check finds the first sector again; the second is not reported to it.
-        rig.locations[on_flash[5]] = L2pEntry::Unmapped;
-        rig.model[on_flash[6]] += 1;
-        rig.uncorrectable[on_flash[7]] = true;
+        harness.locations[on_flash[5]] = L2pEntry::Unmapped;
+        harness.model[on_flash[6]] += 1;
+        harness.uncorrectable[on_flash[7]] = true;
         let found = ReadBackCounts { unreadable: 1, lost: 2, hidden: 1, other: 0 };
-        assert_eq!(rig.check().unwrap(), found);
+        assert_eq!(harness.check().unwrap(), found);
     }
 }

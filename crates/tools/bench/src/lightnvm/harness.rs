@@ -126,26 +126,27 @@ mod tests {
         let once = || {
             let text =
                 "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 16\ndata = \"none\"\n";
-            let mut bed = LightnvmHarness::new(text).unwrap();
-            bed.run_in_zero_time(&[BenchJob("fill", "rw=write bs=256k size=64m iodepth=8")])
+            let mut harness = LightnvmHarness::new(text).unwrap();
+            harness
+                .run_in_zero_time(&[BenchJob("fill", "rw=write bs=256k size=64m iodepth=8")])
                 .unwrap();
-            assert_eq!(bed.now(), Nanos::ZERO);
+            assert_eq!(harness.now(), Nanos::ZERO);
             let read = BenchJob("read", "rw=randread bs=4k size=64m number_ios=1000");
-            bed.run(&[read]).unwrap();
-            let between = bed.now();
+            harness.run(&[read]).unwrap();
+            let between = harness.now();
             assert!(between > Nanos::ZERO);
-            let result = bed.run(&[read]).unwrap();
-            assert!(bed.now() > between);
-            (result.jobs[0].direction(Direction::Read).lat.clone(), bed.now())
+            let result = harness.run(&[read]).unwrap();
+            assert!(harness.now() > between);
+            (result.jobs[0].direction(Direction::Read).lat.clone(), harness.now())
         };
         assert_eq!(once(), once());
     }
 
     #[test]
     fn a_write_that_fits_the_write_buffer_takes_no_time() {
-        let mut bed = LightnvmHarness::new(&super::super::drive::pblk("", "")).unwrap();
+        let mut harness = LightnvmHarness::new(&super::super::drive::pblk("", "")).unwrap();
         let one_at_a_time = BenchJob("write", "rw=write bs=4k iodepth=1 number_ios=8");
-        let result = bed.run(&[one_at_a_time]).unwrap();
+        let result = harness.run(&[one_at_a_time]).unwrap();
         let write = result.jobs[0].direction(Direction::Write);
         assert_eq!((write.ios, write.lat.max()), (8, Nanos::ZERO));
     }
@@ -153,8 +154,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_an_error() {
         assert!(LightnvmHarness::new("[drive]\npreset = \"nonsense\"\n").is_err());
-        let mut bed = LightnvmHarness::new("[drive]\npreset = \"nvme-null\"\n").unwrap();
-        assert!(bed.run(&[BenchJob("a", "rw=sideways")]).is_err());
-        assert!(bed.run(&[BenchJob("a", "rw=read offset=100t")]).is_err());
+        let mut harness = LightnvmHarness::new("[drive]\npreset = \"nvme-null\"\n").unwrap();
+        assert!(harness.run(&[BenchJob("a", "rw=sideways")]).is_err());
+        assert!(harness.run(&[BenchJob("a", "rw=read offset=100t")]).is_err());
     }
 }

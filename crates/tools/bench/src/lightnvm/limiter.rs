@@ -38,12 +38,12 @@ const POINTS: usize = 10;
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (name, words) in KINDS {
         let chunks = effort.choose(128, 24);
-        let mut bed = LightnvmHarness::new(&super::drive::pblk(
+        let mut harness = LightnvmHarness::new(&super::drive::pblk(
             &format!("geometry = {{ channels = 4, pus = 4, pages = 32, chunks = {chunks} }}"),
             &format!("over_provisioning = 0.2\ngc_start_lines = 4\nrate_limiter = {words}\n"),
         ))?;
-        let response = measure(&mut bed, effort.choose(8, 2))?;
-        rows(name, &bed, &response, sink)?;
+        let response = measure(&mut harness, effort.choose(8, 2))?;
+        rows(name, &harness, &response, sink)?;
     }
     Ok(())
 }
@@ -60,13 +60,13 @@ struct Response {
     used: u64,
 }
 
-fn measure(bed: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError> {
-    let capacity = bed.spec.capacity.ok_or_else(|| setup("the drive has no flash"))?;
+fn measure(harness: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError> {
+    let capacity = harness.spec.capacity.ok_or_else(|| setup("the drive has no flash"))?;
     let used = (capacity.logical_sectors as f64 * FULL) as u64;
     let bytes = used * 4096;
     let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
-    bed.run_in_zero_time(&[BenchJob("fill", &fill)])?;
-    let StackDevice::Pblk(pblk) = &mut bed.stack.device else {
+    harness.run_in_zero_time(&[BenchJob("fill", &fill)])?;
+    let StackDevice::Pblk(pblk) = &mut harness.stack.device else {
         return Err(setup("the device is not pblk"));
     };
     pblk.restart_limiter_curve();
@@ -75,15 +75,15 @@ fn measure(bed: &mut LightnvmHarness, times: u64) -> Result<Response, BenchError
         times * bytes / 2
     );
     let mut watch = StallMonitor::new();
-    bed.run_wrapped(&[BenchJob("first", &half)], |device| {
+    harness.run_wrapped(&[BenchJob("first", &half)], |device| {
         MonitoredDevice::new(device, &mut watch)
     })?;
-    let (before, begin) = (bed.stack.ftl_stats(), bed.now());
-    bed.run_wrapped(&[BenchJob("second", &half)], |device| {
+    let (before, begin) = (harness.stack.ftl_stats(), harness.now());
+    harness.run_wrapped(&[BenchJob("second", &half)], |device| {
         MonitoredDevice::new(device, &mut watch)
     })?;
-    let seconds = bed.now().since(begin).as_secs_f64();
-    let layer = bed.stack.ftl().ok_or_else(|| setup("the device has no translation layer"))?;
+    let seconds = harness.now().since(begin).as_secs_f64();
+    let layer = harness.stack.ftl().ok_or_else(|| setup("the device has no translation layer"))?;
     let stats = layer.stats().since(&before.unwrap_or_default());
     Ok(Response {
         history: layer.limiter_history().to_vec(),
@@ -128,11 +128,12 @@ impl SettlingResponse {
 
 fn rows(
     name: &str,
-    bed: &LightnvmHarness,
+    harness: &LightnvmHarness,
     response: &Response,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let (MediaConfig::Nand(nand), Some(capacity)) = (&bed.spec.config.media, bed.spec.capacity)
+    let (MediaConfig::Nand(nand), Some(capacity)) =
+        (&harness.spec.config.media, harness.spec.capacity)
     else {
         return Err(setup("the drive has no flash"));
     };

@@ -93,26 +93,26 @@ impl JobSizes {
 /// Returns a device that was filled with media latency, because the location of units depends on
 /// the units that are idle.
 fn filled(drive: &str, active: u32, span: JobSizes) -> Result<LightnvmHarness, BenchError> {
-    let mut bed = LightnvmHarness::new(&pblk(drive, &format!("active_pus = {active}")))?;
+    let mut harness = LightnvmHarness::new(&pblk(drive, &format!("active_pus = {active}")))?;
     let options = format!("rw=write bs=256k iodepth=8 size={}", span.size);
-    bed.run(&[BenchJob("fill", &options)])?;
-    let settled = bed.now() + Nanos::from_millis(500);
-    bed.run_until(settled)?;
-    Ok(bed)
+    harness.run(&[BenchJob("fill", &options)])?;
+    let settled = harness.now() + Nanos::from_millis(500);
+    harness.run_until(settled)?;
+    Ok(harness)
 }
 
 /// Returns the rates of reads and of writes, each if there are any.
 fn mix(
-    bed: &mut LightnvmHarness,
+    harness: &mut LightnvmHarness,
     reads: Option<&str>,
     writes: Option<&str>,
 ) -> Result<[DirectionResult; 2], BenchError> {
     let jobs = [reads.map(|o| BenchJob("reads", o)), writes.map(|o| BenchJob("writes", o))];
     let jobs: Vec<_> = jobs.into_iter().flatten().collect();
-    let result = bed.run(&jobs)?;
+    let result = harness.run(&jobs)?;
     // Drain the write buffer, so that the next measurement starts with an idle drive.
-    let settled = bed.now() + Nanos::from_millis(500);
-    bed.run_until(settled)?;
+    let settled = harness.now() + Nanos::from_millis(500);
+    harness.run_until(settled)?;
     let of = |direction| {
         let found = result.jobs.iter().map(|job| job.direction(direction)).find(|d| d.ios > 0);
         found.cloned().unwrap_or_default()
@@ -131,26 +131,26 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         if effort == RunLength::Quick && ![128, 4].contains(&active) {
             continue;
         }
-        let mut bed = filled("", active, span)?;
-        let [only_reads, _] = mix(&mut bed, Some(&large), None)?;
-        let [_, only_writes] = mix(&mut bed, None, Some(&span.writes("")))?;
-        let [reads, writes] = mix(&mut bed, Some(&large), Some(&span.writes("")))?;
+        let mut harness = filled("", active, span)?;
+        let [only_reads, _] = mix(&mut harness, Some(&large), None)?;
+        let [_, only_writes] = mix(&mut harness, None, Some(&span.writes("")))?;
+        let [reads, writes] = mix(&mut harness, Some(&large), Some(&span.writes("")))?;
         large_rows(active, [&only_reads, &only_writes], [&reads, &writes], sink)?;
         for rate in RATED {
             if rate == RATED[0] || [128, 4].contains(&active) {
-                small_rows(active, rate, "", &small, span, &mut bed, sink)?;
+                small_rows(active, rate, "", &small, span, &mut harness, sink)?;
             }
         }
         if active == 4 {
-            like_for_like("", span, &mut bed, sink)?;
+            like_for_like("", span, &mut harness, sink)?;
         }
     }
-    let mut bed = filled("dedicated_read_register = true", 4, span)?;
-    like_for_like(", a register for reads", span, &mut bed, sink)?;
+    let mut harness = filled("dedicated_read_register = true", 4, span)?;
+    like_for_like(", a register for reads", span, &mut harness, sink)?;
     // With 4 active units, one read in 32 finds its unit busy, and the policy matters.
     for (policy, words) in &POLICIES {
-        let mut bed = filled(words, 4, span)?;
-        small_rows(4, RATED[0], policy, &small, span, &mut bed, sink)?;
+        let mut harness = filled(words, 4, span)?;
+        small_rows(4, RATED[0], policy, &small, span, &mut harness, sink)?;
     }
     Ok(())
 }
@@ -159,12 +159,12 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 fn like_for_like(
     drive: &str,
     span: JobSizes,
-    bed: &mut LightnvmHarness,
+    harness: &mut LightnvmHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     let limited = format!("{} rate={READS_OF_PAPER}", span.reads("256k", 16));
-    let [_, alone] = mix(bed, None, Some(&span.writes("")))?;
-    let [reads, writes] = mix(bed, Some(&limited), Some(&span.writes("")))?;
+    let [_, alone] = mix(harness, None, Some(&span.writes("")))?;
+    let [reads, writes] = mix(harness, Some(&limited), Some(&span.writes("")))?;
     let row = |what: &str, got: &DirectionResult| {
         let case = format!("pblk, 4 active PUs, mixed, {what} beside 3 GB/s of reads{drive}");
         Measurement::new(BENCH, case, "bandwidth", got.bandwidth() / 1e6, "MB/s")
@@ -229,12 +229,12 @@ fn small_rows(
     policy: &str,
     small: &str,
     span: JobSizes,
-    bed: &mut LightnvmHarness,
+    harness: &mut LightnvmHarness,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
     // In fio's units, 1 MB is 1,000,000 bytes.
     let writes = span.writes(&format!("rate={rate}000000"));
-    let [reads, writes] = mix(bed, Some(small), Some(&writes))?;
+    let [reads, writes] = mix(harness, Some(small), Some(&writes))?;
     let policy = if policy.is_empty() { String::new() } else { format!(", {policy}") };
     let case = format!(
         "pblk, {active} active PUs, 4 KB random reads QD 1 at {rate} MB/s of writes{policy}"

@@ -249,22 +249,22 @@ const UNIT: u32 = 16;
 
 impl DeviceManaged {
     fn new(effort: RunLength) -> Result<DeviceManaged, BenchError> {
-        let mut bed = LightnvmHarness::new(&format!(
+        let mut harness = LightnvmHarness::new(&format!(
             "[drive]\n{PRESET}personality = \"block\"\n\
              write_buffer = {{ kind = \"power-loss-protected\", size = \"64M\" }}\n"
         ))?;
         let size = effort.choose("16g", "512m");
-        bed.run_in_zero_time(&[BenchJob(
+        harness.run_in_zero_time(&[BenchJob(
             "fill",
             &format!("rw=write bs=256k iodepth=8 size={size}"),
         )])?;
         // Filling leaves its last data in the write buffer.
-        let settled = bed.now() + Nanos::from_millis(500);
-        bed.run_until(settled)?;
+        let settled = harness.now() + Nanos::from_millis(500);
+        harness.run_until(settled)?;
         let mut runner = VirtualRunner::new();
-        runner.advance_to(bed.now());
+        runner.advance_to(harness.now());
         Ok(DeviceManaged {
-            harness: bed,
+            harness,
             runner,
             rng: Rng::new(1),
             area: effort.choose(16 << 18, 1 << 17),

@@ -80,12 +80,12 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 }
 
 fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
-    let mut bed = LightnvmHarness::new(&scenario(chunks))?;
-    bed.run_in_zero_time(&[BenchJob("fill", "rw=write bs=64k iodepth=8")])?;
+    let mut harness = LightnvmHarness::new(&scenario(chunks))?;
+    harness.run_in_zero_time(&[BenchJob("fill", "rw=write bs=64k iodepth=8")])?;
     let writes =
         format!("rw=randwrite bs=4k iodepth=32 norandommap=1 io_size={}", 7 * CHECKPOINT / 2);
-    bed.run(&[BenchJob("overwrite", &writes)])?;
-    let LightnvmHarness { stack, spec: plan, .. } = bed;
+    harness.run(&[BenchJob("overwrite", &writes)])?;
+    let LightnvmHarness { stack, spec: plan, .. } = harness;
     let ftl = stack.ftl().ok_or_else(|| setup("no translation layer"))?;
     let (layout, unit) = (*ftl.capacity_plan(), ftl.geometry().ws_opt);
     let under_way = (layout.host_buffer_units + layout.gc_buffer_units) * unit;
@@ -98,19 +98,19 @@ fn recovery(chunks: u32) -> Result<Recovery, BenchError> {
     let port = drive.attach()?;
     // Advance time whenever the drive is idle.
     let now = Cell::new(Nanos::ZERO);
-    let mut pump = || {
+    let mut progress = || {
         if !drive.poll(now.get()) && drive.deadline() != Nanos::MAX {
             now.set(drive.deadline().max(now.get()));
         }
     };
     let mut controller =
-        ControllerHandle::connect(port.clone(), &mut pump, POLL_LIMIT).map_err(setup)?;
-    let queue = controller.create_queue_pair(1024, None, &mut pump).map_err(setup)?;
+        ControllerHandle::connect(port.clone(), &mut progress, POLL_LIMIT).map_err(setup)?;
+    let queue = controller.create_queue_pair(1024, None, &mut progress).map_err(setup)?;
     let info = controller.info().clone();
     let total = info.open_channel.as_ref().map_or(0, |oc| oc.geometry.total_chunks());
-    let descriptors = controller.chunks(0, total, &mut pump).map_err(setup)?;
+    let descriptors = controller.chunks(0, total, &mut progress).map_err(setup)?;
     let begin = now.get();
-    let pblk = Pblk::open(&info, &descriptors, queue, port, config, &mut pump, true);
+    let pblk = Pblk::open(&info, &descriptors, queue, port, config, &mut progress, true);
     let pblk = pblk.map_err(setup)?;
     let read = *pblk.recovery_stats().ok_or_else(|| setup("nothing was recovered"))?;
     if !read.from_checkpoint || read.map_mismatches > 0 {

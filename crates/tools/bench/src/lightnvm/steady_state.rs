@@ -115,14 +115,14 @@ struct SteadyMeasurement {
 /// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for &(chunks, buffer) in effort.choose(&SIZES[..], &[(20, None)]) {
-        let mut bed = LightnvmHarness::new(&scenario(chunks, buffer))?;
-        let (plan, full) = (bed.spec.clone(), effort == RunLength::Full);
+        let mut harness = LightnvmHarness::new(&scenario(chunks, buffer))?;
+        let (plan, full) = (harness.spec.clone(), effort == RunLength::Full);
         let (MediaConfig::Nand(nand), Some(capacity)) = (&plan.config.media, plan.capacity) else {
             return Err(super::setup("the drive has no flash"));
         };
         let used = (capacity.logical_sectors as f64 * FULL) as u64;
         let spare = capacity.physical_sectors() as f64 / used as f64 - 1.0;
-        let found = measure(&mut bed, used, full)?;
+        let found = measure(&mut harness, used, full)?;
         let case = format!(
             "pblk, {} lines of {} MB{}, 95 % full, 4 KB random overwrites, QD 64",
             capacity.lines,
@@ -179,13 +179,13 @@ fn with_metadata(data: f64, capacity: &Capacity, unit: u64) -> f64 {
 }
 
 fn measure(
-    bed: &mut LightnvmHarness,
+    harness: &mut LightnvmHarness,
     used: u64,
     full: bool,
 ) -> Result<SteadyMeasurement, BenchError> {
     let bytes = used * 4096;
     let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
-    bed.run_in_zero_time(&[BenchJob("fill", &fill)])?;
+    harness.run_in_zero_time(&[BenchJob("fill", &fill)])?;
     let (warm, measured) = if full { (WARM, MEASURED) } else { (1, 1) };
     let overwrite = |times: u64| {
         format!(
@@ -194,16 +194,16 @@ fn measure(
         )
     };
     let mut watch = StallMonitor::new();
-    bed.run_wrapped(&[BenchJob("warm", &overwrite(warm))], |device| {
+    harness.run_wrapped(&[BenchJob("warm", &overwrite(warm))], |device| {
         MonitoredDevice::new(device, &mut watch)
     })?;
-    let (before, begin) = (bed.stack.ftl_stats(), bed.now());
+    let (before, begin) = (harness.stack.ftl_stats(), harness.now());
     let again = overwrite(measured);
-    bed.run_wrapped(&[BenchJob("overwrite", &again)], |device| {
+    harness.run_wrapped(&[BenchJob("overwrite", &again)], |device| {
         MonitoredDevice::new(device, &mut watch)
     })?;
-    let seconds = bed.now().since(begin).as_secs_f64();
-    let stats = bed.stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
+    let seconds = harness.now().since(begin).as_secs_f64();
+    let stats = harness.stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
     let amplification = stats.and_then(|s| s.write_amplification());
     Ok(SteadyMeasurement {
         amplification: amplification.ok_or_else(|| super::setup("nothing was written"))?,
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn metadata_is_programmed_with_every_line_of_data() {
-        let bed = LightnvmHarness::new(&scenario(64, None)).unwrap();
-        let capacity = bed.spec.capacity.unwrap();
+        let harness = LightnvmHarness::new(&scenario(64, None)).unwrap();
+        let capacity = harness.spec.capacity.unwrap();
         // 16 chunks of 32 write units of 16 sectors. One unit is the header; the footer of 48 + 16
         // * 4 + 16 * 32 * 4 * 17 bytes takes one unit of 64 KB.
         assert_eq!((capacity.line_sectors, capacity.line_metadata_units), (510 * 16, 2));
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn the_chain_adds_up() {
-        let bed = LightnvmHarness::new(&scenario(64, None)).unwrap();
-        let MediaConfig::Nand(nand) = &bed.spec.config.media else { panic!("no flash") };
+        let harness = LightnvmHarness::new(&scenario(64, None)).unwrap();
+        let MediaConfig::Nand(nand) = &harness.spec.config.media else { panic!("no flash") };
         // 64 KB for each of four units on a channel of 280 MB/s; programs of 1.39 ms, pairs 8
         // apart.
         let transfer = Nanos::transfer(65536, 280_000_000) * 4;

@@ -82,12 +82,13 @@ impl VectorIoHost {
         let mut drive =
             ::controller::Controller::new(scenario.drives[0].config.clone()).map_err(setup)?;
         let port = drive.attach()?;
-        let mut pump = || {
+        let mut progress = || {
             drive.poll(Nanos::ZERO);
         };
         let mut controller =
-            ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT).map_err(setup)?;
-        let queue = controller.create_queue_pair(DEPTH, None, &mut pump).map_err(setup)?;
+            ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+                .map_err(setup)?;
+        let queue = controller.create_queue_pair(DEPTH, None, &mut progress).map_err(setup)?;
         let info = controller.info();
         let shape = info.open_channel.ok_or_else(|| setup("the drive is not open-channel"))?;
         let lists = SharedRegion::anonymous(usize::from(DEPTH) * LIST)?;

@@ -81,19 +81,19 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
 /// If the system refuses memory.
 pub fn steady(data: &str, shape: DriveShape) -> Result<Stack, BenchError> {
     let DriveShape { channels, pus, chunks } = shape;
-    let mut bed = LightnvmHarness::new(&format!(
+    let mut harness = LightnvmHarness::new(&format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
          geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
          [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
     ))?;
-    bed.run_in_zero_time(&[
+    harness.run_in_zero_time(&[
         BenchJob("fill", "rw=write bs=256k iodepth=8"),
         BenchJob(
             "overwrite",
             "rw=randwrite bs=4k iodepth=64 norandommap=1 stonewall=1 io_size=200%",
         ),
     ])?;
-    let mut stack = bed.stack;
+    let mut stack = harness.stack;
     stack.drive.set_zero_latency(true);
     Ok(stack)
 }

@@ -78,7 +78,7 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
         KvWorkload::One(workload) => &[workload],
     };
     for workload in workloads {
-        let rig = match target {
+        let harness = match target {
             Some(name) => KvHarness::named(plan, name, config).map_err(|error| match error {
                 NamedHarnessError::Named(NamedError::Scenario(e)) => CliError::Scenario(e),
                 NamedHarnessError::Named(e) if e.is_usage() => CliError::Usage(e.to_string()),
@@ -88,7 +88,7 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
             // Data on an image must not be overwritten.
             None => KvHarness::build(&with_overlay(plan), config)?,
         };
-        ycsb::run(rig, *workload, &run, &mut sink)?;
+        ycsb::run(harness, *workload, &run, &mut sink)?;
     }
     if matches!(args.workload, KvWorkload::All | KvWorkload::Puts) {
         let given = scenario.as_ref().map(|s| with_overlay(&s.drives[0]));

@@ -65,8 +65,8 @@ fn create(args: &TargetCreateArgs) -> Result<(), CliError> {
         with_drive(&imagined, scenario.seed, "make a target on", |s, _, _| Ok(s.check(&new)?))?;
     }
     let doing = format!("make target {} on", new.name);
-    let text = with_drive(&plan, scenario.seed, &doing, |s, _, pump| {
-        let id = s.create(new.clone(), pump)?;
+    let text = with_drive(&plan, scenario.seed, &doing, |s, _, progress| {
+        let id = s.create(new.clone(), progress)?;
         match s.table().target(id) {
             Some(target) if args.on.json => Ok(target_table::target_json(s, target)),
             Some(target) => Ok(target_table::target_text(s, target)),
@@ -118,9 +118,9 @@ fn remove(args: &TargetRemoveArgs) -> Result<(), CliError> {
     check_image_exists(&plan)?;
     let name = &args.name;
     let doing = format!("remove target {name} of");
-    let text = with_drive(&plan, scenario.seed, &doing, |s, _, pump| {
+    let text = with_drive(&plan, scenario.seed, &doing, |s, _, progress| {
         let chunks = s.holdings(s.target(name)?.id).owned;
-        s.remove(name, args.factory, pump)?;
+        s.remove(name, args.factory, progress)?;
         Ok(target_table::removed(s, name, chunks, args.factory, args.on.json))
     })?;
     print(&text)
@@ -216,24 +216,26 @@ fn with_drive<T>(
     let port = drive.attach().map_err(|e| failed(&e))?;
     drive.set_zero_latency(true);
     let config = subsystem_config(plan, seed);
-    let mut pump = || {
+    let mut progress = || {
         drive.poll(Nanos::ZERO);
     };
     let done = {
-        let mut controller = ControllerHandle::connect(port.clone(), &mut pump, ADMIN_POLL_LIMIT)
-            .map_err(|e| failed(&e))?;
+        let mut controller =
+            ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+                .map_err(|e| failed(&e))?;
         let total = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
-        let report = controller.chunks(0, total, &mut pump).map_err(|e| failed(&e))?;
-        let log = controller.health(&mut pump).map_err(|e| failed(&e))?;
+        let report = controller.chunks(0, total, &mut progress).map_err(|e| failed(&e))?;
+        let log = controller.health(&mut progress).map_err(|e| failed(&e))?;
         let depth = DEPTH.min(plan.config.controller.queue_depth);
-        let pair = controller.create_queue_pair(depth, None, &mut pump).map_err(|e| failed(&e))?;
+        let pair =
+            controller.create_queue_pair(depth, None, &mut progress).map_err(|e| failed(&e))?;
         let queue = VectorQueue::new(pair, port, controller.info()).map_err(|e| failed(&e))?;
         let info = controller.info().clone();
         let mut subsystem =
-            MediaManager::open(&info, &report, queue, Nanos::ZERO, config, &mut pump)?;
-        let done = work(&mut subsystem, &log, &mut pump);
+            MediaManager::open(&info, &report, queue, Nanos::ZERO, config, &mut progress)?;
+        let done = work(&mut subsystem, &log, &mut progress);
         // Close the media manager cleanly in any case, so that its next start does not write.
-        let closed = subsystem.close(&mut pump);
+        let closed = subsystem.close(&mut progress);
         let done = done?;
         closed?;
         done

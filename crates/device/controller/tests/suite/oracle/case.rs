@@ -60,7 +60,12 @@ pub(crate) struct Case {
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
     pub(crate) cuts: u64,
+    steps: u64,
 }
+
+/// Steps between checks of the drive's invariants. A check walks the drive's tables; after every step
+/// it would take most of the time of the test.
+const CHECK_STEPS: u64 = 32;
 
 fn random_nand(rng: &mut Rng, failing: bool, data: DataStore) -> NandConfig {
     let cell = [CellType::Slc, CellType::Slc, CellType::Mlc, CellType::Tlc][rng.below(4) as usize];
@@ -234,6 +239,7 @@ impl Case {
             _folder: folder,
             reclaimed: 0,
             cuts: 0,
+            steps: 0,
             config,
         };
         case.attach();
@@ -266,6 +272,10 @@ impl Case {
     fn step(&mut self) {
         let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
         let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
+        self.steps += 1;
+        if self.steps.is_multiple_of(CHECK_STEPS) {
+            assert_eq!(self.drive.as_ref().unwrap().check_invariants(), Ok(()));
+        }
         let ended = self.reap();
         self.recheck_failed();
         if !moved && !ended && self.in_flight.iter().any(Option::is_some) {

@@ -9,16 +9,16 @@ use super::mock_controller::SECTORS;
 fn every_strategy_finishes_every_request_once_with_the_right_data() {
     for (name, strategy) in strategies() {
         for (members, tags, threads, rounds) in [(1, 1, 6, 60), (3, 2, 16, 60), (2, 32, 1, 100)] {
-            let mut rig = Harness::new(members, tags, threads, strategy);
+            let mut harness = Harness::new(members, tags, threads, strategy);
             let share = SECTORS * u64::from(members) / u64::from(threads);
-            let running = rig.on_threads(move |index, mut waiter| {
+            let running = harness.on_threads(move |index, mut waiter| {
                 let index = index as u64;
                 random_io(&mut waiter, index + 1, index * share, share.min(64), rounds)
             });
             let requests: u64 = running.into_iter().map(|t| t.join().unwrap()).sum();
             assert_eq!(requests, u64::from(threads) * u64::from(rounds), "{name}");
             let counts = || {
-                let stats = rig.blocking.stats();
+                let stats = harness.blocking.stats();
                 let by_contexts: u64 = stats.contexts.iter().map(|c| c.finished).sum();
                 (stats.waiters, by_contexts)
             };
@@ -35,7 +35,7 @@ fn every_strategy_finishes_every_request_once_with_the_right_data() {
             if !strategy.coop {
                 assert_eq!((waiters.stolen, waiters.woken), (0, 0), "{name}");
             }
-            for layer in rig.blocking.layers() {
+            for layer in harness.blocking.layers() {
                 let dispatch = &layer.dispatch()[0];
                 assert_eq!(dispatch.issued.get(), dispatch.completed.get(), "{name}");
                 assert_eq!((dispatch.orphans.get(), dispatch.spurious.get()), (0, 0), "{name}");
@@ -57,12 +57,12 @@ fn every_context_does_its_part_and_no_other() {
     ] {
         let strategy = Strategy::from_name(name, INTERVAL).unwrap();
         // One tag, so that requests must wait for it.
-        let mut rig = Harness::new(1, 1, 12, strategy);
-        let running = rig.on_threads(|index, mut waiter| {
+        let mut harness = Harness::new(1, 1, 12, strategy);
+        let running = harness.on_threads(|index, mut waiter| {
             random_io(&mut waiter, index as u64, index as u64 * 16, 16, 80);
         });
         running.into_iter().for_each(|t| t.join().unwrap());
-        let stats = rig.blocking.stats();
+        let stats = harness.blocking.stats();
         for kind in [HardIrq, SoftIrq, IrqThread, QueueRun, Poll] {
             let context = stats.context(kind).unwrap();
             assert_eq!(context.found > 0, finders.contains(&kind), "{name}: {context:?}");
@@ -78,9 +78,10 @@ fn every_context_does_its_part_and_no_other() {
         }
         let issued: u64 = issuers.iter().map(|kind| stats.context(*kind).unwrap().issued).sum();
         let carried = issued + stats.waiters.issued_for_others;
-        let staged: u64 = rig.blocking.layers().iter().map(|l| l.staging()[0].inserted.get()).sum();
+        let staged: u64 =
+            harness.blocking.layers().iter().map(|l| l.staging()[0].inserted.get()).sum();
         assert!(carried <= staged && staged > 0, "{name}: {carried} of {staged}");
-        assert_eq!(rig.board().is_masked(), name == "async-poll", "{name}");
+        assert_eq!(harness.board().is_masked(), name == "async-poll", "{name}");
     }
 }
 
@@ -89,13 +90,13 @@ fn a_thread_alone_and_a_thousand_threads() {
     for name in ["scsi", "nvme", "hiops-irq", "hiops-poll", "hiops-hybrid"] {
         let strategy = Strategy::from_name(name, INTERVAL).unwrap();
         for (threads, rounds) in [(1, 200), (1000, 4)] {
-            let mut rig = Harness::new(2, 8, threads, strategy);
-            let running = rig.on_threads(move |index, mut waiter| {
+            let mut harness = Harness::new(2, 8, threads, strategy);
+            let running = harness.on_threads(move |index, mut waiter| {
                 random_io(&mut waiter, index as u64, index as u64 * 2, 2, rounds)
             });
             let requests: u64 = running.into_iter().map(|t| t.join().unwrap()).sum();
             assert_eq!(requests, u64::from(threads) * u64::from(rounds));
-            assert_eq!(rig.blocking.stats().waiters.requests, requests, "{name}");
+            assert_eq!(harness.blocking.stats().waiters.requests, requests, "{name}");
         }
     }
 }
@@ -103,12 +104,12 @@ fn a_thread_alone_and_a_thousand_threads() {
 #[test]
 fn a_flush_reaches_every_member_and_a_discard_clears() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(3, 4, 1, strategy);
-        let mut waiter = rig.queues.pop().unwrap().enter();
+        let mut harness = Harness::new(3, 4, 1, strategy);
+        let mut waiter = harness.queues.pop().unwrap().enter();
         waiter.buffer().fill(0, 512 * 32, 7);
         assert!(waiter.write_at(0, 32, 0).unwrap().status.is_success());
         assert!(waiter.submit_and_wait(Transfer::flush()).unwrap().status.is_success());
-        let flushes: Vec<u64> = (0..3).map(|member| rig.board().flushes(member)).collect();
+        let flushes: Vec<u64> = (0..3).map(|member| harness.board().flushes(member)).collect();
         assert_eq!(flushes, [1, 1, 1], "{name}");
         let discard = Transfer { tag: 99, ..Transfer::discard(4, 20) };
         let completion = waiter.submit_and_wait(discard).unwrap();

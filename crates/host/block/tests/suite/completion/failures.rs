@@ -11,10 +11,10 @@ use super::mock_controller::SECTOR;
 #[test]
 fn a_thread_may_exit_while_its_request_is_in_flight() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(1, 1, 3, strategy);
-        rig.board().allow(0);
-        let mut stays = rig.queues.pop().unwrap().enter();
-        let gone = rig.on_threads(|_, mut waiter| {
+        let mut harness = Harness::new(1, 1, 3, strategy);
+        harness.board().allow(0);
+        let mut stays = harness.queues.pop().unwrap().enter();
+        let gone = harness.on_threads(|_, mut waiter| {
             waiter.submit(Transfer::read(0, 4, 0)).unwrap();
             assert!(waiter.wait(Nanos::from_millis(1)).is_none());
             let stats = waiter.stats().clone();
@@ -24,46 +24,46 @@ fn a_thread_may_exit_while_its_request_is_in_flight() {
         });
         gone.into_iter().for_each(|t| t.join().unwrap());
         stays.submit(Transfer::read(0, 1, 0)).unwrap();
-        rig.board().allow(u64::MAX);
+        harness.board().allow(u64::MAX);
         assert!(stays.wait(Nanos::MAX).unwrap().status.is_success(), "{name}");
-        assert_eq!(rig.board().done(0), 3, "{name}: all are carried out");
-        let dispatch = &rig.blocking.layers()[0].dispatch()[0];
+        assert_eq!(harness.board().done(0), 3, "{name}: all are carried out");
+        let dispatch = &harness.blocking.layers()[0].dispatch()[0];
         assert_eq!(dispatch.orphans.get(), 2, "{name}");
-        assert_eq!(rig.blocking.stats().waiters.requests, 1, "{name}");
+        assert_eq!(harness.blocking.stats().waiters.requests, 1, "{name}");
     }
 }
 
 #[test]
 fn a_thread_that_panics_does_not_affect_others() {
-    let mut rig = Harness::new(1, 2, 2, Strategy::SCSI);
-    rig.board().allow(0);
-    let mut stays = rig.queues.pop().unwrap().enter();
-    let panics = rig.on_threads(|_, mut waiter| {
+    let mut harness = Harness::new(1, 2, 2, Strategy::SCSI);
+    harness.board().allow(0);
+    let mut stays = harness.queues.pop().unwrap().enter();
+    let panics = harness.on_threads(|_, mut waiter| {
         waiter.submit(Transfer::read(0, 4, 0)).unwrap();
         panic!("on purpose");
     });
     for thread in panics {
         let _: Result<(), _> = thread.join();
     }
-    rig.board().allow(u64::MAX);
+    harness.board().allow(u64::MAX);
     assert!(stays.read_at(0, 1, 0).unwrap().status.is_success());
 }
 
 #[test]
 fn a_wait_that_times_out_can_be_repeated() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(2, 1, 1, strategy);
-        rig.board().allow(0);
-        let mut waiter = rig.queues.pop().unwrap().enter();
+        let mut harness = Harness::new(2, 1, 1, strategy);
+        harness.board().allow(0);
+        let mut waiter = harness.queues.pop().unwrap().enter();
         let long = Transfer { tag: 5, ..Transfer::read(4, 16, 0) };
         waiter.submit(long).unwrap();
         for _ in 0..3 {
             assert_eq!(waiter.wait(Nanos::from_micros(300)), None, "{name}");
         }
         // One fragment after the other: 4 sectors, 8, and 4.
-        rig.board().allow(2);
+        harness.board().allow(2);
         assert_eq!(waiter.wait(Nanos::from_millis(3)), None, "{name}: a part is missing");
-        rig.board().allow(1);
+        harness.board().allow(1);
         assert_eq!(waiter.wait(Nanos::MAX).unwrap().tag, 5, "{name}");
     }
 }
@@ -86,30 +86,30 @@ fn short_timeouts(strategy: Strategy) -> BlockingConfig {
 #[test]
 fn commands_that_take_too_long_are_aborted() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::with_config(1, 1, &short_timeouts(strategy));
-        rig.board().allow(0);
+        let mut harness = Harness::with_config(1, 1, &short_timeouts(strategy));
+        harness.board().allow(0);
         // The second request waits for the tag of the first, whose timeout starts with its command.
-        let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+        let threads = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), Status::ABORTED, "{name}");
         }
-        let dispatch = rig.blocking.layers()[0].dispatch()[0].clone();
+        let dispatch = harness.blocking.layers()[0].dispatch()[0].clone();
         assert_eq!((dispatch.timeouts.get(), dispatch.resets.get()), (3, 0), "{name}");
-        assert_eq!(rig.blocking.stats().waiters.failed, 3, "{name}");
+        assert_eq!(harness.blocking.stats().waiters.failed, 3, "{name}");
     }
 }
 
 #[test]
 fn a_device_that_takes_no_abort_is_reset_until_its_commands_have_failed() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::with_config(1, 4, &short_timeouts(strategy));
-        rig.board().allow(0);
-        rig.board().refuse_aborts();
-        let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+        let mut harness = Harness::with_config(1, 4, &short_timeouts(strategy));
+        harness.board().allow(0);
+        harness.board().refuse_aborts();
+        let threads = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), Status::ABORTED, "{name}");
         }
-        let dispatch = rig.blocking.layers()[0].dispatch()[0].clone();
+        let dispatch = harness.blocking.layers()[0].dispatch()[0].clone();
         assert!(dispatch.resets.get() >= 2, "{name}");
         assert_eq!(dispatch.requeued.get(), 3, "{name}: each went twice");
     }
@@ -120,34 +120,34 @@ fn an_interrupt_that_is_lost_costs_a_timeout_at_most() {
     for (name, strategy) in strategies() {
         let mut config = short_timeouts(strategy);
         config.timeouts.command = Nanos::from_millis(100);
-        let mut rig = Harness::with_config(1, 4, &config);
-        rig.board().cut_line(true);
-        let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+        let mut harness = Harness::with_config(1, 4, &config);
+        harness.board().cut_line(true);
+        let threads = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         for thread in threads {
             assert!(thread.join().unwrap().is_success(), "{name}");
         }
-        assert_eq!(rig.blocking.layers()[0].dispatch()[0].timeouts.get(), 0, "{name}");
+        assert_eq!(harness.blocking.layers()[0].dispatch()[0].timeouts.get(), 0, "{name}");
     }
 }
 
 #[test]
 fn a_removed_device_wakes_its_waiters_and_other_devices_still_work() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(2, 2, 9, strategy);
-        rig.board().allow(0);
-        let mut other = rig.queues.pop().unwrap().enter();
+        let mut harness = Harness::new(2, 2, 9, strategy);
+        harness.board().allow(0);
+        let mut other = harness.queues.pop().unwrap().enter();
         // Two requests have tags, six wait in the FIFO.
-        let threads = rig.on_threads(|_, mut waiter| {
+        let threads = harness.on_threads(|_, mut waiter| {
             let first = waiter.read_at(0, 1, 0).unwrap().status;
             (first, waiter.write_at(0, 1, 0).unwrap().status)
         });
-        let staging = rig.blocking.layers()[0].staging()[0].clone();
-        wait_for("six wait", || staging.inserted.get() == 6 && rig.board().outstanding(0) == 2);
-        rig.board().remove(0);
+        let staging = harness.blocking.layers()[0].staging()[0].clone();
+        wait_for("six wait", || staging.inserted.get() == 6 && harness.board().outstanding(0) == 2);
+        harness.board().remove(0);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), (STATUS_REMOVED, STATUS_REMOVED), "{name}");
         }
-        rig.board().allow(u64::MAX);
+        harness.board().allow(u64::MAX);
         assert!(other.read_at(8, 1, 0).unwrap().status.is_success(), "{name}");
         // A request over both members fails as a whole.
         assert_eq!(other.read_at(0, 16, 0).unwrap().status, STATUS_REMOVED, "{name}");
@@ -157,14 +157,14 @@ fn a_removed_device_wakes_its_waiters_and_other_devices_still_work() {
 #[test]
 fn waiters_outlive_the_contexts() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(2, 1, 4, strategy);
-        rig.board().allow(0);
-        let threads = rig.on_threads(|_, mut waiter| {
+        let mut harness = Harness::new(2, 1, 4, strategy);
+        harness.board().allow(0);
+        let threads = harness.on_threads(|_, mut waiter| {
             let first = waiter.read_at(0, 1, 0).unwrap().status;
             (first, waiter.read_at(8, 1, 0).unwrap().status)
         });
-        wait_for("one is under way", || rig.board().outstanding(0) == 1);
-        let Harness { blocking, running, .. } = rig;
+        wait_for("one is under way", || harness.board().outstanding(0) == 1);
+        let Harness { blocking, running, .. } = harness;
         drop(blocking);
         running.board.allow(u64::MAX);
         for thread in threads {

@@ -13,9 +13,9 @@ use super::mock_controller::{MockController, SECTOR, SECTORS};
 #[test]
 fn requests_that_cannot_be_are_answered_at_once() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(2, 4, 1, strategy);
-        rig.board().allow(0);
-        let mut waiter = rig.queues.pop().unwrap().enter();
+        let mut harness = Harness::new(2, 4, 1, strategy);
+        harness.board().allow(0);
+        let mut waiter = harness.queues.pop().unwrap().enter();
         let most = 32 * SECTOR as u32;
         for (transfer, error) in [
             (Transfer::read(0, 33, 0), WaitError::TooLong { bytes: 33 * 512, max: most }),
@@ -53,7 +53,7 @@ fn requests_that_cannot_be_are_answered_at_once() {
             "{name}"
         );
         assert_eq!(waiter.read_at(0, 1, 0), Err(WaitError::AlreadyInFlight), "{name}");
-        rig.board().allow(u64::MAX);
+        harness.board().allow(u64::MAX);
         assert!(waiter.wait(Nanos::MAX).unwrap().status.is_success(), "{name}");
         assert_eq!(waiter.stats().requests.get(), 5, "{name}");
         assert_eq!(waiter.stats().failed.get(), 4, "{name}");
@@ -63,9 +63,9 @@ fn requests_that_cannot_be_are_answered_at_once() {
 #[test]
 fn a_removed_device_completes_requests_at_once() {
     for (name, strategy) in strategies() {
-        let mut rig = Harness::new(2, 1, 2, strategy);
-        rig.board().remove(0);
-        let mut waiter = rig.queues.pop().unwrap().enter();
+        let mut harness = Harness::new(2, 1, 2, strategy);
+        harness.board().remove(0);
+        let mut waiter = harness.queues.pop().unwrap().enter();
         let status = waiter.read_at(0, 1, 0).unwrap().status;
         assert_eq!(status, sluice_block::STATUS_REMOVED, "{name}");
     }
@@ -103,11 +103,11 @@ fn sets_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_strategy_that_makes_no_sense_leaves_the_old_one() {
-    let mut rig = Harness::new(1, 4, 1, Strategy::HIOPS_IRQ);
-    let error = rig.blocking.set_strategy(Strategy::async_poll(Nanos::ZERO)).unwrap_err();
+    let mut harness = Harness::new(1, 4, 1, Strategy::HIOPS_IRQ);
+    let error = harness.blocking.set_strategy(Strategy::async_poll(Nanos::ZERO)).unwrap_err();
     assert_eq!(error, StrategyError::Interval(Nanos::ZERO));
-    assert_eq!(*rig.blocking.strategy(), Strategy::HIOPS_IRQ);
-    assert!(!rig.board().is_masked());
-    let mut waiter = rig.queues.pop().unwrap().enter();
+    assert_eq!(*harness.blocking.strategy(), Strategy::HIOPS_IRQ);
+    assert!(!harness.board().is_masked());
+    let mut waiter = harness.queues.pop().unwrap().enter();
     assert!(waiter.read_at(0, 1, 0).unwrap().status.is_success());
 }

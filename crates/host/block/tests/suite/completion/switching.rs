@@ -10,10 +10,10 @@ use super::harness::{EASY, Harness, random_io, strategies, wait_for};
 
 #[test]
 fn nothing_is_lost_when_the_strategy_changes_under_load() {
-    let mut rig = Harness::new(2, 2, 8, Strategy::SCSI);
+    let mut harness = Harness::new(2, 2, 8, Strategy::SCSI);
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = stop.clone();
-    let threads = rig.on_threads(move |index, mut waiter| {
+    let threads = harness.on_threads(move |index, mut waiter| {
         let index = index as u64;
         let mut requests = 0;
         while !theirs.load(Ordering::Relaxed) {
@@ -27,13 +27,13 @@ fn nothing_is_lost_when_the_strategy_changes_under_load() {
     });
     for _ in 0..20 {
         for (_, strategy) in strategies() {
-            rig.blocking.set_strategy(strategy).unwrap();
+            harness.blocking.set_strategy(strategy).unwrap();
             std::thread::sleep(Duration::from_micros(700));
         }
     }
     stop.store(true, Ordering::Relaxed);
     let requests: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
-    let waiters = rig.blocking.stats().waiters;
+    let waiters = harness.blocking.stats().waiters;
     assert_eq!((waiters.requests, waiters.failed), (requests, 0));
 }
 
@@ -42,14 +42,15 @@ fn a_change_finishes_what_another_strategy_left_half_done() {
     let all = strategies();
     for (_, from) in &all {
         for (name, to) in &all {
-            let mut rig = Harness::new(1, 2, 2, *from);
-            rig.board().cut_line(true);
-            rig.board().allow(0);
-            let threads = rig.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
-            wait_for("both are under way", || rig.board().outstanding(0) == 2);
-            rig.board().allow(2);
-            wait_for("both have ended", || rig.board().done(0) == 2);
-            rig.blocking.set_strategy(*to).unwrap();
+            let mut harness = Harness::new(1, 2, 2, *from);
+            harness.board().cut_line(true);
+            harness.board().allow(0);
+            let threads =
+                harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
+            wait_for("both are under way", || harness.board().outstanding(0) == 2);
+            harness.board().allow(2);
+            wait_for("both have ended", || harness.board().done(0) == 2);
+            harness.blocking.set_strategy(*to).unwrap();
             for thread in threads {
                 assert!(thread.join().unwrap().is_success(), "{from:?} to {name}");
             }
@@ -59,26 +60,27 @@ fn a_change_finishes_what_another_strategy_left_half_done() {
 
 #[test]
 fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
-    let mut rig = Harness::new(2, 4, 6, Strategy::hiops_hybrid(EASY));
-    assert!(!rig.board().is_masked());
+    let mut harness = Harness::new(2, 4, 6, Strategy::hiops_hybrid(EASY));
+    assert!(!harness.board().is_masked());
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = stop.clone();
-    let threads = rig.on_threads(move |index, mut waiter| {
+    let threads = harness.on_threads(move |index, mut waiter| {
         let mut round = 0;
         while !theirs.load(Ordering::Relaxed) {
             waiter.read_at((index as u64 * 7 + round) % 64, 1, 0).unwrap();
             round += 1;
         }
     });
-    wait_for("it polls", || rig.blocking.stats().hybrid.unwrap().mode == Mode::Poll);
+    wait_for("it polls", || harness.blocking.stats().hybrid.unwrap().mode == Mode::Poll);
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().unwrap());
     wait_for("it has stopped polling", || {
-        rig.blocking.stats().hybrid.unwrap().mode == Mode::Interrupt && !rig.board().is_masked()
+        harness.blocking.stats().hybrid.unwrap().mode == Mode::Interrupt
+            && !harness.board().is_masked()
     });
-    let hybrid = rig.blocking.stats().hybrid.unwrap();
+    let hybrid = harness.blocking.stats().hybrid.unwrap();
     assert!(hybrid.switches >= 2 && hybrid.switches.is_multiple_of(2), "{hybrid:?}");
     assert!(hybrid.poll_time > time::Nanos::ZERO, "{hybrid:?}");
-    rig.blocking.set_strategy(Strategy::SCSI).unwrap();
-    assert_eq!(rig.blocking.stats().hybrid, None);
+    harness.blocking.set_strategy(Strategy::SCSI).unwrap();
+    assert_eq!(harness.blocking.stats().hybrid, None);
 }

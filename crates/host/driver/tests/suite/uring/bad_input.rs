@@ -89,15 +89,15 @@ fn what_a_ring_cannot_be_is_refused() {
 fn polling_is_refused_or_detected_where_the_device_has_none() {
     let disk = Disk::new(1 << 20);
     let config = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
-    let mut bed = Fixture::open(&disk.path, config);
-    assert_eq!(bed.device.is_polled(), bed.queue.is_polled());
-    bed.ok(Request::read(0, 8, Payload::Contiguous(bed.memory.at(0)), 0));
-    bed.ok(Request::flush(0));
+    let mut harness = Fixture::open(&disk.path, config);
+    assert_eq!(harness.device.is_polled(), harness.queue.is_polled());
+    harness.ok(Request::read(0, 8, Payload::Contiguous(harness.memory.at(0)), 0));
+    harness.ok(Request::flush(0));
     let required = UringConfig { polling: Polling::Required, ..UringConfig::default() };
     match Uring::open(&disk.path, required) {
-        Ok(device) => assert!(device.is_polled() && bed.device.is_polled()),
+        Ok(device) => assert!(device.is_polled() && harness.device.is_polled()),
         Err(error @ UringError::NoPolling { .. }) => {
-            assert!(!bed.device.is_polled());
+            assert!(!harness.device.is_polled());
             assert!(error.to_string().contains("poll_queues"), "{error}");
         }
         Err(error) => panic!("{error}"),
@@ -107,41 +107,42 @@ fn polling_is_refused_or_detected_where_the_device_has_none() {
 #[test]
 fn a_device_for_reading_only_is_not_written() {
     let disk = Disk::new(1 << 20);
-    let mut bed =
+    let mut harness =
         Fixture::open(&disk.path, UringConfig { read_only: true, ..UringConfig::default() });
-    let features = bed.device.features();
+    let features = harness.device.features();
     assert!(!features.fua && !features.discard && !features.write_zeroes);
-    let at = Payload::Contiguous(bed.memory.at(0));
+    let at = Payload::Contiguous(harness.memory.at(0));
     for request in [
         Request::write(0, 1, at, 0),
         Request::discard(0, 1, 0),
         Request::write_zeroes(0, 1, true, 0),
         Request::write_zeroes(0, 1, false, 0),
     ] {
-        assert_eq!(bed.run_refused(request), Status::WRITE_PROTECTED);
+        assert_eq!(harness.run_refused(request), Status::WRITE_PROTECTED);
     }
-    bed.ok(Request::read(0, 8, at, 0));
-    bed.ok(Request::flush(0));
+    harness.ok(Request::read(0, 8, at, 0));
+    harness.ok(Request::flush(0));
 }
 
 #[test]
 fn memory_that_is_not_registered_is_not_touched() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig { segments: 4, ..UringConfig::default() });
-    let s = bed.sector() as u32;
-    let end = bed.memory.at(1 << 20);
-    let last = bed.memory.at((1 << 20) - s as usize);
+    let mut harness =
+        Fixture::open(&disk.path, UringConfig { segments: 4, ..UringConfig::default() });
+    let s = harness.sector() as u32;
+    let end = harness.memory.at(1 << 20);
+    let last = harness.memory.at((1 << 20) - s as usize);
     for at in [Iova(0), Iova(4096), Iova(u64::MAX), end, last.offset(1), Iova(last.0 + (1 << 40))] {
         let request = Request::read(0, 1, Payload::Contiguous(at), 0);
-        let status = bed.run_refused(request);
+        let status = harness.run_refused(request);
         assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{at}");
     }
     assert_eq!(
-        bed.run_refused(Request::read(0, 2, Payload::Contiguous(last), 0)),
+        harness.run_refused(Request::read(0, 2, Payload::Contiguous(last), 0)),
         Status::DATA_TRANSFER_ERROR,
         "one sector too many"
     );
-    let good = Segment { at: Some(bed.memory.at(0)), bytes: s };
+    let good = Segment { at: Some(harness.memory.at(0)), bytes: s };
     for (pieces, status) in [
         (vec![good, Segment { at: Some(end), bytes: s }], Status::DATA_TRANSFER_ERROR),
         (vec![good], Status::SGL_LENGTH_INVALID),
@@ -149,35 +150,38 @@ fn memory_that_is_not_registered_is_not_touched() {
         (vec![], Status::SGL_LENGTH_INVALID),
         (vec![Segment { at: None, bytes: 0 }; 3], Status::SGL_LENGTH_INVALID),
     ] {
-        let payload = bed.memory.table(65_536, &pieces);
-        assert_eq!(bed.run_refused(Request::read(0, 2, payload, 0)), status, "{pieces:?}");
+        let payload = harness.memory.table(65_536, &pieces);
+        assert_eq!(harness.run_refused(Request::read(0, 2, payload, 0)), status, "{pieces:?}");
     }
     let wild = Payload::Scattered { table: end, segments: 2 };
-    assert_eq!(bed.run_refused(Request::read(0, 2, wild, 0)), Status::DATA_TRANSFER_ERROR);
-    bed.memory.region.fill(65_536, 64, 0xff);
-    let garbage = Payload::Scattered { table: bed.memory.at(65_536), segments: 2 };
-    assert_eq!(bed.run_refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
-    assert_eq!(bed.queue.stats().entries, 0, "the kernel has seen nothing of it");
+    assert_eq!(harness.run_refused(Request::read(0, 2, wild, 0)), Status::DATA_TRANSFER_ERROR);
+    harness.memory.region.fill(65_536, 64, 0xff);
+    let garbage = Payload::Scattered { table: harness.memory.at(65_536), segments: 2 };
+    assert_eq!(harness.run_refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
+    assert_eq!(harness.queue.stats().entries, 0, "the kernel has seen nothing of it");
     // A table at an odd address is valid.
-    let payload = bed.memory.table(65_536 + 3, &[good, good]);
-    bed.ok(Request::read(0, 2, payload, 0));
+    let payload = harness.memory.table(65_536 + 3, &[good, good]);
+    harness.ok(Request::read(0, 2, payload, 0));
 }
 
 #[test]
 fn direct_transfers_need_aligned_memory() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
-    let align = bed.device.memory_alignment();
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
+    let align = harness.device.memory_alignment();
     assert!(align.is_power_of_two());
     if align > 1 {
-        let odd = bed.memory.at(align as usize / 2);
-        let status = bed.run_refused(Request::read(0, 1, Payload::Contiguous(odd), 0));
+        let odd = harness.memory.at(align as usize / 2);
+        let status = harness.run_refused(Request::read(0, 1, Payload::Contiguous(odd), 0));
         assert_eq!(status, Status::PRP_OFFSET_INVALID);
-        let s = bed.sector() as u32;
-        let payload = bed.memory.table(65_536, &[Segment { at: Some(odd), bytes: s }]);
-        assert_eq!(bed.run_refused(Request::write(0, 1, payload, 0)), Status::PRP_OFFSET_INVALID);
+        let s = harness.sector() as u32;
+        let payload = harness.memory.table(65_536, &[Segment { at: Some(odd), bytes: s }]);
+        assert_eq!(
+            harness.run_refused(Request::write(0, 1, payload, 0)),
+            Status::PRP_OFFSET_INVALID
+        );
     }
-    bed.ok(Request::read(0, 1, Payload::Contiguous(bed.memory.at(align as usize)), 0));
+    harness.ok(Request::read(0, 1, Payload::Contiguous(harness.memory.at(align as usize)), 0));
     // Through the page cache every alignment is valid.
     let mut cached =
         Fixture::open(&disk.path, UringConfig { direct: false, ..UringConfig::default() });
@@ -188,8 +192,8 @@ fn direct_transfers_need_aligned_memory() {
 #[test]
 fn ranges_that_are_not_there_are_refused() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
-    let (sectors, longest) = (bed.queue.limits().sectors, bed.queue.limits().max_sectors);
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
+    let (sectors, longest) = (harness.queue.limits().sectors, harness.queue.limits().max_sectors);
     let bucket = Payload::BitBucket;
     for (request, status) in [
         (Request::write(sectors, 1, bucket, 0), Status::LBA_OUT_OF_RANGE),
@@ -197,16 +201,16 @@ fn ranges_that_are_not_there_are_refused() {
         (Request::write_zeroes(sectors - 1, 2, false, 0), Status::LBA_OUT_OF_RANGE),
         (Request::discard(0, u32::MAX, 0), Status::LBA_OUT_OF_RANGE),
         (Request::read(0, 0, bucket, 0), Status::INVALID_FIELD),
-        (Request::extents(0, 1, bed.memory.at(0), 0), Status::INVALID_OPCODE),
+        (Request::extents(0, 1, harness.memory.at(0), 0), Status::INVALID_OPCODE),
     ] {
-        assert_eq!(bed.run_refused(request), status, "{request:?}");
+        assert_eq!(harness.run_refused(request), status, "{request:?}");
     }
-    assert!(!bed.device.features().extents);
+    assert!(!harness.device.features().extents);
     let config = UringConfig { transfer_bytes_max: 65_536, ..UringConfig::default() };
-    let mut bed = Fixture::open(&disk.path, config);
-    assert!(bed.queue.limits().max_sectors < longest);
-    let request = Request::read(0, bed.queue.limits().max_sectors + 1, bucket, 0);
-    assert_eq!(bed.run_refused(request), Status::INVALID_FIELD);
+    let mut harness = Fixture::open(&disk.path, config);
+    assert!(harness.queue.limits().max_sectors < longest);
+    let request = Request::read(0, harness.queue.limits().max_sectors + 1, bucket, 0);
+    assert_eq!(harness.run_refused(request), Status::INVALID_FIELD);
     assert_eq!(fs::metadata(&disk.path).unwrap().len(), 1 << 20, "not made longer");
 }
 
@@ -214,8 +218,8 @@ fn ranges_that_are_not_there_are_refused() {
 fn a_tag_out_of_turn_changes_nothing() {
     let disk = Disk::new(1 << 20);
     let config = UringConfig { depth: 3, ..UringConfig::default() };
-    let mut bed = Fixture::open(&disk.path, config);
-    let queue = &mut bed.queue;
+    let mut harness = Fixture::open(&disk.path, config);
+    let queue = &mut harness.queue;
     let read = Request::read(0, 1, Payload::BitBucket, 9);
     let mut tags = [Tag(0); 8];
     assert_eq!(queue.get_free_tags(&mut tags), 3);
@@ -241,8 +245,8 @@ fn a_tag_out_of_turn_changes_nothing() {
     assert!(queue.issue_tags());
     assert_eq!(queue.stats().entries, 0);
     queue.release_tags(&tags[1..3]).unwrap();
-    assert_eq!(bed.queue.tags().free(), 3);
-    bed.ok(read);
+    assert_eq!(harness.queue.tags().free(), 3);
+    harness.ok(read);
 }
 
 #[test]

@@ -9,35 +9,35 @@ use sluice_driver::{LowLevelDriver, Payload, Request, Segment, UringConfig};
 
 use super::fixture::{Disk, Fixture, Loop};
 
-fn plain(bed: &mut Fixture) {
-    let s = bed.sector();
-    bed.memory.region.fill(0, 4 * s, 0xa1);
-    bed.ok(Request::write(3, 4, Payload::Contiguous(bed.memory.at(0)), 1));
-    bed.ok(Request::flush(2));
-    bed.ok(Request::read(2, 6, Payload::Contiguous(bed.memory.at(65_536)), 3));
-    let read = bed.memory.bytes(65_536, 6 * s);
+fn plain(harness: &mut Fixture) {
+    let s = harness.sector();
+    harness.memory.region.fill(0, 4 * s, 0xa1);
+    harness.ok(Request::write(3, 4, Payload::Contiguous(harness.memory.at(0)), 1));
+    harness.ok(Request::flush(2));
+    harness.ok(Request::read(2, 6, Payload::Contiguous(harness.memory.at(65_536)), 3));
+    let read = harness.memory.bytes(65_536, 6 * s);
     for (i, sector) in read.chunks(s).enumerate() {
         let byte = if (1..5).contains(&i) { 0xa1 } else { 0 };
         assert!(sector.iter().all(|b| *b == byte), "sector {i}");
     }
     // Durable when it completes.
-    bed.memory.region.fill(0, s, 0xb2);
+    harness.memory.region.fill(0, s, 0xb2);
     let fua =
-        Request { fua: true, ..Request::write(9, 1, Payload::Contiguous(bed.memory.at(0)), 4) };
-    bed.ok(fua);
+        Request { fua: true, ..Request::write(9, 1, Payload::Contiguous(harness.memory.at(0)), 4) };
+    harness.ok(fua);
     // Dropped, and unspecified: zeros.
-    bed.ok(Request::read(0, 8, Payload::BitBucket, 5));
-    bed.ok(Request::write(9, 1, Payload::BitBucket, 6));
-    bed.ok(Request::read(9, 1, Payload::Contiguous(bed.memory.at(0)), 7));
-    assert_eq!(bed.memory.bytes(0, s), vec![0; s]);
+    harness.ok(Request::read(0, 8, Payload::BitBucket, 5));
+    harness.ok(Request::write(9, 1, Payload::BitBucket, 6));
+    harness.ok(Request::read(9, 1, Payload::Contiguous(harness.memory.at(0)), 7));
+    assert_eq!(harness.memory.bytes(0, s), vec![0; s]);
 }
 
-fn scattered(bed: &mut Fixture) {
-    let s = bed.sector();
+fn scattered(harness: &mut Fixture) {
+    let s = harness.sector();
     let (table, data) = (512 << 10, 0);
-    let at = |i: usize| Some(bed.memory.at(data + i * s));
+    let at = |i: usize| Some(harness.memory.at(data + i * s));
     for i in 0..16 {
-        bed.memory.region.fill(data + i * s, s, i as u8 + 1);
+        harness.memory.region.fill(data + i * s, s, i as u8 + 1);
     }
     // In descending order, with a bit bucket, an empty segment, and more than needed.
     let bytes = s as u32;
@@ -48,26 +48,26 @@ fn scattered(bed: &mut Fixture) {
         Segment { at: None, bytes },
         Segment { at: at(0), bytes: 9 * bytes },
     ];
-    let payload = bed.memory.table(table, &pieces);
-    bed.ok(Request::write(20, 6, payload, 1));
+    let payload = harness.memory.table(table, &pieces);
+    harness.ok(Request::write(20, 6, payload, 1));
     let to = 256 << 10;
-    bed.ok(Request::read(20, 6, Payload::Contiguous(bed.memory.at(to)), 2));
+    harness.ok(Request::read(20, 6, Payload::Contiguous(harness.memory.at(to)), 2));
     for (i, byte) in [6, 4, 5, 0, 1, 2].into_iter().enumerate() {
-        let sector = bed.memory.bytes(to + i * s, s);
+        let sector = harness.memory.bytes(to + i * s, s);
         assert!(sector.iter().all(|b| *b == byte), "sector {i} is {}, not {byte}", sector[0]);
     }
     // Read back the same layout.
     for i in 0..16 {
-        bed.memory.region.fill(data + i * s, s, 0xee);
+        harness.memory.region.fill(data + i * s, s, 0xee);
     }
-    bed.ok(Request::read(20, 6, payload, 3));
+    harness.ok(Request::read(20, 6, payload, 3));
     for (i, byte) in [(0, 1), (1, 2), (2, 0xee), (3, 4), (4, 5), (5, 6), (6, 0xee)] {
-        assert_eq!(bed.memory.bytes(data + i * s, 1), [byte], "sector {i}");
+        assert_eq!(harness.memory.bytes(data + i * s, 1), [byte], "sector {i}");
     }
 }
 
-fn zeros(bed: &mut Fixture) {
-    let s = bed.sector();
+fn zeros(harness: &mut Fixture) {
+    let s = harness.sector();
     for (tag, request) in [
         Request::discard(32, 16, 0),
         Request::write_zeroes(32, 16, true, 0),
@@ -77,11 +77,11 @@ fn zeros(bed: &mut Fixture) {
     .into_iter()
     .enumerate()
     {
-        bed.memory.region.fill(0, 32 * s, 0xc3);
-        bed.ok(Request::write(24, 32, Payload::Contiguous(bed.memory.at(0)), 1));
-        bed.ok(Request { tag: tag as u64, ..request });
-        bed.ok(Request::read(24, 32, Payload::Contiguous(bed.memory.at(0)), 2));
-        let read = bed.memory.bytes(0, 32 * s);
+        harness.memory.region.fill(0, 32 * s, 0xc3);
+        harness.ok(Request::write(24, 32, Payload::Contiguous(harness.memory.at(0)), 1));
+        harness.ok(Request { tag: tag as u64, ..request });
+        harness.ok(Request::read(24, 32, Payload::Contiguous(harness.memory.at(0)), 2));
+        let read = harness.memory.bytes(0, 32 * s);
         for (i, sector) in read.chunks(s).enumerate() {
             let byte = if (8..24).contains(&i) { 0 } else { 0xc3 };
             assert!(sector.iter().all(|b| *b == byte), "{request:?}: sector {i}");
@@ -105,16 +105,16 @@ fn reads_and_writes_with_every_configuration() {
         UringConfig { submit_batch: 1, ..default },
     ] {
         fs::write(&disk.path, vec![0; 1 << 20]).unwrap();
-        let mut bed = Fixture::open(&disk.path, config);
-        plain(&mut bed);
-        scattered(&mut bed);
-        let stats = bed.queue.stats();
+        let mut harness = Fixture::open(&disk.path, config);
+        plain(&mut harness);
+        scattered(&mut harness);
+        let stats = harness.queue.stats();
         assert_eq!(stats.registered_regions > 0, config.registered_buffers, "{stats:?}");
         assert_eq!(stats.unregistered_transfers == 0, config.registered_buffers, "{stats:?}");
         assert_eq!(stats.completions, stats.entries, "{stats:?}");
         // The data that the driver reports as written is in the file.
-        let s = bed.sector();
-        drop(bed);
+        let s = harness.sector();
+        drop(harness);
         let file = fs::read(&disk.path).unwrap();
         assert!(file[3 * s..7 * s].iter().all(|b| *b == 0xa1));
     }
@@ -123,25 +123,25 @@ fn reads_and_writes_with_every_configuration() {
 #[test]
 fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
-    bed.memory.region.fill(0, 4096, 0x3c);
-    bed.ok(Request::write(0, 1, Payload::Contiguous(bed.memory.at(0)), 0));
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
+    harness.memory.region.fill(0, 4096, 0x3c);
+    harness.ok(Request::write(0, 1, Payload::Contiguous(harness.memory.at(0)), 0));
     assert_eq!(
-        (bed.queue.stats().registered_regions, bed.queue.stats().unregistered_regions),
+        (harness.queue.stats().registered_regions, harness.queue.stats().unregistered_regions),
         (1, 0)
     );
     // More than the kernel pins at once; only the data read is touched.
     let large = SharedRegion::anonymous((1 << 30) + 4096).unwrap();
-    let at = bed.device.memory().register(&large).unwrap();
+    let at = harness.device.memory().register(&large).unwrap();
     for round in 0..3 {
-        bed.ok(Request::read(
+        harness.ok(Request::read(
             0,
             1,
             Payload::Contiguous(at.offset((1 << 30) - 512 + round * 512)),
             0,
         ));
     }
-    let stats = bed.queue.stats();
+    let stats = harness.queue.stats();
     assert_eq!((stats.registered_regions, stats.unregistered_regions), (1, 1));
     assert_eq!(stats.unregistered_transfers, 3);
     let mut out = [0; 16];
@@ -152,9 +152,9 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     fs::write(&backing, vec![0; 65_536]).unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&backing).unwrap();
     let mapped = SharedRegion::file(file, 65_536).unwrap();
-    let at = bed.device.memory().register(&mapped).unwrap();
-    bed.ok(Request::read(0, 1, Payload::Contiguous(at.offset(4096)), 0));
-    let stats = bed.queue.stats();
+    let at = harness.device.memory().register(&mapped).unwrap();
+    harness.ok(Request::read(0, 1, Payload::Contiguous(at.offset(4096)), 0));
+    let stats = harness.queue.stats();
     assert_eq!(stats.registered_regions + stats.unregistered_regions, 3, "{stats:?}");
     assert_eq!(fs::read(&backing).unwrap()[4096..4112], [0x3c; 16]);
 }
@@ -164,12 +164,12 @@ fn discarded_and_zeroed_sectors_read_as_zeros() {
     let disk = Disk::new(1 << 20);
     for sector_bytes in [512, 4096] {
         let config = UringConfig { sector_bytes: Some(sector_bytes), ..UringConfig::default() };
-        let mut bed = Fixture::open(&disk.path, config);
-        if !bed.device.features().discard {
+        let mut harness = Fixture::open(&disk.path, config);
+        if !harness.device.features().discard {
             testkit::skip!("no holes on the file system of {}", disk.path.display());
             return;
         }
-        zeros(&mut bed);
+        zeros(&mut harness);
     }
     assert_eq!(fs::metadata(&disk.path).unwrap().len(), 1 << 20, "the file keeps its size");
 }
@@ -183,14 +183,14 @@ fn the_same_over_a_loop_device() {
         UringConfig { submission_thread: Some(Default::default()), ..UringConfig::default() },
         UringConfig { sector_bytes: Some(4096), ..UringConfig::default() },
     ] {
-        let mut bed = Fixture::open(&device.path, config);
-        assert_eq!(bed.device.limits().bytes(), 8 << 20);
-        assert!(bed.device.features().discard, "loop devices punch holes into their file");
-        plain(&mut bed);
-        scattered(&mut bed);
-        zeros(&mut bed);
+        let mut harness = Fixture::open(&device.path, config);
+        assert_eq!(harness.device.limits().bytes(), 8 << 20);
+        assert!(harness.device.features().discard, "loop devices punch holes into their file");
+        plain(&mut harness);
+        scattered(&mut harness);
+        zeros(&mut harness);
         for lba in 0..64 {
-            bed.ok(Request::write(lba, 1, Payload::BitBucket, 0));
+            harness.ok(Request::write(lba, 1, Payload::BitBucket, 0));
         }
     }
 }
@@ -199,9 +199,9 @@ fn the_same_over_a_loop_device() {
 fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     let disk = Disk::new(8 << 20);
     let Some(device) = Loop::new(&disk, &["--sector-size=4096"]) else { return };
-    let bed = Fixture::open(&device.path, UringConfig::default());
-    assert_eq!(bed.device.limits().sector_bytes, 4096);
-    assert_eq!(bed.device.limits().sectors, 2048);
+    let harness = Fixture::open(&device.path, UringConfig::default());
+    assert_eq!(harness.device.limits().sector_bytes, 4096);
+    assert_eq!(harness.device.limits().sectors, 2048);
     let small = UringConfig { sector_bytes: Some(512), ..UringConfig::default() };
     let refused =
         sluice_driver::Uring::open(&device.path, UringConfig { exclusive: false, ..small });
@@ -212,14 +212,14 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     let reader = UringConfig { read_only: true, ..UringConfig::default() };
     let mut reader = Fixture::open(&device.path, reader);
     reader.ok(Request::read(0, 1, Payload::BitBucket, 0));
-    drop((bed, device));
+    drop((harness, device));
     let Some(device) = Loop::new(&disk, &["--read-only"]) else { return };
     match sluice_driver::Uring::open(&device.path, UringConfig::default()) {
         // Linux lets the superuser open it, and rejects the write.
         Ok(first) => {
             drop(first);
-            let mut bed = Fixture::open(&device.path, UringConfig::default());
-            let status = bed.run_refused(Request::write(0, 1, Payload::BitBucket, 0));
+            let mut harness = Fixture::open(&device.path, UringConfig::default());
+            let status = harness.run_refused(Request::write(0, 1, Payload::BitBucket, 0));
             assert_eq!(status, Status::WRITE_PROTECTED);
         }
         Err(error) => assert!(error.to_string().contains("for reading only"), "{error}"),
@@ -243,19 +243,27 @@ fn the_release_of_a_loop_device_is_waited_for() {
 #[test]
 fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     let disk = Disk::new(64 << 10);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
-    let s = bed.sector() as u64;
-    let (at, last) = (Payload::Contiguous(bed.memory.at(0)), (64 << 10) / s - 1);
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
+    let s = harness.sector() as u64;
+    let (at, last) = (Payload::Contiguous(harness.memory.at(0)), (64 << 10) / s - 1);
     let file = fs::OpenOptions::new().write(true).open(&disk.path).unwrap();
     file.set_len(8 * s + 100).unwrap();
-    bed.ok(Request::read(0, 8, at, 1));
-    assert_eq!(bed.run_refused(Request::read(last, 1, at, 2)), Status::UNRECOVERED_READ);
-    assert_eq!(bed.run_refused(Request::read(8, 1, at, 3)), Status::UNRECOVERED_READ, "100 bytes");
-    assert_eq!(bed.run_refused(Request::read(4, 8, at, 4)), Status::UNRECOVERED_READ, "in part");
+    harness.ok(Request::read(0, 8, at, 1));
+    assert_eq!(harness.run_refused(Request::read(last, 1, at, 2)), Status::UNRECOVERED_READ);
+    assert_eq!(
+        harness.run_refused(Request::read(8, 1, at, 3)),
+        Status::UNRECOVERED_READ,
+        "100 bytes"
+    );
+    assert_eq!(
+        harness.run_refused(Request::read(4, 8, at, 4)),
+        Status::UNRECOVERED_READ,
+        "in part"
+    );
     // Truncated at a sector: the existing part is transferred; the rest is requested and missing.
     file.set_len(8 * s).unwrap();
-    assert_eq!(bed.run_refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
-    assert!(bed.queue.stats().short_transfers > 0);
+    assert_eq!(harness.run_refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
+    assert!(harness.queue.stats().short_transfers > 0);
 }
 
 /// A small file system in memory; unmounted at the end.
@@ -291,17 +299,17 @@ fn what_the_file_system_refuses_ends_with_its_status() {
     let path = mount.0.join("disk");
     fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let config = UringConfig { direct: false, ..UringConfig::default() };
-    let mut bed = Fixture::open(&path, config);
+    let mut harness = Fixture::open(&path, config);
     let statuses: Vec<Status> =
-        (0..32).map(|i| bed.run(Request::write(i * 4, 4, Payload::BitBucket, 0))).collect();
+        (0..32).map(|i| harness.run(Request::write(i * 4, 4, Payload::BitBucket, 0))).collect();
     assert!(statuses[0].is_success());
     let full = statuses.iter().filter(|s| **s == Status::CAPACITY_EXCEEDED).count();
     assert!(full >= 16, "64 of 512 KiB fit: {statuses:?}");
     // Discards free space, and a deallocating Write Zeroes punches a hole; tmpfs does not support
     // zeroing by writing.
-    bed.ok(Request::discard(0, 64, 0));
-    bed.ok(Request::write(0, 4, Payload::BitBucket, 0));
-    bed.ok(Request::write_zeroes(0, 4, true, 0));
-    let status = bed.run_refused(Request::write_zeroes(0, 4, false, 0));
+    harness.ok(Request::discard(0, 64, 0));
+    harness.ok(Request::write(0, 4, Payload::BitBucket, 0));
+    harness.ok(Request::write_zeroes(0, 4, true, 0));
+    let status = harness.run_refused(Request::write_zeroes(0, 4, false, 0));
     assert_eq!(status, Status::INVALID_OPCODE);
 }

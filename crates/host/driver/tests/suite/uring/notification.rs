@@ -25,50 +25,50 @@ fn configurations() -> [UringConfig; 4] {
     ]
 }
 
-fn issue(bed: &mut Fixture, count: usize) {
-    bind(bed, count);
-    assert!(bed.queue.issue_tags());
+fn issue(harness: &mut Fixture, count: usize) {
+    bind(harness, count);
+    assert!(harness.queue.issue_tags());
 }
 
-fn bind(bed: &mut Fixture, count: usize) {
+fn bind(harness: &mut Fixture, count: usize) {
     let mut tags = [Tag(0); 32];
-    assert_eq!(bed.queue.get_free_tags(&mut tags[..count]), count);
+    assert_eq!(harness.queue.get_free_tags(&mut tags[..count]), count);
     for (i, tag) in tags[..count].iter().enumerate() {
-        let data = Payload::Contiguous(bed.memory.at(i * 4096));
-        bed.queue.bind_tag_cmd(*tag, &Request::read(0, 8, data, 0), Nanos::ZERO).unwrap();
+        let data = Payload::Contiguous(harness.memory.at(i * 4096));
+        harness.queue.bind_tag_cmd(*tag, &Request::read(0, 8, data, 0), Nanos::ZERO).unwrap();
     }
 }
 
-fn drain_completions(bed: &mut Fixture, count: usize) {
+fn drain_completions(harness: &mut Fixture, count: usize) {
     for _ in 0..count {
-        let event = wait(&mut bed.queue);
-        bed.queue.detach_tag_cmd(event.tag).unwrap();
-        bed.queue.release_tags(&[event.tag]).unwrap();
+        let event = wait(&mut harness.queue);
+        harness.queue.detach_tag_cmd(event.tag).unwrap();
+        harness.queue.release_tags(&[event.tag]).unwrap();
     }
-    assert!(!bed.queue.check_event());
+    assert!(!harness.queue.check_event());
 }
 
 #[test]
 fn a_sleeping_owner_is_woken() {
     let disk = Disk::new(1 << 20);
     for config in configurations() {
-        let mut bed = Fixture::open(&disk.path, config);
+        let mut harness = Fixture::open(&disk.path, config);
         let parker = Parker::new().unwrap();
         // The first waker is replaced.
-        bed.queue.set_waker(Parker::new().unwrap().waker());
-        bed.queue.set_waker(parker.waker());
-        assert_eq!(bed.queue.deadline(), Nanos::MAX, "it may sleep: it will be woken");
+        harness.queue.set_waker(Parker::new().unwrap().waker());
+        harness.queue.set_waker(parker.waker());
+        assert_eq!(harness.queue.deadline(), Nanos::MAX, "it may sleep: it will be woken");
         for _ in 0..100 {
-            issue(&mut bed, 4);
+            issue(&mut harness, 4);
             let begin = Instant::now();
             let mut ended = 0;
             while ended < 4 {
                 parker.prepare();
-                match bed.queue.fetch_event() {
+                match harness.queue.fetch_event() {
                     Some(event) => {
                         parker.unpark();
-                        bed.queue.detach_tag_cmd(event.tag).unwrap();
-                        bed.queue.release_tags(&[event.tag]).unwrap();
+                        harness.queue.detach_tag_cmd(event.tag).unwrap();
+                        harness.queue.release_tags(&[event.tag]).unwrap();
                         ended += 1;
                     }
                     None => parker.park(&[], Nanos::from_millis(5000)).unwrap(),
@@ -83,49 +83,49 @@ fn a_sleeping_owner_is_woken() {
 fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
     let disk = Disk::new(1 << 20);
     for config in configurations() {
-        let mut bed = Fixture::open(&disk.path, config);
-        assert!(bed.queue.can_wait());
+        let mut harness = Fixture::open(&disk.path, config);
+        assert!(harness.queue.can_wait());
         assert_eq!(
-            bed.queue.wait_for_event(Nanos::MAX),
+            harness.queue.wait_for_event(Nanos::MAX),
             WaitResult::Ready,
             "nothing is under way: nobody sleeps"
         );
-        assert_eq!(bed.queue.stats().system_calls, 0);
+        assert_eq!(harness.queue.stats().system_calls, 0);
         for round in 0..200 {
             let count = 1 + round % 8;
-            bind(&mut bed, count);
+            bind(&mut harness, count);
             let timeout = if round % 2 == 0 { Nanos::MAX } else { Nanos::from_millis(5000) };
             let mut ended = 0;
             while ended < count {
-                let before = bed.queue.stats().system_calls;
-                assert_ne!(bed.queue.wait_for_event(timeout), WaitResult::Unsupported);
+                let before = harness.queue.stats().system_calls;
+                assert_ne!(harness.queue.wait_for_event(timeout), WaitResult::Unsupported);
                 // The first call issues all commands.
-                let rested = bed.queue.stats().system_calls;
+                let rested = harness.queue.stats().system_calls;
                 assert!(rested - before <= 1, "{} in one rest, {config:?}", rested - before);
                 let mut looks = 0;
                 loop {
                     looks += 1;
-                    let Some(event) = bed.queue.fetch_event() else { break };
-                    bed.queue.detach_tag_cmd(event.tag).unwrap();
-                    bed.queue.release_tags(&[event.tag]).unwrap();
+                    let Some(event) = harness.queue.fetch_event() else { break };
+                    harness.queue.detach_tag_cmd(event.tag).unwrap();
+                    harness.queue.release_tags(&[event.tag]).unwrap();
                     ended += 1;
                 }
                 // Completions without an interrupt stay in the kernel until the owner polls: a poll
                 // that finds none makes one system call.
-                let asked = bed.queue.stats().system_calls - rested;
+                let asked = harness.queue.stats().system_calls - rested;
                 let most = if config.task_work == TaskWork::Interrupt { 0 } else { looks };
                 assert!(asked <= most, "{asked} system calls in {looks} looks, {config:?}");
             }
         }
         // An available completion is found without a system call.
-        issue(&mut bed, 1);
-        while !bed.queue.check_event() {
+        issue(&mut harness, 1);
+        while !harness.queue.check_event() {
             std::thread::yield_now();
         }
-        let before = bed.queue.stats().system_calls;
-        assert_eq!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Ready);
-        assert_eq!(bed.queue.stats().system_calls, before);
-        drain_completions(&mut bed, 1);
+        let before = harness.queue.stats().system_calls;
+        assert_eq!(harness.queue.wait_for_event(Nanos::MAX), WaitResult::Ready);
+        assert_eq!(harness.queue.stats().system_calls, before);
+        drain_completions(&mut harness, 1);
     }
 }
 
@@ -134,19 +134,19 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
     let disk = Disk::new(1 << 20);
     for batch in [1, 2, 3, u16::MAX] {
         let config = UringConfig { submit_batch: batch, ..UringConfig::default() };
-        let mut bed = Fixture::open(&disk.path, config);
+        let mut harness = Fixture::open(&disk.path, config);
         for count in 1..=16 {
             let calls = (count as u64).div_ceil(u64::from(batch));
-            let before = bed.queue.stats().system_calls;
-            issue(&mut bed, count);
-            assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
-            drain_completions(&mut bed, count);
+            let before = harness.queue.stats().system_calls;
+            issue(&mut harness, count);
+            assert_eq!(harness.queue.stats().system_calls - before, calls, "{count} by {batch}");
+            drain_completions(&mut harness, count);
             // A wait includes the last issue.
-            let before = bed.queue.stats().system_calls;
-            bind(&mut bed, count);
-            assert_ne!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
-            assert_eq!(bed.queue.stats().system_calls - before, calls, "{count} by {batch}");
-            drain_completions(&mut bed, count);
+            let before = harness.queue.stats().system_calls;
+            bind(&mut harness, count);
+            assert_ne!(harness.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
+            assert_eq!(harness.queue.stats().system_calls - before, calls, "{count} by {batch}");
+            drain_completions(&mut harness, count);
         }
     }
 }
@@ -154,48 +154,48 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
 #[test]
 fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
     // Too short for most; commands without a completion are still in flight.
     for _ in 0..100 {
-        bind(&mut bed, 1);
+        bind(&mut harness, 1);
         let mut rested = 0;
-        while !bed.queue.check_event() {
-            assert_ne!(bed.queue.wait_for_event(Nanos(1)), WaitResult::Unsupported);
+        while !harness.queue.check_event() {
+            assert_ne!(harness.queue.wait_for_event(Nanos(1)), WaitResult::Unsupported);
             rested += 1;
         }
         assert!(rested > 0);
-        drain_completions(&mut bed, 1);
+        drain_completions(&mut harness, 1);
     }
-    bind(&mut bed, 1);
-    let (tag, _) = bed.queue.tags().bound_tags().next().unwrap();
-    bed.queue.abort_tag(tag, Nanos::ZERO).unwrap();
+    bind(&mut harness, 1);
+    let (tag, _) = harness.queue.tags().bound_tags().next().unwrap();
+    harness.queue.abort_tag(tag, Nanos::ZERO).unwrap();
     assert_eq!(
-        bed.queue.wait_for_event(Nanos::MAX),
+        harness.queue.wait_for_event(Nanos::MAX),
         WaitResult::Ready,
         "it ends here, not in the kernel"
     );
-    drain_completions(&mut bed, 1);
+    drain_completions(&mut harness, 1);
     // During a reset the queue must be polled.
-    issue(&mut bed, 4);
-    bed.queue.reset(Nanos::ZERO);
-    assert_eq!(bed.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
+    issue(&mut harness, 4);
+    harness.queue.reset(Nanos::ZERO);
+    assert_eq!(harness.queue.wait_for_event(Nanos::MAX), WaitResult::Unsupported);
     // A polled ring wakes no waiter.
     let polled = UringConfig { polling: Polling::WhereSupported, ..UringConfig::default() };
-    let bed = Fixture::open(&disk.path, polled);
-    assert_eq!(bed.queue.can_wait(), !bed.queue.is_polled());
+    let harness = Fixture::open(&disk.path, polled);
+    assert_eq!(harness.queue.can_wait(), !harness.queue.is_polled());
 }
 
 #[test]
 fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
     let disk = Disk::new(1 << 20);
     for config in configurations() {
-        let mut bed = Fixture::open(&disk.path, config);
+        let mut harness = Fixture::open(&disk.path, config);
         if config.task_work == TaskWork::Deferred {
-            assert!(bed.queue.event_fd().is_none(), "nobody would be woken");
+            assert!(harness.queue.event_fd().is_none(), "nobody would be woken");
             continue;
         }
-        let readable = |bed: &Fixture, ms: i64| {
-            let fd = bed.queue.event_fd().expect("readable in this mode");
+        let readable = |harness: &Fixture, ms: i64| {
+            let fd = harness.queue.event_fd().expect("readable in this mode");
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             let limit = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
             loop {
@@ -206,14 +206,14 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
                 }
             }
         };
-        assert!(!readable(&bed, 0));
+        assert!(!readable(&harness, 0));
         for _ in 0..50 {
-            issue(&mut bed, 1);
+            issue(&mut harness, 1);
             let begin = Instant::now();
-            assert!(readable(&bed, 5000), "{config:?}");
+            assert!(readable(&harness, 5000), "{config:?}");
             assert!(begin.elapsed() < Duration::from_secs(4), "found by the timeout");
-            drain_completions(&mut bed, 1);
-            assert!(!readable(&bed, 0), "nothing need be read from it");
+            drain_completions(&mut harness, 1);
+            assert!(!readable(&harness, 0), "nothing need be read from it");
         }
     }
 }
@@ -221,23 +221,23 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
 #[test]
 fn many_commands_are_one_system_call() {
     let disk = Disk::new(1 << 20);
-    let mut bed = Fixture::open(&disk.path, UringConfig::default());
+    let mut harness = Fixture::open(&disk.path, UringConfig::default());
     for round in 1..=10 {
-        issue(&mut bed, 32);
-        drain_completions(&mut bed, 32);
-        let stats = bed.queue.stats();
+        issue(&mut harness, 32);
+        drain_completions(&mut harness, 32);
+        let stats = harness.queue.stats();
         assert_eq!((stats.entries, stats.system_calls), (32 * round, round));
     }
     // A submission thread that is awake needs no system call; on a busy machine it may fall asleep.
     let config =
         UringConfig { submission_thread: Some(SubmissionThread::default()), ..Default::default() };
-    let mut bed = Fixture::open(&disk.path, config);
+    let mut harness = Fixture::open(&disk.path, config);
     for _ in 0..10 {
-        issue(&mut bed, 32);
-        drain_completions(&mut bed, 32);
+        issue(&mut harness, 32);
+        drain_completions(&mut harness, 32);
     }
-    let stats = bed.queue.stats();
+    let stats = harness.queue.stats();
     assert_eq!(stats.entries, 320);
     assert!(stats.system_calls <= 3, "{stats:?}");
-    assert!(release_bound_tags(&mut bed.queue).is_empty());
+    assert!(release_bound_tags(&mut harness.queue).is_empty());
 }

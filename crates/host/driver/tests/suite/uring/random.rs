@@ -28,14 +28,14 @@ fn stamp(out: &mut [u8], sector: usize, lba: u64, version: u64) {
 }
 
 /// Splits a payload into segments of whole sectors.
-fn segments(bed: &Fixture, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
-    let s = bed.sector() as u64;
+fn segments(harness: &Fixture, rng: &mut Rng, at: usize, sectors: u64) -> Vec<Segment> {
+    let s = harness.sector() as u64;
     let mut out = Vec::new();
     let mut left = sectors;
     while left > 0 {
         let count = rng.below(left) + 1;
         let from = at as u64 + (sectors - left) * s;
-        out.push(Segment { at: Some(bed.memory.at(from as usize)), bytes: (count * s) as u32 });
+        out.push(Segment { at: Some(harness.memory.at(from as usize)), bytes: (count * s) as u32 });
         left -= count;
     }
     out
@@ -49,15 +49,15 @@ struct InFlight {
 /// Runs requests with up to `depth` in flight, and checks every read. `model` has, for each sector,
 /// the tag of its last write plus one; 0 for zeros.
 fn drive(
-    bed: &mut Fixture,
+    harness: &mut Fixture,
     rng: &mut Rng,
     depth: u64,
     names: Range<u64>,
     model: &mut HashMap<u64, u64>,
 ) {
-    let s = bed.sector();
-    let sectors = bed.queue.limits().sectors;
-    let discards = bed.device.features().discard;
+    let s = harness.sector();
+    let sectors = harness.queue.limits().sectors;
+    let discards = harness.device.features().discard;
     let mut in_flight: HashMap<u16, InFlight> = HashMap::new();
     let mut busy: Vec<(u64, u64)> = Vec::new();
     let Range { start: mut sent, end } = names;
@@ -69,14 +69,14 @@ fn drive(
             if busy.iter().any(|(from, to)| lba < *to && *from < lba + length) {
                 break;
             }
-            let tag = bed.queue.tags_mut().take().unwrap();
+            let tag = harness.queue.tags_mut().take().unwrap();
             let at = usize::from(tag.0) * TAG_BYTES;
             let data = match rng.below(3) {
                 0 => {
-                    let pieces = segments(bed, rng, at, length);
-                    bed.memory.table(at + TABLE_OFFSET, &pieces)
+                    let pieces = segments(harness, rng, at, length);
+                    harness.memory.table(at + TABLE_OFFSET, &pieces)
                 }
-                _ => Payload::Contiguous(bed.memory.at(at)),
+                _ => Payload::Contiguous(harness.memory.at(at)),
             };
             let length = length as u32;
             let request = match rng.below(16) {
@@ -89,26 +89,26 @@ fn drive(
             if request.op == Op::Write {
                 let mut bytes = vec![0; length as usize * s];
                 stamp(&mut bytes, s, lba, sent + 1);
-                bed.memory.region.write(at, &bytes);
+                harness.memory.region.write(at, &bytes);
             } else if request.op == Op::Read {
-                bed.memory.region.fill(at, length as usize * s, 0xdd);
+                harness.memory.region.fill(at, length as usize * s, 0xdd);
             }
-            bed.queue.bind_tag_cmd(tag, &request, Nanos(sent)).unwrap();
+            harness.queue.bind_tag_cmd(tag, &request, Nanos(sent)).unwrap();
             if request.op != Op::Flush {
                 busy.push((lba, lba + u64::from(length)));
             }
             in_flight.insert(tag.0, InFlight { request, at });
             (sent, batch) = (sent + 1, batch + 1);
         }
-        bed.queue.issue_tags();
+        harness.queue.issue_tags();
         if in_flight.is_empty() {
             continue;
         }
-        let event = wait(&mut bed.queue);
+        let event = wait(&mut harness.queue);
         let InFlight { request, at } = in_flight.remove(&event.tag.0).expect("once per command");
         assert!(event.status.is_success(), "{request:?}: {}", event.status);
-        assert_eq!(bed.queue.detach_tag_cmd(event.tag).unwrap().user, request.tag);
-        bed.queue.release_tags(&[event.tag]).unwrap();
+        assert_eq!(harness.queue.detach_tag_cmd(event.tag).unwrap().user, request.tag);
+        harness.queue.release_tags(&[event.tag]).unwrap();
         let Request { op, lba, sectors, .. } = request;
         if op != Op::Flush {
             busy.retain(|range| *range != (lba, lba + u64::from(sectors)));
@@ -123,26 +123,26 @@ fn drive(
         }
         if op == Op::Read {
             for i in 0..u64::from(sectors) {
-                let found = bed.memory.bytes(at + i as usize * s, s);
+                let found = harness.memory.bytes(at + i as usize * s, s);
                 let mut wanted = vec![0; s];
                 stamp(&mut wanted, s, lba + i, model.get(&(lba + i)).copied().unwrap_or(0));
                 assert!(found == wanted, "{request:?}: sector {}", lba + i);
             }
         }
     }
-    assert_eq!(bed.queue.fetch_event(), None);
-    assert_eq!(bed.queue.tags().bound(), 0);
-    let stats = bed.queue.stats();
+    assert_eq!(harness.queue.fetch_event(), None);
+    assert_eq!(harness.queue.tags().bound(), 0);
+    let stats = harness.queue.stats();
     assert_eq!(stats.spurious_completions, 0);
     assert_eq!(stats.entries, stats.completions);
 }
 
 fn depths(path: &std::path::Path, config: UringConfig, count: u64, seed: u64) {
-    let mut bed = Fixture::open(path, UringConfig { depth: 64, ..config });
+    let mut harness = Fixture::open(path, UringConfig { depth: 64, ..config });
     let (mut rng, mut model) = (Rng::new(seed), HashMap::new());
     for (round, depth) in (0..).zip([1, 2, 3, 8, 17, 32, 64]) {
         let names = round * count..(round + 1) * count;
-        drive(&mut bed, &mut rng, depth, names, &mut model);
+        drive(&mut harness, &mut rng, depth, names, &mut model);
     }
 }
 

@@ -28,20 +28,20 @@ fn configurations() -> [UringConfig; 6] {
 }
 
 /// Binds a command to every tag; returns their number.
-fn fill(bed: &mut Fixture, rng: &mut Rng, user: u64) -> u64 {
-    let limits = bed.queue.limits();
+fn fill(harness: &mut Fixture, rng: &mut Rng, user: u64) -> u64 {
+    let limits = harness.queue.limits();
     let mut bound = 0;
-    while let Some(tag) = bed.queue.tags_mut().take() {
+    while let Some(tag) = harness.queue.tags_mut().take() {
         let sectors = limits.max_sectors.min(256);
         let lba = rng.below(limits.sectors - u64::from(sectors));
-        let data = Payload::Contiguous(bed.memory.at(0));
+        let data = Payload::Contiguous(harness.memory.at(0));
         let request = match rng.below(8) {
             0 => Request::flush(user + bound),
             1 => Request::write_zeroes(lba, sectors, false, user + bound),
             2 | 3 => Request::write(lba, sectors, data, user + bound),
             _ => Request::read(lba, sectors, data, user + bound),
         };
-        bed.queue.bind_tag_cmd(tag, &request, Nanos(user)).unwrap();
+        harness.queue.bind_tag_cmd(tag, &request, Nanos(user)).unwrap();
         bound += 1;
     }
     bound
@@ -51,42 +51,42 @@ fn fill(bed: &mut Fixture, rng: &mut Rng, user: u64) -> u64 {
 fn every_tag_comes_back_once_from_a_reset() {
     let disk = Disk::new(BYTES);
     for config in configurations() {
-        let mut bed = Fixture::open(&disk.path, config);
+        let mut harness = Fixture::open(&disk.path, config);
         let mut rng = Rng::new(3);
         for round in 0..20 {
             let user = round * 1000;
-            let bound = fill(&mut bed, &mut rng, user);
+            let bound = fill(&mut harness, &mut rng, user);
             assert_eq!(bound, 64);
             let mut seen = BTreeSet::new();
             // In some rounds all commands are in the kernel, in some none; in some, events have
             // been fetched.
             if round % 4 != 0 {
-                bed.queue.issue_tags();
+                harness.queue.issue_tags();
             }
             for _ in 0..round % 3 * 8 {
-                let Some(event) = bed.queue.fetch_event() else { break };
-                let command = bed.queue.detach_tag_cmd(event.tag).expect("bound");
+                let Some(event) = harness.queue.fetch_event() else { break };
+                let command = harness.queue.detach_tag_cmd(event.tag).expect("bound");
                 assert!(seen.insert(command.user));
-                bed.queue.release_tags(&[event.tag]).unwrap();
+                harness.queue.release_tags(&[event.tag]).unwrap();
             }
-            bed.queue.reset(Nanos::ZERO);
-            let refused = bed.queue.tags_mut().take().map(|tag| {
-                let refused = bed.queue.bind_tag_cmd(tag, &Request::flush(0), Nanos::ZERO);
-                bed.queue.release_tags(&[tag]).unwrap();
+            harness.queue.reset(Nanos::ZERO);
+            let refused = harness.queue.tags_mut().take().map(|tag| {
+                let refused = harness.queue.bind_tag_cmd(tag, &Request::flush(0), Nanos::ZERO);
+                harness.queue.release_tags(&[tag]).unwrap();
                 refused
             });
             assert!(refused.is_none_or(|r| r == Err(BindError::Busy)), "{refused:?}");
-            bed.queue.reset(Nanos::ZERO);
-            poll_until_ready(&mut bed.queue);
-            assert_eq!(bed.queue.fetch_event(), None, "forgotten");
-            for (_, user) in release_bound_tags(&mut bed.queue) {
+            harness.queue.reset(Nanos::ZERO);
+            poll_until_ready(&mut harness.queue);
+            assert_eq!(harness.queue.fetch_event(), None, "forgotten");
+            for (_, user) in release_bound_tags(&mut harness.queue) {
                 assert!(seen.insert(user), "{user} came back twice");
             }
             assert_eq!(seen, (user..user + bound).collect());
-            assert_eq!(bed.queue.tags().free(), 64);
+            assert_eq!(harness.queue.tags().free(), 64);
         }
-        assert_eq!(bed.queue.stats().spurious_completions, 0);
-        bed.ok(Request::read(0, 8, Payload::Contiguous(bed.memory.at(0)), 1));
+        assert_eq!(harness.queue.stats().spurious_completions, 0);
+        harness.ok(Request::read(0, 8, Payload::Contiguous(harness.memory.at(0)), 1));
     }
 }
 
@@ -94,96 +94,96 @@ fn every_tag_comes_back_once_from_a_reset() {
 fn a_reset_that_takes_too_long_removes_the_queue() {
     let disk = Disk::new(BYTES);
     let config = UringConfig { reset_timeout: Nanos(5), ..UringConfig::default() };
-    let mut bed = Fixture::open(&disk.path, config);
-    fill(&mut bed, &mut Rng::new(5), 0);
-    bed.queue.issue_tags();
-    bed.queue.reset(Nanos(100));
-    assert_eq!(bed.queue.state(), QueueState::Resetting);
-    assert!(bed.queue.deadline() <= Nanos(100));
-    bed.queue.poll(Nanos(104));
-    let early = bed.queue.state();
-    bed.queue.poll(Nanos(105));
-    match bed.queue.state() {
+    let mut harness = Fixture::open(&disk.path, config);
+    fill(&mut harness, &mut Rng::new(5), 0);
+    harness.queue.issue_tags();
+    harness.queue.reset(Nanos(100));
+    assert_eq!(harness.queue.state(), QueueState::Resetting);
+    assert!(harness.queue.deadline() <= Nanos(100));
+    harness.queue.poll(Nanos(104));
+    let early = harness.queue.state();
+    harness.queue.poll(Nanos(105));
+    match harness.queue.state() {
         QueueState::Removed => {
             assert_eq!(early, QueueState::Resetting, "not before its time");
-            assert_eq!(bed.queue.fault().unwrap().kind(), std::io::ErrorKind::TimedOut);
-            assert_eq!(bed.queue.deadline(), Nanos::MAX);
-            assert!(!bed.queue.issue_tags() && bed.queue.fetch_event().is_none());
+            assert_eq!(harness.queue.fault().unwrap().kind(), std::io::ErrorKind::TimedOut);
+            assert_eq!(harness.queue.deadline(), Nanos::MAX);
+            assert!(!harness.queue.issue_tags() && harness.queue.fetch_event().is_none());
         }
         // 128 transfers of 128 KiB were already complete.
         state => assert_eq!(state, QueueState::Ready),
     }
-    release_bound_tags(&mut bed.queue);
-    assert_eq!(bed.queue.tags().bound(), 0);
+    release_bound_tags(&mut harness.queue);
+    assert_eq!(harness.queue.tags().bound(), 0);
 }
 
 #[test]
 fn an_abort_ends_a_command_that_the_device_has_not_begun() {
     let disk = Disk::new(BYTES);
     for config in configurations() {
-        let mut bed = Fixture::open(&disk.path, config);
+        let mut harness = Fixture::open(&disk.path, config);
         let mut tags = [Tag(0); 2];
-        assert_eq!(bed.queue.get_free_tags(&mut tags), 2);
+        assert_eq!(harness.queue.get_free_tags(&mut tags), 2);
         for tag in tags {
             let write = Request::write(0, 8, Payload::BitBucket, u64::from(tag.0));
-            bed.queue.bind_tag_cmd(tag, &write, Nanos::ZERO).unwrap();
+            harness.queue.bind_tag_cmd(tag, &write, Nanos::ZERO).unwrap();
         }
-        bed.queue.abort_tag(tags[0], Nanos::ZERO).unwrap();
-        assert_eq!(bed.queue.fetch_event(), None, "not issued");
-        bed.queue.issue_tags();
-        let mut ends = [wait(&mut bed.queue), wait(&mut bed.queue)];
+        harness.queue.abort_tag(tags[0], Nanos::ZERO).unwrap();
+        assert_eq!(harness.queue.fetch_event(), None, "not issued");
+        harness.queue.issue_tags();
+        let mut ends = [wait(&mut harness.queue), wait(&mut harness.queue)];
         ends.sort_by_key(|event| event.tag != tags[0]);
         assert_eq!(ends.map(|e| e.status), [Status::ABORTED, Status::SUCCESS]);
-        release_bound_tags(&mut bed.queue);
+        release_bound_tags(&mut harness.queue);
         // Those in the kernel complete once each, with success or as aborted.
         let mut rng = Rng::new(11);
-        let bound = fill(&mut bed, &mut rng, 0);
-        bed.queue.issue_tags();
+        let bound = fill(&mut harness, &mut rng, 0);
+        harness.queue.issue_tags();
         for tag in 0..64 {
-            let _ = bed.queue.abort_tag(Tag(tag), Nanos::ZERO);
+            let _ = harness.queue.abort_tag(Tag(tag), Nanos::ZERO);
         }
         let mut seen = BTreeSet::new();
         for _ in 0..bound {
-            let event = wait(&mut bed.queue);
+            let event = wait(&mut harness.queue);
             assert!(seen.insert(event.tag));
             let fine = event.status.is_success() || event.status == Status::ABORTED;
             assert!(fine, "{}", event.status);
-            bed.queue.detach_tag_cmd(event.tag).unwrap();
-            bed.queue.release_tags(&[event.tag]).unwrap();
+            harness.queue.detach_tag_cmd(event.tag).unwrap();
+            harness.queue.release_tags(&[event.tag]).unwrap();
         }
-        assert!(bed.queue.stats().cancellations > 0);
-        assert_eq!(bed.queue.fetch_event(), None);
-        bed.ok(Request::flush(0));
+        assert!(harness.queue.stats().cancellations > 0);
+        assert_eq!(harness.queue.fetch_event(), None);
+        harness.ok(Request::flush(0));
     }
 }
 
 #[test]
 fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
     let disk = Disk::new(BYTES);
-    let mut bed = Fixture::open(&disk.path, UringConfig { depth: 1, ..UringConfig::default() });
-    let tag = bed.queue.tags_mut().take().unwrap();
-    let read = Request::read(0, 256, Payload::Contiguous(bed.memory.at(0)), 1);
-    bed.queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
-    bed.queue.issue_tags();
-    bed.queue.detach_tag_cmd(tag).unwrap();
+    let mut harness = Fixture::open(&disk.path, UringConfig { depth: 1, ..UringConfig::default() });
+    let tag = harness.queue.tags_mut().take().unwrap();
+    let read = Request::read(0, 256, Payload::Contiguous(harness.memory.at(0)), 1);
+    harness.queue.bind_tag_cmd(tag, &read, Nanos::ZERO).unwrap();
+    harness.queue.issue_tags();
+    harness.queue.detach_tag_cmd(tag).unwrap();
     for request in [read, Request::flush(2), Request::discard(0, 1, 3)] {
-        assert_eq!(bed.queue.bind_tag_cmd(tag, &request, Nanos::ZERO), Err(BindError::Busy));
+        assert_eq!(harness.queue.bind_tag_cmd(tag, &request, Nanos::ZERO), Err(BindError::Busy));
     }
     // The event names a tag without a command, which its owner counts and ignores.
-    assert_eq!(wait(&mut bed.queue).tag, tag);
-    assert!(bed.queue.detach_tag_cmd(tag).is_err());
-    bed.queue.release_tags(&[tag]).unwrap();
-    bed.ok(read);
+    assert_eq!(wait(&mut harness.queue).tag, tag);
+    assert!(harness.queue.detach_tag_cmd(tag).is_err());
+    harness.queue.release_tags(&[tag]).unwrap();
+    harness.ok(read);
 }
 
 #[test]
 fn a_queue_is_closed_with_commands_in_flight() {
     let disk = Disk::new(BYTES);
     for (round, config) in (0..).zip(configurations().into_iter().cycle().take(24)) {
-        let mut bed = Fixture::open(&disk.path, config);
-        fill(&mut bed, &mut Rng::new(round), 0);
-        bed.queue.issue_tags();
-        let Fixture { device, queue, memory } = bed;
+        let mut harness = Fixture::open(&disk.path, config);
+        fill(&mut harness, &mut Rng::new(round), 0);
+        harness.queue.issue_tags();
+        let Fixture { device, queue, memory } = harness;
         // In any order of drops, the memory lives as long as the kernel writes to it.
         match round % 3 {
             0 => drop((queue, device, memory)),

@@ -49,7 +49,7 @@ fn what_is_durable_survives_and_nothing_else_appears() {
     println!("{all:?}");
     let Counts {
         cuts,
-        compacted: cleaned,
+        compacted,
         relocated: moved,
         large_value_chunks: wholes,
         batches,
@@ -57,6 +57,6 @@ fn what_is_durable_survives_and_nothing_else_appears() {
         full,
         failures,
     } = all;
-    let seen = [cuts, cleaned, moved, wholes, batches, tombstones_gone, full, failures];
+    let seen = [cuts, compacted, moved, wholes, batches, tombstones_gone, full, failures];
     assert!(alone || seen.iter().all(|n| *n > 0), "not everything happened: {all:?}");
 }

@@ -1,4 +1,4 @@
-//! [`Bed`]: a volume on a drive, what runs on it, and four ways to end that at once.
+//! [`CrashHarness`]: a volume on a drive, what runs on it, and four ways to end that at once.
 //!
 //! The drive is an emulated one with a volatile write buffer and an image. `kill -9` of the process that has the image
 //! is a power cut (`docs/format/image.md`): what was in the buffer is gone, and what was being programmed is torn.
@@ -69,17 +69,17 @@ impl CrashHarness {
         // Processes that lose their parent are reaped here at once; the machine's first process
         // might do it late.
         set_child_subreaper(Some(getpid())).unwrap();
-        let mut bed =
+        let mut harness =
             CrashHarness { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
         if cut == Cut::Service {
-            File::create(bed.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
+            File::create(harness.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
         } else {
-            std::fs::write(bed.path("drive.toml"), DRIVE).unwrap();
+            std::fs::write(harness.path("drive.toml"), DRIVE).unwrap();
         }
-        bed.serve();
-        let out = bed.sluice(&["volume", "format", &bed.volume()]);
+        harness.serve();
+        let out = harness.sluice(&["volume", "format", &harness.volume()]);
         assert!(out.status.success(), "{}", text(&out.stderr));
-        bed
+        harness
     }
 
     /// A path in the directory of the test.

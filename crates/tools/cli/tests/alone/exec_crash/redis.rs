@@ -157,8 +157,8 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut bed = CrashHarness::new(cut);
-    let (at, socket, log) = (bed.at(), bed.path("redis.sock"), bed.path("redis.log"));
+    let mut harness = CrashHarness::new(cut);
+    let (at, socket, log) = (harness.at(), harness.path("redis.sock"), harness.path("redis.log"));
     let (mut model, mut acknowledged, mut sent) = (Model::new(), 0, 0);
     for round in 0..=count {
         let preamble = if rng.chance(0.5) { "yes" } else { "no" };
@@ -168,10 +168,10 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
              exec redis-server --port 0 --unixsocket {socket} --dir {at} --appendonly yes \
              --appendfsync always --save '' --logfile {log} --aof-use-rdb-preamble {preamble}"
         );
-        bed.run_with_cut(&["sh", "-c", &script], "", &mut rng);
+        harness.run_with_cut(&["sh", "-c", &script], "", &mut rng);
         // The socket of the previous service, which the kernel would not let clients reach.
         let _ = std::fs::remove_file(&socket);
-        let mut running = bed.start(&["sh", "-c", &script], Stdio::null());
+        let mut running = harness.start(&["sh", "-c", &script], Stdio::null());
         let mut client = Client::connect(&socket, &mut running);
         verify(&mut client, seed, (&mut model, &mut acknowledged), sent);
         if round == count {
@@ -217,7 +217,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         }
         assert!(is_cut, "it has ended: {}", running.stderr_text());
         running.wait_all();
-        bed.restart();
+        harness.restart();
     }
 }
 

@@ -22,8 +22,8 @@ fn check_and_dump(database: &str) -> String {
 }
 
 /// Keys of a database, which are the first ones; how many.
-fn keys(bed: &CrashHarness, database: &str) -> u64 {
-    let out = bed.run(&["sh", "-c", &check_and_dump(database)]);
+fn keys(harness: &CrashHarness, database: &str) -> u64 {
+    let out = harness.run(&["sh", "-c", &check_and_dump(database)]);
     let (said, wrong) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{said}{wrong}");
     let mut lines = said.lines();
@@ -50,13 +50,13 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut bed = CrashHarness::new(cut);
+    let mut harness = CrashHarness::new(cut);
     let mut before: Option<(String, u64)> = None;
     for round in 0..count {
-        let (database, value_bytes) = (format!("{}/db{round}", bed.at()), 20 + rng.below(3000));
+        let (database, value_bytes) = (format!("{}/db{round}", harness.at()), 20 + rng.below(3000));
         let until = 20 + rng.below(200);
         let script = format!("exec db_bench --db={database} {BENCH}{value_bytes} 2>&1");
-        let mut running = bed.start(&["sh", "-c", &script], Stdio::null());
+        let mut running = harness.start(&["sh", "-c", &script], Stdio::null());
         let (mut done, mut is_cut, mut said) = (0, false, Vec::new());
         let mut lines = BufReader::new(running.stdout());
         let mut line = Vec::new();
@@ -80,9 +80,9 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
             assert!(matches!(cut, Cut::Service | Cut::Server), "{}", said.concat());
             done -= 1;
         }
-        bed.restart();
-        bed.run_with_cut(&["sh", "-c", &check_and_dump(&database)], "", &mut rng);
-        let there = keys(&bed, &database);
+        harness.restart();
+        harness.run_with_cut(&["sh", "-c", &check_and_dump(&database)], "", &mut rng);
+        let there = keys(&harness, &database);
         assert!(there >= done, "{done} were acknowledged, {there} are there");
         assert!(
             there <= done + 1,
@@ -91,9 +91,9 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         if let Some((database, count)) = before.replace((database, there)) {
             // A look costs as much as a cut.
             if round % 4 == 1 {
-                assert_eq!(keys(&bed, &database), count, "the database of the round before");
+                assert_eq!(keys(&harness, &database), count, "the database of the round before");
             }
-            let out = bed.run(&["rm", "-r", &database]);
+            let out = harness.run(&["rm", "-r", &database]);
             assert!(out.status.success(), "{}", text(&out.stderr));
         }
     }

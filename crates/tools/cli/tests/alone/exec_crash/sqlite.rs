@@ -128,17 +128,17 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut bed = CrashHarness::new(cut);
-    let database = bed.at() + "/tpcc.db";
-    let mut reference = Reference { path: bed.path("reference.db"), seed, last: None };
+    let mut harness = CrashHarness::new(cut);
+    let database = harness.at() + "/tpcc.db";
+    let mut reference = Reference { path: harness.path("reference.db"), seed, last: None };
     // Committed, and sent, by number; before there are tables, nothing is.
     let (mut committed, mut sent) = (None, 0);
     for round in 0..=count {
         let modes = modes(journal, &mut rng);
         let shell: Vec<&str> = SHELL.into_iter().chain([&database[..]]).collect();
         let look = format!("{modes}\nPRAGMA integrity_check; PRAGMA incremental_vacuum;\n");
-        bed.run_with_cut(&shell, &look, &mut rng);
-        let mut running = bed.start(&shell, Stdio::piped());
+        harness.run_with_cut(&shell, &look, &mut rng);
+        let mut running = harness.start(&shell, Stdio::piped());
         let mut stdin = running.stdin();
         let mut stdout = BufReader::new(running.stdout());
         writeln!(stdin, "{modes}\nSELECT 'tables', count(*) FROM sqlite_master;").unwrap();
@@ -201,7 +201,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         assert!(is_cut, "it has ended: {}", running.stderr_text());
         drop(stdin);
         running.wait_all();
-        bed.restart();
+        harness.restart();
     }
 }
 
@@ -343,17 +343,18 @@ fn a_load_like_tpc_c_is_as_on_the_host() {
     if !testkit::has_programs!(&["sqlite3"]) {
         return;
     }
-    let bed = CrashHarness::new(Cut::Power);
-    let (database, seed) = (bed.at() + "/tpcc.db", seed(19));
+    let harness = CrashHarness::new(Cut::Power);
+    let (database, seed) = (harness.at() + "/tpcc.db", seed(19));
     let _repeat = Repeat(seed);
     let mut sql = tpcc::begin(seed);
     (1..=400).for_each(|number| sql += &tpcc::transaction(seed, number));
     sql += &questions();
-    let file = bed.path("script.sql");
+    let file = harness.path("script.sql");
     std::fs::write(&file, sql).unwrap();
     let script = |database: &str| format!("sqlite3 -batch -bail {database} < {file}");
-    let wanted = Command::new("sh").args(["-c", &script(&bed.path("host.db"))]).output().unwrap();
-    let got = bed.run(&["sh", "-c", &script(&database)]);
+    let wanted =
+        Command::new("sh").args(["-c", &script(&harness.path("host.db"))]).output().unwrap();
+    let got = harness.run(&["sh", "-c", &script(&database)]);
     assert!(got.status.success(), "{}", text(&got.stderr));
     assert_eq!(text(&got.stdout), text(&wanted.stdout));
     let said = text(&got.stdout);

@@ -78,11 +78,11 @@ impl LayerHarness {
     fn new(layout: QueueModel, scheduler: &str, longest: u32) -> LayerHarness {
         let mut drive = drive();
         let port = drive.attach().unwrap();
-        let pump = &mut || {
+        let progress = &mut || {
             drive.poll(Nanos::ZERO);
         };
-        let controller = ControllerHandle::connect(port, pump, 1_000_000).unwrap();
-        let emulated = NvmeDevice::open(controller, QUEUES, 9, false, pump).unwrap();
+        let controller = ControllerHandle::connect(port, progress, 1_000_000).unwrap();
+        let emulated = NvmeDevice::open(controller, QUEUES, 9, false, progress).unwrap();
         let scheduler = Scheduling { scheduler: scheduler.parse().unwrap(), limits: None };
         let topology = QueueTopology::flat(CORES);
         let config = BlockLayerConfig {
@@ -117,21 +117,21 @@ pub(crate) fn events(
     scheduler: &str,
     longest: u32,
 ) -> Vec<(u16, Vec<TraceEvent>)> {
-    let mut rig = LayerHarness::new(layout, scheduler, longest);
+    let mut harness = LayerHarness::new(layout, scheduler, longest);
     let (mut place, mut tag) = (0, 0);
     for _ in 0..300 {
         for core in 0..usize::from(CORES) {
-            let requests = if rig.dice.below(2) == 0 { rig.dice.below(9) } else { 0 };
+            let requests = if harness.dice.below(2) == 0 { harness.dice.below(9) } else { 0 };
             let mut lba = place;
             for _ in 0..requests {
-                rig.now += 100 + rig.dice.below(300);
+                harness.now += 100 + harness.dice.below(300);
                 tag += 1;
-                if rig.dice.below(2) == 0 {
+                if harness.dice.below(2) == 0 {
                     place += STRIDE;
                     lba = place;
                 }
-                let sectors = 1 + rig.dice.below(8) as u32;
-                let mut request = match rig.dice.below(24) {
+                let sectors = 1 + harness.dice.below(8) as u32;
+                let mut request = match harness.dice.below(24) {
                     0 => Request::flush(tag),
                     1 => Request::discard(lba, 100 + sectors, tag),
                     2 => Request::write_zeroes(lba, sectors, true, tag),
@@ -139,27 +139,27 @@ pub(crate) fn events(
                     9 => Request::read(lba, 60 + sectors, Payload::BitBucket, tag),
                     _ => Request::read(lba, sectors, Payload::BitBucket, tag),
                 };
-                request.fua = request.op == Op::Write && rig.dice.below(6) == 0;
-                if rig.queues[core].submit(Nanos(rig.now), request).is_ok() {
-                    rig.outstanding += 1;
+                request.fua = request.op == Op::Write && harness.dice.below(6) == 0;
+                if harness.queues[core].submit(Nanos(harness.now), request).is_ok() {
+                    harness.outstanding += 1;
                     lba += u64::from(request.sectors);
                 }
             }
             place += STRIDE;
         }
-        rig.poll();
+        harness.poll();
     }
     for _ in 0..100_000 {
-        if rig.outstanding == 0 {
+        if harness.outstanding == 0 {
             break;
         }
-        rig.poll();
+        harness.poll();
     }
-    assert_eq!(rig.outstanding, 0, "requests that never end");
+    assert_eq!(harness.outstanding, 0, "requests that never end");
     let trace = |queue: &mut Queue<_>| {
         let tracer = queue.tracer().unwrap();
         assert_eq!(tracer.dropped(), 0);
         tracer.drain()
     };
-    (0..CORES).zip(rig.queues.iter_mut().map(trace)).collect()
+    (0..CORES).zip(harness.queues.iter_mut().map(trace)).collect()
 }

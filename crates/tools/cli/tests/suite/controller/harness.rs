@@ -1,4 +1,4 @@
-//! [`Rig`]: a controller and what makes it go.
+//! [`ControllerHarness`]: a controller and the side that serves it.
 
 use std::sync::{Arc, Mutex};
 
@@ -136,8 +136,9 @@ impl ControllerHarness {
         let mut drive = Controller::new(config(sector_bytes)).unwrap();
         let port = drive.attach().unwrap();
         let mut world = DriveSide::Emulated { drive: Box::new(drive), now: Nanos::ZERO };
-        let pump = &mut || world.admin_progress();
-        let controller = ControllerHandle::connect_with(port, options, pump, 1_000_000).unwrap();
+        let progress = &mut || world.admin_progress();
+        let controller =
+            ControllerHandle::connect_with(port, options, progress, 1_000_000).unwrap();
         ControllerHarness::new(controller, world, None)
     }
 

@@ -10,21 +10,21 @@ use time::Nanos;
 use super::harness::{ControllerHarness, DriveSide};
 use super::load::Load;
 
-pub(crate) fn data_is_what_was_written_at_every_size_and_place(rig: &mut ControllerHarness) {
+pub(crate) fn data_is_what_was_written_at_every_size_and_place(harness: &mut ControllerHarness) {
     for (queues, depth, seed) in [(1, 8, 11), (3, 64, 12)] {
-        let requests = rig.rounds(200);
-        let mut load = Load::new(rig, queues, depth, seed);
-        load.run(rig, requests);
+        let requests = harness.rounds(200);
+        let mut load = Load::new(harness, queues, depth, seed);
+        load.run(harness, requests);
         assert!(load.commands > requests as u64, "some requests take several commands");
-        load.close(rig);
+        load.close(harness);
     }
 }
 
 /// Binds one request, and waits for its end.
-fn one(rig: &mut ControllerHarness, queue: &mut NvmeQueue, request: Request) -> Status {
+fn one(harness: &mut ControllerHarness, queue: &mut NvmeQueue, request: Request) -> Status {
     let mut tag = [Tag(0)];
     assert_eq!(queue.get_free_tags(&mut tag), 1);
-    let now = rig.world.progress();
+    let now = harness.world.progress();
     if let Err(error) = queue.bind_tag_cmd(tag[0], &request, now) {
         queue.release_tags(&tag).unwrap();
         let driver::BindError::Refused(status) = error else { panic!("{error}") };
@@ -32,7 +32,7 @@ fn one(rig: &mut ControllerHarness, queue: &mut NvmeQueue, request: Request) -> 
     }
     assert!(queue.issue_tags());
     loop {
-        rig.world.progress();
+        harness.world.progress();
         if let Some(event) = queue.fetch_event() {
             queue.detach_tag_cmd(event.tag).unwrap();
             queue.release_tags(&tag).unwrap();
@@ -41,42 +41,42 @@ fn one(rig: &mut ControllerHarness, queue: &mut NvmeQueue, request: Request) -> 
     }
 }
 
-pub(crate) fn what_is_thrown_away_goes_nowhere(rig: &mut ControllerHarness) {
-    let mut queue = rig.queue(4).unwrap();
-    let (region, at) = rig.port.memory().allocate_registered(1 << 16).unwrap();
-    let sectors = 8192 / rig.info.sector_bytes;
+pub(crate) fn what_is_thrown_away_goes_nowhere(harness: &mut ControllerHarness) {
+    let mut queue = harness.queue(4).unwrap();
+    let (region, at) = harness.port.memory().allocate_registered(1 << 16).unwrap();
+    let sectors = 8192 / harness.info.sector_bytes;
     region.fill(0, 1 << 16, 0x5a);
     let write = Request::write(0, sectors, Payload::Contiguous(at), 1);
-    assert_eq!(one(rig, &mut queue, write), Status::SUCCESS);
+    assert_eq!(one(harness, &mut queue, write), Status::SUCCESS);
     region.fill(0, 1 << 16, 0x11);
-    let most = rig.info.max_sectors.min(rig.info.sectors as u32);
+    let most = harness.info.max_sectors.min(harness.info.sectors as u32);
     for sectors in [1, sectors, most] {
         let read = Request::read(0, sectors, Payload::BitBucket, 1);
-        assert_eq!(one(rig, &mut queue, read), Status::SUCCESS, "{sectors} sectors");
+        assert_eq!(one(harness, &mut queue, read), Status::SUCCESS, "{sectors} sectors");
     }
     let mut bytes = vec![0; 1 << 16];
     region.read(0, &mut bytes);
     assert!(bytes.iter().all(|b| *b == 0x11), "nobody's memory was written to");
     let read = Request::read(0, sectors, Payload::Contiguous(at), 1);
-    assert_eq!(one(rig, &mut queue, read), Status::SUCCESS);
+    assert_eq!(one(harness, &mut queue, read), Status::SUCCESS);
     region.read(0, &mut bytes);
     assert!(bytes[..8192].iter().all(|b| *b == 0x5a));
     assert!(bytes[8192..].iter().all(|b| *b == 0x11));
-    rig.close(queue);
+    harness.close(queue);
 }
 
-pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut ControllerHarness) {
-    let mut queue = rig.queue(9).unwrap();
-    let (region, at) = rig.port.memory().allocate_registered(1 << 16).unwrap();
-    let (tables, table) = rig.port.memory().allocate_registered(4096).unwrap();
-    assert!(rig.info.features.segments > 1);
-    let sector = rig.info.sector_bytes;
+pub(crate) fn memory_that_entries_cannot_name_is_copied(harness: &mut ControllerHarness) {
+    let mut queue = harness.queue(9).unwrap();
+    let (region, at) = harness.port.memory().allocate_registered(1 << 16).unwrap();
+    let (tables, table) = harness.port.memory().allocate_registered(4096).unwrap();
+    assert!(harness.info.features.segments > 1);
+    let sector = harness.info.sector_bytes;
     let odd =
         |op, tag| Request { op, ..Request::read(8, 2, Payload::Contiguous(at.offset(3)), tag) };
     region.fill(0, 1 << 16, 0x42);
-    assert_eq!(one(rig, &mut queue, odd(Op::Write, 1)), Status::SUCCESS);
+    assert_eq!(one(harness, &mut queue, odd(Op::Write, 1)), Status::SUCCESS);
     region.fill(0, 1 << 16, 0x11);
-    assert_eq!(one(rig, &mut queue, odd(Op::Read, 1)), Status::SUCCESS);
+    assert_eq!(one(harness, &mut queue, odd(Op::Read, 1)), Status::SUCCESS);
     let mut bytes = vec![0; 1 << 16];
     region.read(0, &mut bytes);
     let end = 3 + 2 * sector as usize;
@@ -84,7 +84,7 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut ControllerHarn
     assert!(bytes[..3].iter().chain(&bytes[end..]).all(|b| *b == 0x11), "and no byte beside");
     // Several segments, some of them bit buckets. Drives of this process do not support bit buckets
     // among segments.
-    let holes = rig.info.data != DataPointers::Sgl;
+    let holes = harness.info.data != DataPointers::Sgl;
     let hole = (!holes).then(|| at.offset(0x8000));
     let pieces =
         [(Some(at.offset(0x101)), 7), (hole, sector - 7), (Some(at.offset(0x2000)), sector)];
@@ -98,14 +98,14 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut ControllerHarn
         Request::read(8, if segments == 3 { 2 } else { 1 }, data, 1)
     };
     region.fill(0, 1 << 16, 0x11);
-    assert_eq!(one(rig, &mut queue, read(3)), Status::SUCCESS);
+    assert_eq!(one(harness, &mut queue, read(3)), Status::SUCCESS);
     region.read(0, &mut bytes);
     let end = 0x2000 + sector as usize;
     assert!(bytes[0x101..0x108].iter().chain(&bytes[0x2000..end]).all(|b| *b == 0x42));
     let found = bytes.iter().filter(|b| **b != 0x11).count();
     assert_eq!(found, sector as usize + if holes { 7 } else { sector as usize });
-    let inline = rig.info.metadata.is_some_and(|metadata| metadata.extended_lba_bytes() > 0);
-    let copied = match rig.info.data {
+    let inline = harness.info.metadata.is_some_and(|metadata| metadata.extended_lba_bytes() > 0);
+    let copied = match harness.info.data {
         _ if inline => 3,
         DataPointers::Prp => 3,
         DataPointers::SglAndPrp => 1,
@@ -113,22 +113,26 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(rig: &mut ControllerHarn
     };
     assert_eq!(queue.bounce_stats().commands, copied);
     // Pieces that are fewer bytes than the command.
-    assert!(one(rig, &mut queue, read(1)).is(Status::SGL_LENGTH_INVALID));
-    let end = one(rig, &mut queue, Request::read(rig.info.sectors, 1, Payload::Contiguous(at), 1));
+    assert!(one(harness, &mut queue, read(1)).is(Status::SGL_LENGTH_INVALID));
+    let end = one(
+        harness,
+        &mut queue,
+        Request::read(harness.info.sectors, 1, Payload::Contiguous(at), 1),
+    );
     assert!(end.is(Status::LBA_OUT_OF_RANGE), "{end}");
-    rig.close(queue);
+    harness.close(queue);
 }
 
 /// More is asked for than there is memory to copy it through: the queue is busy, and goes on.
-pub(crate) fn copies_push_back(rig: &mut ControllerHarness) {
-    if rig.info.data != DataPointers::Prp {
+pub(crate) fn copies_push_back(harness: &mut ControllerHarness) {
+    if harness.info.data != DataPointers::Prp {
         return;
     }
     const TAGS: usize = 8;
-    let most = rig.info.max_sectors;
-    let bytes = rig.info.max_transfer_bytes() as usize;
-    let mut queue = rig.queue(TAGS as u16 + 1).unwrap();
-    let (region, at) = rig.port.memory().allocate_registered(TAGS * bytes + 1).unwrap();
+    let most = harness.info.max_sectors;
+    let bytes = harness.info.max_transfer_bytes() as usize;
+    let mut queue = harness.queue(TAGS as u16 + 1).unwrap();
+    let (region, at) = harness.port.memory().allocate_registered(TAGS * bytes + 1).unwrap();
     for round in 0..2u8 {
         for i in 0..TAGS {
             region.fill(1 + i * bytes, bytes, if round == 0 { i as u8 } else { 0xee });
@@ -155,7 +159,7 @@ pub(crate) fn copies_push_back(rig: &mut ControllerHarness) {
                 }
             }
             queue.issue_tags();
-            rig.world.progress();
+            harness.world.progress();
             while let Some(event) = queue.fetch_event() {
                 assert_eq!(event.status, Status::SUCCESS);
                 queue.detach_tag_cmd(event.tag).unwrap();
@@ -177,55 +181,55 @@ pub(crate) fn copies_push_back(rig: &mut ControllerHarness) {
         assert!(all.iter().all(|b| *b == last));
     }
     assert_eq!(queue.bounce_stats().commands, 2 * TAGS as u64);
-    rig.close(queue);
+    harness.close(queue);
 }
 
-pub(crate) fn queues_are_granted_up_to_a_number(rig: &mut ControllerHarness) {
-    let granted = rig.info.io_queues;
+pub(crate) fn queues_are_granted_up_to_a_number(harness: &mut ControllerHarness) {
+    let granted = harness.info.io_queues;
     assert!(granted >= 2);
     for round in 0..2 {
-        let mut queues: Vec<_> = (0..granted).map(|_| rig.queue(4).unwrap()).collect();
-        let none = rig.queue(4).unwrap_err();
+        let mut queues: Vec<_> = (0..granted).map(|_| harness.queue(4).unwrap()).collect();
+        let none = harness.queue(4).unwrap_err();
         let no_queue = matches!(
             none,
             NvmeDeviceError::Driver(DriverError::NoFreeQueue { granted: said }) if said == granted
         );
         assert!(no_queue, "{none}");
         for queue in &mut queues {
-            assert_eq!(one(rig, queue, Request::flush(round)), Status::SUCCESS);
+            assert_eq!(one(harness, queue, Request::flush(round)), Status::SUCCESS);
         }
         for queue in queues {
-            rig.close(queue);
+            harness.close(queue);
         }
     }
-    let most = rig.admin(|c, _| c.max_entries());
+    let most = harness.admin(|c, _| c.max_entries());
     if let Ok(depth) = u16::try_from(most + 1) {
-        let deep = rig.queue(depth).unwrap_err();
+        let deep = harness.queue(depth).unwrap_err();
         let refused = matches!(deep, NvmeDeviceError::Driver(DriverError::Depth { .. }));
         assert!(refused, "{deep}");
     }
 }
 
-pub(crate) fn the_health_log_counts(rig: &mut ControllerHarness) {
-    let before = rig.admin(|c, pump| c.health(pump)).unwrap();
-    let mut queue = rig.queue(4).unwrap();
+pub(crate) fn the_health_log_counts(harness: &mut ControllerHarness) {
+    let before = harness.admin(|c, progress| c.health(progress)).unwrap();
+    let mut queue = harness.queue(4).unwrap();
     for lba in 0..10 {
         let write = Request::write(lba, 1, Payload::BitBucket, 1);
-        assert_eq!(one(rig, &mut queue, write), Status::SUCCESS);
+        assert_eq!(one(harness, &mut queue, write), Status::SUCCESS);
     }
-    let after = rig.admin(|c, pump| c.health(pump)).unwrap();
+    let after = harness.admin(|c, progress| c.health(progress)).unwrap();
     assert_eq!(after.host_writes.get() - before.host_writes.get(), 10);
     assert!(after.temperature.get() > 0);
-    rig.close(queue);
+    harness.close(queue);
 }
 
 /// Many commands one after the other, and some at once: where doorbells are in memory, registers are
 /// written only when they are asked for, and nothing waits for ever.
-pub(crate) fn doorbells_in_memory_save_registers(rig: &mut ControllerHarness) {
-    let mut queue = rig.queue(9).unwrap();
-    let (_, at) = rig.port.memory().allocate_registered(1 << 12).unwrap();
-    let sectors = u64::from(4096 / rig.info.sector_bytes);
-    let in_memory = rig.controller.lock().unwrap().has_shadow_doorbells();
+pub(crate) fn doorbells_in_memory_save_registers(harness: &mut ControllerHarness) {
+    let mut queue = harness.queue(9).unwrap();
+    let (_, at) = harness.port.memory().allocate_registered(1 << 12).unwrap();
+    let sectors = u64::from(4096 / harness.info.sector_bytes);
+    let in_memory = harness.controller.lock().unwrap().has_shadow_doorbells();
     let (mut next, mut done) = (0, 0);
     let commands = 300;
     let mut rung = 0;
@@ -239,7 +243,7 @@ pub(crate) fn doorbells_in_memory_save_registers(rig: &mut ControllerHarness) {
             next += 1;
             rung += u64::from(queue.issue_tags());
         }
-        let now = rig.world.progress();
+        let now = harness.world.progress();
         queue.poll(now);
         while let Some(event) = queue.fetch_event() {
             assert_eq!(event.status, Status::SUCCESS);
@@ -260,7 +264,7 @@ pub(crate) fn doorbells_in_memory_save_registers(rig: &mut ControllerHarness) {
             );
         }
     }
-    rig.close(queue);
+    harness.close(queue);
 }
 
 /// Completes the commands that the device has forgotten, as the owner of a queue does. Returns
@@ -275,13 +279,13 @@ fn drain_completed(queue: &mut NvmeQueue) -> Vec<usize> {
     bound.into_iter().map(take).collect()
 }
 
-pub(crate) fn a_queue_is_reset_under_load(rig: &mut ControllerHarness) {
+pub(crate) fn a_queue_is_reset_under_load(harness: &mut ControllerHarness) {
     const TAGS: usize = 24;
-    let sector = rig.info.sector_bytes as usize;
-    let sectors = 16384 / rig.info.sector_bytes;
-    let mut queue = rig.queue(TAGS as u16 + 1).unwrap();
-    let (region, at) = rig.port.memory().allocate_registered(TAGS * 16384).unwrap();
-    for round in 0..rig.rounds(6) as u8 {
+    let sector = harness.info.sector_bytes as usize;
+    let sectors = 16384 / harness.info.sector_bytes;
+    let mut queue = harness.queue(TAGS as u16 + 1).unwrap();
+    let (region, at) = harness.port.memory().allocate_registered(TAGS * 16384).unwrap();
+    for round in 0..harness.rounds(6) as u8 {
         for i in 0..TAGS {
             region.fill(i * 16384, 16384, round ^ (i as u8) << 3);
         }
@@ -297,7 +301,7 @@ pub(crate) fn a_queue_is_reset_under_load(rig: &mut ControllerHarness) {
         let mut todo: Vec<usize> = (0..TAGS).collect();
         let (mut done, mut resets) = (0, 0);
         while !todo.is_empty() || done < TAGS {
-            let now = rig.world.progress();
+            let now = harness.world.progress();
             queue.poll(now);
             while queue.state() == QueueState::Ready && !todo.is_empty() {
                 let mut tag = [Tag(0)];
@@ -314,7 +318,7 @@ pub(crate) fn a_queue_is_reset_under_load(rig: &mut ControllerHarness) {
                 assert_eq!(queue.state(), QueueState::Resetting);
                 let limit = now + Nanos::from_millis(20_000);
                 while queue.state() == QueueState::Resetting {
-                    let now = rig.world.progress();
+                    let now = harness.world.progress();
                     queue.poll(now);
                     assert!(now < limit, "the reset does not end");
                     assert!(queue.fetch_event().is_none() || queue.state() == QueueState::Ready);
@@ -335,42 +339,42 @@ pub(crate) fn a_queue_is_reset_under_load(rig: &mut ControllerHarness) {
         assert_eq!(queue.tags().bound(), 0);
         region.fill(0, TAGS * 16384, 0xee);
         for i in 0..TAGS {
-            assert_eq!(one(rig, &mut queue, request(i, Op::Read)), Status::SUCCESS);
+            assert_eq!(one(harness, &mut queue, request(i, Op::Read)), Status::SUCCESS);
             let mut bytes = vec![0; sector];
             region.read(i * 16384, &mut bytes);
             assert!(bytes.iter().all(|b| *b == round ^ (i as u8) << 3), "round {round}, {i}");
         }
         assert_eq!(queue.pair().spurious_completions(), 0);
     }
-    rig.close(queue);
+    harness.close(queue);
 }
 
-pub(crate) fn other_namespaces_are_refused(rig: &mut ControllerHarness) {
+pub(crate) fn other_namespaces_are_refused(harness: &mut ControllerHarness) {
     // The controller has one connection; a second one to an emulated drive is another host's.
-    let DriveSide::Emulated { drive, now } = &mut rig.world else { return };
+    let DriveSide::Emulated { drive, now } = &mut harness.world else { return };
     let port = drive.attach().unwrap();
     let options = ConnectOptions { nsid: Some(77), ..ConnectOptions::default() };
-    let pump = &mut || {
+    let progress = &mut || {
         use time::Component;
         drive.poll(*now);
     };
-    let refused = ControllerHandle::connect_with(port, options, pump, 1_000_000).unwrap_err();
+    let refused = ControllerHandle::connect_with(port, options, progress, 1_000_000).unwrap_err();
     assert!(matches!(refused, DriverError::NoSuchNamespace { nsid: 77 }), "{refused}");
 }
 
 /// Closes a queue with commands outstanding: each completes once.
-pub(crate) fn a_queue_is_closed_under_load(rig: &mut ControllerHarness) {
-    let mut queue = rig.queue(17).unwrap();
+pub(crate) fn a_queue_is_closed_under_load(harness: &mut ControllerHarness) {
+    let mut queue = harness.queue(17).unwrap();
     let mut tags = [Tag(0); 16];
     assert_eq!(queue.get_free_tags(&mut tags), 16);
-    let now = rig.world.progress();
+    let now = harness.world.progress();
     for tag in tags {
         let request = Request::write(0, 1, Payload::BitBucket, tag.0.into());
         queue.bind_tag_cmd(tag, &request, now).unwrap();
     }
     assert!(queue.issue_tags());
     let mut back = Vec::new();
-    let world = &mut rig.world;
+    let world = &mut harness.world;
     queue.close(&mut |c: Completed| back.push(c.user), &mut || world.admin_progress()).unwrap();
     back.sort_unstable();
     let mut all = tags.map(|t| u64::from(t.0));
@@ -380,11 +384,11 @@ pub(crate) fn a_queue_is_closed_under_load(rig: &mut ControllerHarness) {
 
 /// Resets the controller while three queues write: all queues recover, each command completes once,
 /// and retried writes are readable.
-pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
+pub(crate) fn the_controller_is_reset_under_load(harness: &mut ControllerHarness) {
     const TAGS: usize = 12;
-    let sectors = 4096 / rig.info.sector_bytes;
-    let (region, at) = rig.port.memory().allocate_registered(3 * TAGS * 4096).unwrap();
-    let mut queues: Vec<_> = (0..3).map(|_| rig.queue(TAGS as u16 + 1).unwrap()).collect();
+    let sectors = 4096 / harness.info.sector_bytes;
+    let (region, at) = harness.port.memory().allocate_registered(3 * TAGS * 4096).unwrap();
+    let mut queues: Vec<_> = (0..3).map(|_| harness.queue(TAGS as u16 + 1).unwrap()).collect();
     for round in 1..4u8 {
         for i in 0..3 * TAGS {
             region.fill(i * 4096, 4096, round ^ (i as u8) << 2);
@@ -395,7 +399,7 @@ pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
         };
         let mut ended = [0; 3 * TAGS];
         for (number, queue) in queues.iter_mut().enumerate() {
-            let now = rig.world.progress();
+            let now = harness.world.progress();
             for i in number * TAGS..(number + 1) * TAGS {
                 let mut tag = [Tag(0)];
                 assert_eq!(queue.get_free_tags(&mut tag), 1);
@@ -405,10 +409,10 @@ pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
         }
         // What was answered and looked at before counts.
         for _ in 0..3 {
-            let limit = rig.world.progress() + Nanos::from_millis(30_000);
+            let limit = harness.world.progress() + Nanos::from_millis(30_000);
             while !queues[0].check_event() {
-                rig.world.admin_progress();
-                assert!(rig.world.progress() < limit, "no answer");
+                harness.world.admin_progress();
+                assert!(harness.world.progress() < limit, "no answer");
             }
             let event = queues[0].fetch_event().expect("an answer");
             ended[queues[0].detach_tag_cmd(event.tag).unwrap().user as usize] += 1;
@@ -417,16 +421,16 @@ pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
         // QEMU's controller (7.2) crashes if it is reset while it has unread requests. After this
         // loop it has completed them, although the completions are not reaped.
         for _ in 0..2_000 {
-            rig.world.admin_progress();
+            harness.world.admin_progress();
         }
         let answered = queues.iter_mut().all(|queue| queue.check_event());
         assert!(answered, "answers that are forgotten");
-        let now = rig.world.progress();
-        rig.controller.lock().unwrap().reset(now).unwrap();
+        let now = harness.world.progress();
+        harness.controller.lock().unwrap().reset(now).unwrap();
         let limit = now + Nanos::from_millis(30_000);
         let mut resetting = [false; 3];
         loop {
-            let now = rig.world.progress();
+            let now = harness.world.progress();
             assert!(now < limit, "the controller does not come back");
             for (queue, was) in queues.iter_mut().zip(&mut resetting) {
                 queue.poll(now);
@@ -441,22 +445,22 @@ pub(crate) fn the_controller_is_reset_under_load(rig: &mut ControllerHarness) {
             assert!(queue.fetch_event().is_none(), "forgotten");
             for i in drain_completed(queue) {
                 ended[i] += 1;
-                assert_eq!(one(rig, queue, request(i, Op::Write)), Status::SUCCESS);
+                assert_eq!(one(harness, queue, request(i, Op::Write)), Status::SUCCESS);
             }
         }
         assert_eq!(ended, [1; 3 * TAGS], "each once");
         region.fill(0, 3 * TAGS * 4096, 0xee);
         for i in 0..3 * TAGS {
             let queue = &mut queues[i % 3];
-            assert_eq!(one(rig, queue, request(i, Op::Read)), Status::SUCCESS);
+            assert_eq!(one(harness, queue, request(i, Op::Read)), Status::SUCCESS);
             let mut bytes = [0; 4096];
             region.read(i * 4096, &mut bytes);
             assert!(bytes.iter().all(|b| *b == round ^ (i as u8) << 2), "round {round}, {i}");
         }
-        assert_eq!(rig.controller.lock().unwrap().resets(), u64::from(round));
+        assert_eq!(harness.controller.lock().unwrap().resets(), u64::from(round));
     }
-    rig.admin(|c, pump| c.health(pump)).unwrap();
+    harness.admin(|c, progress| c.health(progress)).unwrap();
     for queue in queues {
-        rig.close(queue);
+        harness.close(queue);
     }
 }

@@ -4,6 +4,9 @@
 //! and no core. Hybrid polling sleeps through the first part of the expected latency and busy-polls
 //! through the rest. The expected latency is the recent mean of requests of the same kind and size.
 
+pub(crate) mod adaptive_period;
+pub(crate) mod poller;
+
 use std::collections::VecDeque;
 
 use block::{Completion, Op, Request};
