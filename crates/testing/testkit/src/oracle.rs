@@ -73,6 +73,14 @@ impl SectorModel {
         self.now
     }
 
+    /// Returns the value while power is on.
+    ///
+    /// # Panics
+    /// If it is undefined.
+    pub fn value(&self) -> u64 {
+        self.now.unwrap_or_else(|| panic!("undefined contents: {self:?}")).value
+    }
+
     /// Records that a change was sent. Changes are sent in ascending order.
     ///
     /// # Panics
@@ -114,6 +122,16 @@ impl SectorModel {
     /// the possible ones, so that the flush excludes none.
     pub fn flush_mark(&self) -> u64 {
         self.now.map_or(0, |w| w.order)
+    }
+
+    /// Records that the present contents alone are durable. Requires that no change is in flight
+    /// and that none has failed since the contents were read.
+    ///
+    /// # Panics
+    /// If the contents are undefined.
+    pub fn settle(&mut self) {
+        let now = self.now.unwrap_or_else(|| panic!("undefined contents: {self:?}"));
+        *self = SectorModel::new(now.value);
     }
 
     /// Returns whether the sector may hold this value after a power cut.
@@ -276,7 +294,7 @@ impl DeviceModel {
         let mut unread = 0;
         for sector in &mut self.sectors {
             match sector.now {
-                Some(now) => *sector = SectorModel::new(now.value),
+                Some(_) => sector.settle(),
                 None => unread += 1,
             }
         }

@@ -11,6 +11,7 @@ mod case;
 mod sector;
 
 use case::{Case, Medium};
+use testkit::oracle::run_seeds;
 
 /// Seeds that found a bug: space was exhausted although spare chunks remained.
 const REGRESSIONS: [u64; 1] = [4149];
@@ -18,30 +19,13 @@ const REGRESSIONS: [u64; 1] = [4149];
 /// Runs seeds and reports the failing one. Returns the lines reclaimed and the power cuts of all
 /// seeds.
 fn run(medium: Medium, cases: u64) -> (u64, u64) {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let (found, seeds) = match number("SLUICE_SEED") {
-        Some(seed) => (&[][..], seed..seed + 1),
-        None => (&REGRESSIONS[..], 0..number("SLUICE_CASES").unwrap_or(cases)),
-    };
-    let mut total = (0, 0);
-    for seed in found.iter().copied().chain(seeds) {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed, medium);
-            case.run();
-            (case.reclaimed, case.cuts)
-        });
-        match result {
-            Ok((reclaimed, cuts)) => total = (total.0 + reclaimed, total.1 + cuts),
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-controller --test suite oracle::"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-    total
+    let replay = "cargo test -p sluice-controller --test suite oracle::";
+    let run = run_seeds(cases, &REGRESSIONS, replay, |seed| {
+        let mut case = Case::new(seed, medium);
+        case.run();
+        (case.reclaimed, case.cuts)
+    });
+    run.results.iter().fold((0, 0), |sum, (reclaimed, cuts)| (sum.0 + reclaimed, sum.1 + cuts))
 }
 
 #[test]

@@ -16,30 +16,14 @@ use ftl::{
 };
 use nvme::Status;
 use rng::Rng;
+use testkit::oracle::{SearchOrder, SectorModel};
 use time::Nanos;
-
-/// Values that one logical sector may hold.
-#[derive(Clone, Debug, Default)]
-struct Sector {
-    /// Value while power is on; 0 is zeros.
-    now: u64,
-    /// Values possible after a power cut: the last durable one and everything written since.
-    possible: Vec<u64>,
-}
-
-impl Sector {
-    /// Returns the values that a read beginning now may find, whenever it completes: a sector is
-    /// looked up once.
-    fn possible_now(&self) -> Vec<u64> {
-        vec![self.now]
-    }
-}
 
 struct Case {
     ftl: Ftl,
     flash: TestFlash,
     config: FtlConfig,
-    oracle: Vec<Sector>,
+    oracle: Vec<SectorModel>,
     rng: Rng,
     value: u64,
     tag: u64,
@@ -47,8 +31,9 @@ struct Case {
     /// Counters of layers that a power cut has ended.
     stats: FtlStats,
     controls: Rng,
-    /// Reads in flight, with the values that they must find.
-    reads: Vec<(u64, Vec<u64>)>,
+    /// Reads in flight, with the value that each must find whenever it completes: a sector is
+    /// looked up once.
+    reads: Vec<(u64, u64)>,
     /// Whether the active parallel units change, and reads are left under way.
     steers: bool,
     /// How often something other than a command happens: mostly power is cut.
@@ -175,7 +160,7 @@ impl Case {
             flash.erase_fail = 0.005;
         }
         let sectors = ftl.sectors() as usize;
-        let oracle = vec![Sector { now: 0, possible: vec![0] }; sectors];
+        let oracle = vec![SectorModel::new(0); sectors];
         let steers = controls.chance(0.5);
         let reads = Vec::new();
         let mut case = Case {
@@ -258,15 +243,15 @@ impl Case {
         let tag = self.tag | 1 << 63;
         self.flash.requests.insert(tag, vec![u64::MAX]);
         self.ftl.read(Nanos(0), tag, lba, 1, &mut self.flash);
-        self.reads.push((tag, self.oracle[lba as usize].possible_now()));
+        self.reads.push((tag, self.oracle[lba as usize].value()));
     }
 
     /// A request has ended: if it is one of those, what it found is looked at.
     fn on_completed(&mut self, tag: u64) {
         if let Some(i) = self.reads.iter().position(|(t, _)| *t == tag) {
-            let (_, possible) = self.reads.swap_remove(i);
+            let (_, expected) = self.reads.swap_remove(i);
             let found = self.flash.requests.remove(&tag).unwrap();
-            assert!(possible.contains(&found[0]), "{found:?} is none of {possible:?}");
+            assert_eq!(found[0], expected);
         }
     }
 
@@ -322,13 +307,13 @@ impl Case {
             self.ftl.debug_state()
         );
         for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(values) {
+            let order = sector.send_next(value);
             if status.is_success() {
-                sector.now = value;
+                sector.complete_at(order);
                 if durable {
-                    sector.possible.clear();
+                    sector.set_durable(order);
                 }
             }
-            sector.possible.push(value);
         }
         if !status.is_success() {
             self.see(lba, n);
@@ -339,8 +324,9 @@ impl Case {
     fn see(&mut self, lba: u64, n: u32) {
         let found = self.read_sectors(lba, n);
         for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(found) {
-            assert!(sector.possible.contains(&value), "{value} {sector:?}");
-            sector.now = value;
+            sector.observe(value, None, SearchOrder::OldestFirst).unwrap_or_else(|wrong| {
+                panic!("a sector {wrong}");
+            });
         }
     }
 
@@ -359,8 +345,8 @@ impl Case {
             self.ftl.debug_state()
         );
         for sector in &mut self.oracle[lba as usize..][..n as usize] {
-            sector.now = 0;
-            sector.possible.push(0);
+            let order = sector.send_next(0);
+            sector.complete_at(order);
         }
         if !status.is_success() {
             self.see(lba, n);
@@ -373,8 +359,7 @@ impl Case {
         let status = self.wait(self.tag);
         assert!(status.is_success() || self.failing && status.is(Status::CAPACITY_EXCEEDED));
         for sector in self.oracle.iter_mut().filter(|_| status.is_success()) {
-            sector.possible.clear();
-            sector.possible.push(sector.now);
+            sector.settle();
         }
     }
 
@@ -390,7 +375,7 @@ impl Case {
         let (lba, n) = self.range();
         let values = self.read_sectors(lba, n);
         for (i, value) in values.into_iter().enumerate() {
-            assert_eq!(value, self.oracle[lba as usize + i].now, "sector {}", lba as usize + i);
+            assert_eq!(value, self.oracle[lba as usize + i].value(), "sector {}", lba as usize + i);
         }
     }
 
@@ -421,15 +406,13 @@ impl Case {
             let n = 50.min(sectors - at);
             for (i, value) in self.read_sectors(at as u64, n as u32).into_iter().enumerate() {
                 let sector = &mut self.oracle[at + i];
-                assert!(
-                    sector.possible.contains(&value),
-                    "sector {} holds {value} after a power cut, possible is {:?}; {:?}",
-                    at + i,
-                    sector.possible,
-                    self.flash.recoveries.last()
-                );
+                let result = sector.observe(value, None, SearchOrder::OldestFirst);
+                if let Err(wrong) = result {
+                    let recovery = self.flash.recoveries.last();
+                    panic!("after a power cut, sector {} {wrong}; {recovery:?}", at + i);
+                }
                 // What was found is on the media.
-                *sector = Sector { now: value, possible: vec![value] };
+                sector.settle();
             }
             at += n;
         }

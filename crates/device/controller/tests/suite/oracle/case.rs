@@ -221,7 +221,7 @@ impl Case {
         let drive = power_on(&mut config);
         let MediaConfig::Nand(nand) = &config.media else { unreachable!() };
         let sector_bytes = nand.geometry.sector_bytes as usize;
-        let oracle = vec![Sector::zero(); drive.sectors() as usize];
+        let oracle = vec![Sector::new(0); drive.sectors() as usize];
         let mut case = Case {
             drive: Some(drive),
             raw: None,
@@ -321,12 +321,12 @@ impl Case {
                     self.memory.read(from + i * self.sector_bytes, &mut bytes);
                     sector.reading -= 1;
                     let found = decode(&bytes);
-                    assert_eq!(found, Some(sector.value()), "sector {}", lba as usize + i);
+                    assert_eq!(found, Some(sector.model.value()), "sector {}", lba as usize + i);
                 }
             }
             Op::Flush if status.is_success() && !self.is_flush_lossy_for_trims() => {
                 for (sector, held) in self.oracle.iter_mut().zip(&flight.seqs_at_submit) {
-                    sector.set_durable(*held);
+                    sector.model.set_durable(*held);
                 }
             }
             Op::Flush => {}
@@ -336,9 +336,9 @@ impl Case {
                 {
                     if status.is_success() {
                         sector.changing = false;
-                        sector.arrive(*number);
+                        sector.model.complete_at(*number);
                         if flight.durable {
-                            sector.set_durable(*number);
+                            sector.model.set_durable(*number);
                         }
                     }
                 }
@@ -354,9 +354,9 @@ impl Case {
         while let Some((lba, sectors)) = self.failed_ranges.pop() {
             for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
                 let sector = &mut self.oracle[i];
-                assert!(sector.allows(value), "sector {i} holds {value}: {sector:?}");
-                let number = sector.send(value);
-                sector.arrive(number);
+                assert!(sector.model.allows(value), "sector {i} holds {value}: {sector:?}");
+                let number = sector.model.send_next(value);
+                sector.model.complete_at(number);
                 sector.changing = false;
             }
         }
@@ -409,7 +409,7 @@ impl Case {
         let (at, tag) = (self.at.offset(self.slot(slot) as u64), slot as u64);
         let kind = self.rng.below(100);
         if kind < 5 {
-            let held = self.oracle.iter().map(Sector::seq).collect();
+            let held = self.oracle.iter().map(|s| s.model.flush_mark()).collect();
             let request = Request::flush(tag);
             return self.send(
                 slot,
@@ -455,7 +455,7 @@ impl Case {
             } else {
                 0
             };
-            numbers.push(self.oracle[i].send(value));
+            numbers.push(self.oracle[i].model.send_next(value));
             self.oracle[i].changing = true;
         }
         self.send(slot, InFlight { request, value_seqs: numbers, seqs_at_submit: vec![], durable });
@@ -513,12 +513,12 @@ impl Case {
             for (i, value) in self.read_now(lba as u64, n as u32).into_iter().enumerate() {
                 let sector = &mut self.oracle[lba + i];
                 assert!(
-                    sector.allows(value),
+                    sector.model.allows(value),
                     "sector {} holds {value} after a power cut, but may hold {sector:?}; {:?}",
                     lba + i,
                     self.config
                 );
-                sector.settle(value);
+                *sector = Sector::new(value);
             }
             lba += n;
         }
