@@ -1,17 +1,17 @@
 /**
- * The calls of NVMeDirect (HotStorage 2016, table 1, and the library that came with it) over sluice.h.
+ * The calls of NVMeDirect (HotStorage 2016, table 1, and its library) over sluice.h.
  *
- * A program written for NVMeDirect is compiled with this header in place of `nvmed.h`, linked with
- * `-lsluice`, and opens whatever `sluice_open()` opens. Table 1 and the library differ in the order of
- * words (`nvmed_create_queue`, `nvmed_queue_create`); both are here. Calls that fail set `errno`, and
- * `sluice_last_error()` says why.
+ * Compile a program written for NVMeDirect with this header in place of `nvmed.h`, and link it with
+ * `-lsluice`. `nvmed_open()` opens every device that `sluice_open()` opens. Table 1 and the library name
+ * some calls differently (`nvmed_create_queue`, `nvmed_queue_create`); this header has both names. A call
+ * that fails sets `errno`; `sluice_last_error()` returns the reason as text.
  *
- * What differs from the library:
+ * Differences from the library:
  *
- * - Transfers are of whole sectors, also through the block cache.
- * - Memory that is not of `nvmed_get_buffer()` need not be locked: synchronous transfers copy it.
- *   Asynchronous ones take memory of `nvmed_get_buffer()` only.
- * - What a handle is can be changed while nothing of it is on its way.
+ * - Transfers consist of whole sectors, also with the block cache.
+ * - Memory that is not from `nvmed_get_buffer()` need not be locked: synchronous transfers copy it.
+ *   Asynchronous transfers need memory from `nvmed_get_buffer()`.
+ * - The features of a handle can be changed while it has no outstanding requests.
  */
 
 #ifndef SLUICE_NVMED_COMPAT_H
@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-/* How a call failed, where it does not answer with a pointer or a count. */
+/* Results of calls that return neither a pointer nor a count. */
 #define NVMED_SUCCESS 0
 #define NVMED_FAULT (-1)
 #define NVMED_NOENTRY (-2)
@@ -38,26 +38,26 @@ extern "C" {
 /* nvmed_open(): handles have no block cache. */
 #define NVMED_NO_CACHE 1
 
-/* nvmed_queue_create(): handles may wait for interrupts. All queues here can. */
+/* nvmed_queue_create(): handles may wait for interrupts. All queues allow this. */
 #define QUEUE_INTERRUPT 1
 
-/* Handles go past the block cache; write through it; wait for interrupts; are given memory of
- * nvmed_get_buffer(), which is found out by itself. */
+/* Features of a handle: no block cache; write-through block cache; wait for interrupts; transfers use
+ * memory from nvmed_get_buffer() (no effect: the library detects it). */
 #define HANDLE_DIRECT_IO 1
 #define HANDLE_SYNC_IO 2
 #define HANDLE_INTERRUPT 4
 #define HANDLE_HINT_DMEM 8
 
-/* nvmed_set_param(): how a handle waits (SLUICE_WAIT_*); the period in nanoseconds at which a thread looks
- * for completions of its queues, 0 for no such thread; bytes of the block cache. */
+/* nvmed_set_param(): wait mode (SLUICE_WAIT_*); polling interval in nanoseconds of a thread that polls the
+ * queues for completions, 0 for no thread; size of the block cache in bytes. */
 #define NVMED_PARAM_WAIT 1
 #define NVMED_PARAM_POLL_PERIOD 2
 #define NVMED_PARAM_CACHE_BYTES 3
 
-/* The block cache of a handle, unless said otherwise. */
+/* Default size of a handle's block cache in bytes. */
 #define NVMED_CACHE_BYTES (64ull << 20)
 
-/* struct nvmed_aio_ctx: what has become of it. */
+/* Status of a struct nvmed_aio_ctx: not submitted, submitted, completed. */
 #define AIO_INIT 0
 #define AIO_PROCESS 1
 #define AIO_COMPLETE 2
@@ -88,16 +88,16 @@ typedef struct NVMED_HANDLE {
     int submitted;
 } NVMED_HANDLE;
 
-/* An asynchronous request: fill in all but `status`, `error` and `opcode`. It must stay until it is
- * complete. */
+/* An asynchronous request. The caller sets all members except `status`, `error` and `opcode`, and keeps
+ * the struct until the request completes. */
 typedef struct nvmed_aio_ctx {
     NVMED_HANDLE *handle;
-    unsigned long start_lba; /* where on the device, in bytes */
-    unsigned int len;        /* bytes */
-    void *buf;               /* inside of what nvmed_get_buffer() gave */
+    unsigned long start_lba; /* offset on the device in bytes */
+    unsigned int len;        /* length in bytes */
+    void *buf;               /* memory from nvmed_get_buffer() */
     int opcode;
     int status; /* AIO_* */
-    int error;  /* when complete: 0, or a negative errno */
+    int error;  /* when completed: 0, or a negative errno */
     void (*aio_callback)(const struct nvmed_aio_ctx *context, void *userdata);
     void *cb_userdata;
     void *private_data;
@@ -112,7 +112,7 @@ static inline int nvmed_compat_fail(int error, int answer)
 /**
  * Opens a device.
  *
- * @param path What `sluice_open()` takes.
+ * @param path Name of the device, as for `sluice_open()`.
  * @param flags `NVMED_NO_CACHE` or 0.
  *
  * # Returns
@@ -142,14 +142,14 @@ static inline NVMED *nvmed_open(const char *path, int flags)
 }
 
 /**
- * Closes a device, whose queues are destroyed already.
+ * Closes a device. Destroy its queues first.
  *
  * @param nvmed The device.
  *
  * # Returns
  *
- * 0, or `NVMED_NOENTRY` for `NULL`, or `NVMED_FAULT` if the device is closed, but not in order: see
- * `sluice_close()`.
+ * 0, or `NVMED_NOENTRY` if `nvmed` is `NULL`, or `NVMED_FAULT` if the drive was not shut down cleanly (see
+ * `sluice_close()`). The device is closed in both cases.
  */
 static inline int nvmed_close(NVMED *nvmed)
 {
@@ -163,7 +163,7 @@ static inline int nvmed_close(NVMED *nvmed)
 }
 
 /**
- * Makes a queue, which any number of handles may share.
+ * Creates a queue that several handles may share.
  *
  * @param nvmed The device.
  * @param flags `QUEUE_INTERRUPT` or 0.
@@ -199,7 +199,7 @@ static inline NVMED_QUEUE *nvmed_queue_create(NVMED *nvmed, int flags)
 }
 
 /**
- * Makes a queue: table 1's name.
+ * Creates a queue; the name in table 1.
  *
  * @param nvmed The device.
  *
@@ -212,7 +212,7 @@ static inline NVMED_QUEUE *nvmed_create_queue(NVMED *nvmed)
     return nvmed_queue_create(nvmed, QUEUE_INTERRUPT);
 }
 
-/* Ends the thread that looks for completions of a queue without handles. */
+/* Stops the thread that polls a queue. No handle may be bound to the queue. */
 static inline int nvmed_compat_unwatch(NVMED_QUEUE *queue)
 {
     int error = 0;
@@ -226,13 +226,13 @@ static inline int nvmed_compat_unwatch(NVMED_QUEUE *queue)
 }
 
 /**
- * Destroys a queue without handles.
+ * Destroys a queue. Destroy its handles first.
  *
  * @param queue The queue.
  *
  * # Returns
  *
- * 0, `NVMED_FAULT` while it has handles, `NVMED_NOENTRY` for `NULL`.
+ * 0, or `NVMED_FAULT` if the queue has handles, or `NVMED_NOENTRY` if `queue` is `NULL`.
  */
 static inline int nvmed_queue_destroy(NVMED_QUEUE *queue)
 {
@@ -250,7 +250,7 @@ static inline int nvmed_queue_destroy(NVMED_QUEUE *queue)
 }
 
 /**
- * Destroys a queue: table 1's name.
+ * Destroys a queue; the name in table 1.
  *
  * @param queue The queue.
  *
@@ -263,12 +263,12 @@ static inline int nvmed_destroy_queue(NVMED_QUEUE *queue)
     return nvmed_queue_destroy(queue);
 }
 
-/* Asks the program's function, and says which queue that was. */
+/* Calls the program's selection function and returns the index of its queue, or 0 for another queue. */
 static inline size_t nvmed_compat_select(void *arg, uint32_t op, uint64_t lba, uint32_t sectors,
                                          size_t queues)
 {
     NVMED_HANDLE *handle = (NVMED_HANDLE *)arg;
-    /* The opcodes of NVMe, which the program knows. */
+    /* NVMe opcodes of the values of SLUICE_OP_*. */
     static const uint8_t opcodes[] = {0xff, 0x02, 0x01, 0x00, 0x09, 0x08};
     uint8_t opcode = op < sizeof opcodes ? opcodes[op] : 0xff;
     NVMED_QUEUE *chosen = handle->select(handle, opcode, (unsigned long)(lba * handle->sector_bytes),
@@ -281,7 +281,7 @@ static inline size_t nvmed_compat_select(void *arg, uint32_t op, uint64_t lba, u
     return 0;
 }
 
-/* Makes what a handle stands for, as it is to be now. */
+/* Creates the handle's struct sluice_handle with its current features. */
 static inline int nvmed_compat_bind(NVMED_HANDLE *handle)
 {
     struct sluice_handle_options options;
@@ -316,13 +316,13 @@ static inline int nvmed_compat_bind(NVMED_HANDLE *handle)
 }
 
 /**
- * Makes a handle over several queues.
+ * Creates a handle over several queues.
  *
  * @param queues The queues, of one device.
- * @param num_queues How many.
- * @param flags `HANDLE_DIRECT_IO`, `HANDLE_SYNC_IO`, `HANDLE_INTERRUPT`, `HANDLE_HINT_DMEM`, together.
- * @param func Says which of the queues a request goes to, from its NVMe opcode, and its place and length in
- * bytes; `NULL` for one after the other.
+ * @param num_queues Number of queues.
+ * @param flags Bitwise OR of `HANDLE_DIRECT_IO`, `HANDLE_SYNC_IO`, `HANDLE_INTERRUPT` and `HANDLE_HINT_DMEM`.
+ * @param func Returns the queue of a request, given its NVMe opcode, and its offset and length in bytes;
+ * `NULL` to use the queues in rotation.
  *
  * # Returns
  *
@@ -377,10 +377,10 @@ static inline NVMED_HANDLE *nvmed_handle_create_mq(
 }
 
 /**
- * Makes a handle over several queues, which take turns: table 1's name.
+ * Creates a handle that uses several queues in rotation; the name in table 1.
  *
  * @param queues The queues, of one device.
- * @param num_queues How many.
+ * @param num_queues Number of queues.
  *
  * # Returns
  *
@@ -392,7 +392,7 @@ static inline NVMED_HANDLE *nvmed_create_mq_handle(NVMED_QUEUE **queues, int num
 }
 
 /**
- * Makes a handle over one queue.
+ * Creates a handle over one queue.
  *
  * @param queue The queue.
  * @param flags As for `nvmed_handle_create_mq()`.
@@ -407,7 +407,7 @@ static inline NVMED_HANDLE *nvmed_handle_create(NVMED_QUEUE *queue, int flags)
 }
 
 /**
- * Makes a handle over one queue: table 1's name.
+ * Creates a handle over one queue; the name in table 1.
  *
  * @param queue The queue.
  *
@@ -421,13 +421,14 @@ static inline NVMED_HANDLE *nvmed_create_handle(NVMED_QUEUE *queue)
 }
 
 /**
- * Destroys a handle. What is in its block cache is written and flushed.
+ * Destroys a handle. Its block cache is written to the device and flushed.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * 0, `NVMED_FAULT` if the cache could not be written, `NVMED_NOENTRY` for `NULL`.
+ * 0, or `NVMED_FAULT` if the cache could not be written or `sluice_handle_destroy()` failed otherwise, or
+ * `NVMED_NOENTRY` if `handle` is `NULL`.
  */
 static inline int nvmed_handle_destroy(NVMED_HANDLE *handle)
 {
@@ -458,7 +459,7 @@ static inline int nvmed_handle_destroy_mq(NVMED_HANDLE *handle)
 }
 
 /**
- * Destroys a handle: table 1's name.
+ * Destroys a handle; the name in table 1.
  *
  * @param handle The handle.
  *
@@ -471,7 +472,7 @@ static inline int nvmed_destroy_handle(NVMED_HANDLE *handle)
     return nvmed_handle_destroy(handle);
 }
 
-/* Takes the handle off its queues, so that it can be bound to them otherwise. */
+/* Destroys the handle's struct sluice_handle, so that another one can be bound to its queues. */
 static inline int nvmed_compat_unbind(NVMED_HANDLE *handle)
 {
     int outstanding = sluice_handle_outstanding(handle->handle);
@@ -486,11 +487,11 @@ static inline int nvmed_compat_unbind(NVMED_HANDLE *handle)
 }
 
 /**
- * Changes what a handle is, with nothing of it on its way.
+ * Changes features of a handle. The handle must have no outstanding requests.
  *
  * @param handle The handle.
  * @param flags `HANDLE_DIRECT_IO`, `HANDLE_SYNC_IO`, `HANDLE_INTERRUPT` or `HANDLE_HINT_DMEM`.
- * @param value Whether it is to be so.
+ * @param value Whether to enable the features.
  *
  * # Returns
  *
@@ -517,14 +518,14 @@ static inline int nvmed_handle_feature_set(NVMED_HANDLE *handle, int flags, bool
 }
 
 /**
- * Says what a handle is.
+ * Returns whether a handle has features.
  *
  * @param handle The handle.
  * @param flags As for `nvmed_handle_feature_set()`.
  *
  * # Returns
  *
- * 1 or 0, or -1.
+ * 1 if the handle has all of them, or 0, or -1 if an argument is invalid.
  */
 static inline int nvmed_handle_feature_get(NVMED_HANDLE *handle, int flags)
 {
@@ -533,7 +534,7 @@ static inline int nvmed_handle_feature_get(NVMED_HANDLE *handle, int flags)
     return (handle->flags & flags) == flags;
 }
 
-/* Has a thread look for completions of a queue, or none. */
+/* Starts a thread that polls a queue every `period_ns`; stops the thread if that is 0. */
 static inline int nvmed_compat_period(NVMED_QUEUE *queue, uint64_t period_ns)
 {
     struct sluice_poller_options options;
@@ -555,15 +556,15 @@ static inline int nvmed_compat_period(NVMED_QUEUE *queue, uint64_t period_ns)
 }
 
 /**
- * Sets a parameter of a handle, or of its queues, with nothing of the handle on its way.
+ * Sets a parameter of a handle, or of its queues. The handle must have no outstanding requests.
  *
- * @param handle The handle; for `NVMED_PARAM_POLL_PERIOD` the only one of its queues.
+ * @param handle The handle. For `NVMED_PARAM_POLL_PERIOD` it must be the only handle of its queues.
  * @param param `NVMED_PARAM_WAIT`, `NVMED_PARAM_POLL_PERIOD` or `NVMED_PARAM_CACHE_BYTES`.
- * @param val Its value.
+ * @param val Value of the parameter.
  *
  * # Returns
  *
- * 0, or `NVMED_FAULT`, `NVMED_NOENTRY` for `NULL`.
+ * 0, or `NVMED_FAULT`, or `NVMED_NOENTRY` if `handle` is `NULL`.
  */
 static inline int nvmed_set_param(NVMED_HANDLE *handle, int param, unsigned long val)
 {
@@ -599,10 +600,10 @@ static inline int nvmed_set_param(NVMED_HANDLE *handle, int param, unsigned long
 }
 
 /**
- * Takes memory for transfers.
+ * Allocates memory for transfers.
  *
  * @param nvmed The device.
- * @param num_pages How many pages of 4096 bytes.
+ * @param num_pages Number of pages of 4096 bytes.
  *
  * # Returns
  *
@@ -622,9 +623,9 @@ static inline void *nvmed_get_buffer(NVMED *nvmed, unsigned int num_pages)
 }
 
 /**
- * Gives memory back.
+ * Frees memory.
  *
- * @param nvmed_buf What `nvmed_get_buffer()` gave.
+ * @param nvmed_buf Memory from `nvmed_get_buffer()`.
  */
 static inline void nvmed_put_buffer(void *nvmed_buf)
 {
@@ -635,15 +636,15 @@ static inline void nvmed_put_buffer(void *nvmed_buf)
 }
 
 /**
- * Says where the next transfer begins.
+ * Sets the offset of the next transfer.
  *
  * @param handle The handle.
- * @param offset Bytes.
- * @param whence `SEEK_SET`, `SEEK_CUR`, or `SEEK_END`: so many bytes before the end.
+ * @param offset Offset in bytes.
+ * @param whence Reference: `SEEK_SET`, `SEEK_CUR`, or `SEEK_END` for `offset` bytes before the end.
  *
  * # Returns
  *
- * Bytes from the beginning of the device, or -1.
+ * The new offset in bytes from the start of the device, or -1.
  */
 static inline off_t nvmed_lseek(NVMED_HANDLE *handle, off_t offset, int whence)
 {
@@ -670,11 +671,11 @@ static inline ssize_t nvmed_compat_moved(NVMED_HANDLE *handle, int64_t moved)
 }
 
 /**
- * Reads from where the handle is, and moves it on.
+ * Reads at the offset of the handle, and advances the offset.
  *
  * @param handle The handle.
- * @param buf Where to.
- * @param count Bytes, whole sectors.
+ * @param buf Receives the data.
+ * @param count Number of bytes, a multiple of the sector size.
  *
  * # Returns
  *
@@ -689,11 +690,11 @@ static inline ssize_t nvmed_read(NVMED_HANDLE *handle, void *buf, size_t count)
 }
 
 /**
- * Writes to where the handle is, and moves it on.
+ * Writes at the offset of the handle, and advances the offset.
  *
  * @param handle The handle.
- * @param buf Where from.
- * @param count Bytes, whole sectors.
+ * @param buf The data.
+ * @param count Number of bytes, a multiple of the sector size.
  *
  * # Returns
  *
@@ -708,7 +709,7 @@ static inline ssize_t nvmed_write(NVMED_HANDLE *handle, const void *buf, size_t 
 }
 
 /**
- * Writes what is in the block cache, and flushes the device.
+ * Writes the block cache to the device, and flushes the device.
  *
  * @param handle The handle.
  *
@@ -724,11 +725,11 @@ static inline int nvmed_flush(NVMED_HANDLE *handle)
 }
 
 /**
- * Gives bytes up.
+ * Discards a range of the device.
  *
  * @param handle The handle.
- * @param start Where they begin, at a sector.
- * @param len How many, whole sectors.
+ * @param start Offset in bytes, a multiple of the sector size.
+ * @param len Length in bytes, a multiple of the sector size.
  *
  * # Returns
  *
@@ -776,13 +777,13 @@ static inline int nvmed_compat_submit(NVMED_AIO_CTX *context, uint32_t op)
 }
 
 /**
- * Begins to read.
+ * Submits a read.
  *
- * @param context What, and where to.
+ * @param context The request.
  *
  * # Returns
  *
- * 0, or -1: with `EAGAIN` complete others first.
+ * 0, or -1. If `errno` is `EAGAIN`, the queue is full: complete other requests first.
  */
 static inline int nvmed_aio_read(NVMED_AIO_CTX *context)
 {
@@ -790,9 +791,9 @@ static inline int nvmed_aio_read(NVMED_AIO_CTX *context)
 }
 
 /**
- * Begins to write.
+ * Submits a write.
  *
- * @param context What, and where from.
+ * @param context The request.
  *
  * # Returns
  *
@@ -804,13 +805,13 @@ static inline int nvmed_aio_write(NVMED_AIO_CTX *context)
 }
 
 /**
- * Says how many requests were begun since it was asked last.
+ * Returns the number of requests submitted since the previous call.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * How many, or -1.
+ * The number of requests, or -1.
  */
 static inline int nvmed_aio_queue_submit(NVMED_HANDLE *handle)
 {
@@ -824,13 +825,13 @@ static inline int nvmed_aio_queue_submit(NVMED_HANDLE *handle)
 }
 
 /**
- * Completes what has ended, without waiting: sets the status, then calls the callback.
+ * Reaps completions without waiting. For each, sets the status of the request, then calls its callback.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * How many, or -1.
+ * The number of completed requests, or -1.
  */
 static inline int nvmed_aio_handle_complete(NVMED_HANDLE *handle)
 {

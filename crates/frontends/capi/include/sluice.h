@@ -1,24 +1,26 @@
 /**
- * Sluice: user-level I/O to drives, real or simulated. One page for each call is in docs/capi.
+ * Sluice: user-level I/O to drives, real or simulated. Each call has a page in docs/capi.
  *
- * Open a device, make queues of it, bind handles to queues, and read and write through handles; give back
- * in any order. An open-channel drive without a target takes vector commands of physical addresses instead,
- * on queues of their own.
+ * Open a device, create queues of the device, bind handles to the queues, and read and write through the
+ * handles. The page of each destroy call states when the object may be destroyed. An open-channel drive
+ * without a target takes vector commands of physical addresses instead, on vector queues.
  *
  * Rules that hold for every call:
  *
- * - Calls return 0 or a count, or a negative errno; `sluice_last_error()` says why in words.
- * - A pointer to an object is one that the library gave out and that was not given back since. `NULL` is
- *   refused with `-EINVAL` where the call does not say otherwise. Other pointers are good for as much as
- *   the call says, until it returns. The use of an object after it was given back is not noticed.
- * - Structs that may grow begin with `size`, which the caller sets to their `sizeof`; zeroed members
- *   mean defaults. A larger struct than the library knows is understood as long as the rest is zero, and
- *   else refused with `-E2BIG`.
- * - Devices, queues, buffers and pollers may be used by any thread, several at a time; a handle, or a
- *   vector queue, by one at a time.
- * - Nothing here may be called after `fork()` in the child on what the parent has opened: open it anew.
+ * - A call returns 0 or a count, or a negative errno; `sluice_last_error()` returns the reason as text.
+ *   `-ENOTRECOVERABLE` is an internal error of the library: the handle or vector queue of the call can only
+ *   be destroyed.
+ * - A pointer to an object was returned by the library and not destroyed yet. A call with `NULL` fails with
+ *   `-EINVAL` unless its page says otherwise. Any other pointer must be valid, until the call returns, for
+ *   the length that the page of the call states. The library does not detect the use of a destroyed object.
+ * - A struct that may grow begins with `size`, which the caller sets to its `sizeof`. A member that is 0
+ *   selects its default. If the struct of the caller is larger than the library's, its additional bytes
+ *   must be 0, or the call fails with `-E2BIG`.
+ * - Several threads may use a device, queue, buffer or poller at the same time. A handle or a vector queue
+ *   is for one thread at a time.
+ * - After `fork()`, the child must not use objects that the parent created; it opens the device again.
  */
-/* Made of crates/frontends/capi/src by cbindgen: edit those, then UPDATE=1 cargo test --package sluice-capi. */
+/* Generated from crates/frontends/capi/src by cbindgen: edit the sources, then run UPDATE=1 cargo test --package sluice-capi. */
 
 #ifndef SLUICE_H
 #define SLUICE_H
@@ -27,7 +29,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* Marks calls under their former names. */
+/* Marks the former names of calls. */
 #ifdef __GNUC__
 #define SLUICE_DEPRECATED __attribute__((deprecated))
 #else
@@ -35,22 +37,22 @@
 #endif
 
 /**
- * Open for reading only: everything that would change the device fails with `-EROFS`.
+ * Open the file or block device read-only. Requests that would change it fail with `-EROFS`.
  */
 #define SLUICE_OPEN_READ_ONLY 1
 
 /**
- * Go through the host's page cache instead of past it (`O_DIRECT`). Files only.
+ * Use the host's page cache instead of direct I/O (`O_DIRECT`). Files and block devices only.
  */
 #define SLUICE_OPEN_BUFFERED 2
 
 /**
- * Open a block device also if something else uses it, such as a mounted file system.
+ * Open a block device even if it is in use, for example by a mounted file system.
  */
 #define SLUICE_OPEN_SHARED 4
 
 /**
- * A device that acknowledges everything at once and has no data.
+ * A null device: completes every request at once and stores no data.
  */
 #define SLUICE_KIND_NULL 0
 
@@ -60,250 +62,255 @@
 #define SLUICE_KIND_FILE 1
 
 /**
- * A drive behind queue pairs.
+ * An NVMe drive, simulated or real, with queue pairs.
  */
 #define SLUICE_KIND_DRIVE 2
 
 /**
- * A target that manages the flash of a drive on the host.
+ * A target, which manages the flash of an open-channel drive on the host.
  */
 #define SLUICE_KIND_TARGET 3
 
 /**
- * A drive, or a part of one, that another process serves.
+ * A drive, or a partition of one, that another process serves.
  */
 #define SLUICE_KIND_REMOTE 4
 
 /**
- * Completed writes need a flush to be durable.
+ * The device has a volatile write cache: a completed write is durable after a flush.
  */
 #define SLUICE_HAS_VOLATILE_CACHE 1
 
 /**
- * Writes take `SLUICE_FUA`.
+ * The device supports writes with force unit access (`SLUICE_FUA`).
  */
 #define SLUICE_HAS_FUA 2
 
 /**
- * Sectors can be discarded.
+ * The device supports discards.
  */
 #define SLUICE_HAS_DISCARD 4
 
 /**
- * Sectors can be zeroed without data.
+ * The device supports Write Zeroes.
  */
 #define SLUICE_HAS_WRITE_ZEROES 8
 
 /**
- * The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
+ * The drive supports copy (`SLUICE_VECTOR_COPY`).
  */
 #define SLUICE_VECTOR_CAN_COPY 1
 
 /**
- * Nothing is written in the chunk.
+ * The chunk is free: no sector is written.
  */
 #define SLUICE_CHUNK_FREE 1
 
 /**
- * It is full, or takes no more writes until it is erased.
+ * The chunk is full, or accepts no writes until it is erased.
  */
 #define SLUICE_CHUNK_CLOSED 2
 
 /**
- * It is written in part; `write_pointer` says where writing goes on.
+ * The chunk is partially written; the next write goes to `write_pointer`.
  */
 #define SLUICE_CHUNK_OPEN 4
 
 /**
- * It is not to be used.
+ * The chunk is offline: it must not be used.
  */
 #define SLUICE_CHUNK_OFFLINE 8
 
 /**
- * Look for completions all the time: the least latency, and a core.
+ * Busy-poll for completions: lowest latency, occupies a core.
  */
 #define SLUICE_WAIT_POLL 0
 
 /**
- * Sleep until the device says so, or the poller that watches the queue.
+ * Sleep until the device, or the poller that watches the queue, wakes the handle.
  */
 #define SLUICE_WAIT_EVENT 1
 
 /**
- * Sleep for part of the time that requests of the kind and size took lately, then look.
+ * Sleep for a part of the expected latency, then busy-poll. The expected latency is the recent
+ * mean of requests of the same operation and size.
  */
 #define SLUICE_WAIT_HYBRID 2
 
 /**
- * Queues take turns.
+ * Use the queues in rotation.
  */
 #define SLUICE_SELECT_ROUND_ROBIN 0
 
 /**
- * Reads on the first queue, everything else on the second.
+ * Use the first queue for reads, and the second for all other requests.
  */
 #define SLUICE_SELECT_BY_DIRECTION 1
 
 /**
- * Requests of up to `select_sectors` on the first queue, longer ones on the second.
+ * Use the second queue for reads and writes of more than `select_sectors` sectors, and the first
+ * for all other requests.
  */
 #define SLUICE_SELECT_BY_SIZE 2
 
 /**
- * `select` says.
+ * Call `select` for each request.
  */
 #define SLUICE_SELECT_CALLBACK 3
 
 /**
- * Writes are at the device when they complete; without it they are in the cache, and durable after a
- * flush.
+ * A write completes after the device has completed it. Without this flag, a write completes in the
+ * cache and is durable after a flush.
  */
 #define SLUICE_CACHE_WRITE_THROUGH 1
 
 /**
- * Nearly the least recently used goes first (CLOCK), at less cost per use; without it, exactly that one.
+ * Evict by the CLOCK algorithm, which approximates LRU at less cost per access. Without this flag,
+ * evict the least recently used block.
  */
 #define SLUICE_CACHE_CLOCK 2
 
 /**
- * Nothing is read ahead.
+ * Disable read-ahead.
  */
 #define SLUICE_CACHE_NO_READ_AHEAD 4
 
 /**
- * Several handles may be bound to the queue, each from a thread of its own.
+ * Several handles, each of its own thread, may be bound to the queue.
  */
 #define SLUICE_QUEUE_SHARED 1
 
 /**
- * The device raises no interrupts: completions are polled. Drives only.
+ * The queue raises no interrupts; the host polls for completions. Drives only.
  */
 #define SLUICE_QUEUE_NO_INTERRUPTS 2
 
 /**
- * It sleeps until enough may have come, by how fast requests ended lately.
+ * The poller adapts its polling interval to the recent rate of completions: it sleeps until enough
+ * requests should have completed while the device still has work.
  */
 #define SLUICE_PERIOD_DYNAMIC 0
 
 /**
- * It sleeps `period_ns` between two looks.
+ * The poller sleeps `period_ns` between two polls.
  */
 #define SLUICE_PERIOD_FIXED 1
 
 /**
- * It does not sleep while something is on its way.
+ * The poller busy-polls while requests are outstanding.
  */
 #define SLUICE_PERIOD_BUSY_POLL 2
 
 /**
- * Sectors to memory.
+ * Read sectors into a buffer.
  */
 #define SLUICE_OP_READ 1
 
 /**
- * Memory to sectors.
+ * Write sectors from a buffer.
  */
 #define SLUICE_OP_WRITE 2
 
 /**
- * Everything that has completed becomes durable.
+ * Make all completed writes durable.
  */
 #define SLUICE_OP_FLUSH 3
 
 /**
- * The sectors' contents are no longer needed; they read as zeros afterwards.
+ * Discard sectors: the device may drop their contents, and they read as zeros afterwards.
  */
 #define SLUICE_OP_DISCARD 4
 
 /**
- * The sectors read as zeros afterwards.
+ * Write zeros to sectors without transferring data.
  */
 #define SLUICE_OP_WRITE_ZEROES 5
 
 /**
- * A write completes when it is durable.
+ * Force unit access: the write completes when it is durable.
  */
 #define SLUICE_FUA 1
 
 /**
- * The device may deallocate the sectors that read as zeros.
+ * The device may deallocate the sectors of a Write Zeroes.
  */
 #define SLUICE_DEALLOCATE 2
 
 /**
- * A timeout without limit.
+ * Wait without a time limit.
  */
 #define SLUICE_TIMEOUT_INFINITE UINT64_MAX
 
 /**
- * Sectors to memory.
+ * Read sectors into a buffer.
  */
 #define SLUICE_VECTOR_READ 1
 
 /**
- * Memory to sectors: whole units of `ws_min`, at the write pointers of their chunks.
+ * Write sectors from a buffer: whole units of `ws_min` sectors, at the write pointers of their
+ * chunks.
  */
 #define SLUICE_VECTOR_WRITE 2
 
 /**
- * Erases the chunks that the addresses are in, each in one of its own.
+ * Erase chunks. Each address selects a different chunk.
  */
 #define SLUICE_VECTOR_ERASE 3
 
 /**
- * Sectors to other sectors inside of the drive, out-of-band bytes included.
+ * Copy sectors inside the drive, including their out-of-band bytes.
  */
 #define SLUICE_VECTOR_COPY 4
 
 /**
- * The data needed much error correction, and should be rewritten elsewhere soon.
+ * The data needed much error correction. It should be rewritten at another location soon.
  */
 #define SLUICE_VECTOR_HIGH_ECC 1
 
 /**
- * Major version of the header. Headers of another one are refused.
+ * Major version of the header. The library refuses headers with another major version.
  */
 #define SLUICE_VERSION_MAJOR 0
 
 /**
- * Minor version of the header. While the major version is 0, headers of another one are refused; later,
- * those of a larger one than the library's.
+ * Minor version of the header. While the major version is 0, the library refuses headers with
+ * another minor version; later, headers with a larger one than its own.
  */
 #define SLUICE_VERSION_MINOR 1
 
 /**
- * Patch version of the header. Any will do.
+ * Patch version of the header. It does not affect compatibility.
  */
 #define SLUICE_VERSION_PATCH 0
 
 /**
- * Version of the header: what `sluice_open()` gives to the library.
+ * Version of the header, which `sluice_open()` passes to the library.
  */
 #define SLUICE_VERSION (((SLUICE_VERSION_MAJOR << 16) | (SLUICE_VERSION_MINOR << 8)) | SLUICE_VERSION_PATCH)
 
 /**
- * Memory that the device may touch. Any thread may use it, several at a time; what is in it is between
- * them and the device.
+ * Memory that is registered with a device. Several threads may use it at the same time; the
+ * application synchronizes accesses to its contents.
  */
 typedef struct sluice_buffer sluice_buffer;
 
 /**
- * An opened device. Any thread may use it, several at a time.
+ * An opened device. Several threads may use it at the same time.
  */
 typedef struct sluice_device sluice_device;
 
 /**
- * A handle: requests and their ends, for one thread at a time.
+ * A handle: submits and reaps requests, for one thread at a time.
  */
 typedef struct sluice_handle sluice_handle;
 
 /**
- * A thread that looks for completions. Any thread may use it, several at a time.
+ * A thread that polls for completions. Several threads may use the object at the same time.
  */
 typedef struct sluice_poller sluice_poller;
 
 /**
- * A queue. Any thread may use it, several at a time.
+ * A hardware queue, optionally behind a scheduler. Several threads may use it at the same time.
  */
 typedef struct sluice_queue sluice_queue;
 
@@ -313,8 +320,8 @@ typedef struct sluice_queue sluice_queue;
 typedef struct sluice_vector_queue sluice_vector_queue;
 
 /**
- * How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
- * that should be as usual.
+ * Options of `sluice_open()`. Set `size` to `sizeof(struct sluice_open_options)`. A member that is
+ * 0 selects its default.
  */
 typedef struct sluice_open_options {
     /**
@@ -322,36 +329,39 @@ typedef struct sluice_open_options {
      */
     size_t size;
     /**
-     * `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
+     * Bitwise OR of `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED` and `SLUICE_OPEN_SHARED`. All
+     * three apply to files and block devices only.
      */
     uint32_t flags;
     /**
-     * Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
-     * 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
-     * there so many must be possible, or opening fails.
+     * Maximum number of outstanding requests per queue. Null device: 1 to 65535, default 1024.
+     * File or block device: 1 to 32768, default 128. Other devices have depths of their own; there
+     * it is the minimum depth that the device must support, or opening fails with `-EINVAL`.
      */
     uint32_t queue_depth;
     /**
-     * Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
-     * least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
+     * Sector size of a file in bytes, a power of two from 512 to 65536; 0 for the smallest size
+     * that the file supports. Must be 0 for all other devices, which define their sector size
+     * (null device: 512).
      */
     uint32_t sector_bytes;
     /**
-     * Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
-     * controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
-     * one queue each, and its image is opened with the same number ever after.
+     * Minimum number of queues that can be created, 1 to 65535; 0 for what the device has. A drive
+     * has as many as its controller grants, a target has one, and other devices have any number. A
+     * `pblk` target is opened with this many shards of one queue each. Its image stores the
+     * number, and can only be opened with the same number afterwards.
      */
     uint32_t queues;
     /**
-     * Milliseconds that the server of a drive may take for an answer, and its drive for making or
-     * destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
-     * Reads and writes have no such limit. Of a real controller that this process drives (`vfio:`,
-     * `uio:`): milliseconds that a command may take before it is aborted; 0 for 30000. 0 for everything
-     * else.
+     * Timeout in milliseconds. For a served drive: time within which the server must reply, and
+     * within which its drive must create or destroy a queue; default 5000. A call that exceeds it
+     * fails with `-ETIMEDOUT`. Reads and writes have no timeout. For a real controller (`vfio:`,
+     * `uio:`): time after which the library aborts a command; default 30000. Must be 0 for all
+     * other devices.
      */
     uint32_t timeout_ms;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t reserved;
 } sluice_open_options;
@@ -370,44 +380,47 @@ typedef struct sluice_device_info {
      */
     uint32_t kind;
     /**
-     * `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
+     * Bitwise OR of `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD` and
+     * `SLUICE_HAS_WRITE_ZEROES`.
      */
     uint32_t features;
     /**
-     * Sectors of the device.
+     * Capacity in sectors.
      */
     uint64_t sectors;
     /**
-     * Bytes of a sector: requests are of whole sectors.
+     * Sector size in bytes. Requests consist of whole sectors.
      */
     uint32_t sector_bytes;
     /**
-     * Sectors of one request at most.
+     * Maximum number of sectors of a request.
      */
     uint32_t max_sectors;
     /**
-     * Sectors that the device takes in one go.
+     * Number of sectors that the media programs at once.
      */
     uint32_t optimal_sectors;
     /**
-     * Requests outstanding per queue at most.
+     * Maximum number of outstanding requests per queue.
      */
     uint32_t queue_depth;
     /**
-     * Bytes that are registered for buffers.
+     * Bytes of memory registered for buffers.
      */
     uint64_t buffer_bytes;
     /**
-     * Bytes of them that are free.
+     * Bytes of `buffer_bytes` that are free.
      */
     uint64_t buffer_bytes_free;
 } sluice_device_info;
 
 /**
- * The shape of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before asking.
+ * Geometry of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before
+ * the call.
  *
- * The address of a sector is, from the highest bits on, its group, its parallel unit, its chunk and its
- * sector in the chunk, in so many bits each; `sluice_vector_address()` puts it together.
+ * The address of a sector consists of, from the highest bits to the lowest: group, parallel unit,
+ * chunk, and sector in the chunk. The members `*_bits` are the widths of these fields.
+ * `sluice_vector_address()` builds an address.
  */
 typedef struct sluice_vector_geometry {
     /**
@@ -415,94 +428,96 @@ typedef struct sluice_vector_geometry {
      */
     size_t size;
     /**
-     * Groups (channels).
+     * Number of groups (channels).
      */
     uint32_t groups;
     /**
-     * Parallel units of a group.
+     * Number of parallel units per group.
      */
     uint32_t pus;
     /**
-     * Chunks of a parallel unit.
+     * Number of chunks per parallel unit.
      */
     uint32_t chunks;
     /**
-     * Sectors of a chunk.
+     * Number of sectors per chunk.
      */
     uint32_t sectors;
     /**
-     * Bytes of a sector.
+     * Sector size in bytes.
      */
     uint32_t sector_bytes;
     /**
-     * Out-of-band bytes of a sector.
+     * Number of out-of-band bytes per sector.
      */
     uint32_t oob_bytes;
     /**
-     * Sectors that are written together at least: a write is of whole such units.
+     * Minimum write size in sectors: a write consists of whole units of this size.
      */
     uint32_t ws_min;
     /**
-     * Sectors that are best written together.
+     * Optimal write size in sectors.
      */
     uint32_t ws_opt;
     /**
-     * Sectors that must follow in the chunk before a sector can be read.
+     * Number of sectors that must be written after a sector in its chunk before that sector can be
+     * read.
      */
     uint32_t mw_cunits;
     /**
-     * Chunks that may be open at a time; 0 for no limit.
+     * Maximum number of open chunks; 0 for no limit.
      */
     uint32_t max_open_chunks;
     /**
-     * Addresses of a read or write at most: 64, or what the drive transfers at a time if that is less.
+     * Maximum number of addresses of a read or write: 64, or less if the drive's maximum transfer
+     * size is smaller.
      */
     uint32_t max_addresses;
     /**
-     * `SLUICE_VECTOR_CAN_COPY`.
+     * `SLUICE_VECTOR_CAN_COPY`, or 0.
      */
     uint32_t flags;
     /**
-     * Bits of an address that are the group.
+     * Width of the group field of an address, in bits.
      */
     uint32_t group_bits;
     /**
-     * Bits that are the parallel unit.
+     * Width of the parallel unit field, in bits.
      */
     uint32_t pu_bits;
     /**
-     * Bits that are the chunk.
+     * Width of the chunk field, in bits.
      */
     uint32_t chunk_bits;
     /**
-     * Bits that are the sector, the lowest.
+     * Width of the sector field, in bits.
      */
     uint32_t sector_bits;
     /**
-     * The first parallel unit that may be used, counted through all groups: another than 0 of a part
-     * of a drive that another process serves.
+     * First parallel unit that may be used, counted through all groups. Nonzero only for a
+     * partition of a drive that another process serves.
      */
     uint32_t first_pu;
     /**
-     * Parallel units from there on that may be used.
+     * Number of parallel units from `first_pu` on that may be used.
      */
     uint32_t pu_count;
 } sluice_vector_geometry;
 
 /**
- * Report of a drive about a chunk.
+ * A drive's report about a chunk.
  */
 typedef struct sluice_chunk {
     /**
-     * The address of its first sector.
+     * Address of its first sector.
      */
     uint64_t address;
     /**
-     * Sectors that can be written in it.
+     * Number of sectors that can be written.
      */
     uint64_t sectors;
     /**
-     * Sectors from its first on that are written.
+     * Number of sectors that are written, from the first one on.
      */
     uint64_t write_pointer;
     /**
@@ -510,15 +525,16 @@ typedef struct sluice_chunk {
      */
     uint32_t state;
     /**
-     * How worn it is, from 0 to 255.
+     * Wear index, 0 to 255.
      */
     uint32_t wear;
 } sluice_chunk;
 
 /**
- * Says which of a handle's `queues` a request goes to; an answer of `queues` or more counts from the
- * beginning again. Called on the thread that submits, before the request goes anywhere; it must not use
- * the handle, throw, or jump out.
+ * Callback that returns the index of a request's queue, 0 to `queues - 1`; larger values wrap
+ * around (modulo `queues`). The library calls it on the submitting thread before it submits the
+ * request. The callback must not call functions on the handle, throw an exception, or call
+ * `longjmp(3)`.
  */
 typedef size_t (*sluice_select)(void *arg,
                                 uint32_t op,
@@ -527,8 +543,8 @@ typedef size_t (*sluice_select)(void *arg,
                                 size_t queues);
 
 /**
- * How a handle is made. Set `size` to `sizeof(struct sluice_handle_options)` and everything else to 0
- * that should be as usual: polling, no cache.
+ * Options of a handle. Set `size` to `sizeof(struct sluice_handle_options)`. A member that is 0
+ * selects its default: busy-polling, no cache.
  */
 typedef struct sluice_handle_options {
     /**
@@ -536,63 +552,69 @@ typedef struct sluice_handle_options {
      */
     size_t size;
     /**
-     * How it waits: `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
+     * Wait mode: `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
      */
     uint32_t wait;
     /**
-     * Percent of the expected time that is slept through, 1 to 99; 0 for 50. With `SLUICE_WAIT_HYBRID`
-     * only.
+     * Percent of the expected latency after which busy-polling begins, 1 to 99; 0 for 50. With
+     * `SLUICE_WAIT_HYBRID` only.
      */
     uint32_t hybrid_percent;
     /**
-     * How late this machine wakes sleepers; 0 for 60,000. With `SLUICE_WAIT_HYBRID` only.
+     * Wakeup latency of this machine in nanoseconds; 0 for 60,000. Busy-polling begins that much
+     * earlier. With `SLUICE_WAIT_HYBRID` only.
      */
     uint64_t hybrid_late_ns;
     /**
-     * Whose requests these are, for a queue with a scheduler.
+     * Group of the handle's requests, 0 to 65535. Other values than 0 need a queue with a
+     * scheduler.
      */
     uint32_t group;
     /**
-     * With several queues: `SLUICE_SELECT_ROUND_ROBIN`, `SLUICE_SELECT_BY_DIRECTION`,
+     * Selection among several queues: `SLUICE_SELECT_ROUND_ROBIN`, `SLUICE_SELECT_BY_DIRECTION`,
      * `SLUICE_SELECT_BY_SIZE` or `SLUICE_SELECT_CALLBACK`.
      */
     uint32_t selector;
     /**
-     * With `SLUICE_SELECT_BY_SIZE`: sectors of a request that is not long.
+     * With `SLUICE_SELECT_BY_SIZE`: maximum number of sectors of a request on the first queue, at
+     * least 1.
      */
     uint32_t select_sectors;
     /**
-     * With a cache: `SLUICE_CACHE_WRITE_THROUGH`, `SLUICE_CACHE_CLOCK`, `SLUICE_CACHE_NO_READ_AHEAD`, or
-     * together.
+     * With a cache: bitwise OR of `SLUICE_CACHE_WRITE_THROUGH`, `SLUICE_CACHE_CLOCK` and
+     * `SLUICE_CACHE_NO_READ_AHEAD`.
      */
     uint32_t cache_flags;
     /**
-     * With `SLUICE_SELECT_CALLBACK`: which queue a request goes to.
+     * With `SLUICE_SELECT_CALLBACK`: the callback.
      */
     sluice_select select;
     /**
-     * Given to `select`.
+     * Passed to `select` as `arg`.
      */
     void *select_arg;
     /**
-     * Bytes of the block cache, at least 64 units of 4096 bytes or of a sector; 0 for no cache.
+     * Size of the block cache in bytes, at least 64 blocks; 0 for no cache. A block is 4096 bytes,
+     * or one sector if that is larger.
      */
     uint64_t cache_bytes;
     /**
-     * Units that are read ahead of who reads one after the other; 0 for 32.
+     * Maximum number of blocks that are read ahead of a sequential reader, at most a quarter of
+     * the cache; 0 for 32, or a quarter of the cache if that is less.
      */
     uint32_t cache_read_ahead;
     /**
-     * Requests outstanding at most with a cache; 0 for 1024.
+     * Maximum number of outstanding requests with a cache; 0 for 1024.
      */
     uint32_t cache_depth;
     /**
-     * Percent of the cache that may be dirty, 1 to 90; 0 for 40. Not with `SLUICE_CACHE_WRITE_THROUGH`.
+     * Maximum percent of the cache that may be dirty, 1 to 90; 0 for 40. Writes beyond it wait.
+     * Not with `SLUICE_CACHE_WRITE_THROUGH`.
      */
     uint32_t cache_dirty_percent;
     /**
-     * Percent from which on it is written in the background; 0 for 10, or the former if that is less.
-     * Not with `SLUICE_CACHE_WRITE_THROUGH`.
+     * Percent of dirty blocks at which background writeback starts, 1 to `cache_dirty_percent`; 0
+     * for 10, or `cache_dirty_percent` if that is less. Not with `SLUICE_CACHE_WRITE_THROUGH`.
      */
     uint32_t cache_background_percent;
 } sluice_handle_options;
@@ -607,155 +629,159 @@ typedef struct sluice_handle_stats {
      */
     size_t size;
     /**
-     * Reads that were taken.
+     * Number of reads submitted.
      */
     uint64_t reads;
     /**
-     * Writes that were taken.
+     * Number of writes submitted.
      */
     uint64_t writes;
     /**
-     * Flushes, discards and zeroes that were taken.
+     * Number of flushes, discards and Write Zeroes submitted.
      */
     uint64_t others;
     /**
-     * Bytes that those reads asked for.
+     * Bytes of the reads submitted.
      */
     uint64_t read_bytes;
     /**
-     * Bytes that those writes brought.
+     * Bytes of the writes submitted.
      */
     uint64_t written_bytes;
     /**
-     * Requests that ended with an error.
+     * Number of requests that completed with an error.
      */
     uint64_t errors;
     /**
-     * Requests that were not taken because the queue was full.
+     * Number of submissions rejected because the queue was full.
      */
     uint64_t busy;
     /**
-     * Requests that are taken and not reaped.
+     * Number of requests submitted and not reaped.
      */
     uint64_t outstanding;
     /**
-     * Times that it slept while it waited.
+     * Number of sleeps while waiting for completions.
      */
     uint64_t sleeps;
     /**
-     * How long in all.
+     * Total time of these sleeps, in nanoseconds.
      */
     uint64_t slept_ns;
     /**
-     * Units of 4096 bytes, or of a sector where that is larger, that were asked for and in the cache.
-     * This and all that follows is 0 without a cache.
+     * Number of blocks requested that were in the cache. A block is 4096 bytes, or one sector if
+     * that is larger. The `cache_*` counters are 0 without a cache.
      */
     uint64_t cache_hits;
     /**
-     * Units that were asked for and not there.
+     * Number of blocks requested that were absent or still being filled.
      */
     uint64_t cache_misses;
     /**
-     * Units read from the device.
+     * Number of blocks read from the device, including read-ahead.
      */
     uint64_t cache_fills;
     /**
-     * Units among them that were read ahead.
+     * Number of blocks of `cache_fills` that were read ahead.
      */
     uint64_t cache_read_ahead;
     /**
-     * Units written to the device.
+     * Number of blocks written to the device.
      */
     uint64_t cache_written;
     /**
-     * Commands that wrote them.
+     * Number of commands that wrote these blocks.
      */
     uint64_t cache_write_commands;
     /**
-     * Units given up for others.
+     * Number of blocks evicted.
      */
     uint64_t cache_evictions;
     /**
-     * Writes to the device that failed; what they wrote is still in the cache.
+     * Number of blocks whose write to the device failed; their data is still in the cache.
      */
     uint64_t cache_write_errors;
     /**
-     * Times that a request waited for a place.
+     * Number of times that a request waited for a free block of the cache.
      */
     uint64_t cache_stalls;
     /**
-     * Units that the device does not have.
+     * Number of blocks that are newer in the cache than on the device.
      */
     uint64_t cache_dirty;
     /**
-     * Commands of its queues whose data was copied, because lists of pages could not name it. This and all
-     * that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
+     * Number of commands whose data was copied, because PRP lists could not address it. The
+     * `queue_*` counters include all handles of a shared queue, and are 0 for devices without
+     * queue pairs.
      */
     uint64_t queue_bounces;
     /**
-     * Bytes that were copied.
+     * Bytes copied for these commands.
      */
     uint64_t queue_bounced_bytes;
     /**
-     * Times that such a command waited for memory to copy through.
+     * Number of times that such a command was rejected as busy because too little bounce memory
+     * was free.
      */
     uint64_t queue_bounce_stalls;
     /**
-     * Commands that were refused because there was none.
+     * Number of such commands that failed because bounce memory could not be allocated.
      */
     uint64_t queue_bounce_refused;
     /**
-     * Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
-     * registers.
+     * Number of doorbell registers written with shadow doorbells (a doorbell buffer in memory). 0
+     * without shadow doorbells.
      */
     uint64_t queue_doorbells;
     /**
-     * Doorbell writes that were saved.
+     * Number of register writes that shadow doorbells saved. 0 without shadow doorbells.
      */
     uint64_t queue_doorbells_saved;
 } sluice_handle_stats;
 
 /**
- * Shares of a queue's scheduler that a group's handles get.
+ * Weight, priority and rate limits of a group, which apply to all handles of the group together.
+ * For each rate limit, a group may save up a burst of a tenth of a second.
  */
 typedef struct sluice_group {
     /**
-     * The group that `struct sluice_handle_options` names, 0 to 65535; 0 is everybody's who names none.
+     * Group number as in `struct sluice_handle_options`, 0 to 65535. Group 0 is the default.
      */
     uint32_t group;
     /**
-     * Its weight, 1 to 1000, with the scheduler `fair`; 0 for 100.
+     * Weight with the scheduler `fair`, 1 to 1000; 0 for 100. Must be 0 with other schedulers.
      */
     uint32_t weight;
     /**
-     * Its class, 1 (goes first) to 8, with the scheduler `priority`; 0 for 5.
+     * Priority class with the scheduler `priority`, 1 (highest) to 8; 0 for 5. Must be 0 with
+     * other schedulers.
      */
     uint32_t priority;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t reserved;
     /**
-     * Reads per second at most, with any scheduler; 0 for no limit.
+     * Maximum number of reads per second, with any scheduler; 0 for no limit.
      */
     uint64_t reads_per_sec;
     /**
-     * Bytes read per second at most; 0 for no limit.
+     * Maximum number of bytes read per second; 0 for no limit.
      */
     uint64_t read_bytes_per_sec;
     /**
-     * Writes, discards and zeroes per second at most; 0 for no limit.
+     * Maximum number of writes, discards and Write Zeroes per second; 0 for no limit.
      */
     uint64_t writes_per_sec;
     /**
-     * Bytes written per second at most; 0 for no limit.
+     * Maximum number of bytes written per second; 0 for no limit.
      */
     uint64_t write_bytes_per_sec;
 } sluice_group;
 
 /**
- * How a queue is made. Set `size` to `sizeof(struct sluice_queue_options)` and everything else to 0
- * that should be as usual.
+ * Options of a queue. Set `size` to `sizeof(struct sluice_queue_options)`. A member that is 0 or
+ * `NULL` selects its default.
  */
 typedef struct sluice_queue_options {
     /**
@@ -763,41 +789,43 @@ typedef struct sluice_queue_options {
      */
     size_t size;
     /**
-     * Requests outstanding at most, 1 to 65534; 0 for 255 on a drive. Elsewhere the device says how
-     * deep its queues are, and this is 0 or the same.
+     * Queue depth: maximum number of outstanding requests. Drive: 1 to 65534; 0 for 255. Other
+     * devices define the depth of their queues; there it must be 0 or the `queue_depth` of
+     * `struct sluice_device_info`.
      */
     uint32_t depth;
     /**
-     * `SLUICE_QUEUE_SHARED`, `SLUICE_QUEUE_NO_INTERRUPTS`, or together.
+     * Bitwise OR of `SLUICE_QUEUE_SHARED` and `SLUICE_QUEUE_NO_INTERRUPTS`.
      */
     uint32_t flags;
     /**
-     * The scheduler: `none`, `deadline`, `kyber`, `fair` or `priority`; `NULL` for none at all, unless
-     * there are groups.
+     * Name of the scheduler: `none`, `deadline`, `kyber`, `fair` or `priority`. `NULL` means no
+     * scheduler, or `none` if there are groups.
      */
     const char *scheduler;
     /**
-     * Requests that the device has at a time, the others waiting in the scheduler; 0 for 32. Only with
-     * a scheduler.
+     * Maximum number of requests in the device, 1 to 65535; 0 for 32. Other requests wait in the
+     * scheduler. Must be 0 without a scheduler.
      */
     uint32_t device_depth;
     /**
-     * Requests outstanding in all, those in the scheduler included; 0 for 4096. Only with a scheduler.
+     * Maximum number of outstanding requests, including those in the scheduler; 0 for 4096. Must
+     * be 0 without a scheduler.
      */
     uint32_t scheduler_depth;
     /**
-     * Shares of the groups; may be `NULL` if there are none.
+     * Array of the groups; may be `NULL` if `group_count` is 0.
      */
     const struct sluice_group *groups;
     /**
-     * How many, 1024 at most.
+     * Number of groups, at most 1024.
      */
     size_t group_count;
 } sluice_queue_options;
 
 /**
- * How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
- * should be as usual.
+ * Options of a poller. Set `size` to `sizeof(struct sluice_poller_options)`. A member that is 0
+ * selects its default.
  */
 typedef struct sluice_poller_options {
     /**
@@ -805,20 +833,22 @@ typedef struct sluice_poller_options {
      */
     size_t size;
     /**
-     * `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
+     * Polling mode: `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
      */
     uint32_t period;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t reserved;
     /**
-     * How long it sleeps between two looks, with `SLUICE_PERIOD_FIXED`, or at most, with
-     * `SLUICE_PERIOD_DYNAMIC`, where 0 is a millisecond; a second at most.
+     * Polling interval in nanoseconds, at most 1,000,000,000. With `SLUICE_PERIOD_FIXED`: the
+     * sleep between two polls, at least 1. With `SLUICE_PERIOD_DYNAMIC`: the longest sleep; 0 for
+     * 1,000,000. Must be 0 with `SLUICE_PERIOD_BUSY_POLL`.
      */
     uint64_t period_ns;
     /**
-     * How late this machine wakes sleepers, with `SLUICE_PERIOD_DYNAMIC`; 0 for 60,000.
+     * With `SLUICE_PERIOD_DYNAMIC`: initial estimate of the machine's wakeup latency in
+     * nanoseconds; 0 for 60,000. The poller then measures it. Must be 0 with other modes.
      */
     uint64_t late_ns;
 } sluice_poller_options;
@@ -832,25 +862,25 @@ typedef struct sluice_poller_stats {
      */
     size_t size;
     /**
-     * Looks, each at all its queues.
+     * Number of polls, each of all watched queues.
      */
     uint64_t looks;
     /**
-     * Completions that it found.
+     * Number of completions found.
      */
     uint64_t completions;
     /**
-     * Times that it slept with something on its way.
+     * Number of sleeps while requests were outstanding.
      */
     uint64_t naps;
     /**
-     * How long its thread has had a core.
+     * CPU time of the poller's thread, in nanoseconds.
      */
     uint64_t cpu_ns;
 } sluice_poller_stats;
 
 /**
- * A request. Zero what does not apply to its operation.
+ * A request. Members that do not apply to the operation must be 0 or `NULL`.
  */
 typedef struct sluice_request {
     /**
@@ -859,51 +889,54 @@ typedef struct sluice_request {
      */
     uint32_t op;
     /**
-     * `SLUICE_FUA` with a write, `SLUICE_DEALLOCATE` with zeroes.
+     * `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes; or 0.
      */
     uint32_t flags;
     /**
-     * The first sector.
+     * First sector.
      */
     uint64_t lba;
     /**
-     * Sectors: 1 or more, reads and writes up to the device's `max_sectors`; 0 for a flush.
+     * Number of sectors, at least 1; at most the device's `max_sectors` for reads and writes. 0
+     * for a flush.
      */
     uint32_t sectors;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t reserved;
     /**
-     * Where the data of a read or write is. It must stay until the request has ended.
+     * Buffer of a read or write. It must not be destroyed before the request completes.
      */
     const struct sluice_buffer *buffer;
     /**
-     * Where in the buffer it begins, a multiple of 512 bytes.
+     * Offset of the data in the buffer, in bytes; a multiple of 512.
      */
     uint64_t buffer_offset;
     /**
-     * Returned with the completion; below 2^63.
+     * Value that the completion returns; below 2^63.
      */
     uint64_t user_data;
 } sluice_request;
 
 /**
- * How a request ended.
+ * Completion of a request.
  */
 typedef struct sluice_completion {
     /**
-     * The request's.
+     * `user_data` of the request.
      */
     uint64_t user_data;
     /**
-     * 0, or a negative `errno`: `-EIO` for what the medium has lost or did not take, `-ERANGE` past the
-     * end, `-EINVAL` for a length that the device does not take, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
-     * `-EFAULT`, `-EBUSY` for a device that is not ready, `-ENODEV` for one that is gone, `-ECANCELED`.
+     * 0, or a negative `errno`: `-EIO` for a media error, `-ERANGE` for sectors beyond the end of
+     * the device, `-EINVAL` for an invalid length or field, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
+     * `-EFAULT` for a failed data transfer, `-EBUSY` if the device is not ready, `-ENODEV` if it
+     * was removed, `-ECONNRESET` if its server has ended, `-ECANCELED`.
      */
     int32_t error;
     /**
-     * The NVMe status field that stands behind it, without its phase tag (NVMe 1.2, section 4.6.1).
+     * NVMe status field without the phase tag (NVMe 1.2, section 4.6.1), from which `error`
+     * derives.
      */
     uint16_t status;
     /**
@@ -913,8 +946,8 @@ typedef struct sluice_completion {
 } sluice_completion;
 
 /**
- * How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
- * else to 0 that should be as usual.
+ * Options of a vector queue. Set `size` to `sizeof(struct sluice_vector_queue_options)`. A member
+ * that is 0 selects its default.
  */
 typedef struct sluice_vector_queue_options {
     /**
@@ -922,17 +955,17 @@ typedef struct sluice_vector_queue_options {
      */
     size_t size;
     /**
-     * Commands outstanding at most, 1 to 65534; 0 for 255.
+     * Queue depth: maximum number of outstanding commands, 1 to 65534; 0 for 255.
      */
     uint32_t depth;
     /**
-     * How it waits: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
+     * Wait mode: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
      */
     uint32_t wait;
 } sluice_vector_queue_options;
 
 /**
- * A vector command. Zero what does not apply to its operation.
+ * A vector command. Members that do not apply to the operation must be 0 or `NULL`.
  */
 typedef struct sluice_vector_request {
     /**
@@ -940,71 +973,77 @@ typedef struct sluice_vector_request {
      */
     uint32_t op;
     /**
-     * Addresses: 1 to 64, or to the drive's `max_addresses` if data moves and that is less.
+     * Number of addresses: 1 to 64; for reads and writes at most the drive's `max_addresses`.
      */
     uint32_t count;
     /**
-     * Addresses to read or write; for a copy, its sources. Not used after the call returns.
+     * Array of `count` addresses: sectors to read or write, a sector of each chunk to erase, or
+     * the sources of a copy. The library does not access the array after the call.
      */
     const uint64_t *addresses;
     /**
-     * As many addresses, which a copy writes.
+     * Targets of a copy: array of `count` addresses. The library does not access it after the
+     * call.
      */
     const uint64_t *targets;
     /**
-     * Where the data of a read or write is, sector after sector; `NULL` drops what is read, and writes
-     * zeros. It must stay until the command has ended.
+     * Buffer of a read or write, with the sectors in the order of the addresses. With `NULL` the
+     * drive discards the data of a read, and writes zeros. The buffer must not be destroyed before
+     * the command completes.
      */
     const struct sluice_buffer *buffer;
     /**
-     * Where in the buffer it begins, a multiple of 512 bytes.
+     * Offset of the data in `buffer`, in bytes; a multiple of 512.
      */
     uint64_t buffer_offset;
     /**
-     * Where the out-of-band bytes of a read or write are, `oob_bytes` for each sector; `NULL` for none:
-     * a write writes zeros there. It must stay until the command has ended.
+     * Buffer for the out-of-band bytes of a read or write, `oob_bytes` per sector. With `NULL` the
+     * drive transfers none, and writes zeros. The buffer must not be destroyed before the command
+     * completes.
      */
     const struct sluice_buffer *oob;
     /**
-     * Where in that buffer they begin, a multiple of 8 bytes.
+     * Offset of the out-of-band bytes in `oob`, in bytes; a multiple of 8.
      */
     uint64_t oob_offset;
     /**
-     * Returned with the completion; below 2^63.
+     * Value that the completion returns; below 2^63.
      */
     uint64_t user_data;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t flags;
     /**
-     * 0.
+     * Reserved; must be 0.
      */
     uint32_t reserved;
 } sluice_vector_request;
 
 /**
- * How a vector command ended.
+ * Completion of a vector command.
  */
 typedef struct sluice_vector_completion {
     /**
-     * The request's.
+     * `user_data` of the request.
      */
     uint64_t user_data;
     /**
-     * Bit `i` stands for the `i`-th address (of a copy, the `i`-th target), which failed: it was not
-     * read, or may not have been written or erased. 0 exactly if `error` is 0.
+     * Failed addresses: bit `i` stands for the `i`-th address, or for the `i`-th target of a copy.
+     * The sector was not read, or may not have been written or erased. 0 if and only if `error` is
+     * 0.
      */
     uint64_t failed;
     /**
-     * 0, or a negative `errno`: those of `struct sluice_completion`, and `-ENODATA` for sectors that are
-     * not written, or not readable yet, `-ESPIPE` for a write that is not at a write pointer or not of
-     * whole units, `-ERANGE` for addresses that the drive does not have or that may not be used here,
-     * `-EINVAL` also for chunks that cannot be erased in the state that they are in.
+     * 0, or a negative `errno` as in `struct sluice_completion`, and: `-ENODATA` for sectors that
+     * are not written or not readable yet; `-ESPIPE` for a write that is not at a write pointer or
+     * not of whole units; `-ERANGE` for addresses that the drive does not have or the application
+     * may not use; `-EINVAL` also for chunks that cannot be erased in their state.
      */
     int32_t error;
     /**
-     * The NVMe status field that stands behind it, without its phase tag.
+     * NVMe status field without the phase tag (NVMe 1.2, section 4.6.1), from which `error`
+     * derives.
      */
     uint16_t status;
     /**
@@ -1018,8 +1057,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Opens a device, for a header of a certain version. Programs call `sluice_open()`, which passes
- * it.
+ * Opens a device for a program compiled with a header of version `version`. Programs call
+ * `sluice_open()`, which passes `SLUICE_VERSION`.
  *
  * `what` is one of:
  *
@@ -1064,7 +1103,7 @@ extern "C" {
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_open_version(uint32_t version,
                         const char *what,
@@ -1074,104 +1113,108 @@ int sluice_open_version(uint32_t version,
 /**
  * Closes a device.
  *
- * Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
- * is `sluice_queue_destroy()` that waits, and returns what is said here.
+ * Queues, handles and buffers of the device remain usable. If queues exist, the device stays open
+ * until the last queue or vector queue is destroyed; the call that destroys it then waits for the
+ * shutdown and returns its result.
  *
- * Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
- * left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
- * media, and its image is synced.
+ * A file is not flushed. The drive of a scenario is shut down cleanly, and the call waits for
+ * that: outstanding requests complete, a target is flushed and writes a checkpoint, the drive
+ * writes its write buffer to the media, and its image is synced.
  *
- * @param device The device, not to be used any more; `NULL` is nothing to close.
+ * @param device The device; it must not be used after the call. `NULL` has no effect.
  *
  * # Returns
  *
- * 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
- * after a power cut. The device is gone in any case.
+ * 0, or `-EIO` if the drive of a scenario was not shut down cleanly; data flushed before is
+ * durable, as after a power cut. The device is closed in both cases.
  *
  * # Threads
  *
- * Any, once no other call uses this pointer.
+ * Any thread. No other call may use the pointer at the same time.
  */
 int sluice_close(struct sluice_device *device);
 
 /**
- * Says what a device is called: a drive's serial number, a path, `null`.
+ * Returns the name of a device: the serial number or name of a drive, the path of a file, or
+ * `null`.
  *
  * @param device The device.
  *
  * # Returns
  *
- * The name, valid until the device is closed; an empty one for `NULL`.
+ * The name, valid until the device is closed; an empty string if `device` is `NULL`.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 const char *sluice_device_name(const struct sluice_device *device);
 
 /**
- * Says what a device is and can do.
+ * Returns the properties of a device.
  *
  * @param device The device.
- * @param info Filled in as far as `info->size` reaches.
+ * @param info Receives the properties, up to `info->size` bytes.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, also for a `size` that no version had.
+ * 0, or `-EINVAL` if an argument is `NULL` or `info->size` is not a size of any version, or
+ * `-E2BIG` if it is larger than 4096.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_device_get_info(const struct sluice_device *device, struct sluice_device_info *info);
 
 /**
- * Takes registered memory: whole pages, at a page's beginning. What is in it is whatever was in it last.
+ * Allocates registered memory: whole pages, page-aligned. The initial contents are unspecified;
+ * they may be data of an earlier buffer.
  *
- * @param device The device whose requests it is for.
- * @param bytes How much, at least 1.
- * @param buffer Where the buffer goes; `NULL` goes there if the call fails.
+ * @param device The device whose requests will use the buffer.
+ * @param bytes Size in bytes, at least 1.
+ * @param buffer Receives the buffer, or `NULL` if the call fails.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, or `-ENOMEM`.
+ * 0, or `-EINVAL` if a pointer is `NULL` or `bytes` is 0, or `-ENOMEM`.
  *
  * # Threads
  *
- * Any. It takes a lock of the device: take buffers before they are needed.
+ * Any thread. The call takes a lock of the device: allocate buffers in advance.
  */
 int sluice_buffer_create(const struct sluice_device *device,
                          size_t bytes,
                          struct sluice_buffer **buffer);
 
 /**
- * Gives memory back to its device's other users.
+ * Frees a buffer; its memory stays registered, for other buffers of the device.
  *
- * @param buffer The buffer, not to be used any more, and named by no request that has not ended; `NULL`
- * is nothing to give back.
+ * @param buffer The buffer; it must not be used after the call, and no outstanding request may
+ * refer to it. `NULL` has no effect.
  *
  * # Threads
  *
- * Any, once no other call uses this pointer.
+ * Any thread. No other call may use the pointer at the same time.
  */
 void sluice_buffer_destroy(struct sluice_buffer *buffer);
 
 /**
- * Finds the buffer that memory is in, for programs that know only addresses.
+ * Returns the buffer that contains a memory range, for programs that only know addresses.
  *
- * @param memory Any address.
- * @param bytes How many bytes from there on must be in the buffer.
- * @param buffer Where the buffer goes; `NULL` goes there if there is none. May be destroyed with what is
- * found here.
- * @param offset Where in the buffer the memory begins. May be `NULL`.
+ * @param memory Address of the first byte.
+ * @param bytes Size of the range in bytes; the buffer must contain all of it.
+ * @param buffer Receives the buffer, or `NULL` if the call fails. The caller may pass it to
+ * `sluice_buffer_destroy()`.
+ * @param offset Receives the offset of `memory` in the buffer, in bytes. May be `NULL`.
  *
  * # Returns
  *
- * 0, or `-ENOENT` if the memory is in no buffer, or not all of it in one, or `-EINVAL`.
+ * 0, or `-ENOENT` if no buffer contains the whole range, or `-EINVAL` if `buffer` is `NULL`.
  *
  * # Threads
  *
- * Any. It takes a lock of the process.
+ * Any thread. The call takes a lock of the process.
  */
 int sluice_buffer_find(const void *memory,
                        size_t bytes,
@@ -1179,72 +1222,74 @@ int sluice_buffer_find(const void *memory,
                        uint64_t *offset);
 
 /**
- * Says where a buffer is.
+ * Returns the address of a buffer.
  *
  * @param buffer The buffer.
  *
  * # Returns
  *
- * The address of its first byte, a page's; valid until the buffer is destroyed. `NULL` for `NULL`.
+ * The page-aligned address of the first byte, valid until the buffer is destroyed; `NULL` if
+ * `buffer` is `NULL`.
  *
  * # Threads
  *
- * Any. While a request names it, its bytes are the device's: written by a read, not to change under a
- * write.
+ * Any thread. While a request that uses the buffer is outstanding, the device accesses its data:
+ * the application must neither access the data of a read nor change the data of a write.
  */
 void *sluice_buffer_data(const struct sluice_buffer *buffer);
 
 /**
- * Says how long a buffer is.
+ * Returns the size of a buffer.
  *
  * @param buffer The buffer.
  *
  * # Returns
  *
- * Bytes, as it was asked for; 0 for `NULL`.
+ * The size in bytes that was passed to `sluice_buffer_create()`; 0 if `buffer` is `NULL`.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 size_t sluice_buffer_size(const struct sluice_buffer *buffer);
 
 /**
- * Says what shape an open-channel drive has.
+ * Returns the geometry of an open-channel drive.
  *
  * @param device The device.
- * @param geometry Filled in as far as `geometry->size` reaches.
+ * @param geometry Receives the geometry, up to `geometry->size` bytes.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, also for a `size` that no version had, or `-EOPNOTSUPP` for anything but an open-channel
- * drive without a target.
+ * 0, or `-EINVAL` if an argument is `NULL` or `geometry->size` is not a size of any version, or
+ * `-E2BIG` if it is larger than 4096, or `-EOPNOTSUPP` if the device is not an open-channel drive
+ * without a target.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_vector_get_geometry(const struct sluice_device *device,
                                struct sluice_vector_geometry *geometry);
 
 /**
- * Puts the address of a sector together.
+ * Builds the address of a sector.
  *
  * @param device The device, an open-channel drive.
- * @param group Its group.
- * @param pu Its parallel unit in the group.
- * @param chunk Its chunk in the parallel unit.
- * @param sector Its place in the chunk.
- * @param address Where the address goes.
+ * @param group Group.
+ * @param pu Parallel unit in the group.
+ * @param chunk Chunk in the parallel unit.
+ * @param sector Sector in the chunk.
+ * @param address Receives the address.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, or `-ERANGE` for a sector that the drive does not have, or `-EOPNOTSUPP` as
- * `sluice_vector_get_geometry()`.
+ * 0, or `-EINVAL` if a pointer is `NULL`, or `-ERANGE` if the drive has no such sector, or
+ * `-EOPNOTSUPP` if the device is not an open-channel drive without a target.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_vector_address(const struct sluice_device *device,
                           uint32_t group,
@@ -1254,22 +1299,23 @@ int sluice_vector_address(const struct sluice_device *device,
                           uint64_t *address);
 
 /**
- * Asks an open-channel drive about its chunks.
+ * Reads the chunk information of an open-channel drive.
  *
  * @param device The device.
- * @param first The first chunk, counted through all parallel units of all groups.
- * @param count How many.
- * @param chunks Where they go: as many places.
+ * @param first Index of the first chunk, counted through all parallel units of all groups.
+ * @param count Number of chunks.
+ * @param chunks Receives the reports: an array of `count` elements.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, `-ERANGE` for chunks that the drive does not have, `-EOPNOTSUPP` as
- * `sluice_vector_get_geometry()`, or `-EIO`, `-ETIMEDOUT`, `-ECONNRESET` where the drive does not answer.
- * What is in `chunks` after a failure means nothing.
+ * 0, or `-EINVAL` if a pointer is `NULL`, or `-ERANGE` if the drive does not have all of these
+ * chunks, or `-EOPNOTSUPP` if the device is not an open-channel drive without a target, or `-EIO`,
+ * `-ETIMEDOUT` or `-ECONNRESET` if the drive does not answer. After a failure the contents of
+ * `chunks` are undefined.
  *
  * # Threads
  *
- * Any. It waits for a command of the drive.
+ * Any thread. The call waits for admin commands of the drive.
  */
 int sluice_vector_get_chunks(const struct sluice_device *device,
                              uint64_t first,
@@ -1277,61 +1323,64 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
                              struct sluice_chunk *chunks);
 
 /**
- * Says in words why the last call of this thread failed that did.
+ * Returns the text of the calling thread's last error.
  *
- * Calls that succeed leave the text alone.
+ * A successful call does not change the text.
  *
  * # Returns
  *
- * A text in English without a line break, what was wrong and what is allowed; empty if no call of this
- * thread has failed. Valid until the thread's next call that fails; never `NULL`.
+ * One line of English text that says what is wrong and what is allowed; an empty string if no call
+ * of this thread has failed. The string is valid until the thread's next call that fails. Never
+ * `NULL`.
  *
  * # Threads
  *
- * Any; each has a text of its own.
+ * Any thread. Each thread has its own text.
  */
 const char *sluice_last_error(void);
 
 /**
- * Makes a handle over one queue.
+ * Creates a handle over one queue.
  *
- * @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
- * @param options How it waits, and its policies, or `NULL` for the defaults.
- * @param handle Where the handle goes; `NULL` goes there if the call fails.
+ * @param queue The queue. No other handle may be bound to it, unless it was created with
+ * `SLUICE_QUEUE_SHARED`.
+ * @param options Wait mode, group and block cache, or `NULL` for the defaults.
+ * @param handle Receives the handle, or `NULL` if the call fails.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EINVAL`: an argument or option.
+ * * `-EINVAL`: an invalid argument or option.
  * * `-E2BIG`: an option of a later version.
- * * `-EBUSY`: the queue is another handle's.
+ * * `-EBUSY`: another handle is bound to the queue.
  * * `-ENOMEM`, `-EMFILE`: no memory for the cache, no file descriptor.
  *
  * # Threads
  *
- * Any. The handle is for one thread at a time, whichever: a call that comes while another one is inside
- * fails with `-EBUSY`.
+ * Any thread. The handle is not bound to a thread, but is for one thread at a time: a call on the
+ * handle during another call on it fails with `-EBUSY`.
  */
 int sluice_handle_create(const struct sluice_queue *queue,
                          const struct sluice_handle_options *options,
                          struct sluice_handle **handle);
 
 /**
- * Makes a handle over several queues of one device, such as one for reads and one for writes.
+ * Creates a handle over several queues of one device, for example one for reads and one for
+ * writes.
  *
- * Requests on different queues are not ordered. A flush goes to one of them, and makes durable what has
- * completed on any.
+ * Requests on different queues are not ordered. A flush goes to one queue, and makes all completed
+ * writes durable, on whichever queue they completed.
  *
- * @param queues The queues, all different.
- * @param count How many, 1 to 65535; 2 or more for `SLUICE_SELECT_BY_DIRECTION` and
+ * @param queues The queues, each at most once.
+ * @param count Number of queues, 1 to 65535; at least 2 for `SLUICE_SELECT_BY_DIRECTION` and
  * `SLUICE_SELECT_BY_SIZE`.
- * @param options Which request goes to which queue, and its policies, or `NULL` for the defaults.
- * @param handle Where the handle goes; `NULL` goes there if the call fails.
+ * @param options Queue selection, wait mode, group and block cache, or `NULL` for the defaults.
+ * @param handle Receives the handle, or `NULL` if the call fails.
  *
  * # Returns
  *
- * As `sluice_handle_create()`, and `-EXDEV` for queues of several devices.
+ * As `sluice_handle_create()`, and `-EXDEV` if the queues belong to different devices.
  *
  * # Threads
  *
@@ -1345,45 +1394,48 @@ int sluice_handle_create_mq(struct sluice_queue *const *queues,
 /**
  * Destroys a handle.
  *
- * What is outstanding is waited for, a minute at most, and its ends are thrown away. What is in a cache
- * that writes back is written and flushed. The queues can be bound to other handles afterwards, or
- * destroyed.
+ * The call waits up to 60 seconds for the outstanding requests, and discards their completions. A
+ * write-back cache is written to the device and flushed. Afterwards the queues can be bound to
+ * other handles, or destroyed.
  *
- * @param handle The handle, not to be used any more, unless the call fails with `-EBUSY`. `NULL` is
- * nothing to destroy.
+ * @param handle The handle; unless the call fails with `-EBUSY`, it must not be used after the
+ * call. `NULL` has no effect.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EBUSY`: another call is inside of the handle, which is as it was.
- * * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
- *   closed the device, and not in order: see `sluice_close()`.
- * * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
- *   device.
- * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+ * * `-EBUSY`: another call uses the handle; the handle is unchanged.
+ * * `-EIO`, ...: the cache could not be written. The handle is destroyed and the contents of its
+ *   cache are lost. `-EIO` also if this call closed the device and the drive was not shut down
+ *   cleanly; see `sluice_close()`.
+ * * `-ETIMEDOUT`: the device does not complete the requests. The handle is destroyed; its queues
+ *   stay bound and its memory stays allocated.
+ * * `-ENOTRECOVERABLE`: an earlier call on the handle failed with an internal error. Otherwise as
+ *   `-ETIMEDOUT`.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_handle_destroy(struct sluice_handle *handle);
 
 /**
- * Chooses how a handle waits; nothing may be outstanding.
+ * Sets the wait mode of a handle. The handle must have no outstanding requests.
  *
  * @param handle The handle.
  * @param wait `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
  * @param hybrid_percent As in `struct sluice_handle_options`.
- * @param hybrid_late_ns As in `struct sluice_handle_options`.
+ * @param hybrid_late_ns As in `struct sluice_handle_options`, in nanoseconds.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+ * 0, or `-EINVAL` if an argument is invalid, requests are outstanding, or neither the device nor a
+ * poller can wake the handle (`SLUICE_WAIT_EVENT`), or `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_handle_set_wait(struct sluice_handle *handle,
                            uint32_t wait,
@@ -1391,119 +1443,120 @@ int sluice_handle_set_wait(struct sluice_handle *handle,
                            uint64_t hybrid_late_ns);
 
 /**
- * Says how many requests a handle has: taken, and not reaped.
+ * Returns the number of outstanding requests of a handle: submitted and not reaped.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+ * The number of requests, or `-EINVAL` if `handle` is `NULL`, or `-EBUSY` if another call uses the
+ * handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_handle_outstanding(const struct sluice_handle *handle);
 
 /**
- * Says which file descriptor becomes readable when something has come for a handle, for `poll(2)` or
- * `epoll(7)` beside others.
+ * Returns a file descriptor that becomes readable when the handle has completions, for `poll(2)`
+ * or `epoll(7)` together with other descriptors.
  *
- * The handle must wait for `SLUICE_WAIT_EVENT`. Before each sleep call `sluice_handle_arm()`, after it
- * `sluice_handle_disarm()`; never read from the descriptor or close it.
+ * The handle must be in mode `SLUICE_WAIT_EVENT`. Call `sluice_handle_arm()` before each sleep and
+ * `sluice_handle_disarm()` after it. The application must neither read from the descriptor nor
+ * close it.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * The descriptor, which lasts as long as the handle, or `-EINVAL` for `NULL`, or `-EBUSY` while another
- * call is inside of the handle.
+ * The descriptor, valid until the handle is destroyed, or `-EINVAL` if `handle` is `NULL`, or
+ * `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's; the descriptor may be waited for anywhere.
+ * One thread at a time for each handle. Any thread may wait for the descriptor.
  */
 int sluice_handle_fd(const struct sluice_handle *handle);
 
 /**
- * Before sleeping on a handle's descriptor: arms it, and says whether to sleep.
+ * Arms a handle's descriptor before a sleep, and returns whether the caller may sleep.
  *
  * @param handle The handle.
- * @param timeout_ns How long to sleep at most, since something falls due then that no device announces;
- * `UINT64_MAX` for any time. May be `NULL`.
+ * @param timeout_ns Receives the maximum time to sleep, in nanoseconds: the time until the handle
+ * must be polled although the device raises no event, for example because a rate limit ends;
+ * `UINT64_MAX` for no limit; 0 if the call returns 0. May be `NULL`.
  *
  * # Returns
  *
- * 1: sleep, then call `sluice_handle_disarm()`. 0: something has come, and nothing is armed;
- * `sluice_reap()`. Or `-EINVAL`, also for a handle that does not wait for events, or `-EBUSY` while
- * another call is inside of the handle.
+ * 1: the descriptor is armed; sleep, then call `sluice_handle_disarm()`. 0: completions are
+ * available and the descriptor is not armed; call `sluice_reap()`. Or `-EINVAL` if `handle` is
+ * `NULL` or not in mode `SLUICE_WAIT_EVENT`, or `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
-int sluice_handle_arm(struct sluice_handle *handle,
-                      uint64_t *timeout_ns);
+int sluice_handle_arm(struct sluice_handle *handle, uint64_t *timeout_ns);
 
 /**
- * Makes a handle's descriptor unreadable after a sleep. The descriptor stays so until it is armed
+ * Disarms a handle's descriptor after a sleep. The descriptor is not readable until it is armed
  * again.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * 0, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+ * 0, or `-EINVAL` if `handle` is `NULL`, or `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_handle_disarm(struct sluice_handle *handle);
 
 /**
- * Says what a handle has done.
+ * Returns the counters of a handle.
  *
  * @param handle The handle.
- * @param stats Filled in as far as `stats->size` reaches.
+ * @param stats Receives the counters, up to `stats->size` bytes.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, also for a `size` that no version had, or `-EBUSY` while another call is inside of the
- * handle.
+ * 0, or `-EINVAL` if an argument is `NULL` or `stats->size` is not a size of any version, or
+ * `-E2BIG` if it is larger than 4096, or `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
-int sluice_handle_get_stats(const struct sluice_handle *handle,
-                            struct sluice_handle_stats *stats);
+int sluice_handle_get_stats(const struct sluice_handle *handle, struct sluice_handle_stats *stats);
 
 /**
- * Makes a queue.
+ * Creates a queue.
  *
- * Alone it is owned by the one handle that is bound to it, and no lock is on its path. With
- * `SLUICE_QUEUE_SHARED` several handles use it, each from a thread of its own.
+ * By default one handle at a time is bound to the queue and accesses it without a lock. With
+ * `SLUICE_QUEUE_SHARED` several handles, each of its own thread, share the queue under a lock.
  *
  * @param device The device.
- * @param options How, or `NULL` for the defaults.
- * @param queue Where the queue goes; `NULL` goes there if the call fails.
+ * @param options Options, or `NULL` for the defaults.
+ * @param queue Receives the queue, or `NULL` if the call fails.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EINVAL`: an argument or option, such as an unknown scheduler.
+ * * `-EINVAL`: an invalid argument or option, for example an unknown scheduler.
  * * `-E2BIG`: an option of a later version.
- * * `-ENOSPC`: the device has no queue left.
- * * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
+ * * `-ENOSPC`: the device has no free queue.
+ * * `-EOPNOTSUPP`: the device is an open-channel drive, which supports vector commands only; see
  *   `sluice_vector_queue_create()`.
- * * `-ETIMEDOUT`: a server does not answer.
- * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+ * * `-ETIMEDOUT`, `-ECONNRESET`: the server of the drive does not answer, or has ended.
+ * * `-ENOMEM`, `-EMFILE`, ...: the system's error.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_queue_create(const struct sluice_device *device,
                         const struct sluice_queue_options *options,
@@ -1512,95 +1565,102 @@ int sluice_queue_create(const struct sluice_device *device,
 /**
  * Destroys a queue.
  *
- * @param queue The queue; unless the call fails, not to be used any more. `NULL` is nothing to destroy.
+ * @param queue The queue; unless the call fails with `-EBUSY`, it must not be used after the call.
+ * `NULL` has no effect.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
- * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+ * * `-EBUSY`: a handle is bound to the queue, or a poller watches it. The queue is unchanged.
+ * * `-EIO`: this call closed the device, and the drive was not shut down cleanly; see
+ *   `sluice_close()`. The queue is destroyed.
  *
  * # Threads
  *
- * Any, once no other call uses this pointer.
+ * Any thread. No other call may use the pointer at the same time.
  */
 int sluice_queue_destroy(struct sluice_queue *queue);
 
 /**
- * Starts a thread that looks for completions of queues on behalf of the handles bound to them.
+ * Starts a thread that polls for completions on behalf of the handles bound to the watched queues.
+ * The poller watches no queue until `sluice_poller_watch()` is called.
  *
- * @param device The device whose queues it will watch.
- * @param options How, or `NULL` for the defaults.
- * @param poller Where the poller goes; `NULL` goes there if the call fails.
+ * @param device The device whose queues the poller will watch.
+ * @param options Options, or `NULL` for the defaults.
+ * @param poller Receives the poller, or `NULL` if the call fails.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, `-E2BIG`, or what the system says: `-EAGAIN` without a thread, `-EMFILE` without a
- * descriptor.
+ * 0, or `-EINVAL` if an argument or option is invalid, or `-E2BIG` for an option of a later
+ * version, or the system's error: `-EAGAIN` if no thread can be created, `-EMFILE` if no file
+ * descriptor is left.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_poller_create(const struct sluice_device *device,
                          const struct sluice_poller_options *options,
                          struct sluice_poller **poller);
 
 /**
- * Stops the thread.
+ * Stops a poller's thread and destroys the poller.
  *
- * @param poller The poller; unless the call fails, not to be used any more. `NULL` is nothing to stop.
+ * @param poller The poller; unless the call fails, it must not be used after the call. `NULL` has
+ * no effect.
  *
  * # Returns
  *
- * 0, or `-EBUSY` while a handle is bound to a queue that it watches: the poller goes on, and watches those
- * that are left.
+ * 0, or `-EBUSY` if a handle is bound to a watched queue. The poller then keeps running and keeps
+ * watching that queue; it may have stopped watching others.
  *
  * # Threads
  *
- * Any, once no other call uses this pointer.
+ * Any thread. No other call may use the pointer at the same time.
  */
 int sluice_poller_destroy(struct sluice_poller *poller);
 
 /**
- * Watches a queue from now on. Handles bound to it wait for `SLUICE_WAIT_EVENT`, and the thread wakes them.
+ * Starts watching a queue. Handles bound to the queue should be in mode `SLUICE_WAIT_EVENT`; the
+ * poller wakes them.
  *
  * @param poller The poller.
  * @param queue A queue created with `SLUICE_QUEUE_SHARED`.
  *
  * # Returns
  *
- * 0, or `-EINVAL` for a queue that is not shared, or `-EBUSY` for one that a poller watches.
+ * 0, or `-EINVAL` if an argument is `NULL` or the queue is not shared, or `-EBUSY` if a poller
+ * already watches the queue.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
-int sluice_poller_watch(struct sluice_poller *poller,
-                        const struct sluice_queue *queue);
+int sluice_poller_watch(struct sluice_poller *poller, const struct sluice_queue *queue);
 
 /**
- * Ends the watch of a queue.
+ * Stops watching a queue.
  *
  * @param poller The poller.
- * @param queue A queue that it watches, and no handle is bound to.
+ * @param queue A queue that the poller watches and no handle is bound to.
  *
  * # Returns
  *
- * 0, or `-EINVAL` for `NULL`, or `-EBUSY` for a queue that it does not watch, or with handles.
+ * 0, or `-EINVAL` if an argument is `NULL`, or `-EBUSY` if the poller does not watch the queue or
+ * a handle is bound to it.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_poller_unwatch(struct sluice_poller *poller, const struct sluice_queue *queue);
 
 /**
- * The former name of `sluice_poller_unwatch()`, for one release.
+ * Former name of `sluice_poller_unwatch()`, for one release.
  *
  * @param poller The poller.
- * @param queue A queue that it watches, and no handle is bound to.
+ * @param queue A queue that the poller watches and no handle is bound to.
  *
  * # Returns
  *
@@ -1608,111 +1668,114 @@ int sluice_poller_unwatch(struct sluice_poller *poller, const struct sluice_queu
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 SLUICE_DEPRECATED
 int sluice_poller_forget(struct sluice_poller *poller,
                          const struct sluice_queue *queue);
 
 /**
- * Says how long requests take, for who knows better than what has been seen.
+ * Sets the expected latency of requests, which replaces the measured one.
  *
- * @param poller The poller, with `SLUICE_PERIOD_DYNAMIC`; others do not care.
- * @param time_ns How long; 0 takes it back.
+ * @param poller The poller. The hint has an effect with `SLUICE_PERIOD_DYNAMIC` only.
+ * @param time_ns Expected latency in nanoseconds; 0 returns to the measured latency.
  *
  * # Returns
  *
- * 0, or `-EINVAL` for `NULL`.
+ * 0, or `-EINVAL` if `poller` is `NULL`.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_poller_hint(struct sluice_poller *poller, uint64_t time_ns);
 
 /**
- * Says what a poller has done.
+ * Returns the counters of a poller.
  *
  * @param poller The poller.
- * @param stats Filled in as far as `stats->size` reaches.
+ * @param stats Receives the counters, up to `stats->size` bytes.
  *
  * # Returns
  *
- * 0, or `-EINVAL`, also for a `size` that no version had.
+ * 0, or `-EINVAL` if an argument is `NULL` or `stats->size` is not a size of any version, or
+ * `-E2BIG` if it is larger than 4096.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_poller_get_stats(const struct sluice_poller *poller, struct sluice_poller_stats *stats);
 
 /**
- * Submits requests: they are with the device when the call returns.
+ * Submits requests. The call passes all accepted requests to the device before it returns.
  *
- * It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
- * rest again after reaping. Requests may end in any order, and those that overlap may be carried out in
- * any; who needs an order waits in between.
+ * The call accepts requests in order, and stops at the first one that it cannot accept, for
+ * example because the queue is full. Reap completions and submit the remaining requests again.
+ * Requests may complete in any order, and the device may execute overlapping requests in any
+ * order. To order two requests, wait for the first before submitting the second.
  *
  * @param handle The handle.
- * @param requests The requests; not looked at after the call.
- * @param count How many.
+ * @param requests The requests. The library does not access the array after the call.
+ * @param count Number of requests.
  *
  * # Returns
  *
- * How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+ * The number of accepted requests, at least 1 unless `count` is 0. If the call accepts none,
  *
  * * `-EAGAIN`: the queue is full.
- * * `-EINVAL`: the first request says something that cannot be. What only the device can judge, such as an
- *   address past its end, is in the completion.
- * * `-EXDEV`: its buffer is of another device.
- * * `-EBUSY`: another call is inside of the handle.
+ * * `-EINVAL`: an argument is `NULL`, or a member of the first request is invalid. The device
+ *   checks the address; that error is in the completion.
+ * * `-EXDEV`: the buffer of the first request belongs to another device.
+ * * `-EBUSY`: another call uses the handle.
  *
  * # Threads
  *
- * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+ * One thread at a time for each handle. The call neither allocates memory nor takes a lock, unless
+ * a shared queue, scheduler, callback or cache does.
  */
 int sluice_submit(struct sluice_handle *handle,
                   const struct sluice_request *requests,
                   size_t count);
 
 /**
- * Takes completions, without waiting.
+ * Reaps completions without waiting.
  *
  * @param handle The handle.
- * @param completions Where they go.
- * @param room How many there is room for.
+ * @param completions Receives the completions.
+ * @param room Capacity of `completions`, in elements.
  *
  * # Returns
  *
- * How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
- * the handle.
+ * The number of completions, 0 if none is available; or `-EINVAL` if a pointer is `NULL`, or
+ * `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+ * One thread at a time for each handle. The call neither allocates memory nor takes a lock, unless
+ * a shared queue, scheduler or cache does.
  */
-int sluice_reap(struct sluice_handle *handle,
-                struct sluice_completion *completions,
-                size_t room);
+int sluice_reap(struct sluice_handle *handle, struct sluice_completion *completions, size_t room);
 
 /**
- * Waits for completions, as the handle was told to wait.
+ * Waits for completions in the handle's wait mode, and reaps them.
  *
  * @param handle The handle.
- * @param completions Where they go.
- * @param room How many there is room for, at least 1.
- * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
- * in any case. With 0 it is `sluice_reap()`.
- * @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
+ * @param completions Receives the completions.
+ * @param room Capacity of `completions`, in elements; at least 1.
+ * @param min Number of completions to wait for. The call does not wait for more than are
+ * outstanding or than `room`. With 0 it does not wait, as `sluice_reap()`.
+ * @param timeout_ns Maximum time to wait, in nanoseconds; `SLUICE_TIMEOUT_INFINITE` for no limit.
  *
  * # Returns
  *
- * How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
- * `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+ * The number of completions; less than `min` if the time has passed or no more requests are
+ * outstanding. Or `-EINVAL` if a pointer is `NULL` or `room` is 0, or `-EBUSY` if another call
+ * uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_wait(struct sluice_handle *handle,
                 struct sluice_completion *completions,
@@ -1724,19 +1787,24 @@ int sluice_wait(struct sluice_handle *handle,
  * Reads sectors into a buffer.
  *
  * @param handle The handle.
- * @param lba The first sector.
- * @param sectors How many; more than the device's `max_sectors` are read piece by piece.
- * @param buffer Where to.
- * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+ * @param lba First sector.
+ * @param sectors Number of sectors. A transfer of more than the device's `max_sectors` is split
+ * into several requests.
+ * @param buffer Receives the data.
+ * @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
  *
  * # Returns
  *
- * 0, or a negative `errno`: those of `struct sluice_completion`, and `-EINVAL` or `-EXDEV` for a buffer that
- * is too short or another device's, `-EBUSY` while another call is inside of the handle.
+ * 0, or
+ *
+ * * a negative `errno` as in `struct sluice_completion`: the device failed the request.
+ * * `-EINVAL`: an argument is `NULL` or invalid, or the data does not fit into the buffer.
+ * * `-EXDEV`: the buffer belongs to another device.
+ * * `-EBUSY`: another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_read(struct sluice_handle *handle,
                 uint64_t lba,
@@ -1747,23 +1815,24 @@ int sluice_read(struct sluice_handle *handle,
 /**
  * Writes sectors from a buffer.
  *
- * They are durable after the next `sluice_flush()`, or with `SLUICE_FUA` when the call returns, which costs
- * less than a flush where the device has `SLUICE_HAS_FUA`.
+ * The data is durable after the next `sluice_flush()`, or on return with `SLUICE_FUA`. The latter
+ * costs less than a flush if the device has `SLUICE_HAS_FUA`.
  *
  * @param handle The handle.
- * @param lba The first sector.
- * @param sectors How many; more than the device's `max_sectors` are written piece by piece.
- * @param buffer Where from.
- * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+ * @param lba First sector.
+ * @param sectors Number of sectors. A transfer of more than the device's `max_sectors` is split
+ * into several requests.
+ * @param buffer The data.
+ * @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
  * @param flags `SLUICE_FUA` or 0.
  *
  * # Returns
  *
- * As `sluice_read()`. After a failure some of the sectors may be written.
+ * As `sluice_read()`. After a failure some of the sectors may have been written.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_write(struct sluice_handle *handle,
                  uint64_t lba,
@@ -1773,53 +1842,53 @@ int sluice_write(struct sluice_handle *handle,
                  uint32_t flags);
 
 /**
- * Makes everything durable that has completed, a cache's contents included.
+ * Makes all completed writes durable, including those in a block cache.
  *
  * @param handle The handle.
  *
  * # Returns
  *
- * 0, or a negative `errno`: those of `struct sluice_completion`, and `-EINVAL` for `NULL`, `-EBUSY` while
- * another call is inside of the handle.
+ * 0, or a negative `errno` as in `struct sluice_completion`, or `-EINVAL` if `handle` is `NULL`,
+ * or `-EBUSY` if another call uses the handle.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_flush(struct sluice_handle *handle);
 
 /**
- * Gives sectors up: their contents are no longer needed, and they read as zeros afterwards.
+ * Discards sectors: the device may drop their contents, and they read as zeros afterwards.
  *
  * @param handle The handle.
- * @param lba The first sector.
- * @param sectors How many.
+ * @param lba First sector.
+ * @param sectors Number of sectors.
  *
  * # Returns
  *
- * As `sluice_flush()`; `-EOPNOTSUPP` where the device does not have `SLUICE_HAS_DISCARD`.
+ * As `sluice_flush()`; `-EOPNOTSUPP` if the device does not have `SLUICE_HAS_DISCARD`.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_discard(struct sluice_handle *handle, uint64_t lba, uint32_t sectors);
 
 /**
- * Makes sectors read as zeros.
+ * Writes zeros to sectors without transferring data.
  *
  * @param handle The handle.
- * @param lba The first sector.
- * @param sectors How many.
- * @param flags `SLUICE_DEALLOCATE`: the device may deallocate the sectors; or 0.
+ * @param lba First sector.
+ * @param sectors Number of sectors.
+ * @param flags `SLUICE_DEALLOCATE` if the device may deallocate the sectors; or 0.
  *
  * # Returns
  *
- * As `sluice_flush()`; `-EOPNOTSUPP` where the device does not have `SLUICE_HAS_WRITE_ZEROES`.
+ * As `sluice_flush()`; `-EOPNOTSUPP` if the device does not have `SLUICE_HAS_WRITE_ZEROES`.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int sluice_write_zeroes(struct sluice_handle *handle,
                         uint64_t lba,
@@ -1827,24 +1896,26 @@ int sluice_write_zeroes(struct sluice_handle *handle,
                         uint32_t flags);
 
 /**
- * Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
+ * Reads bytes into memory, as `pread(2)` does. Programs written for files need the fewest changes
+ * with this call.
  *
- * Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
- * directly, which takes a lock to find out; other memory is copied to.
+ * The device reads directly into memory that is inside one `sluice_buffer` of the device and
+ * aligned to 512 bytes; the call takes a lock of the process to find the buffer. Otherwise the
+ * call copies the data through a buffer of the handle.
  *
  * @param handle The handle.
- * @param memory Where to.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where they are on the device, in bytes, a multiple of its sector size.
+ * @param memory Receives the data.
+ * @param bytes Number of bytes, a multiple of the device's sector size.
+ * @param offset Offset on the device in bytes, a multiple of its sector size.
  *
  * # Returns
  *
- * `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
- * `-ERANGE`.
+ * `bytes`, or a negative `errno` as `sluice_read()`, or `-ENOMEM` if memory for the copy cannot be
+ * allocated. There are no short reads: a read beyond the end of the device fails with `-ERANGE`.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, uint64_t offset);
 
@@ -1852,18 +1923,19 @@ int64_t sluice_pread(struct sluice_handle *handle, void *memory, size_t bytes, u
  * Writes bytes from memory, as `pwrite(2)` does.
  *
  * @param handle The handle.
- * @param memory Where from; see `sluice_pread()`.
- * @param bytes How many, a multiple of the device's sector size.
- * @param offset Where to on the device, in bytes, a multiple of its sector size.
+ * @param memory The data; see `sluice_pread()` for when it is copied.
+ * @param bytes Number of bytes, a multiple of the device's sector size.
+ * @param offset Offset on the device in bytes, a multiple of its sector size.
  *
  * # Returns
  *
- * `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
+ * `bytes`, or a negative `errno` as `sluice_write()`, or `-ENOMEM` if memory for the copy cannot
+ * be allocated. There are no short writes: a write beyond the end of the device fails with
  * `-ERANGE`.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int64_t sluice_pwrite(struct sluice_handle *handle,
                       const void *memory,
@@ -1871,26 +1943,29 @@ int64_t sluice_pwrite(struct sluice_handle *handle,
                       uint64_t offset);
 
 /**
- * Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
+ * Reads bytes into several fragments of memory in order, as `preadv(2)` does.
  *
- * Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
- * sectors, are read into directly, as many in one request as the device takes; drives, files and the null
- * device take 256, targets one. Others are copied to. Which is which is found out with a lock.
+ * The device reads directly into a fragment that is inside one `sluice_buffer` of the device,
+ * aligned to 512 bytes and a multiple of the sector size. One request transfers as many of these
+ * as the device supports: drives, files and the null device up to 256, targets one. The call
+ * copies all other fragments through a buffer of the handle. It takes a lock of the process to
+ * find the buffers.
  *
  * @param handle The handle.
- * @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
- * @param count How many pieces, 0 to 1024.
- * @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
- * pieces.
+ * @param pieces The fragments: addresses and lengths in bytes. Empty fragments are skipped.
+ * @param count Number of fragments, 0 to 1024.
+ * @param offset Offset on the device in bytes. It, and the total length of the fragments, must be
+ * multiples of the device's sector size.
  *
  * # Returns
  *
- * The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
- * it is `-ERANGE`. After a failure some of the pieces may be read.
+ * The total length in bytes, or a negative `errno` as `sluice_read()`, or `-ENOMEM` if memory for
+ * the copy cannot be allocated. There are no short reads: a read beyond the end of the device
+ * fails with `-ERANGE`. After a failure some fragments may have been read.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int64_t sluice_preadv(struct sluice_handle *handle,
                       const struct iovec *pieces,
@@ -1898,22 +1973,23 @@ int64_t sluice_preadv(struct sluice_handle *handle,
                       uint64_t offset);
 
 /**
- * Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
+ * Writes bytes from several fragments of memory in order, as `pwritev(2)` does.
  *
  * @param handle The handle.
- * @param pieces Where from; see `sluice_preadv()`.
- * @param count How many pieces, 0 to 1024.
- * @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
- * pieces.
+ * @param pieces The fragments; see `sluice_preadv()` for which are copied.
+ * @param count Number of fragments, 0 to 1024.
+ * @param offset Offset on the device in bytes. It, and the total length of the fragments, must be
+ * multiples of the device's sector size.
  *
  * # Returns
  *
- * The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
- * end it is `-ERANGE`. After a failure some of the pieces may be written.
+ * The total length in bytes, or a negative `errno` as `sluice_write()`, or `-ENOMEM` if memory for
+ * the copy cannot be allocated. There are no short writes: a write beyond the end of the device
+ * fails with `-ERANGE`. After a failure some fragments may have been written.
  *
  * # Threads
  *
- * The handle's.
+ * One thread at a time for each handle.
  */
 int64_t sluice_pwritev(struct sluice_handle *handle,
                        const struct iovec *pieces,
@@ -1921,25 +1997,26 @@ int64_t sluice_pwritev(struct sluice_handle *handle,
                        uint64_t offset);
 
 /**
- * Makes a queue for vector commands.
+ * Creates a queue for vector commands.
  *
  * @param device The device, an open-channel drive without a target.
- * @param options How, or `NULL` for the defaults.
- * @param queue Where the queue goes; `NULL` goes there if the call fails.
+ * @param options Options, or `NULL` for the defaults.
+ * @param queue Receives the queue, or `NULL` if the call fails.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EINVAL`, `-E2BIG`: an argument or option, or an option of a later version.
- * * `-EOPNOTSUPP`: anything but an open-channel drive, whose targets take no addresses either.
- * * `-ENOSPC`: the device has no queue left.
- * * `-ENOMEM`, `-EMFILE`, ...: what the system says.
- * * `-ETIMEDOUT`, `-ECONNRESET`: a server does not answer, or is gone.
+ * * `-EINVAL`: an invalid argument or option.
+ * * `-E2BIG`: an option of a later version.
+ * * `-EOPNOTSUPP`: the device is not an open-channel drive without a target.
+ * * `-ENOSPC`: the device has no free queue.
+ * * `-ENOMEM`, `-EMFILE`, ...: the system's error.
+ * * `-ETIMEDOUT`, `-ECONNRESET`: the server of the drive does not answer, or has ended.
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 int sluice_vector_queue_create(const struct sluice_device *device,
                                const struct sluice_vector_queue_options *options,
@@ -1948,61 +2025,70 @@ int sluice_vector_queue_create(const struct sluice_device *device,
 /**
  * Destroys a vector queue.
  *
- * What is outstanding is waited for, a minute at most, and its ends are thrown away.
+ * The call waits up to 60 seconds for the outstanding commands, and discards their completions.
  *
- * @param queue The queue; unless the call fails with `-EBUSY`, not to be used any more. `NULL` is nothing to
- * destroy.
+ * @param queue The queue; unless the call fails with `-EBUSY`, it must not be used after the call.
+ * `NULL` has no effect.
  *
  * # Returns
  *
  * 0, or
  *
- * * `-EBUSY`: another call is inside of the queue, which is as it was.
- * * `-ETIMEDOUT`: the device does not answer. The queue is gone; its memory stays with the device.
- * * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
- * * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+ * * `-EBUSY`: another call uses the queue; the queue is unchanged.
+ * * `-ETIMEDOUT`: the device does not complete the commands. The queue is destroyed; its memory
+ *   stays allocated.
+ * * `-ENOTRECOVERABLE`: an earlier call on the queue failed with an internal error. Otherwise as
+ *   `-ETIMEDOUT`.
+ * * `-EIO`: this call closed the device, and the drive was not shut down cleanly; see
+ *   `sluice_close()`. The queue is destroyed.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_queue_destroy(struct sluice_vector_queue *queue);
 
 /**
- * Says how many commands a vector queue has: taken, and not reaped.
+ * Returns the number of outstanding commands of a vector queue: submitted and not reaped.
  *
  * @param queue The queue.
  *
  * # Returns
  *
- * How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the queue.
+ * The number of commands, or `-EINVAL` if `queue` is `NULL`, or `-EBUSY` if another call uses the
+ * queue.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_outstanding(const struct sluice_vector_queue *queue);
 
 /**
- * Reads 1 to 64 sectors of an open-channel drive into a buffer, and waits for it.
+ * Reads 1 to 64 sectors of an open-channel drive into a buffer, and waits for the completion.
  *
  * @param queue The queue.
- * @param addresses The sectors' addresses.
- * @param count How many.
- * @param buffer Where to, sector after sector; `NULL` drops what is read.
- * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
- * @param failed Where the bits of the addresses go that were not read; may be `NULL`. Not written when the
- * command was not sent.
+ * @param addresses Addresses of the sectors.
+ * @param count Number of addresses.
+ * @param buffer Receives the sectors in the order of the addresses; with `NULL` the drive discards
+ * the data.
+ * @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
+ * @param failed Receives the bits of the addresses that were not read; may be `NULL`. Not written
+ * if the command was not submitted.
  *
  * # Returns
  *
- * 0, or a negative `errno`: those of `struct sluice_vector_completion`, with what `failed` does not name
- * read all the same; and `-EINVAL` or `-EXDEV` for an argument that cannot be, `-EBUSY` while another call is
- * inside of the queue.
+ * 0, or
+ *
+ * * a negative `errno` as in `struct sluice_vector_completion`: the drive failed the command.
+ *   Addresses that are not in `failed` were executed.
+ * * `-EINVAL`: an argument is `NULL` or invalid, or the data does not fit into the buffer.
+ * * `-EXDEV`: the buffer belongs to another device.
+ * * `-EBUSY`: another call uses the queue.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_read(struct sluice_vector_queue *queue,
                        const uint64_t *addresses,
@@ -2012,15 +2098,16 @@ int sluice_vector_read(struct sluice_vector_queue *queue,
                        uint64_t *failed);
 
 /**
- * Writes 1 to 64 sectors of an open-channel drive from a buffer, and waits for it.
+ * Writes 1 to 64 sectors of an open-channel drive from a buffer, and waits for the completion.
  *
  * @param queue The queue.
- * @param addresses The sectors' addresses: whole units of `ws_min`, at the write pointers of their chunks.
- * @param count How many.
- * @param buffer Where from, sector after sector; `NULL` writes zeros.
- * @param buffer_offset Where in the buffer, a multiple of 512 bytes.
- * @param failed Where the bits of the addresses go that may not be written; may be `NULL`. Not written when
- * the command was not sent.
+ * @param addresses Addresses of the sectors: whole units of `ws_min` sectors, at the write
+ * pointers of their chunks.
+ * @param count Number of addresses.
+ * @param buffer The sectors in the order of the addresses; with `NULL` the drive writes zeros.
+ * @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
+ * @param failed Receives the bits of the addresses that may not have been written; may be `NULL`.
+ * Not written if the command was not submitted.
  *
  * # Returns
  *
@@ -2028,7 +2115,7 @@ int sluice_vector_read(struct sluice_vector_queue *queue,
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_write(struct sluice_vector_queue *queue,
                         const uint64_t *addresses,
@@ -2038,13 +2125,13 @@ int sluice_vector_write(struct sluice_vector_queue *queue,
                         uint64_t *failed);
 
 /**
- * Erases 1 to 64 chunks of an open-channel drive, and waits for it.
+ * Erases 1 to 64 chunks of an open-channel drive, and waits for the completion.
  *
  * @param queue The queue.
  * @param addresses An address in each chunk.
- * @param count How many.
- * @param failed Where the bits of the addresses go whose chunks may not be erased; may be `NULL`. Not
- * written when the command was not sent.
+ * @param count Number of addresses.
+ * @param failed Receives the bits of the addresses whose chunks may not have been erased; may be
+ * `NULL`. Not written if the command was not submitted.
  *
  * # Returns
  *
@@ -2052,7 +2139,7 @@ int sluice_vector_write(struct sluice_vector_queue *queue,
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_erase(struct sluice_vector_queue *queue,
                         const uint64_t *addresses,
@@ -2060,22 +2147,23 @@ int sluice_vector_erase(struct sluice_vector_queue *queue,
                         uint64_t *failed);
 
 /**
- * Copies 1 to 64 sectors inside of an open-channel drive, out-of-band bytes included, and waits for it.
+ * Copies 1 to 64 sectors inside an open-channel drive, including their out-of-band bytes, and
+ * waits for the completion.
  *
  * @param queue The queue.
- * @param addresses The addresses of what is read.
- * @param targets As many addresses of what is written, as for `sluice_vector_write()`.
- * @param count How many.
- * @param failed Where the bits of the targets go that may not be written: all of them, when something
- * cannot be read. May be `NULL`. Not written when the command was not sent.
+ * @param addresses Addresses of the source sectors.
+ * @param targets Addresses of the target sectors; the rules are those of `sluice_vector_write()`.
+ * @param count Number of addresses in each array.
+ * @param failed Receives the bits of the targets that may not have been written: all of them if a
+ * source could not be read. May be `NULL`. Not written if the command was not submitted.
  *
  * # Returns
  *
- * As `sluice_vector_read()`; `-EOPNOTSUPP` for a drive without `SLUICE_VECTOR_CAN_COPY`.
+ * As `sluice_vector_read()`; `-EOPNOTSUPP` if the drive does not have `SLUICE_VECTOR_CAN_COPY`.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_copy(struct sluice_vector_queue *queue,
                        const uint64_t *addresses,
@@ -2084,92 +2172,97 @@ int sluice_vector_copy(struct sluice_vector_queue *queue,
                        uint64_t *failed);
 
 /**
- * Executes any vector command, also with out-of-band bytes, and waits for it.
+ * Executes any vector command, also with out-of-band bytes, and waits for the completion.
  *
  * @param queue The queue.
- * @param request The command; its `user_data` is returned.
- * @param completion Receives the result. Not written if the command was not sent.
+ * @param request The command. The completion returns its `user_data`.
+ * @param completion Receives the completion. Not written if the command was not submitted.
  *
  * # Returns
  *
- * 0 when the command has completed, successfully or not: see `completion->error`. Or `-EINVAL` or
- * `-EXDEV` for an invalid command, `-EOPNOTSUPP` for a copy if the drive supports none, `-EBUSY`
- * while another call is inside of the queue.
+ * 0 if the command has completed, successfully or not: see `completion->error`. Or
+ *
+ * * `-EINVAL`: an argument is `NULL`, or a member of the request is invalid.
+ * * `-EXDEV`: a buffer belongs to another device.
+ * * `-EOPNOTSUPP`: a copy, and the drive does not have `SLUICE_VECTOR_CAN_COPY`.
+ * * `-EBUSY`: another call uses the queue.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_run(struct sluice_vector_queue *queue,
                       const struct sluice_vector_request *request,
                       struct sluice_vector_completion *completion);
 
 /**
- * Submits vector commands: they are with the drive when the call returns.
+ * Submits vector commands. The call passes all accepted commands to the drive before it returns.
  *
- * It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
- * rest again after reaping. The drive carries out those of one parallel unit in their order, and others in
- * any.
+ * The call accepts commands in order, and stops at the first one that it cannot accept, for
+ * example because the queue is full. Reap completions and submit the remaining commands again. The
+ * drive executes the commands of one parallel unit in order, and commands of different parallel
+ * units in any order.
  *
  * @param queue The queue.
- * @param requests The commands; not looked at after the call.
- * @param count How many.
+ * @param requests The commands. The library does not access the array after the call.
+ * @param count Number of commands.
  *
  * # Returns
  *
- * How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+ * The number of accepted commands, at least 1 unless `count` is 0. If the call accepts none,
  *
  * * `-EAGAIN`: the queue is full.
- * * `-EINVAL`, `-EXDEV`, `-EOPNOTSUPP`: as `sluice_vector_run()`. What only the drive can judge, such as an
- *   address that it does not have, is in the completion.
- * * `-EBUSY`: another call is inside of the queue.
+ * * `-EINVAL`, `-EXDEV`, `-EOPNOTSUPP`: as `sluice_vector_run()`, for the first command. The drive
+ *   checks the addresses; that error is in the completion.
+ * * `-EBUSY`: another call uses the queue.
  *
  * # Threads
  *
- * The queue's. It neither allocates nor locks.
+ * One thread at a time for each vector queue. The call neither allocates memory nor takes a lock.
  */
 int sluice_vector_submit(struct sluice_vector_queue *queue,
                          const struct sluice_vector_request *requests,
                          size_t count);
 
 /**
- * Takes vector commands that have ended, without waiting.
+ * Reaps completions of vector commands without waiting.
  *
  * @param queue The queue.
- * @param completions Where they go.
- * @param room How many there is room for.
+ * @param completions Receives the completions.
+ * @param room Capacity of `completions`, in elements.
  *
  * # Returns
  *
- * How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
- * the queue.
+ * The number of completions, 0 if none is available; or `-EINVAL` if a pointer is `NULL`, or
+ * `-EBUSY` if another call uses the queue.
  *
  * # Threads
  *
- * The queue's. It neither allocates nor locks.
+ * One thread at a time for each vector queue. The call neither allocates memory nor takes a lock.
  */
 int sluice_vector_reap(struct sluice_vector_queue *queue,
                        struct sluice_vector_completion *completions,
                        size_t room);
 
 /**
- * Waits for vector commands to end, as the queue was told to wait.
+ * Waits for completions of vector commands in the queue's wait mode, and reaps them.
  *
  * @param queue The queue.
- * @param completions Where they go.
- * @param room How many there is room for, at least 1.
- * @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
- * in any case. With 0 it is `sluice_vector_reap()`.
- * @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
+ * @param completions Receives the completions.
+ * @param room Capacity of `completions`, in elements; at least 1.
+ * @param min Number of completions to wait for. The call does not wait for more than are
+ * outstanding or than `room`. With 0 it does not wait, as `sluice_vector_reap()`.
+ * @param timeout_ns Maximum time to wait, in nanoseconds; `SLUICE_TIMEOUT_INFINITE` for no limit.
  *
  * # Returns
  *
- * How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
- * `-EINVAL`, or `-EBUSY` while another call is inside of the queue.
+ * The number of completions; less than `min` if the time has passed or no more commands are
+ * outstanding. Or `-EINVAL` if a pointer is `NULL` or `room` is 0, or `-EBUSY` if another call
+ * uses the queue.
  *
  * # Threads
  *
- * The queue's.
+ * One thread at a time for each vector queue.
  */
 int sluice_vector_wait(struct sluice_vector_queue *queue,
                        struct sluice_vector_completion *completions,
@@ -2178,10 +2271,10 @@ int sluice_vector_wait(struct sluice_vector_queue *queue,
                        uint64_t timeout_ns);
 
 /**
- * Says which version the library has.
+ * Returns the version of the library.
  *
- * To be compared with `SLUICE_VERSION`, the header's; `sluice_open()` does it and refuses a header that
- * does not fit.
+ * `SLUICE_VERSION` is the version of the header. `sluice_open()` compares the two, and refuses an
+ * incompatible header with `-ELIBBAD`.
  *
  * # Returns
  *
@@ -2189,7 +2282,7 @@ int sluice_vector_wait(struct sluice_vector_queue *queue,
  *
  * # Threads
  *
- * Any, at any time.
+ * Any thread.
  */
 uint32_t sluice_version(void);
 
@@ -2199,7 +2292,7 @@ uint32_t sluice_version(void);
 
 #endif  /* SLUICE_H */
 
-/* Former names of constants, for one release. Their use is a warning. */
+/* Former names of constants, for one release. The compiler warns about their use. */
 #ifdef __GNUC__
 #define SLUICE_PRAGMA_(text) _Pragma(#text)
 #else
@@ -2221,11 +2314,13 @@ extern "C" {
 #endif
 
 /**
- * Opens a device. As `sluice_open_version()`, with this header's version.
+ * Opens a device.
  *
- * @param what What to open.
- * @param options How, or `NULL` for the defaults.
- * @param device Where the device goes; `NULL` goes there if the call fails.
+ * Calls `sluice_open_version()` with the version of this header.
+ *
+ * @param what Name of the device; see `sluice_open_version()`.
+ * @param options Options, or `NULL` for the defaults.
+ * @param device Receives the device, or `NULL` if the call fails.
  *
  * # Returns
  *
@@ -2233,7 +2328,7 @@ extern "C" {
  *
  * # Threads
  *
- * Any.
+ * Any thread.
  */
 static inline int sluice_open(const char *what,
                               const struct sluice_open_options *options,

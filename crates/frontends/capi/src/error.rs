@@ -1,4 +1,4 @@
-//! [`CallError`]: why a call failed, as `errno` and as text.
+//! [`CallError`]: the reason why a call failed, as `errno` and as text.
 //!
 //! Every call runs inside [`call`]. A failure becomes `-errno`, and its text is stored for the
 //! calling thread ([`sluice_last_error`]). A panic is caught here, because unwinding into C is
@@ -21,31 +21,31 @@ use user_io::{DirectError, IoError, RemoteDeviceError};
 use crate::device::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// A pointer that must not be.
+    /// A pointer is `NULL` where the call does not allow it.
     #[error("`{0}` is NULL")]
     Null(&'static str),
-    /// A value that must not be.
+    /// An argument or member has an invalid value.
     #[error("{what} = {value}: {allowed}")]
     Value { what: &'static str, value: u64, allowed: &'static str },
-    /// A text that is none.
+    /// A string is not valid UTF-8.
     #[error("`{0}` is not UTF-8")]
     Text(&'static str),
-    /// A struct with members that this library does not know, and that say something.
+    /// A struct has members that this library does not know, and they are not zero.
     #[error(
         "`size` = {size} of {name}: this library knows its first {known} bytes, and those after it \
          must be 0"
     )]
     TooNew { name: &'static str, size: usize, known: usize },
-    /// A struct of a size that no version had.
+    /// A struct has a size that no version of it had.
     #[error(
         "`size` = {size} of {name}: set it to sizeof, {known} with this library's header; multiples \
          of 8 from 8 on are sizes"
     )]
     Size { name: &'static str, size: usize, known: usize },
-    /// A header of another version.
+    /// The header has an incompatible version.
     #[error(
         "the program was compiled with sluice.h {header} and runs with the library {library}: allowed \
          is a header of the same minor version as the library; compile it again, or install the \
@@ -56,55 +56,55 @@ pub(crate) enum CallError {
     /// The queue is full.
     #[error("the queue is full: reap completions, then submit again")]
     Busy,
-    /// The object is in use.
+    /// Another call or object uses the object.
     #[error("{0}")]
     InUse(&'static str),
-    /// Objects of two devices in one call.
+    /// The arguments belong to different devices.
     #[error("`{0}` is of another device")]
     Foreign(&'static str),
-    /// Memory that is no buffer.
+    /// The memory is not in a buffer.
     #[error("the memory is not, or not all of it, in a buffer of sluice_buffer_create()")]
     NoBuffer,
-    /// The device did not answer.
+    /// The device did not complete the outstanding requests in time.
     #[error("{outstanding} requests have not ended within {seconds} s: the device does not answer")]
     Timeout { outstanding: u32, seconds: u64 },
-    /// The library's own fault.
+    /// The library panicked.
     #[error("internal error: {0}")]
     Panicked(String),
-    /// An object that the library failed with before.
+    /// A previous call on the object panicked.
     #[error("the handle was lost to an internal error: destroy it")]
     Poisoned,
-    /// Not opened.
+    /// The device could not be opened.
     #[error(transparent)]
     Open(#[from] TargetOpenError),
-    /// Closed, but not in order.
+    /// The drive was not shut down cleanly.
     #[error(transparent)]
     Close(#[from] CloseError),
-    /// Not set up.
+    /// A queue, handle, buffer or poller could not be created.
     #[error(transparent)]
     Direct(#[from] DirectError),
-    /// A scheduler that cannot be.
+    /// The configuration of the scheduler is invalid.
     #[error(transparent)]
     Sched(#[from] SchedError),
-    /// Not carried out.
+    /// A request failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A sector that the drive does not have.
+    /// The drive has no sector with this address.
     #[error("the drive has no sector {0} (group/parallel unit/chunk/sector)")]
     NoSector(Address),
-    /// Copies inside of a drive that does none.
+    /// The drive does not support copy.
     #[error("the drive copies nothing by itself (SLUICE_VECTOR_CAN_COPY): read and write instead")]
     NoCopies,
-    /// A vector command that failed, or some of its addresses.
+    /// A vector command failed, or some of its addresses did.
     #[error("vector {what} of {count} addresses: {status} (failed: {failed:#x})")]
     Vector {
         /// Name of the operation.
         what: &'static str,
         /// Number of addresses.
         count: u32,
-        /// Those that failed, a bit for each.
+        /// Failed addresses: one bit per address.
         failed: u64,
-        /// How it ended.
+        /// Status of the command.
         status: Status,
     },
 }
@@ -222,7 +222,7 @@ pub(crate) fn status_errno(status: Status) -> c_int {
     }
 }
 
-/// Text of the thread's last failure.
+/// Text of a thread's last error.
 enum LastError {
     Text(&'static CStr),
     Owned(CString),
@@ -232,7 +232,7 @@ thread_local! {
     static LAST: RefCell<LastError> = const { RefCell::new(LastError::Text(c"")) };
 }
 
-/// Stores the text for the thread; frequent errors are stored without formatting.
+/// Stores the error's text for the thread. Frequent errors are stored without formatting.
 fn remember(error: &CallError) {
     let last = match error {
         CallError::Busy | CallError::Io(IoError::Busy(_)) => {
@@ -243,7 +243,7 @@ fn remember(error: &CallError) {
             CString::new(text).map_or(LastError::Text(c"an error without text"), LastError::Owned)
         }
     };
-    // A thread that is ending cannot ask for it.
+    // A thread that is ending may have dropped the place; it makes no further call.
     let _ = LAST.try_with(|place| {
         if let Ok(mut place) = place.try_borrow_mut() {
             *place = last;
@@ -279,18 +279,19 @@ pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, CallErro
     otherwise
 }
 
-/// Says in words why the last call of this thread failed that did.
+/// Returns the text of the calling thread's last error.
 ///
-/// Calls that succeed leave the text alone.
+/// A successful call does not change the text.
 ///
 /// # Returns
 ///
-/// A text in English without a line break, what was wrong and what is allowed; empty if no call of this
-/// thread has failed. Valid until the thread's next call that fails; never `NULL`.
+/// One line of English text that says what is wrong and what is allowed; an empty string if no call
+/// of this thread has failed. The string is valid until the thread's next call that fails. Never
+/// `NULL`.
 ///
 /// # Threads
 ///
-/// Any; each has a text of its own.
+/// Any thread. Each thread has its own text.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_last_error() -> *const c_char {
     let none = c"".as_ptr();

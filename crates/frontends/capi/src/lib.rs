@@ -11,9 +11,9 @@
 //! `NULL`, or was returned by the library and not destroyed yet. Any other pointer is `NULL`, or
 //! aligned and valid for the length that the call states, until the call returns.
 //!
-//! A `NULL` where it is not allowed fails with `-EINVAL`, and two threads in one handle fail with
-//! `-EBUSY`. Uses of a destroyed object, or of a buffer freed with requests outstanding, are not
-//! detected.
+//! A call with a `NULL` that is not allowed fails with `-EINVAL`. A call on a handle or vector queue
+//! during another call on it fails with `-EBUSY`. The use of a destroyed object, or of a buffer that
+//! was freed with requests outstanding, is not detected.
 
 #![allow(non_camel_case_types, reason = "names of C")]
 #![allow(clippy::missing_safety_doc, reason = "what pointers must be is said once, above")]

@@ -1,9 +1,9 @@
-//! Extensible structs: the first member is the size that the caller knows (`openat2(2)`,
-//! "Extensibility").
+//! Extensible structs: the first member is the size of the caller's version of the struct
+//! (`openat2(2)`, "Extensibility").
 //!
-//! A zeroed member means its default. A caller that knows fewer members than the library thus gets
-//! defaults for the rest. A caller that knows more is accepted as long as it leaves the additional
-//! members zero.
+//! A zeroed member selects its default. If the caller's version is older than the library's, the
+//! additional members of the library get their defaults. If the caller's version is newer, its
+//! additional members must be zero.
 
 use std::mem::{MaybeUninit, size_of};
 
@@ -15,8 +15,8 @@ const SIZE_MAX: usize = 4096;
 /// A struct whose first member is a `size_t` with its size.
 ///
 /// # Safety
-/// The struct is `repr(C)`, begins with a `usize`, has no padding, and is valid with any bytes
-/// zero.
+/// The struct is `repr(C)`, begins with a `usize`, has no padding, and all-zero bytes are a valid
+/// value.
 pub(crate) unsafe trait ExtensibleStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
@@ -59,7 +59,8 @@ pub(crate) unsafe fn read_struct<T: ExtensibleStruct>(from: *const T) -> Result<
     Ok(unsafe { known.assume_init() })
 }
 
-/// Writes a struct as far as the caller knows it; additional members of the caller become zero.
+/// Writes as much of a struct as the caller's version has; additional members of the caller become
+/// zero.
 ///
 /// # Safety
 /// `into` is `NULL`, or aligned and writable for as many bytes as its first member says.

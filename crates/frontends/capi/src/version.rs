@@ -3,14 +3,14 @@
 
 use crate::error::CallError;
 
-/// Major version of the header. Headers of another one are refused.
+/// Major version of the header. The library refuses headers with another major version.
 pub const SLUICE_VERSION_MAJOR: u32 = 0;
-/// Minor version of the header. While the major version is 0, headers of another one are refused; later,
-/// those of a larger one than the library's.
+/// Minor version of the header. While the major version is 0, the library refuses headers with
+/// another minor version; later, headers with a larger one than its own.
 pub const SLUICE_VERSION_MINOR: u32 = 1;
-/// Patch version of the header. Any will do.
+/// Patch version of the header. It does not affect compatibility.
 pub const SLUICE_VERSION_PATCH: u32 = 0;
-/// Version of the header: what `sluice_open()` gives to the library.
+/// Version of the header, which `sluice_open()` passes to the library.
 pub const SLUICE_VERSION: u32 =
     (SLUICE_VERSION_MAJOR << 16) | (SLUICE_VERSION_MINOR << 8) | SLUICE_VERSION_PATCH;
 
@@ -59,10 +59,10 @@ pub(crate) fn check(header: u32) -> Result<(), CallError> {
     }
 }
 
-/// Says which version the library has.
+/// Returns the version of the library.
 ///
-/// To be compared with `SLUICE_VERSION`, the header's; `sluice_open()` does it and refuses a header that
-/// does not fit.
+/// `SLUICE_VERSION` is the version of the header. `sluice_open()` compares the two, and refuses an
+/// incompatible header with `-ELIBBAD`.
 ///
 /// # Returns
 ///
@@ -70,7 +70,7 @@ pub(crate) fn check(header: u32) -> Result<(), CallError> {
 ///
 /// # Threads
 ///
-/// Any, at any time.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_version() -> u32 {
     SLUICE_VERSION

@@ -14,7 +14,7 @@ use workload::ycsb::YcsbWorkload;
 
 use super::commands::bench_command::named_value;
 
-/// The end of the help of commands that measure.
+/// Text after the help of commands that measure.
 const BENCH_EXIT_CODES: &str = "Exit codes: 0 when every result is within its bound or an expected miss, 3 when one is not, \
 1 when something could not be measured, 2 when the request was wrong. An expected miss that is within its bound is told on \
 standard error.";
@@ -409,11 +409,11 @@ pub struct CalibrateArgs {
     pub quick: bool,
 }
 
-/// Which results may be outside of their bounds.
+/// Selection of the list of expected misses.
 #[derive(Clone, Debug, Args)]
 pub struct BoundArgs {
-    /// Results that are known to be outside of their bound (TOML: `[[miss]]` with `bench`, `case`, `metric`, `reason`), in
-    /// place of the list that comes with Sluice.
+    /// List of results that are known to be outside of their bounds (TOML: `[[miss]]` with `bench`,
+    /// `case`, `metric` and `reason`). It replaces the list that Sluice includes.
     #[arg(long, value_name = "FILE")]
     pub expected: Option<PathBuf>,
 }
@@ -446,7 +446,7 @@ pub struct BenchArgs {
     /// Groups `lightnvm`, `direct` and `exec`: run only these parts.
     #[arg(long, value_parser = named_value::<BenchPart>(), value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
-    /// Which results may be outside of their bounds.
+    /// The list of expected misses.
     #[command(flatten)]
     pub bounds: BoundArgs,
     /// Print one JSON object per line.
@@ -523,7 +523,7 @@ pub struct VolumeFormatArgs {
     /// The device.
     #[command(flatten)]
     pub on: VolumeDevice,
-    /// Make the device first: a sparse file of this size, such as 1G, which must not exist.
+    /// Create the device first: a sparse file of this size, for example 1G. The file must not exist.
     #[arg(long, value_name = "SIZE", value_parser = super::commands::volume_command::size)]
     pub size: Option<u64>,
     /// Label of the volume, at most 32 bytes.
@@ -620,7 +620,7 @@ pub struct KvBenchArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Which results may be outside of their bounds.
+    /// The list of expected misses.
     #[command(flatten)]
     pub bounds: BoundArgs,
     /// Print one JSON object per line.

@@ -27,7 +27,7 @@ pub enum CliError {
     Other(String),
     /// A measured result is outside of its bound, and not an expected miss.
     Bounds(String),
-    /// It was interrupted by SIGINT.
+    /// SIGINT interrupted the run.
     Interrupted(String),
 }
 
@@ -38,8 +38,8 @@ impl From<ScenarioError> for CliError {
 }
 
 impl CliError {
-    /// 2 when what was asked is wrong, 1 when it went wrong, 3 when a result is outside of its bound, 130 when it was
-    /// interrupted.
+    /// Returns the exit code: 2 for an invalid request, 1 for a failure, 3 for a result outside of its
+    /// bound, and 130 for an interrupted run.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Scenario(_) | CliError::Job(_) | CliError::Usage(_) => 2,

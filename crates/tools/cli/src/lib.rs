@@ -77,7 +77,8 @@ enum Command {
     Generate(commands::generate_command::GenerateArgs),
 }
 
-/// Returns the definitions of all commands. Man pages, completions and `docs/commands.md` are made of them.
+/// Returns the definitions of all commands, from which man pages, completions and `docs/commands.md`
+/// are generated.
 pub fn definitions() -> clap::Command {
     Cli::command()
 }

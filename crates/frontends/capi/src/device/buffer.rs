@@ -19,7 +19,7 @@ use crate::error::{CallError, call, call_or};
 pub(crate) struct FoundBuffer {
     len: usize,
     iova: Iova,
-    /// The address of its device's [`Owner`], and of the object.
+    /// The addresses of its device's [`DeviceRef`] and of the object.
     owner: usize,
     object: usize,
 }
@@ -61,8 +61,8 @@ pub(crate) fn registered_iova(
     (found.owner == Arc::as_ptr(owner) as usize).then(|| found.iova.offset(offset as u64))
 }
 
-/// Memory that the device may touch. Any thread may use it, several at a time; what is in it is between
-/// them and the device.
+/// Memory that is registered with a device. Several threads may use it at the same time; the
+/// application synchronizes accesses to its contents.
 pub struct sluice_buffer {
     pub(crate) buffer: Buffer,
     pub(crate) owner: Arc<DeviceRef>,
@@ -74,19 +74,20 @@ impl Drop for sluice_buffer {
     }
 }
 
-/// Takes registered memory: whole pages, at a page's beginning. What is in it is whatever was in it last.
+/// Allocates registered memory: whole pages, page-aligned. The initial contents are unspecified;
+/// they may be data of an earlier buffer.
 ///
-/// @param device The device whose requests it is for.
-/// @param bytes How much, at least 1.
-/// @param buffer Where the buffer goes; `NULL` goes there if the call fails.
+/// @param device The device whose requests will use the buffer.
+/// @param bytes Size in bytes, at least 1.
+/// @param buffer Receives the buffer, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, or `-ENOMEM`.
+/// 0, or `-EINVAL` if a pointer is `NULL` or `bytes` is 0, or `-ENOMEM`.
 ///
 /// # Threads
 ///
-/// Any. It takes a lock of the device: take buffers before they are needed.
+/// Any thread. The call takes a lock of the device: allocate buffers in advance.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_buffer_create(
     device: *const sluice_device,
@@ -114,14 +115,14 @@ pub unsafe extern "C" fn sluice_buffer_create(
     })
 }
 
-/// Gives memory back to its device's other users.
+/// Frees a buffer; its memory stays registered, for other buffers of the device.
 ///
-/// @param buffer The buffer, not to be used any more, and named by no request that has not ended; `NULL`
-/// is nothing to give back.
+/// @param buffer The buffer; it must not be used after the call, and no outstanding request may
+/// refer to it. `NULL` has no effect.
 ///
 /// # Threads
 ///
-/// Any, once no other call uses this pointer.
+/// Any thread. No other call may use the pointer at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_buffer_destroy(buffer: *mut sluice_buffer) {
     call_or((), || {
@@ -133,21 +134,21 @@ pub unsafe extern "C" fn sluice_buffer_destroy(buffer: *mut sluice_buffer) {
     });
 }
 
-/// Finds the buffer that memory is in, for programs that know only addresses.
+/// Returns the buffer that contains a memory range, for programs that only know addresses.
 ///
-/// @param memory Any address.
-/// @param bytes How many bytes from there on must be in the buffer.
-/// @param buffer Where the buffer goes; `NULL` goes there if there is none. May be destroyed with what is
-/// found here.
-/// @param offset Where in the buffer the memory begins. May be `NULL`.
+/// @param memory Address of the first byte.
+/// @param bytes Size of the range in bytes; the buffer must contain all of it.
+/// @param buffer Receives the buffer, or `NULL` if the call fails. The caller may pass it to
+/// `sluice_buffer_destroy()`.
+/// @param offset Receives the offset of `memory` in the buffer, in bytes. May be `NULL`.
 ///
 /// # Returns
 ///
-/// 0, or `-ENOENT` if the memory is in no buffer, or not all of it in one, or `-EINVAL`.
+/// 0, or `-ENOENT` if no buffer contains the whole range, or `-EINVAL` if `buffer` is `NULL`.
 ///
 /// # Threads
 ///
-/// Any. It takes a lock of the process.
+/// Any thread. The call takes a lock of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_buffer_find(
     memory: *const c_void,
@@ -170,18 +171,19 @@ pub unsafe extern "C" fn sluice_buffer_find(
     })
 }
 
-/// Says where a buffer is.
+/// Returns the address of a buffer.
 ///
 /// @param buffer The buffer.
 ///
 /// # Returns
 ///
-/// The address of its first byte, a page's; valid until the buffer is destroyed. `NULL` for `NULL`.
+/// The page-aligned address of the first byte, valid until the buffer is destroyed; `NULL` if
+/// `buffer` is `NULL`.
 ///
 /// # Threads
 ///
-/// Any. While a request names it, its bytes are the device's: written by a read, not to change under a
-/// write.
+/// Any thread. While a request that uses the buffer is outstanding, the device accesses its data:
+/// the application must neither access the data of a read nor change the data of a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_buffer_data(buffer: *const sluice_buffer) -> *mut c_void {
     call_or(std::ptr::null_mut(), || {
@@ -190,17 +192,17 @@ pub unsafe extern "C" fn sluice_buffer_data(buffer: *const sluice_buffer) -> *mu
     })
 }
 
-/// Says how long a buffer is.
+/// Returns the size of a buffer.
 ///
 /// @param buffer The buffer.
 ///
 /// # Returns
 ///
-/// Bytes, as it was asked for; 0 for `NULL`.
+/// The size in bytes that was passed to `sluice_buffer_create()`; 0 if `buffer` is `NULL`.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_buffer_size(buffer: *const sluice_buffer) -> usize {
     call_or(0, || {

@@ -12,63 +12,67 @@ use crate::error::{CallError, call};
 use crate::options::{ExtensibleStruct, write_struct};
 use crate::vector::io::ADDRESSES_MAX;
 
-/// The drive copies sectors by itself (`SLUICE_VECTOR_COPY`).
+/// The drive supports copy (`SLUICE_VECTOR_COPY`).
 pub const SLUICE_VECTOR_CAN_COPY: u32 = 1;
 
-/// Nothing is written in the chunk.
+/// The chunk is free: no sector is written.
 pub const SLUICE_CHUNK_FREE: u32 = 1;
-/// It is full, or takes no more writes until it is erased.
+/// The chunk is full, or accepts no writes until it is erased.
 pub const SLUICE_CHUNK_CLOSED: u32 = 2;
-/// It is written in part; `write_pointer` says where writing goes on.
+/// The chunk is partially written; the next write goes to `write_pointer`.
 pub const SLUICE_CHUNK_OPEN: u32 = 4;
-/// It is not to be used.
+/// The chunk is offline: it must not be used.
 pub const SLUICE_CHUNK_OFFLINE: u32 = 8;
 
-/// The shape of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before asking.
+/// Geometry of an open-channel drive. Set `size` to `sizeof(struct sluice_vector_geometry)` before
+/// the call.
 ///
-/// The address of a sector is, from the highest bits on, its group, its parallel unit, its chunk and its
-/// sector in the chunk, in so many bits each; `sluice_vector_address()` puts it together.
+/// The address of a sector consists of, from the highest bits to the lowest: group, parallel unit,
+/// chunk, and sector in the chunk. The members `*_bits` are the widths of these fields.
+/// `sluice_vector_address()` builds an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_vector_geometry {
     /// `sizeof(struct sluice_vector_geometry)`.
     pub size: usize,
-    /// Groups (channels).
+    /// Number of groups (channels).
     pub groups: u32,
-    /// Parallel units of a group.
+    /// Number of parallel units per group.
     pub pus: u32,
-    /// Chunks of a parallel unit.
+    /// Number of chunks per parallel unit.
     pub chunks: u32,
-    /// Sectors of a chunk.
+    /// Number of sectors per chunk.
     pub sectors: u32,
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub sector_bytes: u32,
-    /// Out-of-band bytes of a sector.
+    /// Number of out-of-band bytes per sector.
     pub oob_bytes: u32,
-    /// Sectors that are written together at least: a write is of whole such units.
+    /// Minimum write size in sectors: a write consists of whole units of this size.
     pub ws_min: u32,
-    /// Sectors that are best written together.
+    /// Optimal write size in sectors.
     pub ws_opt: u32,
-    /// Sectors that must follow in the chunk before a sector can be read.
+    /// Number of sectors that must be written after a sector in its chunk before that sector can be
+    /// read.
     pub mw_cunits: u32,
-    /// Chunks that may be open at a time; 0 for no limit.
+    /// Maximum number of open chunks; 0 for no limit.
     pub max_open_chunks: u32,
-    /// Addresses of a read or write at most: 64, or what the drive transfers at a time if that is less.
+    /// Maximum number of addresses of a read or write: 64, or less if the drive's maximum transfer
+    /// size is smaller.
     pub max_addresses: u32,
-    /// `SLUICE_VECTOR_CAN_COPY`.
+    /// `SLUICE_VECTOR_CAN_COPY`, or 0.
     pub flags: u32,
-    /// Bits of an address that are the group.
+    /// Width of the group field of an address, in bits.
     pub group_bits: u32,
-    /// Bits that are the parallel unit.
+    /// Width of the parallel unit field, in bits.
     pub pu_bits: u32,
-    /// Bits that are the chunk.
+    /// Width of the chunk field, in bits.
     pub chunk_bits: u32,
-    /// Bits that are the sector, the lowest.
+    /// Width of the sector field, in bits.
     pub sector_bits: u32,
-    /// The first parallel unit that may be used, counted through all groups: another than 0 of a part
-    /// of a drive that another process serves.
+    /// First parallel unit that may be used, counted through all groups. Nonzero only for a
+    /// partition of a drive that another process serves.
     pub first_pu: u32,
-    /// Parallel units from there on that may be used.
+    /// Number of parallel units from `first_pu` on that may be used.
     pub pu_count: u32,
 }
 
@@ -77,19 +81,19 @@ unsafe impl ExtensibleStruct for sluice_vector_geometry {
     const NAME: &'static str = "struct sluice_vector_geometry";
 }
 
-/// Report of a drive about a chunk.
+/// A drive's report about a chunk.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_chunk {
-    /// The address of its first sector.
+    /// Address of its first sector.
     pub address: u64,
-    /// Sectors that can be written in it.
+    /// Number of sectors that can be written.
     pub sectors: u64,
-    /// Sectors from its first on that are written.
+    /// Number of sectors that are written, from the first one on.
     pub write_pointer: u64,
     /// `SLUICE_CHUNK_FREE`, `SLUICE_CHUNK_CLOSED`, `SLUICE_CHUNK_OPEN` or `SLUICE_CHUNK_OFFLINE`.
     pub state: u32,
-    /// How worn it is, from 0 to 255.
+    /// Wear index, 0 to 255.
     pub wear: u32,
 }
 
@@ -99,19 +103,20 @@ pub(crate) fn media(device: &IoDevice) -> Result<OpenChannelInfo, CallError> {
     open.ok_or_else(|| user_io::DirectError::NoVector { device: device.name().to_owned() }.into())
 }
 
-/// Says what shape an open-channel drive has.
+/// Returns the geometry of an open-channel drive.
 ///
 /// @param device The device.
-/// @param geometry Filled in as far as `geometry->size` reaches.
+/// @param geometry Receives the geometry, up to `geometry->size` bytes.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, also for a `size` that no version had, or `-EOPNOTSUPP` for anything but an open-channel
-/// drive without a target.
+/// 0, or `-EINVAL` if an argument is `NULL` or `geometry->size` is not a size of any version, or
+/// `-E2BIG` if it is larger than 4096, or `-EOPNOTSUPP` if the device is not an open-channel drive
+/// without a target.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_get_geometry(
     device: *const sluice_device,
@@ -153,23 +158,23 @@ pub unsafe extern "C" fn sluice_vector_get_geometry(
     })
 }
 
-/// Puts the address of a sector together.
+/// Builds the address of a sector.
 ///
 /// @param device The device, an open-channel drive.
-/// @param group Its group.
-/// @param pu Its parallel unit in the group.
-/// @param chunk Its chunk in the parallel unit.
-/// @param sector Its place in the chunk.
-/// @param address Where the address goes.
+/// @param group Group.
+/// @param pu Parallel unit in the group.
+/// @param chunk Chunk in the parallel unit.
+/// @param sector Sector in the chunk.
+/// @param address Receives the address.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, or `-ERANGE` for a sector that the drive does not have, or `-EOPNOTSUPP` as
-/// `sluice_vector_get_geometry()`.
+/// 0, or `-EINVAL` if a pointer is `NULL`, or `-ERANGE` if the drive has no such sector, or
+/// `-EOPNOTSUPP` if the device is not an open-channel drive without a target.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_address(
     device: *const sluice_device,
@@ -196,22 +201,23 @@ pub unsafe extern "C" fn sluice_vector_address(
     })
 }
 
-/// Asks an open-channel drive about its chunks.
+/// Reads the chunk information of an open-channel drive.
 ///
 /// @param device The device.
-/// @param first The first chunk, counted through all parallel units of all groups.
-/// @param count How many.
-/// @param chunks Where they go: as many places.
+/// @param first Index of the first chunk, counted through all parallel units of all groups.
+/// @param count Number of chunks.
+/// @param chunks Receives the reports: an array of `count` elements.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, `-ERANGE` for chunks that the drive does not have, `-EOPNOTSUPP` as
-/// `sluice_vector_get_geometry()`, or `-EIO`, `-ETIMEDOUT`, `-ECONNRESET` where the drive does not answer.
-/// What is in `chunks` after a failure means nothing.
+/// 0, or `-EINVAL` if a pointer is `NULL`, or `-ERANGE` if the drive does not have all of these
+/// chunks, or `-EOPNOTSUPP` if the device is not an open-channel drive without a target, or `-EIO`,
+/// `-ETIMEDOUT` or `-ECONNRESET` if the drive does not answer. After a failure the contents of
+/// `chunks` are undefined.
 ///
 /// # Threads
 ///
-/// Any. It waits for a command of the drive.
+/// Any thread. The call waits for admin commands of the drive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_get_chunks(
     device: *const sluice_device,

@@ -17,34 +17,34 @@ use crate::error::{CallError, call, call_or};
 use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::version;
 
-/// Open for reading only: everything that would change the device fails with `-EROFS`.
+/// Open the file or block device read-only. Requests that would change it fail with `-EROFS`.
 pub const SLUICE_OPEN_READ_ONLY: u32 = 1;
-/// Go through the host's page cache instead of past it (`O_DIRECT`). Files only.
+/// Use the host's page cache instead of direct I/O (`O_DIRECT`). Files and block devices only.
 pub const SLUICE_OPEN_BUFFERED: u32 = 2;
-/// Open a block device also if something else uses it, such as a mounted file system.
+/// Open a block device even if it is in use, for example by a mounted file system.
 pub const SLUICE_OPEN_SHARED: u32 = 4;
 
-/// A device that acknowledges everything at once and has no data.
+/// A null device: completes every request at once and stores no data.
 pub const SLUICE_KIND_NULL: u32 = 0;
 /// A file or block device of the host.
 pub const SLUICE_KIND_FILE: u32 = 1;
-/// A drive behind queue pairs.
+/// An NVMe drive, simulated or real, with queue pairs.
 pub const SLUICE_KIND_DRIVE: u32 = 2;
-/// A target that manages the flash of a drive on the host.
+/// A target, which manages the flash of an open-channel drive on the host.
 pub const SLUICE_KIND_TARGET: u32 = 3;
-/// A drive, or a part of one, that another process serves.
+/// A drive, or a partition of one, that another process serves.
 pub const SLUICE_KIND_REMOTE: u32 = 4;
 
-/// Completed writes need a flush to be durable.
+/// The device has a volatile write cache: a completed write is durable after a flush.
 pub const SLUICE_HAS_VOLATILE_CACHE: u32 = 1;
-/// Writes take `SLUICE_FUA`.
+/// The device supports writes with force unit access (`SLUICE_FUA`).
 pub const SLUICE_HAS_FUA: u32 = 2;
-/// Sectors can be discarded.
+/// The device supports discards.
 pub const SLUICE_HAS_DISCARD: u32 = 4;
-/// Sectors can be zeroed without data.
+/// The device supports Write Zeroes.
 pub const SLUICE_HAS_WRITE_ZEROES: u32 = 8;
 
-/// An opened device. Any thread may use it, several at a time.
+/// An opened device. Several threads may use it at the same time.
 pub struct sluice_device {
     pub(crate) device: IoDevice,
     name: CString,
@@ -52,8 +52,8 @@ pub struct sluice_device {
 }
 
 impl sluice_device {
-    /// A device that a Rust program has opened in a way of its own, for C code that it calls: a pointer to
-    /// it ([`Box::into_raw`]) is a `struct sluice_device *`, which `sluice_close()` takes back.
+    /// Wraps a device that a Rust program has opened, for C code that the program calls. The
+    /// pointer from [`Box::into_raw`] is a `struct sluice_device *`; `sluice_close()` frees it.
     pub fn from_device(device: IoDevice) -> Box<sluice_device> {
         Self::boxed(device, DeviceRef::default())
     }
@@ -64,33 +64,36 @@ impl sluice_device {
     }
 }
 
-/// How a device is opened. Set `size` to `sizeof(struct sluice_open_options)` and everything else to 0
-/// that should be as usual.
+/// Options of `sluice_open()`. Set `size` to `sizeof(struct sluice_open_options)`. A member that is
+/// 0 selects its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_open_options {
     /// `sizeof(struct sluice_open_options)`.
     pub size: usize,
-    /// `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED`, `SLUICE_OPEN_SHARED`, or together.
+    /// Bitwise OR of `SLUICE_OPEN_READ_ONLY`, `SLUICE_OPEN_BUFFERED` and `SLUICE_OPEN_SHARED`. All
+    /// three apply to files and block devices only.
     pub flags: u32,
-    /// Requests outstanding per queue, 1 to 65535, of a null device or of a file (up to 32768 there);
-    /// 0 for 1024 and 128. A drive's queues are as deep as each is made, and a target has its own depth:
-    /// there so many must be possible, or opening fails.
+    /// Maximum number of outstanding requests per queue. Null device: 1 to 65535, default 1024.
+    /// File or block device: 1 to 32768, default 128. Other devices have depths of their own; there
+    /// it is the minimum depth that the device must support, or opening fails with `-EINVAL`.
     pub queue_depth: u32,
-    /// Bytes of a sector of a file, a power of two from 512 to 65536; 0 for what the file transfers at
-    /// least. 0 for everything else, which has sectors of its own: 512 bytes a null device.
+    /// Sector size of a file in bytes, a power of two from 512 to 65536; 0 for the smallest size
+    /// that the file supports. Must be 0 for all other devices, which define their sector size
+    /// (null device: 512).
     pub sector_bytes: u32,
-    /// Queues that can be made, at least, 1 to 65535; 0 for what the device has: a drive as many as its
-    /// controller grants, a target one, everything else any number. A `pblk` is opened in as many shards,
-    /// one queue each, and its image is opened with the same number ever after.
+    /// Minimum number of queues that can be created, 1 to 65535; 0 for what the device has. A drive
+    /// has as many as its controller grants, a target has one, and other devices have any number. A
+    /// `pblk` target is opened with this many shards of one queue each. Its image stores the
+    /// number, and can only be opened with the same number afterwards.
     pub queues: u32,
-    /// Milliseconds that the server of a drive may take for an answer, and its drive for making or
-    /// destroying a queue; 0 for 5000. A server that is stopped is waited for no longer: `-ETIMEDOUT`.
-    /// Reads and writes have no such limit. Of a real controller that this process drives (`vfio:`,
-    /// `uio:`): milliseconds that a command may take before it is aborted; 0 for 30000. 0 for everything
-    /// else.
+    /// Timeout in milliseconds. For a served drive: time within which the server must reply, and
+    /// within which its drive must create or destroy a queue; default 5000. A call that exceeds it
+    /// fails with `-ETIMEDOUT`. Reads and writes have no timeout. For a real controller (`vfio:`,
+    /// `uio:`): time after which the library aborts a command; default 30000. Must be 0 for all
+    /// other devices.
     pub timeout_ms: u32,
-    /// 0.
+    /// Reserved; must be 0.
     pub reserved: u32,
 }
 
@@ -108,21 +111,22 @@ pub struct sluice_device_info {
     /// `SLUICE_KIND_NULL`, `SLUICE_KIND_FILE`, `SLUICE_KIND_DRIVE`, `SLUICE_KIND_TARGET` or
     /// `SLUICE_KIND_REMOTE`.
     pub kind: u32,
-    /// `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD`, `SLUICE_HAS_WRITE_ZEROES`.
+    /// Bitwise OR of `SLUICE_HAS_VOLATILE_CACHE`, `SLUICE_HAS_FUA`, `SLUICE_HAS_DISCARD` and
+    /// `SLUICE_HAS_WRITE_ZEROES`.
     pub features: u32,
-    /// Sectors of the device.
+    /// Capacity in sectors.
     pub sectors: u64,
-    /// Bytes of a sector: requests are of whole sectors.
+    /// Sector size in bytes. Requests consist of whole sectors.
     pub sector_bytes: u32,
-    /// Sectors of one request at most.
+    /// Maximum number of sectors of a request.
     pub max_sectors: u32,
-    /// Sectors that the device takes in one go.
+    /// Number of sectors that the media programs at once.
     pub optimal_sectors: u32,
-    /// Requests outstanding per queue at most.
+    /// Maximum number of outstanding requests per queue.
     pub queue_depth: u32,
-    /// Bytes that are registered for buffers.
+    /// Bytes of memory registered for buffers.
     pub buffer_bytes: u64,
-    /// Bytes of them that are free.
+    /// Bytes of `buffer_bytes` that are free.
     pub buffer_bytes_free: u64,
 }
 
@@ -131,7 +135,8 @@ unsafe impl ExtensibleStruct for sluice_device_info {
     const NAME: &'static str = "struct sluice_device_info";
 }
 
-/// Checks a `flags` member; `allowed` is the text of the error.
+/// Returns a `flags` member if it has no unknown bits; otherwise the error names the `allowed`
+/// flags.
 pub(crate) fn flags(value: u32, known: u32, allowed: &'static str) -> Result<u32, CallError> {
     match value & !known {
         0 => Ok(value),
@@ -158,7 +163,7 @@ pub(crate) unsafe fn object_ref<'a, T>(
     unsafe { pointer.as_ref() }.ok_or(CallError::Null(name))
 }
 
-/// Checks the pointer for a new object, and stores `NULL` there.
+/// Checks the pointer that receives a new object, and stores `NULL` there.
 ///
 /// # Safety
 /// `place` is `NULL` or writable.
@@ -230,8 +235,8 @@ fn open_options(from: &sluice_open_options) -> Result<DeviceOpenOptions, CallErr
     })
 }
 
-/// Opens a device, for a header of a certain version. Programs call `sluice_open()`, which passes
-/// it.
+/// Opens a device for a program compiled with a header of version `version`. Programs call
+/// `sluice_open()`, which passes `SLUICE_VERSION`.
 ///
 /// `what` is one of:
 ///
@@ -276,7 +281,7 @@ fn open_options(from: &sluice_open_options) -> Result<DeviceOpenOptions, CallErr
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_open_version(
     version: u32,
@@ -303,23 +308,24 @@ pub unsafe extern "C" fn sluice_open_version(
 
 /// Closes a device.
 ///
-/// Its queues, handles and buffers can still be used. The device goes when its last queue does, and then it
-/// is `sluice_queue_destroy()` that waits, and returns what is said here.
+/// Queues, handles and buffers of the device remain usable. If queues exist, the device stays open
+/// until the last queue or vector queue is destroyed; the call that destroys it then waits for the
+/// shutdown and returns its result.
 ///
-/// Nothing is flushed at a file. The drive of a scenario is shut down in order, which is waited for: what was
-/// left outstanding ends, a target is flushed and makes a checkpoint, the drive writes its buffer to its
-/// media, and its image is synced.
+/// A file is not flushed. The drive of a scenario is shut down cleanly, and the call waits for
+/// that: outstanding requests complete, a target is flushed and writes a checkpoint, the drive
+/// writes its write buffer to the media, and its image is synced.
 ///
-/// @param device The device, not to be used any more; `NULL` is nothing to close.
+/// @param device The device; it must not be used after the call. `NULL` has no effect.
 ///
 /// # Returns
 ///
-/// 0, or `-EIO` if the drive of a scenario was not shut down in order: what was flushed before is there, as
-/// after a power cut. The device is gone in any case.
+/// 0, or `-EIO` if the drive of a scenario was not shut down cleanly; data flushed before is
+/// durable, as after a power cut. The device is closed in both cases.
 ///
 /// # Threads
 ///
-/// Any, once no other call uses this pointer.
+/// Any thread. No other call may use the pointer at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) -> c_int {
     call(|| {
@@ -333,17 +339,18 @@ pub unsafe extern "C" fn sluice_close(device: *mut sluice_device) -> c_int {
     })
 }
 
-/// Says what a device is called: a drive's serial number, a path, `null`.
+/// Returns the name of a device: the serial number or name of a drive, the path of a file, or
+/// `null`.
 ///
 /// @param device The device.
 ///
 /// # Returns
 ///
-/// The name, valid until the device is closed; an empty one for `NULL`.
+/// The name, valid until the device is closed; an empty string if `device` is `NULL`.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_device_name(device: *const sluice_device) -> *const c_char {
     call_or(c"".as_ptr(), || {
@@ -360,18 +367,19 @@ fn features(of: Features, volatile_cache: bool) -> u32 {
         | has(of.write_zeroes, SLUICE_HAS_WRITE_ZEROES)
 }
 
-/// Says what a device is and can do.
+/// Returns the properties of a device.
 ///
 /// @param device The device.
-/// @param info Filled in as far as `info->size` reaches.
+/// @param info Receives the properties, up to `info->size` bytes.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, also for a `size` that no version had.
+/// 0, or `-EINVAL` if an argument is `NULL` or `info->size` is not a size of any version, or
+/// `-E2BIG` if it is larger than 4096.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_device_get_info(
     device: *const sluice_device,

@@ -1,7 +1,7 @@
-//! [`open_device`]: opens the device that a caller names ([`open::open`](fn@open::open)), with errors in the
-//! terms of the header.
+//! [`open_device`]: opens a device by name ([`open::open`](fn@open::open)). Errors use the names of the
+//! header.
 //!
-//! Guarantee: an option that the device does not support is refused by its C name.
+//! Guarantee: the error for an option that the device does not support has the option's C name.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -27,7 +27,7 @@ pub(crate) struct DeviceOpenOptions {
     pub(crate) queue_depth: Option<u16>,
     /// Bytes of a sector; `None` for the device's default.
     pub(crate) sector_bytes: Option<u32>,
-    /// Minimum number of queues that can be made; `None` for what the device has.
+    /// Minimum number of queues that can be created; `None` for what the device has.
     pub(crate) queues: Option<u16>,
     /// Timeout of a server's replies; `None` for 5 seconds.
     pub(crate) timeout: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! Wait modes of a handle, and sleeping on its descriptor together with others.
+//! Wait modes of a handle, and its file descriptor for `poll(2)` and `epoll(7)`.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,8 @@ use crate::handle::device::HandleDevice;
 use crate::handle::options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
 use crate::handle::single_thread::{Guard, sluice_handle};
 
-/// Sets the wait mode of a handle; a device or a poller must be able to wake a sleeping one.
+/// Sets the wait mode of a handle. A mode that sleeps needs a device or a poller that can wake the
+/// handle.
 pub(crate) fn set_wait(handle: &mut Handle<HandleDevice>, wait: WaitMode) -> Result<(), CallError> {
     handle.set_wait(wait).map_err(|error| match error {
         DirectError::NoInterrupts { .. } => {
@@ -23,20 +24,21 @@ pub(crate) fn set_wait(handle: &mut Handle<HandleDevice>, wait: WaitMode) -> Res
     })
 }
 
-/// Chooses how a handle waits; nothing may be outstanding.
+/// Sets the wait mode of a handle. The handle must have no outstanding requests.
 ///
 /// @param handle The handle.
 /// @param wait `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
 /// @param hybrid_percent As in `struct sluice_handle_options`.
-/// @param hybrid_late_ns As in `struct sluice_handle_options`.
+/// @param hybrid_late_ns As in `struct sluice_handle_options`, in nanoseconds.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+/// 0, or `-EINVAL` if an argument is invalid, requests are outstanding, or neither the device nor a
+/// poller can wake the handle (`SLUICE_WAIT_EVENT`), or `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_set_wait(
     handle: *mut sluice_handle,
@@ -54,17 +56,18 @@ pub unsafe extern "C" fn sluice_handle_set_wait(
     })
 }
 
-/// Says how many requests a handle has: taken, and not reaped.
+/// Returns the number of outstanding requests of a handle: submitted and not reaped.
 ///
 /// @param handle The handle.
 ///
 /// # Returns
 ///
-/// How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+/// The number of requests, or `-EINVAL` if `handle` is `NULL`, or `-EBUSY` if another call uses the
+/// handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_outstanding(handle: *const sluice_handle) -> c_int {
     call(|| {
@@ -74,22 +77,23 @@ pub unsafe extern "C" fn sluice_handle_outstanding(handle: *const sluice_handle)
     })
 }
 
-/// Says which file descriptor becomes readable when something has come for a handle, for `poll(2)` or
-/// `epoll(7)` beside others.
+/// Returns a file descriptor that becomes readable when the handle has completions, for `poll(2)`
+/// or `epoll(7)` together with other descriptors.
 ///
-/// The handle must wait for `SLUICE_WAIT_EVENT`. Before each sleep call `sluice_handle_arm()`, after it
-/// `sluice_handle_disarm()`; never read from the descriptor or close it.
+/// The handle must be in mode `SLUICE_WAIT_EVENT`. Call `sluice_handle_arm()` before each sleep and
+/// `sluice_handle_disarm()` after it. The application must neither read from the descriptor nor
+/// close it.
 ///
 /// @param handle The handle.
 ///
 /// # Returns
 ///
-/// The descriptor, which lasts as long as the handle, or `-EINVAL` for `NULL`, or `-EBUSY` while another
-/// call is inside of the handle.
+/// The descriptor, valid until the handle is destroyed, or `-EINVAL` if `handle` is `NULL`, or
+/// `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's; the descriptor may be waited for anywhere.
+/// One thread at a time for each handle. Any thread may wait for the descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_fd(handle: *const sluice_handle) -> c_int {
     call(|| {
@@ -99,21 +103,22 @@ pub unsafe extern "C" fn sluice_handle_fd(handle: *const sluice_handle) -> c_int
     })
 }
 
-/// Before sleeping on a handle's descriptor: arms it, and says whether to sleep.
+/// Arms a handle's descriptor before a sleep, and returns whether the caller may sleep.
 ///
 /// @param handle The handle.
-/// @param timeout_ns How long to sleep at most, since something falls due then that no device announces;
-/// `UINT64_MAX` for any time. May be `NULL`.
+/// @param timeout_ns Receives the maximum time to sleep, in nanoseconds: the time until the handle
+/// must be polled although the device raises no event, for example because a rate limit ends;
+/// `UINT64_MAX` for no limit; 0 if the call returns 0. May be `NULL`.
 ///
 /// # Returns
 ///
-/// 1: sleep, then call `sluice_handle_disarm()`. 0: something has come, and nothing is armed;
-/// `sluice_reap()`. Or `-EINVAL`, also for a handle that does not wait for events, or `-EBUSY` while
-/// another call is inside of the handle.
+/// 1: the descriptor is armed; sleep, then call `sluice_handle_disarm()`. 0: completions are
+/// available and the descriptor is not armed; call `sluice_reap()`. Or `-EINVAL` if `handle` is
+/// `NULL` or not in mode `SLUICE_WAIT_EVENT`, or `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_arm(
     handle: *mut sluice_handle,
@@ -140,18 +145,18 @@ pub unsafe extern "C" fn sluice_handle_arm(
     })
 }
 
-/// Makes a handle's descriptor unreadable after a sleep. The descriptor stays so until it is armed
+/// Disarms a handle's descriptor after a sleep. The descriptor is not readable until it is armed
 /// again.
 ///
 /// @param handle The handle.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the handle.
+/// 0, or `-EINVAL` if `handle` is `NULL`, or `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_disarm(handle: *mut sluice_handle) -> c_int {
     call(|| {

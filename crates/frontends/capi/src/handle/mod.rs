@@ -90,25 +90,26 @@ fn create_handle(
     })
 }
 
-/// Makes a handle over one queue.
+/// Creates a handle over one queue.
 ///
-/// @param queue The queue, of no other handle unless it was created with `SLUICE_QUEUE_SHARED`.
-/// @param options How it waits, and its policies, or `NULL` for the defaults.
-/// @param handle Where the handle goes; `NULL` goes there if the call fails.
+/// @param queue The queue. No other handle may be bound to it, unless it was created with
+/// `SLUICE_QUEUE_SHARED`.
+/// @param options Wait mode, group and block cache, or `NULL` for the defaults.
+/// @param handle Receives the handle, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EINVAL`: an argument or option.
+/// * `-EINVAL`: an invalid argument or option.
 /// * `-E2BIG`: an option of a later version.
-/// * `-EBUSY`: the queue is another handle's.
+/// * `-EBUSY`: another handle is bound to the queue.
 /// * `-ENOMEM`, `-EMFILE`: no memory for the cache, no file descriptor.
 ///
 /// # Threads
 ///
-/// Any. The handle is for one thread at a time, whichever: a call that comes while another one is inside
-/// fails with `-EBUSY`.
+/// Any thread. The handle is not bound to a thread, but is for one thread at a time: a call on the
+/// handle during another call on it fails with `-EBUSY`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_create(
     queue: *const sluice_queue,
@@ -128,20 +129,21 @@ pub unsafe extern "C" fn sluice_handle_create(
     })
 }
 
-/// Makes a handle over several queues of one device, such as one for reads and one for writes.
+/// Creates a handle over several queues of one device, for example one for reads and one for
+/// writes.
 ///
-/// Requests on different queues are not ordered. A flush goes to one of them, and makes durable what has
-/// completed on any.
+/// Requests on different queues are not ordered. A flush goes to one queue, and makes all completed
+/// writes durable, on whichever queue they completed.
 ///
-/// @param queues The queues, all different.
-/// @param count How many, 1 to 65535; 2 or more for `SLUICE_SELECT_BY_DIRECTION` and
+/// @param queues The queues, each at most once.
+/// @param count Number of queues, 1 to 65535; at least 2 for `SLUICE_SELECT_BY_DIRECTION` and
 /// `SLUICE_SELECT_BY_SIZE`.
-/// @param options Which request goes to which queue, and its policies, or `NULL` for the defaults.
-/// @param handle Where the handle goes; `NULL` goes there if the call fails.
+/// @param options Queue selection, wait mode, group and block cache, or `NULL` for the defaults.
+/// @param handle Receives the handle, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
-/// As `sluice_handle_create()`, and `-EXDEV` for queues of several devices.
+/// As `sluice_handle_create()`, and `-EXDEV` if the queues belong to different devices.
 ///
 /// # Threads
 ///
@@ -179,7 +181,7 @@ pub unsafe extern "C" fn sluice_handle_create_mq(
     })
 }
 
-/// Waits until nothing of a handle is in flight and its cache is flushed.
+/// Waits until the handle has no requests in flight, and flushes a write-back cache.
 fn drain_and_flush(inner: &mut HandleInner) -> Result<(), CallError> {
     let limit = inner.clock.now() + Nanos::from_millis(1000 * CLOSE_TIMEOUT_SECONDS);
     let unanswered =
@@ -219,27 +221,29 @@ fn drain_and_flush(inner: &mut HandleInner) -> Result<(), CallError> {
 
 /// Destroys a handle.
 ///
-/// What is outstanding is waited for, a minute at most, and its ends are thrown away. What is in a cache
-/// that writes back is written and flushed. The queues can be bound to other handles afterwards, or
-/// destroyed.
+/// The call waits up to 60 seconds for the outstanding requests, and discards their completions. A
+/// write-back cache is written to the device and flushed. Afterwards the queues can be bound to
+/// other handles, or destroyed.
 ///
-/// @param handle The handle, not to be used any more, unless the call fails with `-EBUSY`. `NULL` is
-/// nothing to destroy.
+/// @param handle The handle; unless the call fails with `-EBUSY`, it must not be used after the
+/// call. `NULL` has no effect.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EBUSY`: another call is inside of the handle, which is as it was.
-/// * `-EIO`, ...: the cache could not be written. The handle is gone, and what was in its cache. Or this
-///   closed the device, and not in order: see `sluice_close()`.
-/// * `-ETIMEDOUT`: the device does not answer. The handle is gone; its queues and memory stay with the
-///   device.
-/// * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
+/// * `-EBUSY`: another call uses the handle; the handle is unchanged.
+/// * `-EIO`, ...: the cache could not be written. The handle is destroyed and the contents of its
+///   cache are lost. `-EIO` also if this call closed the device and the drive was not shut down
+///   cleanly; see `sluice_close()`.
+/// * `-ETIMEDOUT`: the device does not complete the requests. The handle is destroyed; its queues
+///   stay bound and its memory stays allocated.
+/// * `-ENOTRECOVERABLE`: an earlier call on the handle failed with an internal error. Otherwise as
+///   `-ETIMEDOUT`.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_destroy(handle: *mut sluice_handle) -> c_int {
     call(|| {

@@ -10,75 +10,85 @@ use crate::error::CallError;
 use crate::options::ExtensibleStruct;
 use crate::request::op_code;
 
-/// Look for completions all the time: the least latency, and a core.
+/// Busy-poll for completions: lowest latency, occupies a core.
 pub const SLUICE_WAIT_POLL: u32 = 0;
-/// Sleep until the device says so, or the poller that watches the queue.
+/// Sleep until the device, or the poller that watches the queue, wakes the handle.
 pub const SLUICE_WAIT_EVENT: u32 = 1;
-/// Sleep for part of the time that requests of the kind and size took lately, then look.
+/// Sleep for a part of the expected latency, then busy-poll. The expected latency is the recent
+/// mean of requests of the same operation and size.
 pub const SLUICE_WAIT_HYBRID: u32 = 2;
 
-/// Queues take turns.
+/// Use the queues in rotation.
 pub const SLUICE_SELECT_ROUND_ROBIN: u32 = 0;
-/// Reads on the first queue, everything else on the second.
+/// Use the first queue for reads, and the second for all other requests.
 pub const SLUICE_SELECT_BY_DIRECTION: u32 = 1;
-/// Requests of up to `select_sectors` on the first queue, longer ones on the second.
+/// Use the second queue for reads and writes of more than `select_sectors` sectors, and the first
+/// for all other requests.
 pub const SLUICE_SELECT_BY_SIZE: u32 = 2;
-/// `select` says.
+/// Call `select` for each request.
 pub const SLUICE_SELECT_CALLBACK: u32 = 3;
 
-/// Writes are at the device when they complete; without it they are in the cache, and durable after a
-/// flush.
+/// A write completes after the device has completed it. Without this flag, a write completes in the
+/// cache and is durable after a flush.
 pub const SLUICE_CACHE_WRITE_THROUGH: u32 = 1;
-/// Nearly the least recently used goes first (CLOCK), at less cost per use; without it, exactly that one.
+/// Evict by the CLOCK algorithm, which approximates LRU at less cost per access. Without this flag,
+/// evict the least recently used block.
 pub const SLUICE_CACHE_CLOCK: u32 = 2;
-/// Nothing is read ahead.
+/// Disable read-ahead.
 pub const SLUICE_CACHE_NO_READ_AHEAD: u32 = 4;
 
-/// Says which of a handle's `queues` a request goes to; an answer of `queues` or more counts from the
-/// beginning again. Called on the thread that submits, before the request goes anywhere; it must not use
-/// the handle, throw, or jump out.
+/// Callback that returns the index of a request's queue, 0 to `queues - 1`; larger values wrap
+/// around (modulo `queues`). The library calls it on the submitting thread before it submits the
+/// request. The callback must not call functions on the handle, throw an exception, or call
+/// `longjmp(3)`.
 pub type sluice_select = Option<
     unsafe extern "C" fn(arg: *mut c_void, op: u32, lba: u64, sectors: u32, queues: usize) -> usize,
 >;
 
-/// How a handle is made. Set `size` to `sizeof(struct sluice_handle_options)` and everything else to 0
-/// that should be as usual: polling, no cache.
+/// Options of a handle. Set `size` to `sizeof(struct sluice_handle_options)`. A member that is 0
+/// selects its default: busy-polling, no cache.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_handle_options {
     /// `sizeof(struct sluice_handle_options)`.
     pub size: usize,
-    /// How it waits: `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
+    /// Wait mode: `SLUICE_WAIT_POLL`, `SLUICE_WAIT_EVENT` or `SLUICE_WAIT_HYBRID`.
     pub wait: u32,
-    /// Percent of the expected time that is slept through, 1 to 99; 0 for 50. With `SLUICE_WAIT_HYBRID`
-    /// only.
+    /// Percent of the expected latency after which busy-polling begins, 1 to 99; 0 for 50. With
+    /// `SLUICE_WAIT_HYBRID` only.
     pub hybrid_percent: u32,
-    /// How late this machine wakes sleepers; 0 for 60,000. With `SLUICE_WAIT_HYBRID` only.
+    /// Wakeup latency of this machine in nanoseconds; 0 for 60,000. Busy-polling begins that much
+    /// earlier. With `SLUICE_WAIT_HYBRID` only.
     pub hybrid_late_ns: u64,
-    /// Whose requests these are, for a queue with a scheduler.
+    /// Group of the handle's requests, 0 to 65535. Other values than 0 need a queue with a
+    /// scheduler.
     pub group: u32,
-    /// With several queues: `SLUICE_SELECT_ROUND_ROBIN`, `SLUICE_SELECT_BY_DIRECTION`,
+    /// Selection among several queues: `SLUICE_SELECT_ROUND_ROBIN`, `SLUICE_SELECT_BY_DIRECTION`,
     /// `SLUICE_SELECT_BY_SIZE` or `SLUICE_SELECT_CALLBACK`.
     pub selector: u32,
-    /// With `SLUICE_SELECT_BY_SIZE`: sectors of a request that is not long.
+    /// With `SLUICE_SELECT_BY_SIZE`: maximum number of sectors of a request on the first queue, at
+    /// least 1.
     pub select_sectors: u32,
-    /// With a cache: `SLUICE_CACHE_WRITE_THROUGH`, `SLUICE_CACHE_CLOCK`, `SLUICE_CACHE_NO_READ_AHEAD`, or
-    /// together.
+    /// With a cache: bitwise OR of `SLUICE_CACHE_WRITE_THROUGH`, `SLUICE_CACHE_CLOCK` and
+    /// `SLUICE_CACHE_NO_READ_AHEAD`.
     pub cache_flags: u32,
-    /// With `SLUICE_SELECT_CALLBACK`: which queue a request goes to.
+    /// With `SLUICE_SELECT_CALLBACK`: the callback.
     pub select: sluice_select,
-    /// Given to `select`.
+    /// Passed to `select` as `arg`.
     pub select_arg: *mut c_void,
-    /// Bytes of the block cache, at least 64 units of 4096 bytes or of a sector; 0 for no cache.
+    /// Size of the block cache in bytes, at least 64 blocks; 0 for no cache. A block is 4096 bytes,
+    /// or one sector if that is larger.
     pub cache_bytes: u64,
-    /// Units that are read ahead of who reads one after the other; 0 for 32.
+    /// Maximum number of blocks that are read ahead of a sequential reader, at most a quarter of
+    /// the cache; 0 for 32, or a quarter of the cache if that is less.
     pub cache_read_ahead: u32,
-    /// Requests outstanding at most with a cache; 0 for 1024.
+    /// Maximum number of outstanding requests with a cache; 0 for 1024.
     pub cache_depth: u32,
-    /// Percent of the cache that may be dirty, 1 to 90; 0 for 40. Not with `SLUICE_CACHE_WRITE_THROUGH`.
-    pub cache_dirty_percent: u32,
-    /// Percent from which on it is written in the background; 0 for 10, or the former if that is less.
+    /// Maximum percent of the cache that may be dirty, 1 to 90; 0 for 40. Writes beyond it wait.
     /// Not with `SLUICE_CACHE_WRITE_THROUGH`.
+    pub cache_dirty_percent: u32,
+    /// Percent of dirty blocks at which background writeback starts, 1 to `cache_dirty_percent`; 0
+    /// for 10, or `cache_dirty_percent` if that is less. Not with `SLUICE_CACHE_WRITE_THROUGH`.
     pub cache_background_percent: u32,
 }
 
@@ -124,7 +134,7 @@ pub(crate) fn parse_wait(wait: u32, percent: u32, late_ns: u64) -> Result<WaitMo
     Ok(waits)
 }
 
-/// A caller's function and its argument.
+/// A caller's callback and its argument.
 struct Callback {
     select: unsafe extern "C" fn(*mut c_void, u32, u64, u32, usize) -> usize,
     arg: *mut c_void,

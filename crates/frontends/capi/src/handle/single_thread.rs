@@ -1,7 +1,8 @@
 //! [`SingleThreadCell`]: at most one thread [inside](Guard) a handle or a vector queue.
 //!
-//! Each is for one thread at a time, which is checked. A second call during the first, from another
-//! thread or from a callback, is refused. The thread inside therefore may have the only reference.
+//! A handle or a vector queue is for one thread at a time. A second call during the first, from
+//! another thread or from a callback, fails with `-EBUSY`. The thread inside therefore may have the
+//! only reference.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -28,7 +29,7 @@ pub(crate) struct SingleThreadCell<T> {
     inner: UnsafeCell<T>,
 }
 
-/// A handle: requests and their ends, for one thread at a time.
+/// A handle: submits and reaps requests, for one thread at a time.
 pub struct sluice_handle {
     cell: SingleThreadCell<HandleInner>,
 }
@@ -40,9 +41,9 @@ pub(crate) struct HandleInner {
     pub(crate) device: IoDevice,
     pub(crate) owner: Arc<DeviceRef>,
     pub(crate) clock: RealClock,
-    /// The queues to which it is bound, and its outstanding requests on each.
+    /// The queues to which the handle is bound, and its number of outstanding requests on each.
     pub(crate) bindings: Vec<(Arc<QueueOwner>, Arc<AtomicU32>)>,
-    /// Whether it has a write-back cache.
+    /// Whether the handle has a write-back cache.
     pub(crate) has_write_back: bool,
     pub(crate) counters: HandleCounters,
     /// Bounce buffer for memory that is not registered.
@@ -93,7 +94,7 @@ impl sluice_handle {
     }
 }
 
-/// Access of the thread inside.
+/// Exclusive access of the thread inside the cell.
 pub(crate) struct Guard<'a, T = HandleInner> {
     cell: &'a SingleThreadCell<T>,
 }

@@ -8,7 +8,7 @@ use crate::error::call;
 use crate::handle::single_thread::{Guard, sluice_handle};
 use crate::options::{ExtensibleStruct, write_struct};
 
-/// Requests of a handle, counted at submission.
+/// Counters of a handle's requests; `reads` to `written_sectors` count at submission.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HandleCounters {
     reads: u64,
@@ -45,60 +45,62 @@ impl HandleCounters {
 pub struct sluice_handle_stats {
     /// `sizeof(struct sluice_handle_stats)`.
     pub size: usize,
-    /// Reads that were taken.
+    /// Number of reads submitted.
     pub reads: u64,
-    /// Writes that were taken.
+    /// Number of writes submitted.
     pub writes: u64,
-    /// Flushes, discards and zeroes that were taken.
+    /// Number of flushes, discards and Write Zeroes submitted.
     pub others: u64,
-    /// Bytes that those reads asked for.
+    /// Bytes of the reads submitted.
     pub read_bytes: u64,
-    /// Bytes that those writes brought.
+    /// Bytes of the writes submitted.
     pub written_bytes: u64,
-    /// Requests that ended with an error.
+    /// Number of requests that completed with an error.
     pub errors: u64,
-    /// Requests that were not taken because the queue was full.
+    /// Number of submissions rejected because the queue was full.
     pub busy: u64,
-    /// Requests that are taken and not reaped.
+    /// Number of requests submitted and not reaped.
     pub outstanding: u64,
-    /// Times that it slept while it waited.
+    /// Number of sleeps while waiting for completions.
     pub sleeps: u64,
-    /// How long in all.
+    /// Total time of these sleeps, in nanoseconds.
     pub slept_ns: u64,
-    /// Units of 4096 bytes, or of a sector where that is larger, that were asked for and in the cache.
-    /// This and all that follows is 0 without a cache.
+    /// Number of blocks requested that were in the cache. A block is 4096 bytes, or one sector if
+    /// that is larger. The `cache_*` counters are 0 without a cache.
     pub cache_hits: u64,
-    /// Units that were asked for and not there.
+    /// Number of blocks requested that were absent or still being filled.
     pub cache_misses: u64,
-    /// Units read from the device.
+    /// Number of blocks read from the device, including read-ahead.
     pub cache_fills: u64,
-    /// Units among them that were read ahead.
+    /// Number of blocks of `cache_fills` that were read ahead.
     pub cache_read_ahead: u64,
-    /// Units written to the device.
+    /// Number of blocks written to the device.
     pub cache_written: u64,
-    /// Commands that wrote them.
+    /// Number of commands that wrote these blocks.
     pub cache_write_commands: u64,
-    /// Units given up for others.
+    /// Number of blocks evicted.
     pub cache_evictions: u64,
-    /// Writes to the device that failed; what they wrote is still in the cache.
+    /// Number of blocks whose write to the device failed; their data is still in the cache.
     pub cache_write_errors: u64,
-    /// Times that a request waited for a place.
+    /// Number of times that a request waited for a free block of the cache.
     pub cache_stalls: u64,
-    /// Units that the device does not have.
+    /// Number of blocks that are newer in the cache than on the device.
     pub cache_dirty: u64,
-    /// Commands of its queues whose data was copied, because lists of pages could not name it. This and all
-    /// that follows counts a shared queue as a whole, and is 0 for what is no drive of queue pairs.
+    /// Number of commands whose data was copied, because PRP lists could not address it. The
+    /// `queue_*` counters include all handles of a shared queue, and are 0 for devices without
+    /// queue pairs.
     pub queue_bounces: u64,
-    /// Bytes that were copied.
+    /// Bytes copied for these commands.
     pub queue_bounced_bytes: u64,
-    /// Times that such a command waited for memory to copy through.
+    /// Number of times that such a command was rejected as busy because too little bounce memory
+    /// was free.
     pub queue_bounce_stalls: u64,
-    /// Commands that were refused because there was none.
+    /// Number of such commands that failed because bounce memory could not be allocated.
     pub queue_bounce_refused: u64,
-    /// Registers of doorbells in memory that were written; 0, as what follows, where doorbells are
-    /// registers.
+    /// Number of doorbell registers written with shadow doorbells (a doorbell buffer in memory). 0
+    /// without shadow doorbells.
     pub queue_doorbells: u64,
-    /// Doorbell writes that were saved.
+    /// Number of register writes that shadow doorbells saved. 0 without shadow doorbells.
     pub queue_doorbells_saved: u64,
 }
 
@@ -107,19 +109,19 @@ unsafe impl ExtensibleStruct for sluice_handle_stats {
     const NAME: &'static str = "struct sluice_handle_stats";
 }
 
-/// Says what a handle has done.
+/// Returns the counters of a handle.
 ///
 /// @param handle The handle.
-/// @param stats Filled in as far as `stats->size` reaches.
+/// @param stats Receives the counters, up to `stats->size` bytes.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, also for a `size` that no version had, or `-EBUSY` while another call is inside of the
-/// handle.
+/// 0, or `-EINVAL` if an argument is `NULL` or `stats->size` is not a size of any version, or
+/// `-E2BIG` if it is larger than 4096, or `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_handle_get_stats(
     handle: *const sluice_handle,

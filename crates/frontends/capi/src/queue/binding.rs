@@ -1,4 +1,5 @@
-//! [`QueueBinding`]: a handle's access to a queue, and [`QueueOwner`], which owns the queue while no handle has it.
+//! [`QueueBinding`]: a handle's access to a queue, and [`QueueOwner`], which owns the queue while no
+//! handle is bound to it.
 //!
 //! A queue that is not shared is moved into its only handle and returned when the handle is
 //! destroyed (ARCHITECTURE.md, R4: no lock on its path). A shared queue attaches several handles.
@@ -19,11 +20,11 @@ use crate::queue::kind::QueueKind;
 /// State of a queue.
 #[derive(Debug)]
 pub(crate) enum BindingState {
-    /// No handle has it.
+    /// No handle is bound to the queue.
     Idle(Box<QueueKind>),
-    /// One has.
+    /// The only handle of the queue owns it.
     Bound,
-    /// All that want it have a seat.
+    /// Handles attach to the queue.
     Shared(SharedQueue<QueueKind>),
 }
 
@@ -32,7 +33,7 @@ pub(crate) enum BindingState {
 pub(crate) struct QueueOwner {
     pub(crate) device: user_io::IoDevice,
     pub(crate) device_ref: Arc<DeviceRef>,
-    /// Whether it has a scheduler, which distinguishes groups.
+    /// Whether the queue has a scheduler, which distinguishes groups.
     pub(crate) has_groups: bool,
     state: Mutex<OwnerState>,
 }
@@ -40,9 +41,9 @@ pub(crate) struct QueueOwner {
 #[derive(Debug)]
 pub(crate) struct OwnerState {
     pub(crate) queue: BindingState,
-    /// Handles bound to it.
+    /// Number of handles bound to the queue.
     pub(crate) handles: u32,
-    /// Address of the poller that polls it.
+    /// Address of the poller that watches the queue.
     pub(crate) watched: Option<usize>,
 }
 
@@ -71,7 +72,7 @@ impl QueueOwner {
 enum BoundQueue {
     Exclusive(Box<QueueKind>),
     Shared(QueueHandle<QueueKind>),
-    /// The queue has gone home.
+    /// The queue was returned to its owner.
     Released,
 }
 
@@ -81,12 +82,12 @@ pub(crate) struct QueueBinding {
     queue: BoundQueue,
     owner: Arc<QueueOwner>,
     group: Group,
-    /// Requests that the queue has of this handle; written by the handle's thread only.
+    /// Number of this handle's requests on the queue; written by the handle's thread only.
     outstanding: Arc<AtomicU32>,
 }
 
 impl QueueBinding {
-    /// Takes the queue, or attaches to it.
+    /// Takes an exclusive queue from its owner, or attaches to a shared one.
     pub(crate) fn bind(home: &Arc<QueueOwner>, group: Group) -> Result<QueueBinding, CallError> {
         if group != Group(0) && !home.has_groups {
             let allowed =

@@ -24,64 +24,68 @@ use crate::options::{ExtensibleStruct, read_struct};
 use crate::queue::binding::QueueOwner;
 use crate::queue::kind::QueueKind;
 
-/// Several handles may be bound to the queue, each from a thread of its own.
+/// Several handles, each of its own thread, may be bound to the queue.
 pub const SLUICE_QUEUE_SHARED: u32 = 1;
-/// The device raises no interrupts: completions are polled. Drives only.
+/// The queue raises no interrupts; the host polls for completions. Drives only.
 pub const SLUICE_QUEUE_NO_INTERRUPTS: u32 = 2;
 
-/// Groups of one queue at most.
+/// Maximum number of groups of a queue.
 const GROUPS_MAX: usize = 1024;
 
-/// A queue. Any thread may use it, several at a time.
+/// A hardware queue, optionally behind a scheduler. Several threads may use it at the same time.
 pub struct sluice_queue {
     pub(crate) home: Arc<QueueOwner>,
 }
 
-/// Shares of a queue's scheduler that a group's handles get.
+/// Weight, priority and rate limits of a group, which apply to all handles of the group together.
+/// For each rate limit, a group may save up a burst of a tenth of a second.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_group {
-    /// The group that `struct sluice_handle_options` names, 0 to 65535; 0 is everybody's who names none.
+    /// Group number as in `struct sluice_handle_options`, 0 to 65535. Group 0 is the default.
     pub group: u32,
-    /// Its weight, 1 to 1000, with the scheduler `fair`; 0 for 100.
+    /// Weight with the scheduler `fair`, 1 to 1000; 0 for 100. Must be 0 with other schedulers.
     pub weight: u32,
-    /// Its class, 1 (goes first) to 8, with the scheduler `priority`; 0 for 5.
+    /// Priority class with the scheduler `priority`, 1 (highest) to 8; 0 for 5. Must be 0 with
+    /// other schedulers.
     pub priority: u32,
-    /// 0.
+    /// Reserved; must be 0.
     pub reserved: u32,
-    /// Reads per second at most, with any scheduler; 0 for no limit.
+    /// Maximum number of reads per second, with any scheduler; 0 for no limit.
     pub reads_per_sec: u64,
-    /// Bytes read per second at most; 0 for no limit.
+    /// Maximum number of bytes read per second; 0 for no limit.
     pub read_bytes_per_sec: u64,
-    /// Writes, discards and zeroes per second at most; 0 for no limit.
+    /// Maximum number of writes, discards and Write Zeroes per second; 0 for no limit.
     pub writes_per_sec: u64,
-    /// Bytes written per second at most; 0 for no limit.
+    /// Maximum number of bytes written per second; 0 for no limit.
     pub write_bytes_per_sec: u64,
 }
 
-/// How a queue is made. Set `size` to `sizeof(struct sluice_queue_options)` and everything else to 0
-/// that should be as usual.
+/// Options of a queue. Set `size` to `sizeof(struct sluice_queue_options)`. A member that is 0 or
+/// `NULL` selects its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_queue_options {
     /// `sizeof(struct sluice_queue_options)`.
     pub size: usize,
-    /// Requests outstanding at most, 1 to 65534; 0 for 255 on a drive. Elsewhere the device says how
-    /// deep its queues are, and this is 0 or the same.
+    /// Queue depth: maximum number of outstanding requests. Drive: 1 to 65534; 0 for 255. Other
+    /// devices define the depth of their queues; there it must be 0 or the `queue_depth` of
+    /// `struct sluice_device_info`.
     pub depth: u32,
-    /// `SLUICE_QUEUE_SHARED`, `SLUICE_QUEUE_NO_INTERRUPTS`, or together.
+    /// Bitwise OR of `SLUICE_QUEUE_SHARED` and `SLUICE_QUEUE_NO_INTERRUPTS`.
     pub flags: u32,
-    /// The scheduler: `none`, `deadline`, `kyber`, `fair` or `priority`; `NULL` for none at all, unless
-    /// there are groups.
+    /// Name of the scheduler: `none`, `deadline`, `kyber`, `fair` or `priority`. `NULL` means no
+    /// scheduler, or `none` if there are groups.
     pub scheduler: *const c_char,
-    /// Requests that the device has at a time, the others waiting in the scheduler; 0 for 32. Only with
-    /// a scheduler.
+    /// Maximum number of requests in the device, 1 to 65535; 0 for 32. Other requests wait in the
+    /// scheduler. Must be 0 without a scheduler.
     pub device_depth: u32,
-    /// Requests outstanding in all, those in the scheduler included; 0 for 4096. Only with a scheduler.
+    /// Maximum number of outstanding requests, including those in the scheduler; 0 for 4096. Must
+    /// be 0 without a scheduler.
     pub scheduler_depth: u32,
-    /// Shares of the groups; may be `NULL` if there are none.
+    /// Array of the groups; may be `NULL` if `group_count` is 0.
     pub groups: *const sluice_group,
-    /// How many, 1024 at most.
+    /// Number of groups, at most 1024.
     pub group_count: usize,
 }
 
@@ -95,7 +99,7 @@ fn rate(per_sec: u64) -> Option<RateLimit> {
     (per_sec > 0).then(|| RateLimit::per_sec(per_sec))
 }
 
-/// Builds the scheduler that the options describe; `None` for none.
+/// Returns the configuration of the scheduler, or `None` if the options ask for none.
 fn scheduling(
     scheduler: Option<&str>,
     groups: &[sluice_group],
@@ -181,30 +185,30 @@ fn parse_depth(
     Ok(default)
 }
 
-/// Makes a queue.
+/// Creates a queue.
 ///
-/// Alone it is owned by the one handle that is bound to it, and no lock is on its path. With
-/// `SLUICE_QUEUE_SHARED` several handles use it, each from a thread of its own.
+/// By default one handle at a time is bound to the queue and accesses it without a lock. With
+/// `SLUICE_QUEUE_SHARED` several handles, each of its own thread, share the queue under a lock.
 ///
 /// @param device The device.
-/// @param options How, or `NULL` for the defaults.
-/// @param queue Where the queue goes; `NULL` goes there if the call fails.
+/// @param options Options, or `NULL` for the defaults.
+/// @param queue Receives the queue, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EINVAL`: an argument or option, such as an unknown scheduler.
+/// * `-EINVAL`: an invalid argument or option, for example an unknown scheduler.
 /// * `-E2BIG`: an option of a later version.
-/// * `-ENOSPC`: the device has no queue left.
-/// * `-EOPNOTSUPP`: an open-channel drive, whose queues take no block requests:
+/// * `-ENOSPC`: the device has no free queue.
+/// * `-EOPNOTSUPP`: the device is an open-channel drive, which supports vector commands only; see
 ///   `sluice_vector_queue_create()`.
-/// * `-ETIMEDOUT`: a server does not answer.
-/// * `-ENOMEM`, `-EMFILE`, ...: what the system says.
+/// * `-ETIMEDOUT`, `-ECONNRESET`: the server of the drive does not answer, or has ended.
+/// * `-ENOMEM`, `-EMFILE`, ...: the system's error.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_queue_create(
     device: *const sluice_device,
@@ -268,18 +272,20 @@ pub unsafe extern "C" fn sluice_queue_create(
 
 /// Destroys a queue.
 ///
-/// @param queue The queue; unless the call fails, not to be used any more. `NULL` is nothing to destroy.
+/// @param queue The queue; unless the call fails with `-EBUSY`, it must not be used after the call.
+/// `NULL` has no effect.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EBUSY`: a handle is bound to it or a poller watches it. The queue is as it was.
-/// * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+/// * `-EBUSY`: a handle is bound to the queue, or a poller watches it. The queue is unchanged.
+/// * `-EIO`: this call closed the device, and the drive was not shut down cleanly; see
+///   `sluice_close()`. The queue is destroyed.
 ///
 /// # Threads
 ///
-/// Any, once no other call uses this pointer.
+/// Any thread. No other call may use the pointer at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_queue_destroy(queue: *mut sluice_queue) -> c_int {
     call(|| {

@@ -12,34 +12,37 @@ use crate::options::{ExtensibleStruct, read_struct, write_struct};
 use crate::queue::binding::{BindingState, QueueOwner};
 use crate::queue::sluice_queue;
 
-/// It sleeps until enough may have come, by how fast requests ended lately.
+/// The poller adapts its polling interval to the recent rate of completions: it sleeps until enough
+/// requests should have completed while the device still has work.
 pub const SLUICE_PERIOD_DYNAMIC: u32 = 0;
-/// It sleeps `period_ns` between two looks.
+/// The poller sleeps `period_ns` between two polls.
 pub const SLUICE_PERIOD_FIXED: u32 = 1;
-/// It does not sleep while something is on its way.
+/// The poller busy-polls while requests are outstanding.
 pub const SLUICE_PERIOD_BUSY_POLL: u32 = 2;
 
-/// A thread that looks for completions. Any thread may use it, several at a time.
+/// A thread that polls for completions. Several threads may use the object at the same time.
 pub struct sluice_poller {
     poller: CompletionPoller,
     watched: Mutex<Vec<Arc<QueueOwner>>>,
 }
 
-/// How a poller works. Set `size` to `sizeof(struct sluice_poller_options)` and everything else to 0 that
-/// should be as usual.
+/// Options of a poller. Set `size` to `sizeof(struct sluice_poller_options)`. A member that is 0
+/// selects its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_poller_options {
     /// `sizeof(struct sluice_poller_options)`.
     pub size: usize,
-    /// `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
+    /// Polling mode: `SLUICE_PERIOD_DYNAMIC`, `SLUICE_PERIOD_FIXED` or `SLUICE_PERIOD_BUSY_POLL`.
     pub period: u32,
-    /// 0.
+    /// Reserved; must be 0.
     pub reserved: u32,
-    /// How long it sleeps between two looks, with `SLUICE_PERIOD_FIXED`, or at most, with
-    /// `SLUICE_PERIOD_DYNAMIC`, where 0 is a millisecond; a second at most.
+    /// Polling interval in nanoseconds, at most 1,000,000,000. With `SLUICE_PERIOD_FIXED`: the
+    /// sleep between two polls, at least 1. With `SLUICE_PERIOD_DYNAMIC`: the longest sleep; 0 for
+    /// 1,000,000. Must be 0 with `SLUICE_PERIOD_BUSY_POLL`.
     pub period_ns: u64,
-    /// How late this machine wakes sleepers, with `SLUICE_PERIOD_DYNAMIC`; 0 for 60,000.
+    /// With `SLUICE_PERIOD_DYNAMIC`: initial estimate of the machine's wakeup latency in
+    /// nanoseconds; 0 for 60,000. The poller then measures it. Must be 0 with other modes.
     pub late_ns: u64,
 }
 
@@ -54,13 +57,13 @@ unsafe impl ExtensibleStruct for sluice_poller_options {
 pub struct sluice_poller_stats {
     /// `sizeof(struct sluice_poller_stats)`.
     pub size: usize,
-    /// Looks, each at all its queues.
+    /// Number of polls, each of all watched queues.
     pub looks: u64,
-    /// Completions that it found.
+    /// Number of completions found.
     pub completions: u64,
-    /// Times that it slept with something on its way.
+    /// Number of sleeps while requests were outstanding.
     pub naps: u64,
-    /// How long its thread has had a core.
+    /// CPU time of the poller's thread, in nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -99,20 +102,22 @@ impl sluice_poller {
     }
 }
 
-/// Starts a thread that looks for completions of queues on behalf of the handles bound to them.
+/// Starts a thread that polls for completions on behalf of the handles bound to the watched queues.
+/// The poller watches no queue until `sluice_poller_watch()` is called.
 ///
-/// @param device The device whose queues it will watch.
-/// @param options How, or `NULL` for the defaults.
-/// @param poller Where the poller goes; `NULL` goes there if the call fails.
+/// @param device The device whose queues the poller will watch.
+/// @param options Options, or `NULL` for the defaults.
+/// @param poller Receives the poller, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, `-E2BIG`, or what the system says: `-EAGAIN` without a thread, `-EMFILE` without a
-/// descriptor.
+/// 0, or `-EINVAL` if an argument or option is invalid, or `-E2BIG` for an option of a later
+/// version, or the system's error: `-EAGAIN` if no thread can be created, `-EMFILE` if no file
+/// descriptor is left.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_create(
     device: *const sluice_device,
@@ -133,7 +138,7 @@ pub unsafe extern "C" fn sluice_poller_create(
     })
 }
 
-/// Stops polling a queue that has no handle any more.
+/// Stops watching a queue. No handle may be bound to it.
 fn unwatch(poller: &sluice_poller, home: &QueueOwner) -> Result<(), CallError> {
     let mut state = home.state();
     if state.watched != Some(poller.name()) {
@@ -151,18 +156,19 @@ fn unwatch(poller: &sluice_poller, home: &QueueOwner) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Stops the thread.
+/// Stops a poller's thread and destroys the poller.
 ///
-/// @param poller The poller; unless the call fails, not to be used any more. `NULL` is nothing to stop.
+/// @param poller The poller; unless the call fails, it must not be used after the call. `NULL` has
+/// no effect.
 ///
 /// # Returns
 ///
-/// 0, or `-EBUSY` while a handle is bound to a queue that it watches: the poller goes on, and watches those
-/// that are left.
+/// 0, or `-EBUSY` if a handle is bound to a watched queue. The poller then keeps running and keeps
+/// watching that queue; it may have stopped watching others.
 ///
 /// # Threads
 ///
-/// Any, once no other call uses this pointer.
+/// Any thread. No other call may use the pointer at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_destroy(poller: *mut sluice_poller) -> c_int {
     call(|| {
@@ -183,18 +189,20 @@ pub unsafe extern "C" fn sluice_poller_destroy(poller: *mut sluice_poller) -> c_
     })
 }
 
-/// Watches a queue from now on. Handles bound to it wait for `SLUICE_WAIT_EVENT`, and the thread wakes them.
+/// Starts watching a queue. Handles bound to the queue should be in mode `SLUICE_WAIT_EVENT`; the
+/// poller wakes them.
 ///
 /// @param poller The poller.
 /// @param queue A queue created with `SLUICE_QUEUE_SHARED`.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL` for a queue that is not shared, or `-EBUSY` for one that a poller watches.
+/// 0, or `-EINVAL` if an argument is `NULL` or the queue is not shared, or `-EBUSY` if a poller
+/// already watches the queue.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_watch(
     poller: *mut sluice_poller,
@@ -221,18 +229,19 @@ pub unsafe extern "C" fn sluice_poller_watch(
     })
 }
 
-/// Ends the watch of a queue.
+/// Stops watching a queue.
 ///
 /// @param poller The poller.
-/// @param queue A queue that it watches, and no handle is bound to.
+/// @param queue A queue that the poller watches and no handle is bound to.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL` for `NULL`, or `-EBUSY` for a queue that it does not watch, or with handles.
+/// 0, or `-EINVAL` if an argument is `NULL`, or `-EBUSY` if the poller does not watch the queue or
+/// a handle is bound to it.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_unwatch(
     poller: *mut sluice_poller,
@@ -249,10 +258,10 @@ pub unsafe extern "C" fn sluice_poller_unwatch(
     })
 }
 
-/// The former name of `sluice_poller_unwatch()`, for one release.
+/// Former name of `sluice_poller_unwatch()`, for one release.
 ///
 /// @param poller The poller.
-/// @param queue A queue that it watches, and no handle is bound to.
+/// @param queue A queue that the poller watches and no handle is bound to.
 ///
 /// # Returns
 ///
@@ -260,7 +269,7 @@ pub unsafe extern "C" fn sluice_poller_unwatch(
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[deprecated]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_forget(
@@ -271,18 +280,18 @@ pub unsafe extern "C" fn sluice_poller_forget(
     unsafe { sluice_poller_unwatch(poller, queue) }
 }
 
-/// Says how long requests take, for who knows better than what has been seen.
+/// Sets the expected latency of requests, which replaces the measured one.
 ///
-/// @param poller The poller, with `SLUICE_PERIOD_DYNAMIC`; others do not care.
-/// @param time_ns How long; 0 takes it back.
+/// @param poller The poller. The hint has an effect with `SLUICE_PERIOD_DYNAMIC` only.
+/// @param time_ns Expected latency in nanoseconds; 0 returns to the measured latency.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL` for `NULL`.
+/// 0, or `-EINVAL` if `poller` is `NULL`.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_hint(poller: *mut sluice_poller, time_ns: u64) -> c_int {
     call(|| {
@@ -292,18 +301,19 @@ pub unsafe extern "C" fn sluice_poller_hint(poller: *mut sluice_poller, time_ns:
     })
 }
 
-/// Says what a poller has done.
+/// Returns the counters of a poller.
 ///
 /// @param poller The poller.
-/// @param stats Filled in as far as `stats->size` reaches.
+/// @param stats Receives the counters, up to `stats->size` bytes.
 ///
 /// # Returns
 ///
-/// 0, or `-EINVAL`, also for a `size` that no version had.
+/// 0, or `-EINVAL` if an argument is `NULL` or `stats->size` is not a size of any version, or
+/// `-E2BIG` if it is larger than 4096.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_poller_get_stats(
     poller: *const sluice_poller,

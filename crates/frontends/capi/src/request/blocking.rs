@@ -1,6 +1,6 @@
-//! Blocking requests by sectors; module `vectored` has those by memory address.
+//! Blocking requests on sectors and buffers; module `vectored` has transfers by memory address.
 //!
-//! Requests submitted before that complete meanwhile are reaped afterwards.
+//! Requests that were submitted before and complete during a blocking call are reaped afterwards.
 
 use std::ffi::c_int;
 
@@ -13,6 +13,7 @@ use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 use crate::request::{SLUICE_DEALLOCATE, SLUICE_FUA, payload};
 
 impl HandleInner {
+    /// Executes one request, and counts it.
     pub(crate) fn run(&mut self, request: Request) -> Result<(), CallError> {
         self.counters.record(&request);
         let done = self.handle.run(request);
@@ -56,19 +57,24 @@ impl HandleInner {
 /// Reads sectors into a buffer.
 ///
 /// @param handle The handle.
-/// @param lba The first sector.
-/// @param sectors How many; more than the device's `max_sectors` are read piece by piece.
-/// @param buffer Where to.
-/// @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+/// @param lba First sector.
+/// @param sectors Number of sectors. A transfer of more than the device's `max_sectors` is split
+/// into several requests.
+/// @param buffer Receives the data.
+/// @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
 ///
 /// # Returns
 ///
-/// 0, or a negative `errno`: those of `struct sluice_completion`, and `-EINVAL` or `-EXDEV` for a buffer that
-/// is too short or another device's, `-EBUSY` while another call is inside of the handle.
+/// 0, or
+///
+/// * a negative `errno` as in `struct sluice_completion`: the device failed the request.
+/// * `-EINVAL`: an argument is `NULL` or invalid, or the data does not fit into the buffer.
+/// * `-EXDEV`: the buffer belongs to another device.
+/// * `-EBUSY`: another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_read(
     handle: *mut sluice_handle,
@@ -90,23 +96,24 @@ pub unsafe extern "C" fn sluice_read(
 
 /// Writes sectors from a buffer.
 ///
-/// They are durable after the next `sluice_flush()`, or with `SLUICE_FUA` when the call returns, which costs
-/// less than a flush where the device has `SLUICE_HAS_FUA`.
+/// The data is durable after the next `sluice_flush()`, or on return with `SLUICE_FUA`. The latter
+/// costs less than a flush if the device has `SLUICE_HAS_FUA`.
 ///
 /// @param handle The handle.
-/// @param lba The first sector.
-/// @param sectors How many; more than the device's `max_sectors` are written piece by piece.
-/// @param buffer Where from.
-/// @param buffer_offset Where in the buffer, a multiple of 512 bytes.
+/// @param lba First sector.
+/// @param sectors Number of sectors. A transfer of more than the device's `max_sectors` is split
+/// into several requests.
+/// @param buffer The data.
+/// @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
 /// @param flags `SLUICE_FUA` or 0.
 ///
 /// # Returns
 ///
-/// As `sluice_read()`. After a failure some of the sectors may be written.
+/// As `sluice_read()`. After a failure some of the sectors may have been written.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_write(
     handle: *mut sluice_handle,
@@ -128,18 +135,18 @@ pub unsafe extern "C" fn sluice_write(
     })
 }
 
-/// Makes everything durable that has completed, a cache's contents included.
+/// Makes all completed writes durable, including those in a block cache.
 ///
 /// @param handle The handle.
 ///
 /// # Returns
 ///
-/// 0, or a negative `errno`: those of `struct sluice_completion`, and `-EINVAL` for `NULL`, `-EBUSY` while
-/// another call is inside of the handle.
+/// 0, or a negative `errno` as in `struct sluice_completion`, or `-EINVAL` if `handle` is `NULL`,
+/// or `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_flush(handle: *mut sluice_handle) -> c_int {
     call(|| {
@@ -149,19 +156,19 @@ pub unsafe extern "C" fn sluice_flush(handle: *mut sluice_handle) -> c_int {
     })
 }
 
-/// Gives sectors up: their contents are no longer needed, and they read as zeros afterwards.
+/// Discards sectors: the device may drop their contents, and they read as zeros afterwards.
 ///
 /// @param handle The handle.
-/// @param lba The first sector.
-/// @param sectors How many.
+/// @param lba First sector.
+/// @param sectors Number of sectors.
 ///
 /// # Returns
 ///
-/// As `sluice_flush()`; `-EOPNOTSUPP` where the device does not have `SLUICE_HAS_DISCARD`.
+/// As `sluice_flush()`; `-EOPNOTSUPP` if the device does not have `SLUICE_HAS_DISCARD`.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_discard(
     handle: *mut sluice_handle,
@@ -175,20 +182,20 @@ pub unsafe extern "C" fn sluice_discard(
     })
 }
 
-/// Makes sectors read as zeros.
+/// Writes zeros to sectors without transferring data.
 ///
 /// @param handle The handle.
-/// @param lba The first sector.
-/// @param sectors How many.
-/// @param flags `SLUICE_DEALLOCATE`: the device may deallocate the sectors; or 0.
+/// @param lba First sector.
+/// @param sectors Number of sectors.
+/// @param flags `SLUICE_DEALLOCATE` if the device may deallocate the sectors; or 0.
 ///
 /// # Returns
 ///
-/// As `sluice_flush()`; `-EOPNOTSUPP` where the device does not have `SLUICE_HAS_WRITE_ZEROES`.
+/// As `sluice_flush()`; `-EOPNOTSUPP` if the device does not have `SLUICE_HAS_WRITE_ZEROES`.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_write_zeroes(
     handle: *mut sluice_handle,

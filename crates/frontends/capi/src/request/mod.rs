@@ -16,64 +16,67 @@ use crate::device::object_ref;
 use crate::error::{CallError, call, status_errno};
 use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 
-/// Sectors to memory.
+/// Read sectors into a buffer.
 pub const SLUICE_OP_READ: u32 = 1;
-/// Memory to sectors.
+/// Write sectors from a buffer.
 pub const SLUICE_OP_WRITE: u32 = 2;
-/// Everything that has completed becomes durable.
+/// Make all completed writes durable.
 pub const SLUICE_OP_FLUSH: u32 = 3;
-/// The sectors' contents are no longer needed; they read as zeros afterwards.
+/// Discard sectors: the device may drop their contents, and they read as zeros afterwards.
 pub const SLUICE_OP_DISCARD: u32 = 4;
-/// The sectors read as zeros afterwards.
+/// Write zeros to sectors without transferring data.
 pub const SLUICE_OP_WRITE_ZEROES: u32 = 5;
 
-/// A write completes when it is durable.
+/// Force unit access: the write completes when it is durable.
 pub const SLUICE_FUA: u32 = 1;
-/// The device may deallocate the sectors that read as zeros.
+/// The device may deallocate the sectors of a Write Zeroes.
 pub const SLUICE_DEALLOCATE: u32 = 2;
 
-/// A timeout without limit.
+/// Wait without a time limit.
 pub const SLUICE_TIMEOUT_INFINITE: u64 = u64::MAX;
 
-/// Alignment of offsets in a buffer, which direct I/O and every drive accept.
+/// Alignment of offsets in a buffer. Direct I/O and all drives accept it.
 const ALIGNMENT: u64 = 512;
 /// Tags from this value on are reserved for the library.
 const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
-/// A request. Zero what does not apply to its operation.
+/// A request. Members that do not apply to the operation must be 0 or `NULL`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_request {
     /// `SLUICE_OP_READ`, `SLUICE_OP_WRITE`, `SLUICE_OP_FLUSH`, `SLUICE_OP_DISCARD` or
     /// `SLUICE_OP_WRITE_ZEROES`.
     pub op: u32,
-    /// `SLUICE_FUA` with a write, `SLUICE_DEALLOCATE` with zeroes.
+    /// `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes; or 0.
     pub flags: u32,
-    /// The first sector.
+    /// First sector.
     pub lba: u64,
-    /// Sectors: 1 or more, reads and writes up to the device's `max_sectors`; 0 for a flush.
+    /// Number of sectors, at least 1; at most the device's `max_sectors` for reads and writes. 0
+    /// for a flush.
     pub sectors: u32,
-    /// 0.
+    /// Reserved; must be 0.
     pub reserved: u32,
-    /// Where the data of a read or write is. It must stay until the request has ended.
+    /// Buffer of a read or write. It must not be destroyed before the request completes.
     pub buffer: *const sluice_buffer,
-    /// Where in the buffer it begins, a multiple of 512 bytes.
+    /// Offset of the data in the buffer, in bytes; a multiple of 512.
     pub buffer_offset: u64,
-    /// Returned with the completion; below 2^63.
+    /// Value that the completion returns; below 2^63.
     pub user_data: u64,
 }
 
-/// How a request ended.
+/// Completion of a request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_completion {
-    /// The request's.
+    /// `user_data` of the request.
     pub user_data: u64,
-    /// 0, or a negative `errno`: `-EIO` for what the medium has lost or did not take, `-ERANGE` past the
-    /// end, `-EINVAL` for a length that the device does not take, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
-    /// `-EFAULT`, `-EBUSY` for a device that is not ready, `-ENODEV` for one that is gone, `-ECANCELED`.
+    /// 0, or a negative `errno`: `-EIO` for a media error, `-ERANGE` for sectors beyond the end of
+    /// the device, `-EINVAL` for an invalid length or field, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
+    /// `-EFAULT` for a failed data transfer, `-EBUSY` if the device is not ready, `-ENODEV` if it
+    /// was removed, `-ECONNRESET` if its server has ended, `-ECANCELED`.
     pub error: i32,
-    /// The NVMe status field that stands behind it, without its phase tag (NVMe 1.2, section 4.6.1).
+    /// NVMe status field without the phase tag (NVMe 1.2, section 4.6.1), from which `error`
+    /// derives.
     pub status: u16,
     /// 0.
     pub reserved: u16,
@@ -125,7 +128,7 @@ impl HandleInner {
     /// Converts a caller's request.
     ///
     /// # Safety
-    /// Its buffer is `NULL`, or was returned by this library and not destroyed yet.
+    /// The request's buffer is `NULL`, or was returned by this library and not destroyed yet.
     unsafe fn parse_request(&self, from: &sluice_request) -> Result<Request, CallError> {
         let &sluice_request { op, flags, lba, sectors, buffer, buffer_offset, user_data, .. } =
             from;
@@ -219,29 +222,31 @@ pub(crate) fn check_capacity<T>(into: *mut T, room: usize) -> Result<usize, Call
     Ok(room.min(c_int::MAX as usize))
 }
 
-/// Submits requests: they are with the device when the call returns.
+/// Submits requests. The call passes all accepted requests to the device before it returns.
 ///
-/// It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
-/// rest again after reaping. Requests may end in any order, and those that overlap may be carried out in
-/// any; who needs an order waits in between.
+/// The call accepts requests in order, and stops at the first one that it cannot accept, for
+/// example because the queue is full. Reap completions and submit the remaining requests again.
+/// Requests may complete in any order, and the device may execute overlapping requests in any
+/// order. To order two requests, wait for the first before submitting the second.
 ///
 /// @param handle The handle.
-/// @param requests The requests; not looked at after the call.
-/// @param count How many.
+/// @param requests The requests. The library does not access the array after the call.
+/// @param count Number of requests.
 ///
 /// # Returns
 ///
-/// How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+/// The number of accepted requests, at least 1 unless `count` is 0. If the call accepts none,
 ///
 /// * `-EAGAIN`: the queue is full.
-/// * `-EINVAL`: the first request says something that cannot be. What only the device can judge, such as an
-///   address past its end, is in the completion.
-/// * `-EXDEV`: its buffer is of another device.
-/// * `-EBUSY`: another call is inside of the handle.
+/// * `-EINVAL`: an argument is `NULL`, or a member of the first request is invalid. The device
+///   checks the address; that error is in the completion.
+/// * `-EXDEV`: the buffer of the first request belongs to another device.
+/// * `-EBUSY`: another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+/// One thread at a time for each handle. The call neither allocates memory nor takes a lock, unless
+/// a shared queue, scheduler, callback or cache does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_submit(
     handle: *mut sluice_handle,
@@ -282,8 +287,8 @@ pub unsafe extern "C" fn sluice_submit(
             };
             break;
         }
-        // Ring the doorbell once for all. Also if nothing was accepted, because completed requests
-        // may have filled the queue.
+        // Ring the doorbell once for all requests. Also poll if none was accepted, because completed
+        // requests may have filled the queue.
         inner.handle.poll();
         match (taken, stopped) {
             (0, Err(error)) => Err(error),
@@ -292,20 +297,21 @@ pub unsafe extern "C" fn sluice_submit(
     })
 }
 
-/// Takes completions, without waiting.
+/// Reaps completions without waiting.
 ///
 /// @param handle The handle.
-/// @param completions Where they go.
-/// @param room How many there is room for.
+/// @param completions Receives the completions.
+/// @param room Capacity of `completions`, in elements.
 ///
 /// # Returns
 ///
-/// How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
-/// the handle.
+/// The number of completions, 0 if none is available; or `-EINVAL` if a pointer is `NULL`, or
+/// `-EBUSY` if another call uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's. It neither allocates nor locks, unless a policy or a shared queue does.
+/// One thread at a time for each handle. The call neither allocates memory nor takes a lock, unless
+/// a shared queue, scheduler or cache does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_reap(
     handle: *mut sluice_handle,
@@ -327,23 +333,24 @@ pub unsafe extern "C" fn sluice_reap(
     })
 }
 
-/// Waits for completions, as the handle was told to wait.
+/// Waits for completions in the handle's wait mode, and reaps them.
 ///
 /// @param handle The handle.
-/// @param completions Where they go.
-/// @param room How many there is room for, at least 1.
-/// @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
-/// in any case. With 0 it is `sluice_reap()`.
-/// @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
+/// @param completions Receives the completions.
+/// @param room Capacity of `completions`, in elements; at least 1.
+/// @param min Number of completions to wait for. The call does not wait for more than are
+/// outstanding or than `room`. With 0 it does not wait, as `sluice_reap()`.
+/// @param timeout_ns Maximum time to wait, in nanoseconds; `SLUICE_TIMEOUT_INFINITE` for no limit.
 ///
 /// # Returns
 ///
-/// How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
-/// `-EINVAL`, or `-EBUSY` while another call is inside of the handle.
+/// The number of completions; less than `min` if the time has passed or no more requests are
+/// outstanding. Or `-EINVAL` if a pointer is `NULL` or `room` is 0, or `-EBUSY` if another call
+/// uses the handle.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_wait(
     handle: *mut sluice_handle,

@@ -25,7 +25,7 @@ const SEGMENTS_MAX: u16 = 256;
 #[derive(Clone, Copy)]
 struct IovecCursor<'a> {
     iovecs: &'a [iovec],
-    /// Bytes of the first piece that are done.
+    /// Bytes of the first fragment that were transferred.
     offset: usize,
 }
 
@@ -226,24 +226,26 @@ unsafe fn iovecs_of<'a>(pieces: *const iovec, count: c_int) -> Result<&'a [iovec
     }
 }
 
-/// Reads bytes into memory, as `pread(2)` does: what programs that used a file are changed to first.
+/// Reads bytes into memory, as `pread(2)` does. Programs written for files need the fewest changes
+/// with this call.
 ///
-/// Memory inside of one `sluice_buffer` of the device that begins at a multiple of 512 is read into
-/// directly, which takes a lock to find out; other memory is copied to.
+/// The device reads directly into memory that is inside one `sluice_buffer` of the device and
+/// aligned to 512 bytes; the call takes a lock of the process to find the buffer. Otherwise the
+/// call copies the data through a buffer of the handle.
 ///
 /// @param handle The handle.
-/// @param memory Where to.
-/// @param bytes How many, a multiple of the device's sector size.
-/// @param offset Where they are on the device, in bytes, a multiple of its sector size.
+/// @param memory Receives the data.
+/// @param bytes Number of bytes, a multiple of the device's sector size.
+/// @param offset Offset on the device in bytes, a multiple of its sector size.
 ///
 /// # Returns
 ///
-/// `bytes`, or a negative `errno` as `sluice_read()`. There are no short reads: past the end it is
-/// `-ERANGE`.
+/// `bytes`, or a negative `errno` as `sluice_read()`, or `-ENOMEM` if memory for the copy cannot be
+/// allocated. There are no short reads: a read beyond the end of the device fails with `-ERANGE`.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_pread(
     handle: *mut sluice_handle,
@@ -261,18 +263,19 @@ pub unsafe extern "C" fn sluice_pread(
 /// Writes bytes from memory, as `pwrite(2)` does.
 ///
 /// @param handle The handle.
-/// @param memory Where from; see `sluice_pread()`.
-/// @param bytes How many, a multiple of the device's sector size.
-/// @param offset Where to on the device, in bytes, a multiple of its sector size.
+/// @param memory The data; see `sluice_pread()` for when it is copied.
+/// @param bytes Number of bytes, a multiple of the device's sector size.
+/// @param offset Offset on the device in bytes, a multiple of its sector size.
 ///
 /// # Returns
 ///
-/// `bytes`, or a negative `errno` as `sluice_write()`. There are no short writes: past the end it is
+/// `bytes`, or a negative `errno` as `sluice_write()`, or `-ENOMEM` if memory for the copy cannot
+/// be allocated. There are no short writes: a write beyond the end of the device fails with
 /// `-ERANGE`.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_pwrite(
     handle: *mut sluice_handle,
@@ -287,26 +290,29 @@ pub unsafe extern "C" fn sluice_pwrite(
     })
 }
 
-/// Reads bytes into several pieces of memory, one after the other, as `preadv(2)` does.
+/// Reads bytes into several fragments of memory in order, as `preadv(2)` does.
 ///
-/// Pieces inside of one `sluice_buffer` of the device each, that begin at a multiple of 512 and are whole
-/// sectors, are read into directly, as many in one request as the device takes; drives, files and the null
-/// device take 256, targets one. Others are copied to. Which is which is found out with a lock.
+/// The device reads directly into a fragment that is inside one `sluice_buffer` of the device,
+/// aligned to 512 bytes and a multiple of the sector size. One request transfers as many of these
+/// as the device supports: drives, files and the null device up to 256, targets one. The call
+/// copies all other fragments through a buffer of the handle. It takes a lock of the process to
+/// find the buffers.
 ///
 /// @param handle The handle.
-/// @param pieces Where to: addresses and bytes. Pieces of 0 bytes are passed over.
-/// @param count How many pieces, 0 to 1024.
-/// @param offset Where the bytes are on the device, a multiple of its sector size, as is the sum of all
-/// pieces.
+/// @param pieces The fragments: addresses and lengths in bytes. Empty fragments are skipped.
+/// @param count Number of fragments, 0 to 1024.
+/// @param offset Offset on the device in bytes. It, and the total length of the fragments, must be
+/// multiples of the device's sector size.
 ///
 /// # Returns
 ///
-/// The sum of all pieces, or a negative `errno` as `sluice_read()`. There are no short reads: past the end
-/// it is `-ERANGE`. After a failure some of the pieces may be read.
+/// The total length in bytes, or a negative `errno` as `sluice_read()`, or `-ENOMEM` if memory for
+/// the copy cannot be allocated. There are no short reads: a read beyond the end of the device
+/// fails with `-ERANGE`. After a failure some fragments may have been read.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_preadv(
     handle: *mut sluice_handle,
@@ -320,22 +326,23 @@ pub unsafe extern "C" fn sluice_preadv(
     })
 }
 
-/// Writes bytes from several pieces of memory, one after the other, as `pwritev(2)` does.
+/// Writes bytes from several fragments of memory in order, as `pwritev(2)` does.
 ///
 /// @param handle The handle.
-/// @param pieces Where from; see `sluice_preadv()`.
-/// @param count How many pieces, 0 to 1024.
-/// @param offset Where to on the device, in bytes, a multiple of its sector size, as is the sum of all
-/// pieces.
+/// @param pieces The fragments; see `sluice_preadv()` for which are copied.
+/// @param count Number of fragments, 0 to 1024.
+/// @param offset Offset on the device in bytes. It, and the total length of the fragments, must be
+/// multiples of the device's sector size.
 ///
 /// # Returns
 ///
-/// The sum of all pieces, or a negative `errno` as `sluice_write()`. There are no short writes: past the
-/// end it is `-ERANGE`. After a failure some of the pieces may be written.
+/// The total length in bytes, or a negative `errno` as `sluice_write()`, or `-ENOMEM` if memory for
+/// the copy cannot be allocated. There are no short writes: a write beyond the end of the device
+/// fails with `-ERANGE`. After a failure some fragments may have been written.
 ///
 /// # Threads
 ///
-/// The handle's.
+/// One thread at a time for each handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_pwritev(
     handle: *mut sluice_handle,

@@ -18,70 +18,77 @@ use crate::handle::options::value_error;
 use crate::request::check_capacity;
 use crate::vector::{VectorQueueInner, enter, sluice_vector_queue};
 
-/// Sectors to memory.
+/// Read sectors into a buffer.
 pub const SLUICE_VECTOR_READ: u32 = 1;
-/// Memory to sectors: whole units of `ws_min`, at the write pointers of their chunks.
+/// Write sectors from a buffer: whole units of `ws_min` sectors, at the write pointers of their
+/// chunks.
 pub const SLUICE_VECTOR_WRITE: u32 = 2;
-/// Erases the chunks that the addresses are in, each in one of its own.
+/// Erase chunks. Each address selects a different chunk.
 pub const SLUICE_VECTOR_ERASE: u32 = 3;
-/// Sectors to other sectors inside of the drive, out-of-band bytes included.
+/// Copy sectors inside the drive, including their out-of-band bytes.
 pub const SLUICE_VECTOR_COPY: u32 = 4;
 
-/// The data needed much error correction, and should be rewritten elsewhere soon.
+/// The data needed much error correction. It should be rewritten at another location soon.
 pub const SLUICE_VECTOR_HIGH_ECC: u16 = 1;
 
 /// Maximum number of addresses in a command.
 pub(crate) const ADDRESSES_MAX: u32 = MAX_VECTOR_ADDRESSES as u32;
-/// Alignment of data in a buffer; that of out-of-band bytes is 8.
+/// Alignment of data in a buffer, in bytes; that of out-of-band bytes is 8.
 const ALIGNMENT: u64 = 512;
 /// Tags from this value on are reserved for the library.
 const INTERNAL_TAG_MIN: u64 = 1 << 63;
 
-/// A vector command. Zero what does not apply to its operation.
+/// A vector command. Members that do not apply to the operation must be 0 or `NULL`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_vector_request {
     /// `SLUICE_VECTOR_READ`, `SLUICE_VECTOR_WRITE`, `SLUICE_VECTOR_ERASE` or `SLUICE_VECTOR_COPY`.
     pub op: u32,
-    /// Addresses: 1 to 64, or to the drive's `max_addresses` if data moves and that is less.
+    /// Number of addresses: 1 to 64; for reads and writes at most the drive's `max_addresses`.
     pub count: u32,
-    /// Addresses to read or write; for a copy, its sources. Not used after the call returns.
+    /// Array of `count` addresses: sectors to read or write, a sector of each chunk to erase, or
+    /// the sources of a copy. The library does not access the array after the call.
     pub addresses: *const u64,
-    /// As many addresses, which a copy writes.
+    /// Targets of a copy: array of `count` addresses. The library does not access it after the
+    /// call.
     pub targets: *const u64,
-    /// Where the data of a read or write is, sector after sector; `NULL` drops what is read, and writes
-    /// zeros. It must stay until the command has ended.
+    /// Buffer of a read or write, with the sectors in the order of the addresses. With `NULL` the
+    /// drive discards the data of a read, and writes zeros. The buffer must not be destroyed before
+    /// the command completes.
     pub buffer: *const sluice_buffer,
-    /// Where in the buffer it begins, a multiple of 512 bytes.
+    /// Offset of the data in `buffer`, in bytes; a multiple of 512.
     pub buffer_offset: u64,
-    /// Where the out-of-band bytes of a read or write are, `oob_bytes` for each sector; `NULL` for none:
-    /// a write writes zeros there. It must stay until the command has ended.
+    /// Buffer for the out-of-band bytes of a read or write, `oob_bytes` per sector. With `NULL` the
+    /// drive transfers none, and writes zeros. The buffer must not be destroyed before the command
+    /// completes.
     pub oob: *const sluice_buffer,
-    /// Where in that buffer they begin, a multiple of 8 bytes.
+    /// Offset of the out-of-band bytes in `oob`, in bytes; a multiple of 8.
     pub oob_offset: u64,
-    /// Returned with the completion; below 2^63.
+    /// Value that the completion returns; below 2^63.
     pub user_data: u64,
-    /// 0.
+    /// Reserved; must be 0.
     pub flags: u32,
-    /// 0.
+    /// Reserved; must be 0.
     pub reserved: u32,
 }
 
-/// How a vector command ended.
+/// Completion of a vector command.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_vector_completion {
-    /// The request's.
+    /// `user_data` of the request.
     pub user_data: u64,
-    /// Bit `i` stands for the `i`-th address (of a copy, the `i`-th target), which failed: it was not
-    /// read, or may not have been written or erased. 0 exactly if `error` is 0.
+    /// Failed addresses: bit `i` stands for the `i`-th address, or for the `i`-th target of a copy.
+    /// The sector was not read, or may not have been written or erased. 0 if and only if `error` is
+    /// 0.
     pub failed: u64,
-    /// 0, or a negative `errno`: those of `struct sluice_completion`, and `-ENODATA` for sectors that are
-    /// not written, or not readable yet, `-ESPIPE` for a write that is not at a write pointer or not of
-    /// whole units, `-ERANGE` for addresses that the drive does not have or that may not be used here,
-    /// `-EINVAL` also for chunks that cannot be erased in the state that they are in.
+    /// 0, or a negative `errno` as in `struct sluice_completion`, and: `-ENODATA` for sectors that
+    /// are not written or not readable yet; `-ESPIPE` for a write that is not at a write pointer or
+    /// not of whole units; `-ERANGE` for addresses that the drive does not have or the application
+    /// may not use; `-EINVAL` also for chunks that cannot be erased in their state.
     pub error: i32,
-    /// The NVMe status field that stands behind it, without its phase tag.
+    /// NVMe status field without the phase tag (NVMe 1.2, section 4.6.1), from which `error`
+    /// derives.
     pub status: u16,
     /// `SLUICE_VECTOR_HIGH_ECC`, or 0.
     pub flags: u16,
@@ -138,8 +145,8 @@ impl VectorQueueInner {
     /// Converts a caller's request.
     ///
     /// # Safety
-    /// Its buffers are `NULL`, or were returned by this library and not destroyed yet; its lists
-    /// are `NULL`, or have as many addresses as it says.
+    /// The request's buffers are `NULL`, or were returned by this library and not destroyed yet; its
+    /// arrays are `NULL`, or have `count` addresses.
     unsafe fn parse_request<'a>(
         &self,
         from: &sluice_vector_request,
@@ -210,11 +217,11 @@ impl VectorQueueInner {
         }
     }
 
-    /// Executes one command; others that complete meanwhile are reaped afterwards.
+    /// Executes one command. Other commands that complete meanwhile are reaped afterwards.
     fn run(&mut self, command: &Command<'_>) -> VectorCompletion {
         let own = INTERNAL_TAG_MIN | self.next_internal_tag;
         self.next_internal_tag = (self.next_internal_tag + 1) % INTERNAL_TAG_MIN;
-        // The queue is full of the caller's commands: wait for one.
+        // The queue is full of the caller's commands: wait for one to complete.
         while self.push(command, own).is_err() {
             if !self.poll() {
                 self.pause(Nanos::MAX);
@@ -299,25 +306,30 @@ fn request(op: u32, addresses: *const u64, count: u32) -> sluice_vector_request 
     }
 }
 
-/// Reads 1 to 64 sectors of an open-channel drive into a buffer, and waits for it.
+/// Reads 1 to 64 sectors of an open-channel drive into a buffer, and waits for the completion.
 ///
 /// @param queue The queue.
-/// @param addresses The sectors' addresses.
-/// @param count How many.
-/// @param buffer Where to, sector after sector; `NULL` drops what is read.
-/// @param buffer_offset Where in the buffer, a multiple of 512 bytes.
-/// @param failed Where the bits of the addresses go that were not read; may be `NULL`. Not written when the
-/// command was not sent.
+/// @param addresses Addresses of the sectors.
+/// @param count Number of addresses.
+/// @param buffer Receives the sectors in the order of the addresses; with `NULL` the drive discards
+/// the data.
+/// @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
+/// @param failed Receives the bits of the addresses that were not read; may be `NULL`. Not written
+/// if the command was not submitted.
 ///
 /// # Returns
 ///
-/// 0, or a negative `errno`: those of `struct sluice_vector_completion`, with what `failed` does not name
-/// read all the same; and `-EINVAL` or `-EXDEV` for an argument that cannot be, `-EBUSY` while another call is
-/// inside of the queue.
+/// 0, or
+///
+/// * a negative `errno` as in `struct sluice_vector_completion`: the drive failed the command.
+///   Addresses that are not in `failed` were executed.
+/// * `-EINVAL`: an argument is `NULL` or invalid, or the data does not fit into the buffer.
+/// * `-EXDEV`: the buffer belongs to another device.
+/// * `-EBUSY`: another call uses the queue.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_read(
     queue: *mut sluice_vector_queue,
@@ -337,15 +349,16 @@ pub unsafe extern "C" fn sluice_vector_read(
     })
 }
 
-/// Writes 1 to 64 sectors of an open-channel drive from a buffer, and waits for it.
+/// Writes 1 to 64 sectors of an open-channel drive from a buffer, and waits for the completion.
 ///
 /// @param queue The queue.
-/// @param addresses The sectors' addresses: whole units of `ws_min`, at the write pointers of their chunks.
-/// @param count How many.
-/// @param buffer Where from, sector after sector; `NULL` writes zeros.
-/// @param buffer_offset Where in the buffer, a multiple of 512 bytes.
-/// @param failed Where the bits of the addresses go that may not be written; may be `NULL`. Not written when
-/// the command was not sent.
+/// @param addresses Addresses of the sectors: whole units of `ws_min` sectors, at the write
+/// pointers of their chunks.
+/// @param count Number of addresses.
+/// @param buffer The sectors in the order of the addresses; with `NULL` the drive writes zeros.
+/// @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
+/// @param failed Receives the bits of the addresses that may not have been written; may be `NULL`.
+/// Not written if the command was not submitted.
 ///
 /// # Returns
 ///
@@ -353,7 +366,7 @@ pub unsafe extern "C" fn sluice_vector_read(
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_write(
     queue: *mut sluice_vector_queue,
@@ -373,13 +386,13 @@ pub unsafe extern "C" fn sluice_vector_write(
     })
 }
 
-/// Erases 1 to 64 chunks of an open-channel drive, and waits for it.
+/// Erases 1 to 64 chunks of an open-channel drive, and waits for the completion.
 ///
 /// @param queue The queue.
 /// @param addresses An address in each chunk.
-/// @param count How many.
-/// @param failed Where the bits of the addresses go whose chunks may not be erased; may be `NULL`. Not
-/// written when the command was not sent.
+/// @param count Number of addresses.
+/// @param failed Receives the bits of the addresses whose chunks may not have been erased; may be
+/// `NULL`. Not written if the command was not submitted.
 ///
 /// # Returns
 ///
@@ -387,7 +400,7 @@ pub unsafe extern "C" fn sluice_vector_write(
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_erase(
     queue: *mut sluice_vector_queue,
@@ -404,22 +417,23 @@ pub unsafe extern "C" fn sluice_vector_erase(
     })
 }
 
-/// Copies 1 to 64 sectors inside of an open-channel drive, out-of-band bytes included, and waits for it.
+/// Copies 1 to 64 sectors inside an open-channel drive, including their out-of-band bytes, and
+/// waits for the completion.
 ///
 /// @param queue The queue.
-/// @param addresses The addresses of what is read.
-/// @param targets As many addresses of what is written, as for `sluice_vector_write()`.
-/// @param count How many.
-/// @param failed Where the bits of the targets go that may not be written: all of them, when something
-/// cannot be read. May be `NULL`. Not written when the command was not sent.
+/// @param addresses Addresses of the source sectors.
+/// @param targets Addresses of the target sectors; the rules are those of `sluice_vector_write()`.
+/// @param count Number of addresses in each array.
+/// @param failed Receives the bits of the targets that may not have been written: all of them if a
+/// source could not be read. May be `NULL`. Not written if the command was not submitted.
 ///
 /// # Returns
 ///
-/// As `sluice_vector_read()`; `-EOPNOTSUPP` for a drive without `SLUICE_VECTOR_CAN_COPY`.
+/// As `sluice_vector_read()`; `-EOPNOTSUPP` if the drive does not have `SLUICE_VECTOR_CAN_COPY`.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_copy(
     queue: *mut sluice_vector_queue,
@@ -441,21 +455,24 @@ pub unsafe extern "C" fn sluice_vector_copy(
     })
 }
 
-/// Executes any vector command, also with out-of-band bytes, and waits for it.
+/// Executes any vector command, also with out-of-band bytes, and waits for the completion.
 ///
 /// @param queue The queue.
-/// @param request The command; its `user_data` is returned.
-/// @param completion Receives the result. Not written if the command was not sent.
+/// @param request The command. The completion returns its `user_data`.
+/// @param completion Receives the completion. Not written if the command was not submitted.
 ///
 /// # Returns
 ///
-/// 0 when the command has completed, successfully or not: see `completion->error`. Or `-EINVAL` or
-/// `-EXDEV` for an invalid command, `-EOPNOTSUPP` for a copy if the drive supports none, `-EBUSY`
-/// while another call is inside of the queue.
+/// 0 if the command has completed, successfully or not: see `completion->error`. Or
+///
+/// * `-EINVAL`: an argument is `NULL`, or a member of the request is invalid.
+/// * `-EXDEV`: a buffer belongs to another device.
+/// * `-EOPNOTSUPP`: a copy, and the drive does not have `SLUICE_VECTOR_CAN_COPY`.
+/// * `-EBUSY`: another call uses the queue.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_run(
     queue: *mut sluice_vector_queue,
@@ -477,28 +494,29 @@ pub unsafe extern "C" fn sluice_vector_run(
     })
 }
 
-/// Submits vector commands: they are with the drive when the call returns.
+/// Submits vector commands. The call passes all accepted commands to the drive before it returns.
 ///
-/// It takes as many as there is room for, in order, and stops at the first that it cannot take: submit the
-/// rest again after reaping. The drive carries out those of one parallel unit in their order, and others in
-/// any.
+/// The call accepts commands in order, and stops at the first one that it cannot accept, for
+/// example because the queue is full. Reap completions and submit the remaining commands again. The
+/// drive executes the commands of one parallel unit in order, and commands of different parallel
+/// units in any order.
 ///
 /// @param queue The queue.
-/// @param requests The commands; not looked at after the call.
-/// @param count How many.
+/// @param requests The commands. The library does not access the array after the call.
+/// @param count Number of commands.
 ///
 /// # Returns
 ///
-/// How many were taken, at least 1 unless `count` is 0; or, if not even the first was,
+/// The number of accepted commands, at least 1 unless `count` is 0. If the call accepts none,
 ///
 /// * `-EAGAIN`: the queue is full.
-/// * `-EINVAL`, `-EXDEV`, `-EOPNOTSUPP`: as `sluice_vector_run()`. What only the drive can judge, such as an
-///   address that it does not have, is in the completion.
-/// * `-EBUSY`: another call is inside of the queue.
+/// * `-EINVAL`, `-EXDEV`, `-EOPNOTSUPP`: as `sluice_vector_run()`, for the first command. The drive
+///   checks the addresses; that error is in the completion.
+/// * `-EBUSY`: another call uses the queue.
 ///
 /// # Threads
 ///
-/// The queue's. It neither allocates nor locks.
+/// One thread at a time for each vector queue. The call neither allocates memory nor takes a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_submit(
     queue: *mut sluice_vector_queue,
@@ -539,20 +557,20 @@ pub unsafe extern "C" fn sluice_vector_submit(
     })
 }
 
-/// Takes vector commands that have ended, without waiting.
+/// Reaps completions of vector commands without waiting.
 ///
 /// @param queue The queue.
-/// @param completions Where they go.
-/// @param room How many there is room for.
+/// @param completions Receives the completions.
+/// @param room Capacity of `completions`, in elements.
 ///
 /// # Returns
 ///
-/// How many there were, 0 if nothing has ended; or `-EINVAL`, or `-EBUSY` while another call is inside of
-/// the queue.
+/// The number of completions, 0 if none is available; or `-EINVAL` if a pointer is `NULL`, or
+/// `-EBUSY` if another call uses the queue.
 ///
 /// # Threads
 ///
-/// The queue's. It neither allocates nor locks.
+/// One thread at a time for each vector queue. The call neither allocates memory nor takes a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_reap(
     queue: *mut sluice_vector_queue,
@@ -569,23 +587,24 @@ pub unsafe extern "C" fn sluice_vector_reap(
     })
 }
 
-/// Waits for vector commands to end, as the queue was told to wait.
+/// Waits for completions of vector commands in the queue's wait mode, and reaps them.
 ///
 /// @param queue The queue.
-/// @param completions Where they go.
-/// @param room How many there is room for, at least 1.
-/// @param min How many to wait for; no more than are outstanding, or than there is room for, are waited for
-/// in any case. With 0 it is `sluice_vector_reap()`.
-/// @param timeout_ns How long at most; `SLUICE_TIMEOUT_INFINITE` for no limit.
+/// @param completions Receives the completions.
+/// @param room Capacity of `completions`, in elements; at least 1.
+/// @param min Number of completions to wait for. The call does not wait for more than are
+/// outstanding or than `room`. With 0 it does not wait, as `sluice_vector_reap()`.
+/// @param timeout_ns Maximum time to wait, in nanoseconds; `SLUICE_TIMEOUT_INFINITE` for no limit.
 ///
 /// # Returns
 ///
-/// How many there were, fewer than `min` if the time has passed, or if no more are outstanding; or
-/// `-EINVAL`, or `-EBUSY` while another call is inside of the queue.
+/// The number of completions; less than `min` if the time has passed or no more commands are
+/// outstanding. Or `-EINVAL` if a pointer is `NULL` or `room` is 0, or `-EBUSY` if another call
+/// uses the queue.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_wait(
     queue: *mut sluice_vector_queue,

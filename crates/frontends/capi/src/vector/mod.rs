@@ -2,7 +2,7 @@
 //! and copies of 1 to 64 physical addresses of an open-channel drive.
 //!
 //! Guarantees: every accepted command completes exactly once, even if the drive's process has
-//! ended; a queue is for one thread at a time, which is checked.
+//! ended; a second call on a queue during the first fails with `-EBUSY`.
 
 pub(crate) mod io;
 
@@ -34,16 +34,16 @@ pub struct sluice_vector_queue {
     pub(crate) cell: SingleThreadCell<VectorQueueInner>,
 }
 
-/// How a vector queue is made. Set `size` to `sizeof(struct sluice_vector_queue_options)` and everything
-/// else to 0 that should be as usual.
+/// Options of a vector queue. Set `size` to `sizeof(struct sluice_vector_queue_options)`. A member
+/// that is 0 selects its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sluice_vector_queue_options {
     /// `sizeof(struct sluice_vector_queue_options)`.
     pub size: usize,
-    /// Commands outstanding at most, 1 to 65534; 0 for 255.
+    /// Queue depth: maximum number of outstanding commands, 1 to 65534; 0 for 255.
     pub depth: u32,
-    /// How it waits: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
+    /// Wait mode: `SLUICE_WAIT_POLL` or `SLUICE_WAIT_EVENT`.
     pub wait: u32,
 }
 
@@ -58,9 +58,10 @@ pub(crate) struct VectorQueueInner {
     device: IoDevice,
     pub(crate) owner: Arc<DeviceRef>,
     clock: RealClock,
-    /// Present if the queue sleeps while it waits.
+    /// Present in mode `SLUICE_WAIT_EVENT`.
     parker: Option<Parker>,
-    /// Ended, and not reaped; no more together with what is outstanding than the queue holds.
+    /// Completions that were not reaped yet. Together with the outstanding commands they are
+    /// at most the capacity of the queue, plus one command of the library itself.
     ready: VecDeque<VectorCompletion>,
     /// Whether the drive supports copy.
     pub(crate) can_copy: bool,
@@ -101,7 +102,7 @@ impl VectorQueueInner {
         self.ready.pop_front()
     }
 
-    /// Returns the completion of one of the library's own commands, if it is there.
+    /// Returns the completion of a command of the library itself, if it has arrived.
     pub(crate) fn reap_internal(&mut self, own: u64) -> Option<VectorCompletion> {
         let place = self.ready.iter().position(|ended| ended.user_data == own)?;
         self.ready.remove(place)
@@ -112,7 +113,7 @@ impl VectorQueueInner {
         Nanos(self.clock.now().0.saturating_add(timeout))
     }
 
-    /// Returns whether that time has passed.
+    /// Returns whether the time `limit` has passed.
     pub(crate) fn has_passed(&self, limit: Nanos) -> bool {
         limit != Nanos::MAX && self.clock.now() >= limit
     }
@@ -135,25 +136,26 @@ impl VectorQueueInner {
     }
 }
 
-/// Makes a queue for vector commands.
+/// Creates a queue for vector commands.
 ///
 /// @param device The device, an open-channel drive without a target.
-/// @param options How, or `NULL` for the defaults.
-/// @param queue Where the queue goes; `NULL` goes there if the call fails.
+/// @param options Options, or `NULL` for the defaults.
+/// @param queue Receives the queue, or `NULL` if the call fails.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EINVAL`, `-E2BIG`: an argument or option, or an option of a later version.
-/// * `-EOPNOTSUPP`: anything but an open-channel drive, whose targets take no addresses either.
-/// * `-ENOSPC`: the device has no queue left.
-/// * `-ENOMEM`, `-EMFILE`, ...: what the system says.
-/// * `-ETIMEDOUT`, `-ECONNRESET`: a server does not answer, or is gone.
+/// * `-EINVAL`: an invalid argument or option.
+/// * `-E2BIG`: an option of a later version.
+/// * `-EOPNOTSUPP`: the device is not an open-channel drive without a target.
+/// * `-ENOSPC`: the device has no free queue.
+/// * `-ENOMEM`, `-EMFILE`, ...: the system's error.
+/// * `-ETIMEDOUT`, `-ECONNRESET`: the server of the drive does not answer, or has ended.
 ///
 /// # Threads
 ///
-/// Any.
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_queue_create(
     device: *const sluice_device,
@@ -189,7 +191,7 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
             return Err(error.into());
         }
         let inner = VectorQueueInner {
-            // Plus one of the library's own.
+            // One more for a command of the library itself.
             ready: VecDeque::with_capacity(usize::from(made.queue().capacity()) + 1),
             queue: made,
             device: device.device.clone(),
@@ -209,23 +211,26 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
 
 /// Destroys a vector queue.
 ///
-/// What is outstanding is waited for, a minute at most, and its ends are thrown away.
+/// The call waits up to 60 seconds for the outstanding commands, and discards their completions.
 ///
-/// @param queue The queue; unless the call fails with `-EBUSY`, not to be used any more. `NULL` is nothing to
-/// destroy.
+/// @param queue The queue; unless the call fails with `-EBUSY`, it must not be used after the call.
+/// `NULL` has no effect.
 ///
 /// # Returns
 ///
 /// 0, or
 ///
-/// * `-EBUSY`: another call is inside of the queue, which is as it was.
-/// * `-ETIMEDOUT`: the device does not answer. The queue is gone; its memory stays with the device.
-/// * `-ENOTRECOVERABLE`: the library failed inside of it before. As for `-ETIMEDOUT`.
-/// * `-EIO`: this closed the device, and not in order: see `sluice_close()`. The queue is gone.
+/// * `-EBUSY`: another call uses the queue; the queue is unchanged.
+/// * `-ETIMEDOUT`: the device does not complete the commands. The queue is destroyed; its memory
+///   stays allocated.
+/// * `-ENOTRECOVERABLE`: an earlier call on the queue failed with an internal error. Otherwise as
+///   `-ETIMEDOUT`.
+/// * `-EIO`: this call closed the device, and the drive was not shut down cleanly; see
+///   `sluice_close()`. The queue is destroyed.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_queue) -> c_int {
     call(|| {
@@ -262,17 +267,18 @@ pub unsafe extern "C" fn sluice_vector_queue_destroy(queue: *mut sluice_vector_q
     })
 }
 
-/// Says how many commands a vector queue has: taken, and not reaped.
+/// Returns the number of outstanding commands of a vector queue: submitted and not reaped.
 ///
 /// @param queue The queue.
 ///
 /// # Returns
 ///
-/// How many, or `-EINVAL` for `NULL`, or `-EBUSY` while another call is inside of the queue.
+/// The number of commands, or `-EINVAL` if `queue` is `NULL`, or `-EBUSY` if another call uses the
+/// queue.
 ///
 /// # Threads
 ///
-/// The queue's.
+/// One thread at a time for each vector queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_vector_outstanding(queue: *const sluice_vector_queue) -> c_int {
     call(|| {

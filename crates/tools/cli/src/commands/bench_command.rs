@@ -21,8 +21,8 @@ impl From<BenchError> for CliError {
 /// Runs `sluice bench …`.
 ///
 /// # Errors
-/// Arguments that do not fit the group, a measurement that could not be made, or [`CliError::Bounds`] when a result is
-/// outside of its bound and not in the list of expected misses.
+/// [`CliError`] for arguments that do not apply to the group, and for a measurement that failed;
+/// [`CliError::Bounds`] if a result is outside of its bound and not in the list of expected misses.
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     let request = BenchRequest {
         group: args.group,

@@ -168,7 +168,7 @@ fn preload(library: &Path) -> OsString {
     list
 }
 
-/// A program that has already ended needs no signal.
+/// Forwards a signal to the program, unless it has already ended.
 fn forward(process: u32, signal: i32) {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     let signal = rustix::process::Signal::from_named_raw(signal);

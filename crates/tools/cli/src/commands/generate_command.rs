@@ -1,4 +1,5 @@
-//! `sluice generate`: man pages and shell completions, made of the same definitions as the options are read by.
+//! `sluice generate`: generates man pages and shell completions from the definitions by which the
+//! command line is parsed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,20 +14,21 @@ use crate::CliError;
 pub(crate) enum GenerateArgs {
     /// Write a man page of every command.
     Man {
-        /// The folder, which is made.
+        /// Directory for the files. It is created if it does not exist.
         folder: PathBuf,
     },
     /// Write completions for bash, zsh, fish, elvish and PowerShell.
     Completions {
-        /// The folder, which is made.
+        /// Directory for the files. It is created if it does not exist.
         folder: PathBuf,
     },
 }
 
-/// Writes the files into a folder, which is made.
+/// Writes the files into a directory, which is created if it does not exist.
 ///
 /// # Errors
-/// What the operating system says of the folder.
+/// [`CliError`] with the error of the operating system, if a file or the directory cannot be
+/// written.
 pub(crate) fn run(args: &GenerateArgs, mut command: clap::Command) -> Result<(), CliError> {
     let folder = match args {
         GenerateArgs::Man { folder } | GenerateArgs::Completions { folder } => folder,

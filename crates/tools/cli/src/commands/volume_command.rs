@@ -69,20 +69,20 @@ fn ticker(opened: user_io::IoDevice) -> impl FnMut(&mut Queue) -> Nanos {
     }
 }
 
-/// Reads the size of a file to make: bytes, with a suffix as in a scenario.
+/// Parses the size of a new file: bytes, with an optional suffix as in a scenario.
 ///
 /// # Errors
-/// What a size looks like.
+/// The allowed form, for any other text and for 0.
 pub fn size(text: &str) -> Result<u64, String> {
     let allowed = "a size such as 512M, 1G or 400GB";
     scenario::units::size(text).filter(|bytes| *bytes > 0).ok_or_else(|| allowed.to_owned())
 }
 
-/// A file that was made for a volume; it is deleted unless it is kept.
+/// A new file for a volume; it is deleted on drop unless it is kept.
 struct NewFile<'a>(Option<&'a Path>);
 
 impl NewFile<'_> {
-    /// Makes a sparse file of this size.
+    /// Creates a sparse file of `bytes` bytes.
     fn create(path: &Path, bytes: u64) -> Result<NewFile<'_>, CliError> {
         let cannot = |e: std::io::Error| match e.kind() {
             std::io::ErrorKind::AlreadyExists => other(format!(
@@ -105,7 +105,7 @@ impl NewFile<'_> {
 impl Drop for NewFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The error that is under way already says what went wrong.
+            // The caller is already reporting an error.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -207,13 +207,13 @@ pub(crate) fn of_compat(compat: &str) -> BTreeMap<String, String> {
 pub(crate) fn index(header: &str, compat: &str) -> String {
     let about = header.trim_start().split("*/").next().map(unstarred).unwrap_or_default();
     let mut text = format!("# The C interface\n\n{}\n", linked(&about, &names(header)));
-    text += "\nMade of the comments in `crates/frontends/capi`: edit those, then run `UPDATE=1 cargo test --package \
-             sluice-capi`.\n\nPrograms that compile and run are in `crates/frontends/capi/examples-c`; \
+    text += "\nGenerated from the comments in `crates/frontends/capi`. Edit the comments, then run `UPDATE=1 cargo test \
+             --package sluice-capi`.\n\nPrograms that compile and run are in `crates/frontends/capi/examples-c`; \
              `scripts/install-capi` installs library, headers and `sluice.pc`:\n\n```sh\ncc -o program \
              program.c $(pkg-config --cflags --libs sluice)\n```\n";
-    text += "\nQueues, handles and requests are of sectors. An open-channel drive without a target takes vector \
-             commands of physical addresses and no others: `sluice_vector_*()`, on queues of their own; what \
-             they mean is in `docs/ppa.md`.\n";
+    text += "\nRequests of queues and handles address logical sectors. An open-channel drive without a target \
+             accepts vector commands with physical addresses only: `sluice_vector_*()`, on vector queues. \
+             `docs/ppa.md` describes these commands.\n";
     text += "\n## Calls\n\n| call | |\n|---|---|\n";
     let names = names(header);
     for call in calls(header) {
