@@ -154,7 +154,9 @@ impl Pu {
     pub(crate) fn pu_ops(&self) -> impl Iterator<Item = u32> {
         let registers = [self.cache.staged, self.cache.outgoing];
         let registers = registers.into_iter().filter(|op| *op != NO_PU_OP);
-        let array = self.array.active.map(|a| a.pu_op).into_iter();
+        // An operation that is being suspended is listed as suspended already.
+        let active = self.array.active.filter(|a| a.phase != ArrayPhase::Suspending);
+        let array = active.map(|a| a.pu_op).into_iter();
         let array = array.chain(self.array.suspended.map(|s| s.pu_op));
         self.queue.iter().chain(&self.reads).copied().chain(registers).chain(array)
     }
@@ -171,6 +173,14 @@ impl Pu {
             "only a staged program has data",
             "0 sectors to transfer",
             staging,
+        )?;
+        let suspending = self.array.active.filter(|a| a.phase == ArrayPhase::Suspending);
+        let suspended = self.array.suspended.map(|s| s.pu_op);
+        check.require(
+            suspending.is_none_or(|a| suspended == Some(a.pu_op)),
+            "an operation that is being suspended is the suspended one",
+            format_args!("{suspending:?}"),
+            suspended,
         )?;
         check.require(
             self.array.start <= self.array.end,
