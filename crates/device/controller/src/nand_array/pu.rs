@@ -190,3 +190,20 @@ impl Pu {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_is_being_suspended_counts_once() {
+        let mut pu = Pu::default();
+        pu.array.active = Some(ActiveOp { pu_op: 3, phase: ArrayPhase::Suspending });
+        pu.array.suspended = Some(SuspendedOp { pu_op: 3, remaining: Nanos(5) });
+        assert!(pu.pu_ops().eq([3]));
+        assert_eq!(pu.check_invariants(0), Ok(()));
+        pu.array.suspended = None;
+        let found = pu.check_invariants(0).expect_err("nothing is suspended");
+        assert_eq!(found.invariant, "an operation that is being suspended is the suspended one");
+    }
+}
