@@ -154,7 +154,7 @@ impl Pu {
     pub(crate) fn pu_ops(&self) -> impl Iterator<Item = u32> {
         let registers = [self.cache.staged, self.cache.outgoing];
         let registers = registers.into_iter().filter(|op| *op != NO_PU_OP);
-        // While an operation is being suspended it is the active and the suspended one.
+        // An operation that is being suspended is listed as suspended already.
         let active = self.array.active.filter(|a| a.phase != ArrayPhase::Suspending);
         let array = active.map(|a| a.pu_op).into_iter();
         let array = array.chain(self.array.suspended.map(|s| s.pu_op));
@@ -177,10 +177,10 @@ impl Pu {
         let suspending = self.array.active.filter(|a| a.phase == ArrayPhase::Suspending);
         let suspended = self.array.suspended.map(|s| s.pu_op);
         check.require(
-            suspending.is_none_or(|a| Some(a.pu_op) == suspended),
-            "the operation that is being suspended is the suspended one",
-            format_args!("{suspended:?}"),
-            suspending,
+            suspending.is_none_or(|a| suspended == Some(a.pu_op)),
+            "an operation that is being suspended is the suspended one",
+            format_args!("{suspending:?}"),
+            suspended,
         )?;
         check.require(
             self.array.start <= self.array.end,
@@ -188,5 +188,22 @@ impl Pu {
             "start before end",
             (self.array.start, self.array.end),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_is_being_suspended_counts_once() {
+        let mut pu = Pu::default();
+        pu.array.active = Some(ActiveOp { pu_op: 3, phase: ArrayPhase::Suspending });
+        pu.array.suspended = Some(SuspendedOp { pu_op: 3, remaining: Nanos(5) });
+        assert!(pu.pu_ops().eq([3]));
+        assert_eq!(pu.check_invariants(0), Ok(()));
+        pu.array.suspended = None;
+        let found = pu.check_invariants(0).expect_err("nothing is suspended");
+        assert_eq!(found.invariant, "an operation that is being suspended is the suspended one");
     }
 }
