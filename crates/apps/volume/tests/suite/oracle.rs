@@ -15,26 +15,12 @@ mod model;
 use case::Case;
 use harness::{DriveHarness, RamHarness};
 use mix::{Mix, Seen};
+use testkit::oracle::run_seeds;
 
-fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen + std::panic::RefUnwindSafe) -> Seen {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(cases),
-    };
-    let mut all = Seen::default();
-    for seed in seeds {
-        match std::panic::catch_unwind(|| case(seed)) {
-            Ok(seen) => all = all.plus(seen),
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-volume --test suite oracle::{name}"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+fn run(cases: u64, name: &str, case: impl Fn(u64) -> Seen) -> Seen {
+    let replay = format!("cargo test -p sluice-volume --test suite oracle::{name}");
+    let run = run_seeds(cases, &[], &replay, case);
+    let all = run.results.into_iter().fold(Seen::default(), Seen::plus);
     println!("{name}: {all:?}");
     all
 }

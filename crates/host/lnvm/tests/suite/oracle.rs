@@ -15,6 +15,7 @@ use lnvm::{
 };
 use rng::Rng;
 use testkit::managed_drive::{FOREVER, ManagedDrive, config, errors, geometry, spec};
+use testkit::oracle::run_seeds;
 use time::Component;
 
 /// The expected state of a target.
@@ -400,26 +401,16 @@ impl Case {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
 #[test]
 fn power_cuts_leave_targets_and_chunks_as_they_were() {
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(150),
-    };
-    let all = seeds.end - seeds.start;
-    let one = all == 1;
+    let run = run_seeds(150, &[], "cargo test -p sluice-lnvm oracle", |seed| {
+        let mut case = Case::new(seed);
+        case.run(30);
+        (case.cuts, case.cuts_inside, case.created, case.acquired)
+    });
+    let (all, one) = (run.results.len() as u64, run.is_single);
     let (mut cuts, mut inside, mut created, mut handed) = (0, 0, 0, 0);
-    for seed in seeds {
-        let failed = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run(30);
-            (case.cuts, case.cuts_inside, case.created, case.acquired)
-        });
-        let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
+    for done in &run.results {
         (cuts, inside, created, handed) =
             (cuts + done.0, inside + done.1, created + done.2, handed + done.3);
     }

@@ -22,6 +22,7 @@ use ocssd::ppa::{
     UnwrittenSectors, VirtualBlock, VirtualBlockError,
 };
 use rng::Rng;
+use testkit::oracle::run_seeds;
 
 use crate::harness::{self, Bench, OOB, SECTOR, Shape, all_data, all_oob};
 
@@ -624,44 +625,23 @@ const REGRESSIONS: [u64; 4] = [21, 169, 745, 8326];
 
 #[test]
 fn everything_acknowledged_is_there_and_everything_else_is_said() {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("SLUICE_FIRST").unwrap_or(0);
-            first..first + number("SLUICE_CASES").unwrap_or(400)
-        }
-    };
-    let alone = seeds.end - seeds.start == 1;
-    let regressions: &[u64] = if alone { &[] } else { &REGRESSIONS };
+    let run = run_seeds(400, &REGRESSIONS, "cargo test -p sluice-ocssd oracle", |seed| {
+        let mut case = Case::new(seed);
+        case.run();
+        case.counts
+    });
     let mut all = Counts::default();
-    for seed in regressions.iter().copied().chain(seeds) {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run();
-            case.counts
-        });
-        match result {
-            Ok(c) => {
-                all.cuts += c.cuts;
-                all.sealed += c.sealed;
-                all.replaced += c.replaced;
-                all.copies_by_drive += c.copies_by_drive;
-                all.unpaired += c.unpaired;
-                all.torn += c.torn;
-                all.lost += c.lost;
-            }
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-ocssd oracle"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
+    for c in &run.results {
+        all.cuts += c.cuts;
+        all.sealed += c.sealed;
+        all.replaced += c.replaced;
+        all.copies_by_drive += c.copies_by_drive;
+        all.unpaired += c.unpaired;
+        all.torn += c.torn;
+        all.lost += c.lost;
     }
     eprintln!("{all:?}");
     let Counts { cuts, sealed, replaced, copies_by_drive, unpaired, torn, lost } = all;
     let each = [cuts, sealed, replaced, copies_by_drive, unpaired, torn, lost];
-    assert!(alone || each.iter().all(|n| *n > 0), "{all:?}");
+    assert!(run.is_single || each.iter().all(|n| *n > 0), "{all:?}");
 }

@@ -10,6 +10,7 @@ mod case;
 mod model;
 
 use case::{Case, Counts};
+use testkit::oracle::run_seeds;
 
 /// Regression seeds, which fail without: relocation of a batch as one from a failing chunk;
 /// tombstones that count older records; seals after torn units, and deferred erases; memory for
@@ -18,33 +19,14 @@ const REGRESSIONS: [u64; 5] = [1, 24, 185, 228, 1272];
 
 #[test]
 fn what_is_durable_survives_and_nothing_else_appears() {
-    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("SLUICE_FIRST").unwrap_or(0);
-            first..first + number("SLUICE_CASES").unwrap_or(300)
-        }
-    };
-    let alone = seeds.end - seeds.start == 1;
-    let regressions: &[u64] = if alone { &[] } else { &REGRESSIONS };
+    let run = run_seeds(300, &REGRESSIONS, "cargo test -p sluice-kv oracle", |seed| {
+        let mut case = Case::new(seed);
+        case.run();
+        case.counts
+    });
     let mut all = Counts::default();
-    for seed in regressions.iter().copied().chain(seeds) {
-        let result = std::panic::catch_unwind(|| {
-            let mut case = Case::new(seed);
-            case.run();
-            case.counts
-        });
-        match result {
-            Ok(counts) => all.add(&counts),
-            Err(panic) => {
-                eprintln!(
-                    "seed {seed} fails; replay it with SLUICE_SEED={seed} cargo test -p \
-                     sluice-kv oracle"
-                );
-                std::panic::resume_unwind(panic);
-            }
-        }
+    for counts in &run.results {
+        all.add(counts);
     }
     println!("{all:?}");
     let Counts {
@@ -58,5 +40,5 @@ fn what_is_durable_survives_and_nothing_else_appears() {
         failures,
     } = all;
     let seen = [cuts, compacted, moved, wholes, batches, tombstones_gone, full, failures];
-    assert!(alone || seen.iter().all(|n| *n > 0), "not everything happened: {all:?}");
+    assert!(run.is_single || seen.iter().all(|n| *n > 0), "not everything happened: {all:?}");
 }
