@@ -8,10 +8,12 @@
 //! Every part checks its own state in a `check_invariants` method. `ftl::pipeline::check` calls
 //! these, and compares the parts with one another.
 
-use crate::ids::LineId;
 use std::fmt;
 
+use crate::ids::LineId;
+
 use collections::BrokenInvariant;
+use nvme::{ChunkId, PuId};
 
 /// A part of the FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +61,9 @@ pub enum Subject {
     /// A physical sector.
     Sector(u32),
     /// A chunk.
-    Chunk(u32),
+    Chunk(ChunkId),
     /// A parallel unit.
-    Pu(u32),
+    Pu(PuId),
     /// A line.
     Line(LineId),
     /// A write unit of the buffer: the ring (0 host, 1 garbage collection) and the index in it.
@@ -82,8 +84,8 @@ impl fmt::Display for Subject {
             Subject::Part => f.write_str("the part"),
             Subject::Lba(n) => write!(f, "logical sector {n}"),
             Subject::Sector(n) => write!(f, "physical sector {n}"),
-            Subject::Chunk(n) => write!(f, "chunk {n}"),
-            Subject::Pu(n) => write!(f, "parallel unit {n}"),
+            Subject::Chunk(n) => write!(f, "{n}"),
+            Subject::Pu(n) => write!(f, "parallel unit {}", n.get()),
             Subject::Line(n) => write!(f, "line {n}"),
             Subject::Unit(ring, n) => write!(f, "unit {n} of ring {ring}"),
             Subject::Ring(n) => write!(f, "ring {n}"),

@@ -1,5 +1,6 @@
 //! [`FlashBackend`]: the interface between the FTL and the flash below it.
 
+use nvme::{ChunkId, PuId};
 use time::Nanos;
 use tracepoint::Cause;
 
@@ -85,7 +86,7 @@ pub enum ReadDest {
 #[derive(Clone, Copy, Debug)]
 pub struct WriteUnit<'a> {
     /// The chunk.
-    pub chunk: u32,
+    pub chunk: ChunkId,
     /// Its first sector in the chunk.
     pub sector: u32,
     /// The slot of the first sector's data; the others follow.
@@ -152,7 +153,7 @@ pub trait FlashBackend {
     fn read(&mut self, now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest);
 
     /// Erases a chunk.
-    fn erase(&mut self, now: Nanos, op: OpToken, chunk: u32);
+    fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId);
 
     /// Returns the host reads in flight on a parallel unit: those started with [`ReadDest::Host`]
     /// that have not been reported yet. The default, 0, is for flash that does not count them.
@@ -161,7 +162,7 @@ pub trait FlashBackend {
     /// read start after its [`Ftl::read_done`].
     ///
     /// [`Ftl::read_done`]: crate::Ftl::read_done
-    fn host_reads_in_flight(&self, pu: u32) -> u32 {
+    fn host_reads_in_flight(&self, pu: PuId) -> u32 {
         let _ = pu;
         0
     }

@@ -5,7 +5,7 @@ mod restore;
 
 use std::io;
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 
 use crate::buffer::WriteBuffer;
 use crate::durability::Durability;
@@ -68,9 +68,9 @@ impl Ftl {
     pub fn new(
         shape: FlashGeometry,
         config: FtlConfig,
-        found: impl Fn(u32) -> ChunkReport,
+        found: impl Fn(ChunkId) -> ChunkReport,
     ) -> Result<Ftl, NewFtlError> {
-        Ftl::create(shape, config, &(0..shape.total_chunks()).map(found).collect::<Vec<_>>(), None)
+        Ftl::create(shape, config, &shape.chunks().map(found).collect::<Vec<_>>(), None)
     }
 
     /// Creates an FTL over erased flash whose drive keeps the map. The sequence numbers of write
@@ -82,10 +82,10 @@ impl Ftl {
     pub fn new_with_device_l2p(
         shape: FlashGeometry,
         config: FtlConfig,
-        found: impl Fn(u32) -> ChunkReport,
+        found: impl Fn(ChunkId) -> ChunkReport,
         from: u64,
     ) -> Result<Ftl, NewFtlError> {
-        let found: Vec<ChunkReport> = (0..shape.total_chunks()).map(found).collect();
+        let found: Vec<ChunkReport> = shape.chunks().map(found).collect();
         Ftl::create(shape, config, &found, Some(from.max(1)))
     }
 
@@ -96,11 +96,11 @@ impl Ftl {
         drive_map_from: Option<u64>,
     ) -> Result<Ftl, NewFtlError> {
         let config = if drive_map_from.is_some() { config.for_device_l2p()? } else { config };
-        let good = |chunk: &u32| found[chunk.index()] == ChunkReport::Free;
-        let counted = (0..shape.total_chunks()).filter(good).count().to_u32();
+        let good = |chunk: &ChunkId| found[chunk.index()] == ChunkReport::Free;
+        let counted = shape.chunks().filter(good).count().to_u32();
         let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), counted)?;
         let reserved = journal_chunks(&shape, found, layout.journal.chunks);
-        let chunks: Vec<u32> = reserved.iter().copied().filter(good).collect();
+        let chunks: Vec<ChunkId> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
         let first_seq = drive_map_from.unwrap_or(1);
@@ -109,8 +109,8 @@ impl Ftl {
         let durability = Durability::new(&env, journal, 1, device_l2p);
         let mut ftl = Ftl::empty(env, durability, first_seq)?;
         // The journal takes the good ones of its chunks; a bad one belongs to nothing.
-        let is_journals = |chunk: &u32| reserved.contains(chunk) && good(chunk);
-        for chunk in (0..shape.total_chunks()).filter(|chunk| !is_journals(chunk)) {
+        let is_journals = |chunk: &ChunkId| reserved.contains(chunk) && good(chunk);
+        for chunk in shape.chunks().filter(|chunk| !is_journals(chunk)) {
             ftl.space.add_chunk(chunk, good(&chunk));
         }
         // The journal must identify this FTL before the first line is opened.
@@ -137,14 +137,14 @@ impl Ftl {
 
     /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
     /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
-    pub fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+    pub fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.space.import_wear(erases);
         self.gc.import_wear(self.space.table());
     }
 
     /// Returns how often a chunk has been erased, as far as known; 0 for a chunk that does not
     /// exist.
-    pub fn wear_of(&self, chunk: u32) -> u32 {
+    pub fn wear_of(&self, chunk: ChunkId) -> u32 {
         self.space.table().erases(chunk)
     }
 
@@ -323,10 +323,14 @@ pub(crate) fn owned_chunks(found: &[ChunkReport]) -> u32 {
 
 /// Returns the chunks reserved for the journal: the FTL's first ones on each parallel unit, in
 /// striping order. Bad chunks are included, so that the set does not change when chunks fail.
-pub(crate) fn journal_chunks(shape: &FlashGeometry, found: &[ChunkReport], count: u32) -> Vec<u32> {
+pub(crate) fn journal_chunks(
+    shape: &FlashGeometry,
+    found: &[ChunkReport],
+    count: u32,
+) -> Vec<ChunkId> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
     let by_number =
-        (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| pu * shape.chunks_per_pu + n));
+        (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| shape.chunk_on(pu, n)));
     let own = by_number.filter(|c| found[c.index()] != ChunkReport::NotOwned);
     own.take(count.index()).collect()
 }

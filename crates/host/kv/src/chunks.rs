@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nvme::FlashGeometry;
+use nvme::{ChunkId, FlashGeometry, PuId};
 
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
 
@@ -198,7 +198,7 @@ impl KvChunks {
         self.good_count += u32::from(role != KvChunkRole::Retired);
         self.packed_count += u32::from(role.is_packed());
         self.live_bytes += u64::from(live_bytes);
-        let pu = self.shape.pu_of(chunk) as usize;
+        let pu = self.shape.pu_of(ChunkId(chunk)).index();
         if role == KvChunkRole::Free {
             self.free[pu].push_back(chunk);
             self.free_count += 1;
@@ -215,7 +215,7 @@ impl KvChunks {
         for _ in 0..self.shape.pus {
             let pu = self.shape.striped_pu(self.next_pu);
             self.next_pu = (self.next_pu + 1) % self.shape.pus;
-            if let Some(chunk) = self.free[pu as usize].pop_front() {
+            if let Some(chunk) = self.free[pu.index()].pop_front() {
                 self.free_count -= 1;
                 self.packed_count += u32::from(usage.is_packed());
                 self.get_mut(chunk).role = usage;
@@ -269,7 +269,7 @@ impl KvChunks {
         let c = self.get_mut(chunk);
         assert_eq!(c.live_bytes, 0, "chunk {chunk} is erased with live records");
         c.role = KvChunkRole::Free;
-        self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
+        self.free[self.shape.pu_of(ChunkId(chunk)).index()].push_back(chunk);
         self.free_count += 1;
     }
 
@@ -372,8 +372,8 @@ impl KvChunks {
                 check.equal(
                     "a free chunk is in the list of its parallel unit",
                     subject(),
-                    self.shape.pu_of(chunk),
-                    pu,
+                    self.shape.pu_of(ChunkId(chunk)),
+                    PuId(pu),
                 )?;
             }
         }
@@ -426,7 +426,7 @@ impl KvChunks {
     pub(crate) fn break_free_list(&mut self) {
         let used = self.table.iter().position(|c| c.role == KvChunkRole::Open);
         let chunk = used.expect("an open chunk") as u32;
-        self.free[self.shape.pu_of(chunk) as usize].push_back(chunk);
+        self.free[self.shape.pu_of(ChunkId(chunk)).index()].push_back(chunk);
     }
 }
 
@@ -456,8 +456,9 @@ mod tests {
             chunks.set_recovered(chunk, contents);
         }
         assert_eq!((chunks.good_count, chunks.free_count), (15, 15));
-        let pus: Vec<u32> =
-            (0..8).map(|_| shape.pu_of(chunks.allocate(KvChunkRole::Open).unwrap())).collect();
+        let pus: Vec<u32> = (0..8)
+            .map(|_| shape.pu_of(ChunkId(chunks.allocate(KvChunkRole::Open).unwrap())).get())
+            .collect();
         assert_eq!(pus, [0, 2, 1, 3, 0, 2, 1, 3]);
         let all: Vec<u32> =
             std::iter::from_fn(|| chunks.allocate(KvChunkRole::LargeValue)).collect();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mem::{Iova, SharedRegion};
+use nvme::ChunkId;
 
 use super::format::command_tag::KvCommandTag;
 use super::request::ValueBuffer;
@@ -27,7 +28,7 @@ pub(crate) struct BlockingMemory {
 impl KvDevice {
     /// Submits the erase of a chunk. Returns whether the queue accepted it.
     pub(crate) fn erase(&mut self, chunk: u32) -> bool {
-        let address = std::iter::once(self.addresses.chunk(chunk));
+        let address = std::iter::once(self.addresses.chunk(ChunkId(chunk)));
         let user = KvCommandTag::Erase { chunk }.to_bits();
         self.queue.reset(address, user).is_ok()
     }

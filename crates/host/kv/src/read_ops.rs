@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mem::{AddressSpace, Iova, SharedRegion};
-use nvme::FlashGeometry;
-use nvme::Status;
+use nvme::{ChunkId, FlashGeometry, Status};
 
 use super::buffer::streams::AppendStreams;
 use super::check::{KvPart, KvSubject, KvViolation, PartCheck};
@@ -392,7 +391,7 @@ impl ReadOp {
         addresses: &Addresses,
     ) -> bool {
         let shape: &FlashGeometry = addresses.shape();
-        let phys = shape.first_sector_of(self.chunk) + self.next;
+        let phys = shape.first_sector_of(ChunkId(self.chunk)) + self.next;
         let ppas = (0..(end - self.next) as usize).map(|i| addresses.sector(phys + i as u32));
         let at = match self.owner {
             ReadOwner::LargeValueChunk { to: user, .. } => user.offset(to.offset as u64),

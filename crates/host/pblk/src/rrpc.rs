@@ -27,7 +27,7 @@ use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePai
 use ftl::{
     ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
 };
-use nvme::{Address, ChunkDescriptor, DeviceL2pLog, VendorExtensions};
+use nvme::{Address, ChunkDescriptor, ChunkId, DeviceL2pLog, VendorExtensions};
 use time::Component;
 
 use super::overlap::{OverlapSerializer, OverlapStats};
@@ -120,7 +120,7 @@ impl Rrpc {
     pub fn open_on(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        owned: &dyn Fn(u32) -> bool,
+        owned: &dyn Fn(ChunkId) -> bool,
         map: DeviceL2pEntries<'_>,
         queue: DriveQueue,
         config: FtlConfig,

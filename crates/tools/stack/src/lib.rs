@@ -29,7 +29,7 @@ use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
 use lnvm::{JOURNAL_OWNER, TargetKind};
-use nvme::{Address, DeviceL2pLog, VendorExtensions};
+use nvme::{Address, ChunkId, DeviceL2pLog, VendorExtensions};
 use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
@@ -241,7 +241,7 @@ fn open_named(
     progress: &mut dyn FnMut(),
     keeps_data: bool,
 ) -> Result<StackDevice, RrpcError> {
-    let owned = |chunk: u32| share.has_chunk(chunk);
+    let owned = |chunk: ChunkId| share.has_chunk(chunk.get());
     let chunks = &share.chunks;
     if share.entry.spec.kind != TargetKind::Rrpc {
         let pblk = Pblk::open_on(info, chunks, &owned, queue, config, progress, keeps_data)?;

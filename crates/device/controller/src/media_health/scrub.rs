@@ -56,7 +56,7 @@ struct MediaScrubber {
     next_pass_at: Nanos,
     /// Open chunks: write pointer at the start of the pass, and number of earlier passes in which
     /// the chunk was open.
-    open_chunks: BTreeMap<u32, (u32, u32)>,
+    open_chunks: BTreeMap<ChunkId, (u32, u32)>,
     /// Chunks whose lines are to be refreshed, and the earliest time of the next refresh.
     chunks_to_refresh: BTreeSet<u32>,
     next_refresh_at: Nanos,
@@ -95,7 +95,7 @@ impl MediaEventHandler {
             (ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable) => {
                 let pu = shape.pu_of(chunk);
                 let open = ftl.open_chunks().map(|(chunk, ..)| chunk);
-                let open: Vec<u32> = open.filter(|chunk| shape.pu_of(*chunk) == pu).collect();
+                let open: Vec<ChunkId> = open.filter(|chunk| shape.pu_of(*chunk) == pu).collect();
                 open.into_iter().filter(|chunk| ftl.chunk_offline(*chunk)).count() > 0
             }
             (ChunkNotificationScope::Chunk, ChunkNotificationKind::Unrecoverable) => {
@@ -113,9 +113,9 @@ impl MediaEventHandler {
     }
 
     /// Refreshes the line of a chunk that is hard to read, or queues it for the scrub.
-    fn refresh_or_queue(&mut self, chunk: u32, ftl: &mut Ftl) -> bool {
+    fn refresh_or_queue(&mut self, chunk: ChunkId, ftl: &mut Ftl) -> bool {
         if let Some(patrol) = &mut self.scrubber {
-            patrol.chunks_to_refresh.insert(chunk);
+            patrol.chunks_to_refresh.insert(chunk.get());
             return true;
         }
         let moves = ftl.refresh(chunk);
@@ -145,7 +145,7 @@ impl MediaEventHandler {
             && let Some(chunk) = patrol.chunks_to_refresh.pop_first()
         {
             // The first chunk that is refreshed relocates its whole line.
-            if ftl.refresh(chunk) {
+            if ftl.refresh(ChunkId(chunk)) {
                 self.stats.refreshes += 1;
                 let line = u64::from(ftl.capacity_plan().line_sectors);
                 patrol.next_refresh_at = now + patrol.duration_of(line);
@@ -193,12 +193,12 @@ impl MediaScrubber {
         // The journal has its own chunks, and each snapshot restarts it on others.
         ftl.checkpoint();
         let before = std::mem::take(&mut self.open_chunks);
-        let open: Vec<(u32, u32, u32)> = ftl.open_chunks().collect();
+        let open: Vec<(ChunkId, u32, u32)> = ftl.open_chunks().collect();
         for (chunk, readable, written) in open.into_iter().filter(|(.., written)| *written > 0) {
             let known = before.get(&chunk).filter(|(then, _)| *then <= written);
             let rounds = known.map_or(0, |(_, rounds)| rounds.saturating_add(1));
             if rounds >= OPEN_LINE_AGE_PASSES {
-                self.chunks_to_refresh.insert(chunk);
+                self.chunks_to_refresh.insert(chunk.get());
             }
             if written > readable && known.is_some_and(|(then, _)| *then == written) {
                 ftl.rewrite_buffered(chunk);
@@ -222,7 +222,7 @@ impl MediaScrubber {
                 let sectors = shape.ws_opt.min(end - sector);
                 self.position.1 += sectors;
                 return Some(MediaScrubRead {
-                    first: shape.first_sector_of(chunk) + sector,
+                    first: shape.first_sector_of(ChunkId(chunk)) + sector,
                     sectors,
                 });
             }

@@ -12,7 +12,7 @@ use ftl::{
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
-use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
+use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use time::Nanos;
 
 use crate::command::table::Commands;
@@ -345,8 +345,8 @@ impl BlockDrive {
 }
 
 /// Returns the state of a chunk for recovery.
-fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
-    let Some(info) = nand.chunk_info(ChunkId(chunk)) else { return ChunkReport::Bad };
+fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: ChunkId) -> ChunkReport {
+    let Some(info) = nand.chunk_info(chunk) else { return ChunkReport::Bad };
     match info.state {
         ChunkState::Free => ChunkReport::Free,
         ChunkState::Open => ChunkReport::Open(info.write_pointer),
@@ -360,7 +360,7 @@ fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: u32) -> ChunkReport {
 
 /// Recovers the FTL from the media; see [`ftl::Recovery`].
 fn recover(nand: &mut Nand, shape: FlashGeometry, config: FtlConfig) -> Result<Ftl, RecoveryError> {
-    let chunks = (0..shape.total_chunks()).map(|c| scan_chunk(nand, &shape, c)).collect();
+    let chunks = shape.chunks().map(|c| scan_chunk(nand, &shape, c)).collect();
     let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
     loop {
         let jobs = recovery.next_ops();
@@ -383,7 +383,7 @@ fn execute_recovery_job(
     let size = shape.sector_bytes as usize;
     match &job.action {
         RecoveryOpKind::Pad { chunk, sector, bytes } => {
-            let padded = program_padding(nand, shape, ChunkId(*chunk), *sector, bytes);
+            let padded = program_padding(nand, shape, *chunk, *sector, bytes);
             let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
             recovery.complete(job.id, RecoveryOpResult::Padded(status));
         }
@@ -495,11 +495,11 @@ impl FlashBackend for DriveFlash<'_> {
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         tracepoint::trace_at(now, || {
             let (chunk, lba) = (unit.chunk, unit.first_lba());
-            tracepoint::Event::FtlProgram { chunk, lba }
+            tracepoint::Event::FtlProgram { chunk: chunk.get(), lba }
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().phys(ChunkId(chunk), sector).0;
+            let first = self.array.nand.layout().phys(chunk, sector).0;
             for (i, oob) in (0..).zip(unit.oobs()) {
                 let (phys, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
                 let nand = &mut self.array.nand;
@@ -509,7 +509,7 @@ impl FlashBackend for DriveFlash<'_> {
                 }
             }
         }
-        self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk, sector);
+        self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);
     }
 
     #[inline]
@@ -532,13 +532,13 @@ impl FlashBackend for DriveFlash<'_> {
         }
     }
 
-    fn erase(&mut self, now: Nanos, op: OpToken, chunk: u32) {
-        self.array.erase(now, OpOwner::Ftl(op), VectorHints::NONE, chunk);
+    fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId) {
+        self.array.erase(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get());
     }
 
     #[inline]
-    fn host_reads_in_flight(&self, pu: u32) -> u32 {
-        self.array.pus[pu as usize].host_reads
+    fn host_reads_in_flight(&self, pu: PuId) -> u32 {
+        self.array.pus[pu.index()].host_reads
     }
 
     #[inline]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use nvme::ChunkId;
+
 use super::WriteBuffer;
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
@@ -92,7 +94,7 @@ impl WriteBuffer {
     /// The list of units through each chunk.
     fn check_chains(&self, env: &Env) -> Result<(), Violation> {
         let mut chained = BTreeSet::new();
-        for (chunk, c) in (0..).zip(&self.chains) {
+        for (chunk, c) in (0..).map(ChunkId).zip(&self.chains) {
             let (mut at, mut last, mut end) = (c.first, None, 0);
             while let Some(id) = at {
                 let subject = Subject::Unit(id.ring(), id.index());
@@ -184,8 +186,8 @@ impl WriteBuffer {
 
     /// Forgets the end of a chunk's chain, or all of it.
     #[cfg(test)]
-    pub(crate) fn break_chain(&mut self, chunk: u32, all: bool) {
-        let chain = &mut self.chains[crate::ids::ToIndex::index(chunk)];
+    pub(crate) fn break_chain(&mut self, chunk: ChunkId, all: bool) {
+        let chain = &mut self.chains[chunk.index()];
         chain.last = None;
         chain.first = chain.first.filter(|_| !all);
     }

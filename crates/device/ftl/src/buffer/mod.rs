@@ -11,6 +11,7 @@ use crate::ftl::{GC, HOST};
 use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
+use nvme::ChunkId;
 use redispatch::RedispatchTracker;
 use sequence::WriteSequencer;
 use unit_id::UnitId;
@@ -135,7 +136,12 @@ impl WriteBuffer {
 
     /// Begins to program a unit at a location.
     #[inline]
-    pub(crate) fn begin_program(&mut self, id: UnitId, chunk: u32, sector: u32) -> BegunProgram {
+    pub(crate) fn begin_program(
+        &mut self,
+        id: UnitId,
+        chunk: ChunkId,
+        sector: u32,
+    ) -> BegunProgram {
         // Behind the chunk's other units, so that they are released in order.
         let chain = &mut self.chains[chunk.index()];
         match chain.last.replace(id) {
@@ -264,12 +270,12 @@ impl WriteBuffer {
 
     /// The oldest unit of a chunk that holds its slots.
     #[inline]
-    pub(crate) fn first_on(&self, chunk: u32) -> Option<UnitId> {
+    pub(crate) fn first_on(&self, chunk: ChunkId) -> Option<UnitId> {
         self.chains[chunk.index()].first
     }
 
     /// Whether every unit of a chunk that holds its slots is durable.
-    pub(crate) fn only_waits_for_pairs(&self, chunk: u32) -> bool {
+    pub(crate) fn only_waits_for_pairs(&self, chunk: ChunkId) -> bool {
         let mut units = std::iter::successors(self.first_on(chunk), |id| self.unit(*id).chain_next);
         units.all(|id| self.unit(id).state == UnitState::Persisted)
     }
@@ -280,7 +286,7 @@ impl WriteBuffer {
     pub(crate) fn pop_readable(
         &mut self,
         geometry: &FlashGeometry,
-        chunk: u32,
+        chunk: ChunkId,
         readable_end: u32,
     ) -> Option<UnitId> {
         let id = self.chains[chunk.index()].first?;
@@ -327,7 +333,7 @@ impl WriteBuffer {
 
     /// The chunks whose next write unit would free slots, of rings that are full of units that wait for
     /// their pairs.
-    pub(crate) fn pair_blocked_chunks(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn pair_blocked_chunks(&self) -> impl Iterator<Item = ChunkId> {
         self.rings.iter().filter_map(WriteRing::pair_blocked_chunk)
     }
 

@@ -11,6 +11,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
+use nvme::ChunkId;
 
 /// One slot's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +81,7 @@ pub(crate) struct BufferUnit {
     pub(crate) state: UnitState,
     /// Entries whose data is still being read.
     pub(crate) fills_pending: u32,
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
     /// Its number in the order in which units were first given a place.
     pub(crate) sequence: u64,
@@ -115,7 +116,7 @@ impl WriteRing {
         let blank = BufferUnit {
             state: UnitState::Filling,
             fills_pending: 0,
-            chunk: 0,
+            chunk: ChunkId(0),
             sector: 0,
             sequence: 0,
             chain_next: None,
@@ -246,7 +247,7 @@ impl WriteRing {
     /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
     /// half of the ring behind it.
     #[inline]
-    pub(crate) fn oldest_unreadable_chunk(&self) -> Option<u32> {
+    pub(crate) fn oldest_unreadable_chunk(&self) -> Option<ChunkId> {
         if 2 * (self.dispatched - self.released) <= self.unit_count {
             return None;
         }
@@ -269,7 +270,7 @@ impl WriteRing {
 
     /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the
     /// same condition.
-    pub(crate) fn unreadable_chunks(&self, count: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn unreadable_chunks(&self, count: u32) -> impl Iterator<Item = ChunkId> {
         let late = 2 * (self.dispatched - self.released) > self.unit_count;
         let under_way = if late { self.released..self.dispatched } else { 0..0 };
         under_way
@@ -282,7 +283,7 @@ impl WriteRing {
     /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
     /// be programmed.
     #[inline]
-    pub(crate) fn pair_blocked_chunk(&self) -> Option<u32> {
+    pub(crate) fn pair_blocked_chunk(&self) -> Option<ChunkId> {
         let stuck =
             self.free() < self.ws_opt && self.released < self.dispatched && self.ready().is_none();
         let oldest = &self.units[(self.released % self.unit_count).index()];

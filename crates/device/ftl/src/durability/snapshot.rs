@@ -27,6 +27,7 @@
 
 use crate::ids::ToU32;
 use collections::{PutBytes, Reader, u32_at};
+use nvme::ChunkId;
 
 use crate::{CapacityPlan, FlashGeometry};
 
@@ -46,7 +47,7 @@ pub(crate) struct LineEntry {
     pub(crate) has_footer: bool,
     /// The largest number of a write unit in it; the largest there is if it is open.
     pub(crate) max_seq: u64,
-    pub(crate) chunks: Vec<u32>,
+    pub(crate) chunks: Vec<ChunkId>,
 }
 
 /// A checkpoint: where the map's pages are, and which lines there are.
@@ -123,7 +124,7 @@ impl Snapshot {
             out.put_u8(line.stream).put_u8(u8::from(line.open) | u8::from(line.has_footer) << 1);
             out.put_u16(line.chunks.len() as u16).put_u32(0).put_u64(line.max_seq);
             for chunk in &line.chunks {
-                out.put_u32(*chunk);
+                out.put_u32(chunk.get());
             }
         }
         out
@@ -177,8 +178,9 @@ impl Snapshot {
             let (stream, state, chunks) = (r.u8()?, r.u8()?, r.u16()?);
             r.u32()?;
             let newest = r.u64()?;
-            let chunk = |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks());
-            let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<u32>>>()?;
+            let chunk =
+                |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks()).map(ChunkId);
+            let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<ChunkId>>>()?;
             let (open, last) = (state & 1 != 0, state & 2 != 0);
             lines.push(LineEntry { stream, open, has_footer: last, max_seq: newest, chunks });
         }
@@ -190,21 +192,21 @@ impl Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineOpened {
     pub(crate) stream: u8,
-    pub(crate) chunks: Vec<u32>,
+    pub(crate) chunks: Vec<ChunkId>,
 }
 
 impl LineOpened {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![RECORD_LINE_OPENED, self.stream, 0, 0];
-        out.extend(self.chunks.iter().flat_map(|c| c.to_le_bytes()));
+        out.extend(self.chunks.iter().flat_map(|c| c.get().to_le_bytes()));
         out
     }
 
     pub(crate) fn decode(bytes: &[u8], shape: &FlashGeometry) -> Option<LineOpened> {
         let (&[kind, stream, 0, 0], chunks) = bytes.split_first_chunk()? else { return None };
         let (chunks, rest) = chunks.as_chunks::<4>();
-        let chunks: Vec<u32> = chunks.iter().map(|c| u32::from_le_bytes(*c)).collect();
-        let sound = chunks.iter().all(|c| *c < shape.total_chunks());
+        let chunks: Vec<ChunkId> = chunks.iter().map(|c| ChunkId(u32::from_le_bytes(*c))).collect();
+        let sound = chunks.iter().all(|c| c.get() < shape.total_chunks());
         (kind == RECORD_LINE_OPENED && rest.is_empty() && sound)
             .then_some(LineOpened { stream, chunks })
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use nvme::ChunkId;
+
 use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
@@ -73,7 +75,7 @@ impl RecoveredState {
     }
 
     /// Whether a chunk cannot be used any more.
-    fn is_gone(&self, chunk: u32) -> bool {
+    fn is_gone(&self, chunk: ChunkId) -> bool {
         let report = self.observations.chunk_reports[chunk.index()];
         matches!(report, ChunkReport::Bad | ChunkReport::NotOwned)
     }
@@ -134,7 +136,7 @@ impl RecoveredState {
                 known[chunk.index()] = true;
                 ftl.space.restore_bad(chunk, self.is_gone(chunk));
             }
-            let found = |chunk: &u32| self.observations.chunk_reports[chunk.index()];
+            let found = |chunk: &ChunkId| self.observations.chunk_reports[chunk.index()];
             let mut members: Vec<WritableChunk> = Vec::new();
             for chunk in &line.chunks {
                 match found(chunk) {
@@ -182,7 +184,7 @@ impl RecoveredState {
             }
             ftl.close_if_done(id);
         }
-        for chunk in (0..shape.total_chunks()).filter(|c| !known[c.index()]) {
+        for chunk in shape.chunks().filter(|c| !known[c.index()]) {
             let report = self.observations.chunk_reports[chunk.index()];
             let valid_sectors = valid[chunk.index()];
             let written = match report {

@@ -20,6 +20,7 @@ use crate::gc::{Gc, VictimScan};
 use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::LineTable;
 use crate::{FlashGeometry, GcReadPriority};
+use nvme::{ChunkId, PuId};
 
 /// Units of a victim that are passed over for others at most.
 const SKIPPED_UNITS_MAX: usize = 64;
@@ -46,7 +47,7 @@ pub(crate) struct GcDeferral {
     /// Whether a program found nothing but waiting reads, or units that are busy.
     program_deferred: bool,
     /// Chunks whose erase has been kept back.
-    deferred_erases: Vec<u32>,
+    deferred_erases: Vec<ChunkId>,
 }
 
 impl GcDeferral {
@@ -64,7 +65,7 @@ impl GcDeferral {
     }
 
     /// Chunks whose erase is deferred.
-    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = ChunkId> {
         self.deferred_erases.iter().copied()
     }
 
@@ -119,14 +120,14 @@ impl Gc {
     }
 
     /// Sets whether programs that are being placed avoid a parallel unit.
-    pub(crate) fn set_avoided(&mut self, pu: u32, avoided: bool) {
+    pub(crate) fn set_avoided(&mut self, pu: PuId, avoided: bool) {
         self.deferral.avoided_pus[pu.index()] = avoided;
         self.deferral.avoiding |= avoided;
     }
 
     /// Whether programs that are being placed avoid a parallel unit.
     #[inline]
-    pub(crate) fn should_avoid(&self, pu: u32) -> bool {
+    pub(crate) fn should_avoid(&self, pu: PuId) -> bool {
         self.deferral.avoiding && self.deferral.avoided_pus[pu.index()]
     }
 
@@ -151,7 +152,7 @@ impl Gc {
     pub(crate) fn next_victim_unit(
         &mut self,
         lines: &LineTable,
-        quiet: impl Fn(u32) -> bool,
+        quiet: impl Fn(ChunkId) -> bool,
     ) -> Option<VictimUnit> {
         let y = &mut self.deferral;
         let VictimScan { line, unit, member, units } = self.scans.front_mut()?;
@@ -181,7 +182,7 @@ impl Gc {
     }
 
     /// Defers the erase of a chunk.
-    pub(crate) fn defer_erase(&mut self, chunk: u32) {
+    pub(crate) fn defer_erase(&mut self, chunk: ChunkId) {
         self.deferral.deferred_erases.push(chunk);
     }
 
@@ -191,7 +192,7 @@ impl Gc {
     }
 
     /// The chunk of a deferred erase.
-    pub(crate) fn deferred_erase(&self, index: usize) -> u32 {
+    pub(crate) fn deferred_erase(&self, index: usize) -> ChunkId {
         self.deferral.deferred_erases[index]
     }
 

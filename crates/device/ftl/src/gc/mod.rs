@@ -16,6 +16,7 @@ pub(crate) mod victim_p2l;
 use std::collections::VecDeque;
 
 use collections::Slab;
+use nvme::ChunkId;
 use time::Nanos;
 
 use crate::RateLimiter;
@@ -334,7 +335,7 @@ impl Gc {
     }
 
     /// Chunks whose erase is deferred.
-    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn deferred_erases(&self) -> impl Iterator<Item = ChunkId> {
         self.deferral.deferred_erases()
     }
 

@@ -21,6 +21,7 @@ use crate::check::{Subject, Violation, require};
 use crate::env::Env;
 use crate::ids::{LineId, ToIndex};
 use crate::space::lines::{LineState, LineTable};
+use nvme::PuId;
 
 /// Victims from one refresh to the next while space is wanted.
 const VICTIMS_PER_REFRESH: u32 = 4;
@@ -102,13 +103,13 @@ impl Health {
     }
 
     /// Records a read error on a parallel unit. Returns whether it is the first one there.
-    pub(crate) fn record_read_error(&mut self, pu: u32) -> bool {
+    pub(crate) fn record_read_error(&mut self, pu: PuId) -> bool {
         !std::mem::replace(&mut self.pus_with_read_errors[pu.index()], true)
     }
 
     /// Checks bad chunks and the line being refreshed, against the lines.
     pub(crate) fn check_invariants(&self, env: &Env, lines: &LineTable) -> Result<(), Violation> {
-        for chunk in 0..env.geometry.total_chunks() {
+        for chunk in env.geometry.chunks() {
             let (subject, c) = (Subject::Chunk(chunk), lines.chunk(chunk));
             require!(
                 c.bad || !c.offline,

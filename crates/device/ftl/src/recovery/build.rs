@@ -7,6 +7,7 @@ use super::{NewestCopies, PageLocation, Phase, Recovery, RecoveryError, ScanObse
 use crate::Ftl;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
+use nvme::ChunkId;
 
 impl Recovery {
     /// Returns the FTL with its durable state. If too many chunks are bad, it can be read and
@@ -81,7 +82,7 @@ pub(crate) struct RecoveredState {
     pub(crate) copies: NewestCopies,
     pub(crate) observations: ScanObservations,
     pub(crate) lines: Vec<LineEntry>,
-    pub(crate) journal_chunks: Vec<u32>,
+    pub(crate) journal_chunks: Vec<ChunkId>,
     /// Logical sectors whose latest version is lost.
     pub(crate) lost: Vec<u32>,
 }

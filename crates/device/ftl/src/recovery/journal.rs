@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use time::Nanos;
 
 use super::op::RecoveryOpPurpose;
@@ -42,7 +42,7 @@ impl<'a> JournalOps<'a> {
 }
 
 impl JournalFlash for JournalOps<'_> {
-    fn program(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+    fn program(&mut self, _now: Nanos, op: u32, chunk: ChunkId, sector: u32, bytes: &[u8]) {
         let (count, bytes) = (self.geometry.ws_opt, bytes.to_vec());
         self.ops.push(RecoveryOp::pad(
             RecoveryOpPurpose::Journal { op, first: 0 },
@@ -53,13 +53,13 @@ impl JournalFlash for JournalOps<'_> {
         ));
     }
 
-    fn erase(&mut self, _now: Nanos, _op: u32, _chunk: u32) {
+    fn erase(&mut self, _now: Nanos, _op: u32, _chunk: ChunkId) {
         // A recovery erases nothing: the journal does, once it goes on.
     }
 }
 
 impl JournalMedia for JournalOps<'_> {
-    fn read(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
+    fn read(&mut self, _now: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32) {
         let phys = self.geometry.first_sector_of(chunk) + sector;
         let known: Option<Vec<&[u8]>> =
             (phys..phys + sectors).map(|phys| self.contents.get(&phys).map(|b| &**b)).collect();

@@ -16,6 +16,7 @@ use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
 use crate::ids::{ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
+use nvme::ChunkId;
 
 /// Maximum number of outstanding footer reads: their contents are kept until the footer is
 /// complete.
@@ -94,7 +95,7 @@ impl LineMetaScan {
     }
 
     /// Takes the contents of the first sectors of a chunk, which may be a header.
-    pub(super) fn import_header(&mut self, env: &Env, chunk: u32, bytes: Option<&[u8]>) {
+    pub(super) fn import_header(&mut self, env: &Env, chunk: ChunkId, bytes: Option<&[u8]>) {
         let (owner, active) = (env.plan.journal.config.owner, env.plan.active_pus);
         let first = bytes.and_then(|b| LineHeader::decode(&env.geometry, owner, active, b));
         self.headers.extend(first.filter(|f| f.members.first() == Some(&chunk)));
@@ -113,8 +114,9 @@ impl LineMetaScan {
         let mut taken = vec![false; env.geometry.total_chunks().index()];
         let mut found = Vec::new();
         for header in headers.into_iter().rev() {
-            let free =
-                |c: &u32| observations.is_full(&env.geometry, *c) && !lines.is_journal_chunk(*c);
+            let free = |c: &ChunkId| {
+                observations.is_full(&env.geometry, *c) && !lines.is_journal_chunk(*c)
+            };
             let whole = header.members.iter().all(|c| free(c) && !taken[c.index()]);
             if !whole {
                 continue;

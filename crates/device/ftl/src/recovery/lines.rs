@@ -7,6 +7,7 @@ use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::{LineEntry, LineOpened, Snapshot};
 use crate::ids::ToIndex;
+use nvme::ChunkId;
 
 /// The lines of a layer, and the chunks of its journal.
 ///
@@ -15,12 +16,12 @@ use crate::ids::ToIndex;
 pub(super) struct RecoveredLines {
     /// Lines as the journal knows them; without one, every chunk is a line.
     lines: Vec<LineEntry>,
-    journal_chunks: Vec<u32>,
+    journal_chunks: Vec<ChunkId>,
 }
 
 impl RecoveredLines {
     /// No lines.
-    pub(super) fn new(journal_chunks: Vec<u32>) -> RecoveredLines {
+    pub(super) fn new(journal_chunks: Vec<ChunkId>) -> RecoveredLines {
         RecoveredLines { lines: Vec::new(), journal_chunks }
     }
 
@@ -35,7 +36,7 @@ impl RecoveredLines {
     }
 
     /// Whether a chunk is the journal's.
-    pub(super) fn is_journal_chunk(&self, chunk: u32) -> bool {
+    pub(super) fn is_journal_chunk(&self, chunk: ChunkId) -> bool {
         self.journal_chunks.contains(&chunk)
     }
 
@@ -54,8 +55,8 @@ impl RecoveredLines {
         &self,
         geometry: &FlashGeometry,
         observations: &ScanObservations,
-    ) -> impl Iterator<Item = u32> {
-        (0..geometry.total_chunks()).filter(|chunk| {
+    ) -> impl Iterator<Item = ChunkId> {
+        geometry.chunks().filter(|chunk| {
             let report = observations.chunk_reports[chunk.index()];
             !self.is_journal_chunk(*chunk) && report.written_sectors() > 0
         })
@@ -70,18 +71,19 @@ impl RecoveredLines {
         observations: &ScanObservations,
         width: u32,
     ) {
-        let mut chunks: Vec<u32> = self.written_chunks(geometry, observations).collect();
+        let mut chunks: Vec<ChunkId> = self.written_chunks(geometry, observations).collect();
         // Open chunks become lines of their own.
-        let is_open =
-            |c: u32| matches!(observations.chunk_reports[c.index()], super::ChunkReport::Open(_));
-        let place = |c: u32| (is_open(c), c % geometry.chunks_per_pu, geometry.pu_of(c));
+        let is_open = |c: ChunkId| {
+            matches!(observations.chunk_reports[c.index()], super::ChunkReport::Open(_))
+        };
+        let place = |c: ChunkId| (is_open(c), geometry.index_on_pu(c), geometry.pu_of(c));
         chunks.sort_unstable_by_key(|c| place(*c));
-        let line = |chunks: &[u32]| unknown_line(0, chunks.to_vec());
+        let line = |chunks: &[ChunkId]| unknown_line(0, chunks.to_vec());
         self.lines = chunks.chunks(width.index()).map(line).collect();
     }
 
     /// Adds a closed line of one chunk, in which no unit is newer than the snapshot.
-    pub(super) fn push_closed_chunk(&mut self, chunk: u32) {
+    pub(super) fn push_closed_chunk(&mut self, chunk: ChunkId) {
         let chunks = vec![chunk];
         self.lines.push(LineEntry {
             stream: 0,
@@ -126,7 +128,7 @@ impl RecoveredLines {
         base_seq: u64,
         observations: &ScanObservations,
     ) -> impl Iterator<Item = QueuedChunk> {
-        let written = |chunk: &u32| observations.chunk_reports[chunk.index()].written_sectors();
+        let written = |chunk: &ChunkId| observations.chunk_reports[chunk.index()].written_sectors();
         let queued = move |&chunk| QueuedChunk { chunk, written: written(&chunk) };
         let chunks = self.newer_than(base_seq).flat_map(|line| &line.chunks);
         chunks.map(queued).filter(|queued| queued.written > 0)
@@ -144,7 +146,7 @@ impl RecoveredLines {
 
     /// Checks that a chunk is in one line, or the journal's.
     pub(super) fn check_invariants(&self) -> Result<(), Violation> {
-        let mut owned: Vec<u32> = self.lines.iter().flat_map(|l| &l.chunks).copied().collect();
+        let mut owned: Vec<ChunkId> = self.lines.iter().flat_map(|l| &l.chunks).copied().collect();
         owned.extend_from_slice(&self.journal_chunks);
         owned.sort_unstable();
         for pair in owned.windows(2) {
@@ -168,7 +170,7 @@ impl RecoveredLines {
 }
 
 /// A line that may hold units of any number.
-pub(super) fn unknown_line(stream: u8, chunks: Vec<u32>) -> LineEntry {
+pub(super) fn unknown_line(stream: u8, chunks: Vec<ChunkId>) -> LineEntry {
     LineEntry { stream, open: true, has_footer: false, max_seq: u64::MAX, chunks }
 }
 
@@ -176,5 +178,5 @@ pub(super) fn unknown_line(stream: u8, chunks: Vec<u32>) -> LineEntry {
 #[derive(Debug)]
 pub(super) struct FoundLines {
     pub(super) lines: Vec<LineEntry>,
-    pub(super) journal_chunks: Vec<u32>,
+    pub(super) journal_chunks: Vec<ChunkId>,
 }

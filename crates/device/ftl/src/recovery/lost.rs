@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nvme::ChunkId;
+
 use super::ChunkReport;
 use crate::FlashGeometry;
 use crate::ids::ToIndex;
@@ -20,7 +22,7 @@ const PADDING: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedLbas {
     /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
-    chunks: BTreeMap<u32, Box<[u32]>>,
+    chunks: BTreeMap<ChunkId, Box<[u32]>>,
 }
 
 impl ObservedLbas {
@@ -62,12 +64,12 @@ impl ScanObservations {
     }
 
     /// Whether a chunk is fully written.
-    pub(super) fn is_full(&self, shape: &FlashGeometry, chunk: u32) -> bool {
+    pub(super) fn is_full(&self, shape: &FlashGeometry, chunk: ChunkId) -> bool {
         self.chunk_reports[chunk.index()] == ChunkReport::Closed(shape.sectors_per_chunk)
     }
 
     /// Records that padding was programmed up to sector `end` of a chunk, or failed.
-    pub(super) fn on_padded(&mut self, shape: &FlashGeometry, chunk: u32, end: u32, ok: bool) {
+    pub(super) fn on_padded(&mut self, shape: &FlashGeometry, chunk: ChunkId, end: u32, ok: bool) {
         let found = &mut self.chunk_reports[chunk.index()];
         let written = found.written_sectors();
         *found = match *found {
@@ -89,10 +91,10 @@ impl ScanObservations {
     pub(super) fn possible_locations<'a>(
         &'a self,
         shape: &'a FlashGeometry,
-        chunks: impl Iterator<Item = u32> + 'a,
+        chunks: impl Iterator<Item = ChunkId> + 'a,
     ) -> impl Iterator<Item = u32> + 'a {
-        let gone = |chunk: &u32| self.chunk_reports[chunk.index()] == ChunkReport::Bad;
-        let sectors = |chunk: u32| {
+        let gone = |chunk: &ChunkId| self.chunk_reports[chunk.index()] == ChunkReport::Bad;
+        let sectors = |chunk: ChunkId| {
             let first = shape.first_sector_of(chunk);
             first..first + shape.sectors_per_chunk
         };

@@ -46,7 +46,7 @@ mod recovered_map;
 #[cfg(test)]
 mod tests;
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 
 pub(crate) use build::RecoveredState;
 pub use device_l2p_import::DeviceL2pEntry;
@@ -243,7 +243,7 @@ impl Recovery {
         let plan = plan.map_err(NewFtlError::from)?;
         let env = Env { geometry, map_pages: MapPages::new(&geometry), config, plan };
         let reserved = journal_chunks(&geometry, &found, plan.journal.chunks);
-        let report = |chunk: &u32| FoundJournalChunk {
+        let report = |chunk: &ChunkId| FoundJournalChunk {
             chunk: *chunk,
             report: journal_chunk_report(&geometry, found[chunk.index()]),
         };

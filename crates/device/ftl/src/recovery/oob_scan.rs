@@ -8,11 +8,12 @@ use super::{ChunkReport, OPS_PER_BATCH_MAX, RecoveryOp};
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require};
 use crate::ids::ToIndex;
+use nvme::ChunkId;
 
 /// A chunk to be scanned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedChunk {
-    pub(super) chunk: u32,
+    pub(super) chunk: ChunkId,
     /// Sectors that were written before padding.
     pub(super) written: u32,
 }
@@ -143,7 +144,7 @@ impl ChunkScan {
 
     /// Checks that what a probe has read is written.
     pub(super) fn check_invariants(&self, reports: &[ChunkReport]) -> Result<(), Violation> {
-        for ((chunk, &to), report) in (0..).zip(&self.probed_to).zip(reports) {
+        for ((chunk, &to), report) in (0..).map(ChunkId).zip(&self.probed_to).zip(reports) {
             let is_lost = matches!(report, ChunkReport::Bad | ChunkReport::NotOwned);
             require!(
                 is_lost || to <= report.written_sectors(),

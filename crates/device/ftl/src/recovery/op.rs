@@ -1,6 +1,6 @@
 //! [`RecoveryOp`]: a flash operation that a recovery requests.
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 
 use crate::Oob;
 
@@ -17,7 +17,7 @@ pub(crate) enum RecoveryOpPurpose {
     /// Padding of a chunk up to this sector.
     Pad {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// Where it ends.
         end: u32,
     },
@@ -31,7 +31,7 @@ pub(crate) enum RecoveryOpPurpose {
     /// Read of the header of a line, in this chunk.
     LineHeader {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
     },
     /// Read of a write unit of a footer.
     LineFooter {
@@ -74,7 +74,7 @@ pub enum RecoveryOpKind {
     /// Program them, with the out-of-band bytes of padding ([`RecoveryOp::PADDING`]).
     Pad {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// The first sector in it.
         sector: u32,
         /// Their contents; zeros up to the end.
@@ -98,7 +98,7 @@ impl RecoveryOp {
 
     pub(crate) fn pad(
         purpose: RecoveryOpPurpose,
-        chunk: u32,
+        chunk: ChunkId,
         sector: u32,
         count: u32,
         bytes: Vec<u8>,

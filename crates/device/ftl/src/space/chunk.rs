@@ -4,6 +4,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{LineId, ToIndex, ToU32};
+use nvme::ChunkId;
 
 /// The state of a chunk, beside its line.
 #[derive(Clone, Copy, Debug)]
@@ -73,61 +74,61 @@ impl ChunkTable {
 
     /// The state of a chunk; none if there is no such chunk.
     #[inline]
-    pub(crate) fn get(&self, chunk: u32) -> Option<&ChunkState> {
+    pub(crate) fn get(&self, chunk: ChunkId) -> Option<&ChunkState> {
         self.states.get(chunk.index())
     }
 
     /// The state of a chunk.
     #[inline]
-    pub(crate) fn state(&self, chunk: u32) -> &ChunkState {
+    pub(crate) fn state(&self, chunk: ChunkId) -> &ChunkState {
         &self.states[chunk.index()]
     }
 
     /// Mutable access to the state of a chunk.
     #[inline]
-    pub(super) fn state_mut(&mut self, chunk: u32) -> &mut ChunkState {
+    pub(super) fn state_mut(&mut self, chunk: ChunkId) -> &mut ChunkState {
         &mut self.states[chunk.index()]
     }
 
     /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
+    pub(crate) fn line_of(&self, chunk: ChunkId) -> LineId {
         self.line_of[chunk.index()]
     }
 
     /// The line of each chunk, or [`LineId::NONE`].
-    pub(super) fn lines(&self) -> impl Iterator<Item = (u32, LineId)> {
-        (0..).zip(self.line_of.iter().copied())
+    pub(super) fn lines(&self) -> impl Iterator<Item = (ChunkId, LineId)> {
+        (0..).map(ChunkId).zip(self.line_of.iter().copied())
     }
 
     /// Puts a chunk into a line, as the member with this index.
-    pub(super) fn join(&mut self, chunk: u32, line: LineId, member_index: u32) {
+    pub(super) fn join(&mut self, chunk: ChunkId, line: LineId, member_index: u32) {
         self.line_of[chunk.index()] = line;
         self.states[chunk.index()].member_index = member_index;
     }
 
     /// Takes a chunk out of its line.
-    pub(super) fn leave(&mut self, chunk: u32) {
+    pub(super) fn leave(&mut self, chunk: ChunkId) {
         self.line_of[chunk.index()] = LineId::NONE;
     }
 
     /// A chunk is erased: it holds nothing and is in no line.
-    pub(super) fn reset(&mut self, chunk: u32) {
+    pub(super) fn reset(&mut self, chunk: ChunkId) {
         self.leave(chunk);
         let state = self.state_mut(chunk);
         *state = ChunkState::free(state.erases);
     }
 
     /// Counts an erase of a chunk.
-    pub(super) fn record_erase(&mut self, chunk: u32) {
+    pub(super) fn record_erase(&mut self, chunk: ChunkId) {
         let erases = &mut self.states[chunk.index()].erases;
         *erases = erases.saturating_add(1);
         self.wear_max = self.wear_max.max(*erases);
     }
 
     /// Learns how often each chunk has been erased.
-    pub(super) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
-        for (number, chunk) in (0..).zip(&mut self.states) {
+    pub(super) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
+        for (number, chunk) in (0..).map(ChunkId).zip(&mut self.states) {
             chunk.erases = erases(number);
         }
         self.wear_max = self.most_worn();
@@ -143,7 +144,7 @@ impl ChunkTable {
     }
 
     /// The erases of chunks, on average.
-    pub(super) fn mean_wear(&self, chunks: &[u32]) -> u32 {
+    pub(super) fn mean_wear(&self, chunks: &[ChunkId]) -> u32 {
         let sum: u64 = chunks.iter().map(|c| u64::from(self.state(*c).erases)).sum();
         (sum / (chunks.len() as u64).max(1)).to_u32()
     }
@@ -156,7 +157,7 @@ impl ChunkTable {
     }
 
     /// Checks a chunk that is free.
-    pub(super) fn check_free(&self, chunk: u32) -> Result<(), Violation> {
+    pub(super) fn check_free(&self, chunk: ChunkId) -> Result<(), Violation> {
         let (subject, c) = (Subject::Chunk(chunk), self.state(chunk));
         require_eq!(
             Space,
@@ -172,13 +173,13 @@ impl ChunkTable {
 
     /// Says that a chunk is in a line that it is not in.
     #[cfg(test)]
-    pub(crate) fn break_line_of(&mut self, chunk: u32, line: LineId) {
+    pub(crate) fn break_line_of(&mut self, chunk: ChunkId, line: LineId) {
         self.line_of[chunk.index()] = line;
     }
 
     /// The state of a chunk, to be broken.
     #[cfg(test)]
-    pub(crate) fn break_state(&mut self, chunk: u32) -> &mut ChunkState {
+    pub(crate) fn break_state(&mut self, chunk: ChunkId) -> &mut ChunkState {
         self.state_mut(chunk)
     }
 

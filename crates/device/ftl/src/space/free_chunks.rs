@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use nvme::{ChunkId, PuId};
+
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::ToIndex;
@@ -17,7 +19,7 @@ use crate::space::chunk::ChunkTable;
 #[derive(Clone, Debug)]
 pub(crate) struct FreeChunks {
     geometry: FlashGeometry,
-    by_pu: Vec<VecDeque<u32>>,
+    by_pu: Vec<VecDeque<ChunkId>>,
     count: u32,
     dynamic_wl: bool,
     /// The parallel unit, in striping order, that the next line begins on.
@@ -38,12 +40,12 @@ impl FreeChunks {
     }
 
     /// Free chunks, by parallel unit.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ChunkId> {
         self.by_pu.iter().flatten().copied()
     }
 
     /// Adds a chunk behind the others of its parallel unit, or behind those that are no more worn.
-    pub(super) fn add(&mut self, chunk: u32, chunks: &ChunkTable) {
+    pub(super) fn add(&mut self, chunk: ChunkId, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
         let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
         let at = if self.dynamic_wl {
@@ -56,17 +58,17 @@ impl FreeChunks {
     }
 
     /// Adds a chunk in front of the others of its parallel unit, or behind those that are less worn.
-    pub(super) fn add_first(&mut self, chunk: u32, chunks: &ChunkTable) {
+    pub(super) fn add_first(&mut self, chunk: ChunkId, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
         let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
-        let less = |c: &u32| chunks.state(*c).erases < erases;
+        let less = |c: &ChunkId| chunks.state(*c).erases < erases;
         let at = if self.dynamic_wl { free.partition_point(less) } else { 0 };
         free.insert(at, chunk);
         self.count += 1;
     }
 
     /// Removes a chunk. Returns whether it was free.
-    pub(super) fn remove(&mut self, chunk: u32) -> bool {
+    pub(super) fn remove(&mut self, chunk: ChunkId) -> bool {
         let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
         let Some(at) = free.iter().position(|c| *c == chunk) else { return false };
         free.remove(at);
@@ -76,7 +78,12 @@ impl FreeChunks {
 
     /// Takes a chunk each of the next `width` parallel units in striping order that have one: the first of
     /// the list, or the most worn. Fewer if there are not so many.
-    pub(super) fn take_stripe(&mut self, width: u32, worn: bool, chunks: &ChunkTable) -> Vec<u32> {
+    pub(super) fn take_stripe(
+        &mut self,
+        width: u32,
+        worn: bool,
+        chunks: &ChunkTable,
+    ) -> Vec<ChunkId> {
         let mut taken = Vec::with_capacity(width.index());
         let pus = self.geometry.pus;
         let mut tried = 0;
@@ -92,7 +99,7 @@ impl FreeChunks {
     }
 
     /// Takes the first free chunk of a parallel unit, or the most worn.
-    fn pop(&mut self, pu: u32, worn: bool, chunks: &ChunkTable) -> Option<u32> {
+    fn pop(&mut self, pu: PuId, worn: bool, chunks: &ChunkTable) -> Option<ChunkId> {
         let free = &mut self.by_pu[pu.index()];
         let at = if worn {
             (0..free.len()).max_by_key(|at| chunks.state(free[*at]).erases)?
@@ -116,7 +123,7 @@ impl FreeChunks {
     /// Checks the lists against the table of chunks.
     pub(super) fn check_invariants(&self, chunks: &ChunkTable) -> Result<(), Violation> {
         let mut count = 0;
-        for (pu, free) in (0..).zip(&self.by_pu) {
+        for (pu, free) in (0..).map(PuId).zip(&self.by_pu) {
             for &chunk in free {
                 let subject = Subject::Chunk(chunk);
                 require_eq!(
@@ -129,7 +136,7 @@ impl FreeChunks {
                 chunks.check_free(chunk)?;
                 count += 1;
             }
-            let wear = |chunk: &u32| chunks.state(*chunk).erases;
+            let wear = |chunk: &ChunkId| chunks.state(*chunk).erases;
             require!(
                 !self.dynamic_wl || free.iter().is_sorted_by_key(wear),
                 Space,

@@ -7,6 +7,7 @@
 //! or the line has no metadata.
 
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
+use nvme::ChunkId;
 
 use crate::ids::{ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
@@ -107,7 +108,7 @@ pub(crate) struct LineIdentity {
 }
 
 impl LineIdentity {
-    fn encode_header(&self, magic: [u8; 8], members: &[u32]) -> Vec<u8> {
+    fn encode_header(&self, magic: [u8; 8], members: &[ChunkId]) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES + 4 * members.len()];
         put_at(&mut out, 0, &magic);
         put_at(&mut out, 8, &VERSION.to_le_bytes());
@@ -115,7 +116,7 @@ impl LineIdentity {
         put_at(&mut out, 12, &self.owner.to_le_bytes());
         put_at(&mut out, 16, &self.open_seq.to_le_bytes());
         for (to, chunk) in out[HEADER_BYTES..].chunks_exact_mut(4).zip(members) {
-            to.copy_from_slice(&chunk.to_le_bytes());
+            to.copy_from_slice(&chunk.get().to_le_bytes());
         }
         out
     }
@@ -141,7 +142,7 @@ pub(crate) struct LineHeader {
     pub(crate) identity: LineIdentity,
     /// The line opened before in this stream: its opening number and first chunk.
     pub(crate) previous: Option<PreviousLine>,
-    pub(crate) members: Vec<u32>,
+    pub(crate) members: Vec<ChunkId>,
 }
 
 impl LineHeader {
@@ -149,7 +150,7 @@ impl LineHeader {
         let mut out = self.identity.encode_header(HEADER_MAGIC, &self.members);
         let (opening, chunk) = self
             .previous
-            .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk));
+            .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk.get()));
         put_at(&mut out, 24, &opening.to_le_bytes());
         put_at(&mut out, 32, &chunk.to_le_bytes());
         put_at(&mut out, 36, &self.members.len().to_u32().to_le_bytes());
@@ -169,7 +170,10 @@ impl LineHeader {
         let chunk = u32_at(bytes, 32)?;
         let previous = match chunk {
             NO_CHUNK => None,
-            first_chunk => Some(PreviousLine { open_seq: u64_at(bytes, 24)?, first_chunk }),
+            first_chunk => Some(PreviousLine {
+                open_seq: u64_at(bytes, 24)?,
+                first_chunk: ChunkId(first_chunk),
+            }),
         };
         let members =
             chunks_of(shape, &bytes[HEADER_BYTES..]).filter(|m| m.len().to_u32() == members)?;
@@ -181,8 +185,10 @@ impl LineHeader {
     }
 }
 
-fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<u32>> {
-    let word = |w: &[u8; 4]| Some(u32::from_le_bytes(*w)).filter(|c| *c < shape.total_chunks());
+fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<ChunkId>> {
+    let word = |w: &[u8; 4]| {
+        Some(u32::from_le_bytes(*w)).filter(|c| *c < shape.total_chunks()).map(ChunkId)
+    };
     bytes.as_chunks::<4>().0.iter().map(word).collect()
 }
 
@@ -283,7 +289,11 @@ pub(crate) struct LineFooter {
 
 impl LineFooter {
     /// The bytes; `None` if a unit's number is too far from the line's.
-    pub(crate) fn encode(name: LineIdentity, members: &[u32], list: &P2lTable) -> Option<Vec<u8>> {
+    pub(crate) fn encode(
+        name: LineIdentity,
+        members: &[ChunkId],
+        list: &P2lTable,
+    ) -> Option<Vec<u8>> {
         if list.seq_overflow {
             return None;
         }
@@ -302,7 +312,7 @@ impl LineFooter {
     pub(crate) fn decode(
         shape: &FlashGeometry,
         owner: u32,
-        members: &[u32],
+        members: &[ChunkId],
         bytes: &[u8],
     ) -> Option<LineFooter> {
         let count = members.len().to_u32();

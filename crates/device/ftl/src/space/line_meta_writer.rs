@@ -19,6 +19,7 @@ use crate::space::Space;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
 use crate::space::open_line::PreviousLine;
+use nvme::ChunkId;
 
 /// Minimum and maximum number of metadata write units in flight: as many as a footer has, because
 /// the units in front of it leave the write buffer only when all of it is written.
@@ -30,7 +31,7 @@ pub(crate) const VICTIM_READS_MAX: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MetaWrite {
     pub(crate) line: LineId,
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
 }
 
@@ -68,7 +69,7 @@ impl LineMetaWriter {
     }
 
     /// Metadata programs in flight: chunk and first sector.
-    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (ChunkId, u32)> {
         self.writes.iter().flatten().map(|w| (w.chunk, w.sector))
     }
 

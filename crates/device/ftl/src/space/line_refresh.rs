@@ -2,6 +2,7 @@
 
 use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};
+use nvme::ChunkId;
 
 /// Change of a chunk, for the component that maintains chunks that are not being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,14 +10,14 @@ pub enum ChunkEvent {
     /// It takes no more writes; so many of its sectors are written.
     Closed {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// Sectors from its first one on.
         sectors: u32,
     },
     /// There is nothing in it any more that anybody wants, or it is gone.
     Emptied {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
     },
 }
 
@@ -106,7 +107,7 @@ impl LineTable {
     }
 
     /// Emits that a chunk is empty.
-    pub(crate) fn emit_emptied(&mut self, chunk: u32) {
+    pub(crate) fn emit_emptied(&mut self, chunk: ChunkId) {
         if let Some(changes) = &mut self.chunk_events {
             changes.push_back(ChunkEvent::Emptied { chunk });
         }

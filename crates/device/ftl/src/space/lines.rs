@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use nvme::ChunkId;
+
 use crate::ftl::{GC_COLD, MAP_PAGES};
 use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::p2l::WrittenSector;
@@ -75,7 +77,7 @@ pub(crate) struct Line {
     /// Table of its contents. Present while the line is open, if it gets a footer or there is no
     /// reverse map in memory; and while it is reclaimed, if there is none.
     pub(crate) p2l: Option<Box<P2lTable>>,
-    pub(crate) chunks: Vec<u32>,
+    pub(crate) chunks: Vec<ChunkId>,
 }
 
 impl Line {
@@ -236,13 +238,13 @@ impl LineTable {
 
     /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
+    pub(crate) fn line_of(&self, chunk: ChunkId) -> LineId {
         self.chunks.line_of(chunk)
     }
 
     /// The state of a chunk.
     #[inline]
-    pub(crate) fn chunk(&self, chunk: u32) -> &ChunkState {
+    pub(crate) fn chunk(&self, chunk: ChunkId) -> &ChunkState {
         self.chunks.state(chunk)
     }
 
@@ -254,7 +256,7 @@ impl LineTable {
 
     /// Returns how often a chunk has been erased, as far as known; 0 for a chunk that does not
     /// exist.
-    pub(crate) fn erases(&self, chunk: u32) -> u32 {
+    pub(crate) fn erases(&self, chunk: ChunkId) -> u32 {
         self.chunks.get(chunk).map_or(0, |c| c.erases)
     }
 
@@ -274,7 +276,7 @@ impl LineTable {
     }
 
     /// Free chunks.
-    pub(crate) fn free_list(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn free_list(&self) -> impl Iterator<Item = ChunkId> {
         self.free.iter()
     }
 
@@ -284,18 +286,18 @@ impl LineTable {
     }
 
     /// A chunk is erased and can be written.
-    pub(crate) fn add_free(&mut self, chunk: u32) {
+    pub(crate) fn add_free(&mut self, chunk: ChunkId) {
         self.chunks.reset(chunk);
         self.free.add(chunk, &self.chunks);
     }
 
     /// A free chunk has gone. Returns whether it was free.
-    pub(crate) fn remove_free(&mut self, chunk: u32) -> bool {
+    pub(crate) fn remove_free(&mut self, chunk: ChunkId) -> bool {
         self.free.remove(chunk)
     }
 
     /// Learns how often each chunk has been erased.
-    pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+    pub(crate) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.chunks.import_wear(erases);
         self.free.sort(&self.chunks);
     }
@@ -306,7 +308,7 @@ impl LineTable {
     }
 
     /// Makes a line of chunks.
-    pub(crate) fn insert(&mut self, members: &[u32], state: LineState) -> LineId {
+    pub(crate) fn insert(&mut self, members: &[ChunkId], state: LineState) -> LineId {
         let id = self.free_lines.pop().unwrap_or_else(|| {
             self.lines.push(Line {
                 state: LineState::Free,
@@ -387,7 +389,7 @@ impl LineTable {
     pub(crate) fn record_unit(
         &mut self,
         line: LineId,
-        chunk: u32,
+        chunk: ChunkId,
         sector: u32,
         sequence: u64,
         written: impl Iterator<Item = WrittenSector>,
@@ -401,7 +403,7 @@ impl LineTable {
     }
 
     /// Removes a unit that failed from the list of what was written in its line.
-    pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
+    pub(crate) fn erase_unit(&mut self, chunk: ChunkId, sector: u32) {
         let line = self.line_of(chunk);
         if let Some(list) = &mut self.lines[line.index()].p2l {
             list.erase_unit(self.chunks.state(chunk).member_index, sector);

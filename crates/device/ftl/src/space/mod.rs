@@ -23,6 +23,7 @@ use chunk::ChunkState;
 use line_meta::LineIdentity;
 use line_meta_writer::LineMetaWriter;
 use lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
+use nvme::ChunkId;
 use open_line::OpenLine;
 use placement::Placement;
 use programs::{PadWrite, ProgramsInFlight};
@@ -79,13 +80,13 @@ impl Space {
 
     /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
-    pub(crate) fn line_of(&self, chunk: u32) -> LineId {
+    pub(crate) fn line_of(&self, chunk: ChunkId) -> LineId {
         self.lines.line_of(chunk)
     }
 
     /// The state of a chunk.
     #[inline]
-    pub(crate) fn chunk(&self, chunk: u32) -> &ChunkState {
+    pub(crate) fn chunk(&self, chunk: ChunkId) -> &ChunkState {
         self.lines.chunk(chunk)
     }
 
@@ -168,13 +169,13 @@ impl Space {
     }
 
     /// Removes the padding of a chunk, whose program has ended, and returns its first sector.
-    pub(crate) fn take_pad(&mut self, chunk: u32) -> u32 {
+    pub(crate) fn take_pad(&mut self, chunk: ChunkId) -> u32 {
         self.programs.take_pad(chunk)
     }
 
     /// A program on a chunk has ended. Returns its line.
     #[inline]
-    pub(crate) fn program_ended(&mut self, env: &Env, chunk: u32) -> LineId {
+    pub(crate) fn program_ended(&mut self, env: &Env, chunk: ChunkId) -> LineId {
         let line = self.lines.line_of(chunk);
         self.lines.program_ended(line);
         self.programs.complete(env.geometry.pu_of(chunk));
@@ -183,12 +184,12 @@ impl Space {
 
     /// The write unit that ends at this sector of a chunk is programmed.
     #[inline]
-    pub(crate) fn on_programmed(&mut self, chunk: u32, end: u32) {
+    pub(crate) fn on_programmed(&mut self, chunk: ChunkId, end: u32) {
         self.lines.chunks.state_mut(chunk).on_programmed(end);
     }
 
     /// A program of a chunk has failed: the chunk takes no more, and its line is reclaimed next.
-    pub(crate) fn program_failed(&mut self, env: &Env, chunk: u32) {
+    pub(crate) fn program_failed(&mut self, env: &Env, chunk: ChunkId) {
         self.lines.chunks.state_mut(chunk).bad = true;
         self.close_open_chunk(env, chunk);
         let line = self.lines.line_of(chunk);
@@ -197,7 +198,7 @@ impl Space {
 
     /// Records that a chunk has gone offline; `false` if that is no news, or it is in no line and not
     /// free.
-    pub(crate) fn chunk_offline(&mut self, chunk: u32) -> bool {
+    pub(crate) fn chunk_offline(&mut self, chunk: ChunkId) -> bool {
         let Some(&c) = self.lines.chunks.get(chunk) else { return false };
         let is_free = self.lines.line_of(chunk) == LineId::NONE;
         if c.offline || is_free && !self.lines.remove_free(chunk) {
@@ -209,12 +210,12 @@ impl Space {
     }
 
     /// Records a read error of a chunk. Returns whether it is the first one.
-    pub(crate) fn record_read_error(&mut self, chunk: u32) -> bool {
+    pub(crate) fn record_read_error(&mut self, chunk: ChunkId) -> bool {
         !std::mem::replace(&mut self.lines.chunks.state_mut(chunk).had_read_error, true)
     }
 
     /// Removes a unit that failed from the list of what was written in its line.
-    pub(crate) fn erase_unit(&mut self, chunk: u32, sector: u32) {
+    pub(crate) fn erase_unit(&mut self, chunk: ChunkId, sector: u32) {
         self.lines.erase_unit(chunk, sector);
     }
 
@@ -308,7 +309,7 @@ impl Space {
     }
 
     /// A chunk of a drained line is given up: its erase begins, unless it is bad.
-    pub(crate) fn begin_chunk_erase(&mut self, line: LineId, chunk: u32) -> ChunkErase {
+    pub(crate) fn begin_chunk_erase(&mut self, line: LineId, chunk: ChunkId) -> ChunkErase {
         self.lines.emit_emptied(chunk);
         if self.lines.chunk(chunk).bad {
             self.lines.chunks.leave(chunk);
@@ -330,10 +331,10 @@ impl Space {
     ///
     /// # Panics
     /// If the chunk is not being erased.
-    pub(crate) fn erase_done(&mut self, chunk: u32, ok: bool) -> bool {
+    pub(crate) fn erase_done(&mut self, chunk: ChunkId, ok: bool) -> bool {
         let line = self.lines.line_of(chunk);
         let erasing = self.lines.get(line).map_or(0, |l| l.gate.erasing());
-        assert!(erasing > 0, "chunk {chunk} is not being erased");
+        assert!(erasing > 0, "{chunk} is not being erased");
         self.lines.erasing -= 1;
         self.programs.unblock();
         self.lines.chunks.record_erase(chunk);
@@ -360,12 +361,12 @@ impl Space {
     }
 
     /// Learns how often each chunk has been erased.
-    pub(crate) fn import_wear(&mut self, erases: impl Fn(u32) -> u32) {
+    pub(crate) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.lines.import_wear(erases);
     }
 
     /// Adds a chunk that is erased, or a bad one.
-    pub(crate) fn add_chunk(&mut self, chunk: u32, is_good: bool) {
+    pub(crate) fn add_chunk(&mut self, chunk: ChunkId, is_good: bool) {
         if is_good {
             self.lines.add_free(chunk);
         } else {
@@ -385,7 +386,7 @@ impl Space {
     }
 
     /// Records that a chunk holds nothing any more that is wanted.
-    pub(crate) fn emit_emptied(&mut self, chunk: u32) {
+    pub(crate) fn emit_emptied(&mut self, chunk: ChunkId) {
         self.lines.emit_emptied(chunk);
     }
 

@@ -6,6 +6,7 @@ use crate::durability::journal::Lsn;
 use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
+use nvme::{ChunkId, PuId};
 
 /// Position for a ring without units that wait for a footer.
 pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
@@ -13,8 +14,8 @@ pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
 /// A chunk of an open line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    pub(crate) chunk: u32,
-    pub(crate) pu: u32,
+    pub(crate) chunk: ChunkId,
+    pub(crate) pu: PuId,
     /// Next sector to be mapped; `end` when it takes no more.
     pub(crate) next: u32,
     /// End of the data: the chunk's size, or the start of the footer.
@@ -34,7 +35,7 @@ impl Member {
 /// A chunk that takes write units, from this sector on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WritableChunk {
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     pub(crate) next: u32,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct WritableChunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PreviousLine {
     pub(crate) open_seq: u64,
-    pub(crate) first_chunk: u32,
+    pub(crate) first_chunk: ChunkId,
 }
 
 /// A line that is being written.
@@ -131,8 +132,8 @@ impl OpenLine {
         shape: &FlashGeometry,
         from: PlacementBudget,
         width: u32,
-        mut accepts: impl FnMut(u32) -> bool,
-    ) -> Option<(u32, u32)> {
+        mut accepts: impl FnMut(PuId) -> bool,
+    ) -> Option<(ChunkId, u32)> {
         if self.free_units == 0 {
             return None;
         }
@@ -211,7 +212,7 @@ impl OpenLine {
         &mut self,
         shape: &FlashGeometry,
         from: PlacementBudget,
-        chunk: u32,
+        chunk: ChunkId,
     ) -> Option<u32> {
         let at = self.members.iter().position(|m| m.chunk == chunk)?;
         self.allocate_at(shape, from, chunk, at)
@@ -223,11 +224,11 @@ impl OpenLine {
         &mut self,
         shape: &FlashGeometry,
         from: PlacementBudget,
-        chunk: u32,
+        chunk: ChunkId,
         place: usize,
     ) -> Option<u32> {
         let mut places = self.members.iter().enumerate();
-        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "chunk {chunk}");
+        debug_assert!(places.all(|(i, m)| m.chunk != chunk || i == place), "{chunk}");
         let open = |m: &&Member| m.chunk == chunk && m.next < m.end;
         let sector = self.members.get(place).filter(open)?.next;
         if self.header_due && place == 0 {
@@ -238,7 +239,7 @@ impl OpenLine {
     }
 
     /// A chunk takes no more.
-    pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: u32) {
+    pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: ChunkId) {
         for member in &mut self.members {
             if member.chunk == chunk && member.next < member.end {
                 self.free_units -= (member.end - member.next) / shape.ws_opt;
@@ -255,14 +256,17 @@ impl OpenLine {
 
     /// Returns whether a chunk takes no more data and waits for the footer, that is, for the other
     /// chunks.
-    pub(crate) fn is_blocked_on_footer(&self, shape: &FlashGeometry, chunk: u32) -> bool {
+    pub(crate) fn is_blocked_on_footer(&self, shape: &FlashGeometry, chunk: ChunkId) -> bool {
         let waits =
             |m: &Member| m.chunk == chunk && m.next == m.end && m.end < shape.sectors_per_chunk;
         self.free_units > 0 && self.members.iter().any(waits)
     }
 
     /// A chunk that takes more, and will `do`.
-    pub(crate) fn other_writable_chunk(&self, will_do: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn other_writable_chunk(
+        &self,
+        will_do: impl Fn(ChunkId) -> bool,
+    ) -> Option<ChunkId> {
         let members = self.members.iter().skip(usize::from(self.header_due));
         members.filter(|m| m.next < m.end).map(|m| m.chunk).find(|chunk| will_do(*chunk))
     }

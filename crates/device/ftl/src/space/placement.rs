@@ -8,12 +8,13 @@ use crate::space::Space;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::LineTable;
 use crate::space::open_line::{Member, NO_RETAINED_UNIT, OpenLine, PlacementBudget, PreviousLine};
+use nvme::{ChunkId, PuId};
 
 /// The location of a write unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) line: LineId,
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     /// The first sector in the chunk.
     pub(crate) sector: u32,
 }
@@ -94,7 +95,7 @@ impl Space {
         env: &Env,
         from: PlacementBudget,
         streams: [usize; 4],
-        chunk: u32,
+        chunk: ChunkId,
     ) -> Option<Placement> {
         let free = self.programs.has_slot(env.geometry.pu_of(chunk));
         let at = self.lines.chunk(chunk).member_index.index();
@@ -116,9 +117,9 @@ impl Space {
         env: &Env,
         from: PlacementBudget,
         stream: usize,
-        mut chunks: impl Iterator<Item = u32>,
+        mut chunks: impl Iterator<Item = ChunkId>,
     ) -> Option<Placement> {
-        let free = |chunk: &u32| {
+        let free = |chunk: &ChunkId| {
             let open = self.open_lines[stream].iter().flat_map(|o| &o.members);
             self.programs.has_slot(env.geometry.pu_of(*chunk))
                 && open.filter(|m| m.next < m.end).any(|m| m.chunk == *chunk)
@@ -141,7 +142,7 @@ impl Space {
         for stream in 0..STREAM_COUNT {
             let lines = self.open_lines[stream].iter_mut();
             for open in lines.filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT) {
-                let accepts = |pu: u32| busy.has_slot(pu);
+                let accepts = |pu: PuId| busy.has_slot(pu);
                 if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
                     let line = open.line;
                     self.retire_full(stream);
@@ -160,7 +161,7 @@ impl Space {
         from: PlacementBudget,
         stream: usize,
         recorded: Lsn,
-        avoid: impl Fn(u32) -> bool,
+        avoid: impl Fn(PuId) -> bool,
     ) -> OpenLineSpace {
         let mut room = 0;
         let mut width = self.stripe_width(env.plan.active_pus);
@@ -170,7 +171,7 @@ impl Space {
                 room += open.free_units;
                 continue;
             }
-            let accepts = |pu: u32| busy.has_slot(pu) && !avoid(pu);
+            let accepts = |pu: PuId| busy.has_slot(pu) && !avoid(pu);
             if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
                 let line = open.line;
                 if open.free_units == 0 {
@@ -228,7 +229,7 @@ impl Space {
     }
 
     /// A chunk of an open line takes no more.
-    pub(crate) fn close_open_chunk(&mut self, env: &Env, chunk: u32) {
+    pub(crate) fn close_open_chunk(&mut self, env: &Env, chunk: ChunkId) {
         for open in self.open_lines.iter_mut().flatten().chain(&mut self.finishing) {
             open.close_member(&env.geometry, chunk);
         }
@@ -240,7 +241,7 @@ impl Space {
     pub(crate) fn place_pair_padding(
         &mut self,
         env: &Env,
-        blocked: u32,
+        blocked: ChunkId,
     ) -> (Option<Placement>, bool) {
         let geometry = &env.geometry;
         let (mut chunk, mut drops_footer) = (blocked, false);
@@ -294,7 +295,7 @@ impl Space {
     }
 
     /// Begins to finish an open line.
-    pub(crate) fn begin_finish(&mut self, candidate: FinishCandidate) -> Vec<u32> {
+    pub(crate) fn begin_finish(&mut self, candidate: FinishCandidate) -> Vec<ChunkId> {
         let open = self.open_lines[candidate.stream].remove(candidate.index);
         let chunks = open.members.iter().map(|m| m.chunk).collect();
         self.finishing = Some(open);

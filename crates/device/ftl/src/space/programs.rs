@@ -4,6 +4,7 @@ use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::STREAM_COUNT;
 use crate::ids::{ToIndex, ToU32};
+use nvme::{ChunkId, PuId};
 
 /// Programs in flight per parallel unit at most: one in the array, one in the cache register. Padding
 /// that breaks a deadlock of paired pages comes on top.
@@ -12,7 +13,7 @@ pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 /// A program of padding that comes from no ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PadWrite {
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
 }
 
@@ -41,7 +42,7 @@ impl ProgramsInFlight {
 
     /// Counts a program that starts on a parallel unit.
     #[inline]
-    pub(crate) fn start(&mut self, pu: u32) {
+    pub(crate) fn start(&mut self, pu: PuId) {
         self.per_pu[pu.index()] += 1;
         self.total += 1;
     }
@@ -51,9 +52,9 @@ impl ProgramsInFlight {
     /// # Panics
     /// If none is in flight there.
     #[inline]
-    pub(crate) fn complete(&mut self, pu: u32) {
+    pub(crate) fn complete(&mut self, pu: PuId) {
         let on_pu = &mut self.per_pu[pu.index()];
-        assert!(*on_pu > 0, "no program is in flight on parallel unit {pu}");
+        assert!(*on_pu > 0, "no program is in flight on {pu}");
         *on_pu -= 1;
         self.total -= 1;
         self.unblock();
@@ -67,7 +68,7 @@ impl ProgramsInFlight {
 
     /// Whether a parallel unit takes another program.
     #[inline]
-    pub(crate) fn has_slot(&self, pu: u32) -> bool {
+    pub(crate) fn has_slot(&self, pu: PuId) -> bool {
         self.per_pu[pu.index()] < PROGRAMS_PER_PU
     }
 
@@ -102,14 +103,14 @@ impl ProgramsInFlight {
     ///
     /// # Panics
     /// If the chunk has none in flight.
-    pub(crate) fn take_pad(&mut self, chunk: u32) -> u32 {
+    pub(crate) fn take_pad(&mut self, chunk: ChunkId) -> u32 {
         let at = self.pads.iter().position(|p| p.chunk == chunk);
-        let at = at.unwrap_or_else(|| panic!("no padding of chunk {chunk} is in flight"));
+        let at = at.unwrap_or_else(|| panic!("no padding of {chunk} is in flight"));
         self.pads.swap_remove(at).sector
     }
 
     /// Whether a chunk has padding in flight.
-    pub(crate) fn has_pad_on(&self, chunk: u32) -> bool {
+    pub(crate) fn has_pad_on(&self, chunk: ChunkId) -> bool {
         self.pads.iter().any(|p| p.chunk == chunk)
     }
 
@@ -122,7 +123,7 @@ impl ProgramsInFlight {
     pub(crate) fn check(&self, geometry: &FlashGeometry, on_pu: &[u32]) -> Result<(), Violation> {
         let all: u32 = on_pu.iter().sum();
         require_eq!(Space, "programs in flight", Subject::Part, all, self.total);
-        for (pu, (&expected, &found)) in (0..).zip(on_pu.iter().zip(&self.per_pu)) {
+        for (pu, (&expected, &found)) in (0..).map(PuId).zip(on_pu.iter().zip(&self.per_pu)) {
             let subject = Subject::Pu(pu);
             let found = u32::from(found);
             require_eq!(Space, "programs in flight per parallel unit", subject, expected, found);

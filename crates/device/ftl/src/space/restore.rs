@@ -3,6 +3,7 @@
 use crate::ids::LineId;
 use crate::space::Space;
 use crate::space::lines::LineState;
+use nvme::ChunkId;
 
 /// The condition of a chunk after power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +30,18 @@ impl Space {
     }
 
     /// Makes a line of chunks, and returns its id.
-    pub(crate) fn restore_line(&mut self, chunks: impl IntoIterator<Item = u32>) -> LineId {
-        let members: Vec<u32> = chunks.into_iter().collect();
+    pub(crate) fn restore_line(&mut self, chunks: impl IntoIterator<Item = ChunkId>) -> LineId {
+        let members: Vec<ChunkId> = chunks.into_iter().collect();
         self.lines.insert(&members, LineState::Open)
     }
 
     /// Records whether a chunk is bad.
-    pub(crate) fn restore_bad(&mut self, chunk: u32, bad: bool) {
+    pub(crate) fn restore_bad(&mut self, chunk: ChunkId, bad: bool) {
         self.lines.chunks.state_mut(chunk).bad = bad;
     }
 
     /// Records up to where a chunk of a line is written, and its condition.
-    pub(crate) fn restore_chunk(&mut self, chunk: u32, written: u32, condition: FoundChunk) {
+    pub(crate) fn restore_chunk(&mut self, chunk: ChunkId, written: u32, condition: FoundChunk) {
         let line = self.lines.line_of(chunk);
         let c = self.lines.chunks.state_mut(chunk);
         let l = &mut self.lines.lines[line.index()];

@@ -8,6 +8,7 @@
 // guarantee: D-06, D-22, D-24, D-25, D-35, D-36
 
 use crate::common;
+use nvme::ChunkId;
 
 use common::bench::Bench;
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
@@ -36,7 +37,7 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
     assert!(b.flush().is_success());
     b.settle();
     b.ftl.subscribe_chunk_events();
-    let closed: Vec<u32> = std::iter::from_fn(|| b.ftl.pop_chunk_event())
+    let closed: Vec<ChunkId> = std::iter::from_fn(|| b.ftl.pop_chunk_event())
         .map(|change| match change {
             ChunkEvent::Closed { chunk, sectors: 32 } => chunk,
             other => panic!("{other:?}"),
@@ -48,7 +49,7 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
     assert_eq!(moves, 0, "there is space");
     assert!(b.ftl.refresh(closed[0]));
     assert!(!b.ftl.refresh(closed[0]), "already");
-    assert!(!b.ftl.refresh(b.chunks()), "there is none");
+    assert!(!b.ftl.refresh(ChunkId(b.chunks())), "there is none");
     b.settle();
     let stats = *b.ftl.stats();
     assert_eq!((stats.refreshed_lines, stats.refresh_relocations), (1, stats.gc_relocations));
@@ -67,7 +68,7 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
 
 /// The chunks that are being written and have something in them.
 fn being_written(b: &Bench) -> Vec<u32> {
-    b.ftl.open_chunks().filter(|c| c.2 > 0 && c.2 < 32).map(|(chunk, ..)| chunk).collect()
+    b.ftl.open_chunks().filter(|c| c.2 > 0 && c.2 < 32).map(|(chunk, ..)| chunk.get()).collect()
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere
         let open = being_written(&b);
         let &chunk = open.last().expect("a line that is being written");
         let before = *b.ftl.stats();
-        assert!(b.ftl.refresh(chunk));
+        assert!(b.ftl.refresh(ChunkId(chunk)));
         b.ftl.kick(NOW, &mut b.flash);
         if seed % 4 == 3 {
             // In the midst of it the power goes.
@@ -108,9 +109,12 @@ fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere
             assert!(stats.redispatched_sectors > 0, "its last pages have no pairs: {stats:?}");
             assert!(!being_written(&b).contains(&chunk));
             let changes: Vec<_> = std::iter::from_fn(|| b.ftl.pop_chunk_event()).collect();
-            let closed = ChunkEvent::Closed { chunk, sectors: 32 };
+            let closed = ChunkEvent::Closed { chunk: ChunkId(chunk), sectors: 32 };
             assert!(changes.contains(&closed), "{changes:?}");
-            assert!(changes.contains(&ChunkEvent::Emptied { chunk }), "{changes:?}");
+            assert!(
+                changes.contains(&ChunkEvent::Emptied { chunk: ChunkId(chunk) }),
+                "{changes:?}"
+            );
             if seed % 2 == 0 {
                 b.ftl = b.flash.power_cut(config);
             }
@@ -132,12 +136,12 @@ fn a_chunk_that_goes_offline_or_fails_while_its_line_is_finished_blocks_no_reque
         assert!(b.flush().is_success());
         b.settle();
         let &chunk = being_written(&b).last().unwrap();
-        assert!(b.ftl.refresh(chunk));
+        assert!(b.ftl.refresh(ChunkId(chunk)));
         b.ftl.kick(NOW, &mut b.flash);
         (0..seed).for_each(|_| _ = b.flash.step(&mut b.ftl));
         let held: Vec<u32> = b.flash.copies(chunk).iter().map(|(_, lba)| *lba).collect();
         b.flash.kill(chunk);
-        b.ftl.chunk_offline(chunk);
+        b.ftl.chunk_offline(ChunkId(chunk));
         b.ftl.kick(NOW, &mut b.flash);
         // What is in the old line is not erased before what took its place is on the media.
         for _ in 0..2 {
@@ -156,7 +160,7 @@ fn a_chunk_that_goes_offline_or_fails_while_its_line_is_finished_blocks_no_reque
         }
         b.settle();
         let next = being_written(&b)[0];
-        assert!(b.ftl.refresh(next), "{}", b.ftl.debug_state());
+        assert!(b.ftl.refresh(ChunkId(next)), "{}", b.ftl.debug_state());
         b.ftl.kick(NOW, &mut b.flash);
         b.settle();
         assert_eq!(b.ftl.stats().finished_lines, 2);
@@ -171,7 +175,7 @@ fn refreshing_everything_all_the_time_stops_no_writer() {
     for i in 0..8 * all {
         let lba = if i < all { i } else { rng.below(all) };
         for _ in 0..4 {
-            b.ftl.refresh(rng.below(b.chunks().into()) as u32);
+            b.ftl.refresh(ChunkId(rng.below(b.chunks().into()) as u32));
         }
         assert!(b.write(lba, &[lba + 1]).is_success());
     }
@@ -207,7 +211,7 @@ fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_redispatched()
         let held: Vec<u32> = copies.iter().filter(waits).map(|(_, lba)| *lba).collect();
         let gone: Vec<u32> = copies.iter().filter(|c| !waits(c)).map(|(_, lba)| *lba).collect();
         b.flash.kill(chunk);
-        assert!(b.ftl.chunk_offline(chunk) && !b.ftl.chunk_offline(chunk));
+        assert!(b.ftl.chunk_offline(ChunkId(chunk)) && !b.ftl.chunk_offline(ChunkId(chunk)));
         b.ftl.kick(NOW, &mut b.flash);
         if seed % 2 == 0 {
             assert!(b.flush().is_success());
@@ -237,11 +241,11 @@ fn a_chunk_that_goes_takes_its_sectors_and_no_others_and_is_never_used_again() {
     let full = |f: &TestFlash, c: u32| f.chunk_report(c) == ChunkReport::Closed(32);
     let chunk = (8..b.chunks()).find(|c| full(&b.flash, *c)).unwrap();
     let held = b.flash.kill(chunk);
-    b.ftl.chunk_offline(chunk);
+    b.ftl.chunk_offline(ChunkId(chunk));
     // A free one goes, too.
     let free =
         (0..b.chunks()).rev().find(|c| b.flash.chunk_report(*c) == ChunkReport::Free).unwrap();
-    assert!(b.flash.kill(free).is_empty() && b.ftl.chunk_offline(free));
+    assert!(b.flash.kill(free).is_empty() && b.ftl.chunk_offline(ChunkId(free)));
     assert!(b.flush().is_success());
     for _ in 0..3 {
         let lost: Vec<u32> =
@@ -286,7 +290,7 @@ fn spread(static_wear: u32, wear_levelling: bool) -> (u32, f64, u64) {
         assert!(b.write(rng.below(all / 8), &[0]).is_success());
     }
     let mut wear: Vec<u32> =
-        (0..b.chunks()).filter(|c| c % 64 > 3).map(|c| b.ftl.wear_of(c)).collect();
+        (0..b.chunks()).filter(|c| c % 64 > 3).map(|c| b.ftl.wear_of(ChunkId(c))).collect();
     wear.sort_unstable();
     let stats = *b.ftl.stats();
     let wa = stats.write_amplification().unwrap();
@@ -504,7 +508,7 @@ impl Case {
 
     fn report_offline(&mut self) {
         for chunk in std::mem::take(&mut self.unreported) {
-            self.b.ftl.chunk_offline(chunk);
+            self.b.ftl.chunk_offline(ChunkId(chunk));
         }
         self.b.ftl.kick(NOW, &mut self.b.flash);
     }
@@ -545,7 +549,7 @@ impl Case {
                     let open = self.b.ftl.open_chunks().nth(chunk as usize % 8).map(|(c, ..)| c);
                     match open {
                         Some(open) if chunk % 3 != 2 => self.b.ftl.refresh(open),
-                        _ => self.b.ftl.refresh(chunk),
+                        _ => self.b.ftl.refresh(ChunkId(chunk)),
                     };
                 }
                 _ => self.cut(),

@@ -4,6 +4,7 @@
 // guarantee: D-09, D-10
 
 use crate::common;
+use nvme::ChunkId;
 
 use std::collections::BTreeSet;
 
@@ -142,7 +143,7 @@ impl Harness {
     fn journal(&self) -> BTreeSet<u32> {
         let s = shape();
         (0..self.ftl.capacity_plan().journal.chunks)
-            .map(|i| s.striped_pu(i % s.pus) * s.chunks_per_pu + i / s.pus)
+            .map(|i| s.chunk_on(s.striped_pu(i % s.pus), i / s.pus).get())
             .collect()
     }
 }
@@ -189,7 +190,7 @@ fn without_a_journal_lines_are_found_by_their_headers() {
         harness.churn(2);
         for chunk in harness.journal() {
             for sector in 0..shape().sectors_per_chunk {
-                harness.flash.lose(shape().first_sector_of(chunk) + sector);
+                harness.flash.lose(shape().first_sector_of(ChunkId(chunk)) + sector);
             }
         }
         let stats = harness.cut();

@@ -7,6 +7,7 @@
 // guarantee: D-01, D-06, D-07, D-31, D-35
 
 use crate::common;
+use nvme::ChunkId;
 
 use common::golden::{CallHash, assert_calls};
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
@@ -194,7 +195,7 @@ impl Case {
     fn rewrite(&mut self) {
         let Some(mut choices) = self.rewrites.take() else { return };
         if choices.chance(0.15) {
-            let open: Vec<(u32, u32, u32)> = self.ftl.open_chunks().collect();
+            let open: Vec<(ChunkId, u32, u32)> = self.ftl.open_chunks().collect();
             let all = choices.chance(0.2);
             for (chunk, readable, written) in open {
                 assert!(readable <= written, "{chunk}: {readable} of {written}");
@@ -203,9 +204,9 @@ impl Case {
                 }
             }
             // Nowhere, free, or closed: nothing of it waits, or nothing is there.
-            self.ftl.rewrite_buffered(
+            self.ftl.rewrite_buffered(ChunkId(
                 choices.below(2 * u64::from(self.flash.geometry.total_chunks())) as u32,
-            );
+            ));
             if choices.chance(0.7) {
                 self.ftl.kick(Nanos(0), &mut self.flash);
             }
@@ -450,7 +451,7 @@ impl Case {
                     let open = self.ftl.open_chunks().nth(chunk as usize % 8).map(|(c, ..)| c);
                     match open {
                         Some(open) if chunk % 3 != 2 => self.ftl.refresh(open),
-                        _ => self.ftl.refresh(chunk),
+                        _ => self.ftl.refresh(ChunkId(chunk)),
                     };
                 }
             }
@@ -604,7 +605,7 @@ fn a_rewrite_is_cut_after_every_operation() {
             let prepared = || {
                 let mut case = Case::new(seed, size);
                 case.execute(10 + seed % 50);
-                let open: Vec<u32> = case.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+                let open: Vec<ChunkId> = case.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
                 let before = case.ftl.stats().redispatched_sectors;
                 open.into_iter().for_each(|chunk| case.ftl.rewrite_buffered(chunk));
                 let renewed = case.ftl.stats().redispatched_sectors - before;

@@ -4,6 +4,7 @@
 // guarantee: D-06
 
 use crate::common;
+use nvme::ChunkId;
 
 use common::bench::Bench;
 use common::geometry;
@@ -85,7 +86,7 @@ fn lines_end_with_padding_that_is_reported_in_any_order() {
         let mut values = vec![0; b.ftl.sectors() as usize / 4];
         for _ in 0..6 {
             write_on(&mut b, &mut rng, &mut values, 60);
-            let open: Vec<u32> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+            let open: Vec<ChunkId> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
             for chunk in open {
                 b.ftl.refresh(chunk);
             }
@@ -107,12 +108,12 @@ fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
     let mut values = vec![0; b.ftl.sectors() as usize / 4];
     write_on(&mut b, &mut rng, &mut values, 100 + seed % 100);
     let half_written =
-        |b: &Bench, c: &u32| matches!(b.flash.chunk_report(*c), ChunkReport::Open(8..));
-    let open: Vec<u32> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
+        |b: &Bench, c: &ChunkId| matches!(b.flash.chunk_report(c.get()), ChunkReport::Open(8..));
+    let open: Vec<ChunkId> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
     let Some(chunk) = open.into_iter().find(|c| half_written(&b, c)) else { return 0 };
     if goes {
         // As soon as the drive says so. What was read from there only is lost.
-        let lost = b.flash.kill(chunk);
+        let lost = b.flash.kill(chunk.get());
         b.ftl.chunk_offline(chunk);
         b.ftl.kick(NOW, &mut b.flash);
         complete_all(&mut b);
@@ -125,7 +126,7 @@ fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
         complete_all(&mut b);
         return b.flash.mixed;
     }
-    b.flash.fail(chunk);
+    b.flash.fail(chunk.get());
     write_on(&mut b, &mut rng, &mut values, 50);
     complete_all(&mut b);
     check(&mut b, &values);

@@ -4,6 +4,7 @@
 // guarantee: D-35, D-36
 
 use crate::common;
+use nvme::ChunkId;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -283,7 +284,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
 fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64> {
     let shape = flash.geometry;
     let place = |lba: u64| flash.newest(lba as u32);
-    let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p)));
+    let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p).get()));
     let chunks = (0..shape.total_chunks()).filter(|chunk| !dead.contains(chunk));
     let (mut named, mut lows, mut numbers) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     for (phys, number, lba) in chunks.flat_map(|chunk| flash.written_in(chunk)) {
@@ -351,7 +352,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                 harness.restart();
             } else {
                 chunks.clone().for_each(|chunk| {
-                    harness.ftl.chunk_offline(chunk);
+                    harness.ftl.chunk_offline(ChunkId(chunk));
                 });
                 harness.ftl.kick(NOW, &mut harness.flash);
                 harness.flush();

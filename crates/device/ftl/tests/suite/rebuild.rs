@@ -11,6 +11,7 @@
 // guarantee: D-06, D-36
 
 use crate::common;
+use nvme::ChunkId;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -299,7 +300,7 @@ impl Case {
             }
         }
         self.mark_at_risk();
-        self.ftl.chunk_offline(chunk);
+        self.ftl.chunk_offline(ChunkId(chunk));
         self.ftl.kick(NOW, &mut self.flash);
         self.reap();
         self.flush();

@@ -4,6 +4,7 @@
 // guarantee: D-23
 
 use crate::common;
+use nvme::ChunkId;
 
 use common::bench::Bench;
 use common::geometry;
@@ -82,7 +83,7 @@ fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
         }
     }
     b.flash.kill(chunk);
-    b.ftl.chunk_offline(chunk);
+    b.ftl.chunk_offline(ChunkId(chunk));
     if !before {
         b.flash.program_fail = 0.4;
         b.ftl.flush(NOW, FLUSH, &mut b.flash);

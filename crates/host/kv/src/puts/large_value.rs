@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use collections::Slab;
 use mem::{AddressSpace, Iova, SharedRegion};
-use nvme::MAX_VECTOR_ADDRESSES;
+use nvme::{ChunkId, MAX_VECTOR_ADDRESSES};
 
 use crate::check::{KvPart, KvSubject, KvViolation, PartCheck};
 use crate::config::KvLayout;
@@ -148,7 +148,7 @@ impl LargeValues {
             if let Some(j) = &mut self.writes[job] {
                 while j.next < self.sectors && j.outstanding < COMMANDS_MAX && !j.failed {
                     let count = most.min(self.sectors - j.next);
-                    let phys = shape.first_sector_of(j.chunk) + j.next;
+                    let phys = shape.first_sector_of(ChunkId(j.chunk)) + j.next;
                     let ppas = (0..count as usize).map(|i| addresses.sector(phys + i as u32));
                     let offset = u64::from(j.next) * u64::from(shape.sector_bytes);
                     let data = DataSegments::Contiguous(j.from.offset(offset));

@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
-use nvme::FlashGeometry;
-use nvme::{ChunkDescriptor, Geometry};
+use nvme::{ChunkDescriptor, ChunkId, FlashGeometry, Geometry, PuId};
 use transport::Port;
 
 use crate::buffer::streams::{AppendStreams, OpenChunk};
@@ -100,9 +99,9 @@ impl Kv {
             }
         });
         let counted = counted.count() as u32;
-        let mut pus: Vec<u32> = (0..shape.total_chunks())
+        let mut pus: Vec<PuId> = (0..shape.total_chunks())
             .filter(|c| media.states[*c as usize].is_some())
-            .map(|c| shape.pu_of(c))
+            .map(|c| shape.pu_of(ChunkId(c)))
             .collect();
         pus.dedup();
         let pus = pus.len() as u32;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nvme::FlashGeometry;
-use nvme::{ChunkDescriptor, ChunkState, MAX_VECTOR_ADDRESSES};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState, FlashGeometry, MAX_VECTOR_ADDRESSES};
 
 use crate::KvOpenError;
 use crate::config::HEADER_SECTORS;
@@ -55,7 +54,7 @@ impl ScanState {
         };
         for (chunk, d) in (0..).zip(chunks).filter(|(chunk, _)| owned(*chunk)) {
             let (state, written) = reported_state(d, shape.sectors_per_chunk).map_err(|what| {
-                let chunk = addresses.components(shape.first_sector_of(chunk));
+                let chunk = addresses.components(shape.first_sector_of(ChunkId(chunk)));
                 KvOpenError::Chunk { chunk, what }
             })?;
             media.states[chunk as usize] = Some(state);
@@ -87,7 +86,7 @@ impl ScanState {
         for (chunk, found) in &mut self.chunks {
             found.finish();
             if let Some(sector) = found.foreign {
-                let first = addresses.components(shape.first_sector_of(*chunk) + sector);
+                let first = addresses.components(shape.first_sector_of(ChunkId(*chunk)) + sector);
                 return Err(KvOpenError::ForeignData { first });
             }
             self.seq = self.seq.max(found.large_value.map_or(0, |(_, seq)| seq));

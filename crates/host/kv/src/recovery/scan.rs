@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use mem::{Iova, SharedRegion};
-use nvme::MAX_VECTOR_ADDRESSES;
+use nvme::{ChunkId, MAX_VECTOR_ADDRESSES};
 
 use crate::KvOpenError;
 use crate::format::oob::SectorTag;
@@ -215,7 +215,7 @@ impl<'a> ScanRunner<'a> {
     fn send(&mut self, lane: u16, r: &mut RunningJob) -> bool {
         let ScanJob { task, chunk, first, count } = r.job;
         let n = (count - r.sectors_sent).min(self.queue.max_sectors());
-        let phys = self.addresses.shape().first_sector_of(chunk) + first + r.sectors_sent;
+        let phys = self.addresses.shape().first_sector_of(ChunkId(chunk)) + first + r.sectors_sent;
         let ppas = (0..n as usize).map(|i| self.addresses.sector(phys + i as u32));
         let place = u64::from(lane) * u64::from(MAX_VECTOR_ADDRESSES) + u64::from(r.sectors_sent);
         let size = u64::from(self.addresses.shape().sector_bytes);
@@ -251,7 +251,7 @@ impl<'a> ScanRunner<'a> {
             ScanTask::Pad | ScanTask::Seal(_) => "Vector Chunk Write",
             ScanTask::ReadTags | ScanTask::Read => "Vector Chunk Read",
         };
-        let phys = self.addresses.shape().first_sector_of(job.chunk) + job.first;
+        let phys = self.addresses.shape().first_sector_of(ChunkId(job.chunk)) + job.first;
         let address = self.addresses.components(phys);
         Err(KvOpenError::Command { command, address, status: done.status })
     }

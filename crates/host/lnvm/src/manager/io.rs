@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use ftl::journal::{JournalFlash, JournalMedia, OPS_MAX};
 use mem::{Iova, SharedRegion};
-use nvme::FlashGeometry;
-use nvme::{Address, Geometry, Ppa, Status};
+use nvme::{Address, ChunkId, FlashGeometry, Geometry, Ppa, Status};
 use time::Nanos;
 
 use ocssd::vector::{
@@ -34,7 +33,7 @@ pub(super) enum CommandPurpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagerCommand {
     pub(super) purpose: CommandPurpose,
-    pub(super) chunk: u32,
+    pub(super) chunk: ChunkId,
     pub(super) sector: u32,
     pub(super) sectors: u32,
 }
@@ -87,11 +86,11 @@ impl ManagerIo {
     }
 
     /// Returns the address of a sector, for messages.
-    pub(super) fn address(&self, chunk: u32, sector: u32) -> Address {
+    pub(super) fn address(&self, chunk: ChunkId, sector: u32) -> Address {
         let shape = self.shape();
         let (pu, per_group) = (shape.pu_of(chunk), shape.pus / shape.channels.max(1));
-        let (group, pu_in_group) = (pu / per_group.max(1), pu % per_group.max(1));
-        Address { group, pu: pu_in_group, chunk: chunk - pu * shape.chunks_per_pu, sector }
+        let (group, pu_in_group) = (pu.get() / per_group.max(1), pu.get() % per_group.max(1));
+        Address { group, pu: pu_in_group, chunk: shape.index_on_pu(chunk), sector }
     }
 
     pub(super) fn geometry(&self) -> &Geometry {
@@ -117,7 +116,7 @@ impl ManagerIo {
     }
 
     /// Erases a dirty chunk.
-    pub(super) fn erase_dirty(&mut self, chunk: u32) {
+    pub(super) fn erase_dirty(&mut self, chunk: ChunkId) {
         self.enqueue(ManagerCommand {
             purpose: CommandPurpose::EraseDirty,
             chunk,
@@ -127,7 +126,7 @@ impl ManagerIo {
     }
 
     /// Reads sectors without data transfer.
-    pub(super) fn scrub_read(&mut self, chunk: u32, sector: u32, sectors: u32) {
+    pub(super) fn scrub_read(&mut self, chunk: ChunkId, sector: u32, sectors: u32) {
         self.enqueue(ManagerCommand { purpose: CommandPurpose::Scrub, chunk, sector, sectors });
     }
 
@@ -200,7 +199,7 @@ impl ManagerIo {
 }
 
 impl JournalFlash for ManagerIo {
-    fn program(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+    fn program(&mut self, _now: Nanos, op: u32, chunk: ChunkId, sector: u32, bytes: &[u8]) {
         let sectors = self.shape().ws_opt;
         let command =
             ManagerCommand { purpose: CommandPurpose::Program(op), chunk, sector, sectors };
@@ -214,7 +213,7 @@ impl JournalFlash for ManagerIo {
         self.enqueue(command);
     }
 
-    fn erase(&mut self, _now: Nanos, op: u32, chunk: u32) {
+    fn erase(&mut self, _now: Nanos, op: u32, chunk: ChunkId) {
         self.enqueue(ManagerCommand {
             purpose: CommandPurpose::Erase(op),
             chunk,
@@ -225,7 +224,7 @@ impl JournalFlash for ManagerIo {
 }
 
 impl JournalMedia for ManagerIo {
-    fn read(&mut self, _now: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
+    fn read(&mut self, _now: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32) {
         self.enqueue(ManagerCommand { purpose: CommandPurpose::Read(op), chunk, sector, sectors });
     }
 

@@ -21,8 +21,7 @@
 
 use driver::ControllerInfo;
 use ftl::journal::{Journal, JournalError};
-use nvme::FlashGeometry;
-use nvme::{ChunkDescriptor, ChunkState};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState, FlashGeometry};
 use rng::Rng;
 use time::{Component, Nanos};
 
@@ -103,12 +102,12 @@ impl MediaManager {
                 if let Some(first) = elsewhere().next() {
                     let chunks = elsewhere().count() as u32;
                     if unfinished.is_empty() {
-                        let first = flash.address(first, 0);
+                        let first = flash.address(ChunkId(first), 0);
                         return Err(MediaManagerError::NotBlank { drive, chunks, first });
                     }
                     let why = format!(
                         "nothing of it can be read, and {chunks} chunks hold data, the first at {}",
-                        flash.address(first, 0)
+                        flash.address(ChunkId(first), 0)
                     );
                     return Err(MediaManagerError::TableLost { drive, chunks: list, why });
                 }
@@ -228,7 +227,7 @@ impl MediaManager {
         }
         self.flash.read_only = false;
         for chunk in unfinished {
-            self.flash.erase_dirty(*chunk);
+            self.flash.erase_dirty(ChunkId(*chunk));
         }
         let mut in_vain = 0;
         let mut reaped = false;
@@ -239,7 +238,7 @@ impl MediaManager {
                 (reaped, in_vain) = (true, 0);
                 let chunk = ended.command.chunk;
                 if ended.status.is_media_error() {
-                    chunks.retain(|c| *c != chunk);
+                    chunks.retain(|c| *c != chunk.get());
                 } else if !ended.status.is_success() {
                     let (drive, status) = (self.serial.clone(), ended.status);
                     let address = self.flash.address(chunk, 0);
@@ -253,6 +252,7 @@ impl MediaManager {
             }
             progress();
         }
+        let chunks: Vec<ChunkId> = chunks.into_iter().map(ChunkId).collect();
         let journal = Journal::create(self.flash.shape(), self.table_window.config, &chunks);
         let journal = journal.map_err(|source| match source {
             JournalError::TooFewChunks { .. } => {

@@ -1,6 +1,7 @@
 //! One iteration of the [`MediaManager`]: completions, records, erases, scrub.
 
 use ftl::journal::JournalError;
+use nvme::ChunkId;
 use time::{Component, Nanos};
 
 use super::TableState;
@@ -136,7 +137,7 @@ impl MediaManager {
             (CommandPurpose::EraseDirty, _) => {
                 let how =
                     if status.is_success() { EraseOutcome::Erased } else { EraseOutcome::Bad };
-                if let Err(source) = self.allocator.erase_done(command.chunk, how) {
+                if let Err(source) = self.allocator.erase_done(command.chunk.get(), how) {
                     let error = self.damaged_error(source);
                     self.set_failure(error);
                 }
@@ -161,7 +162,7 @@ impl MediaManager {
         };
         let Some(read) = scrubber.next_read(now, &wear_of) else { return false };
         self.scrub_progress.read = Some(read);
-        self.flash.scrub_read(read.chunk, read.sector, read.sectors);
+        self.flash.scrub_read(ChunkId(read.chunk), read.sector, read.sectors);
         true
     }
 }
@@ -189,7 +190,7 @@ impl Component for MediaManager {
         if self.failure.is_none() && matches!(self.table_state, TableState::Open(_)) {
             // A chunk becomes due only by a request or a completion.
             while let Some(chunk) = look.then(|| self.allocator.next_erase()).flatten() {
-                self.flash.erase_dirty(chunk);
+                self.flash.erase_dirty(ChunkId(chunk));
                 moved = true;
             }
             self.rewrite_table(now);

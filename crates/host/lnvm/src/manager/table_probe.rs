@@ -3,7 +3,7 @@
 use ftl::journal::{
     FoundJournalChunk, Journal, JournalChunkReport, JournalError, JournalRecovery, Recovered,
 };
-use nvme::{ChunkDescriptor, ChunkState};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState};
 use time::Nanos;
 
 use super::io::{CommandPurpose, ManagerIo};
@@ -99,7 +99,7 @@ impl TableProbe<'_> {
             .map(|&chunk| {
                 let sectors = flash.shape().sectors_per_chunk;
                 let report = journal_chunk_state(&report[chunk as usize], sectors);
-                FoundJournalChunk { chunk, report }
+                FoundJournalChunk { chunk: ChunkId(chunk), report }
             })
             .collect();
         let mut recovery = match JournalRecovery::new(flash.shape(), reserve.config, &found) {

@@ -7,8 +7,7 @@
 //! chunks, and no others.
 
 use ftl::journal::{JournalConfig, JournalError, chunks_needed};
-use nvme::FlashGeometry;
-use nvme::Geometry;
+use nvme::{FlashGeometry, Geometry};
 
 use crate::{Table, TableRecord};
 
@@ -64,7 +63,7 @@ impl TableWindow {
                 shape.chunks_per_pu
             ));
         }
-        let first = |i: u32| shape.striped_pu(i) * shape.chunks_per_pu;
+        let first = |i: u32| shape.chunk_on(shape.striped_pu(i), 0).get();
         let chunks = (0..width).flat_map(|i| first(i)..first(i) + depth).collect();
         Ok(TableWindow { chunks, chunks_needed: needed, config })
     }

@@ -1,7 +1,6 @@
 //! [`Addresses`]: converts sector indexes to physical page addresses.
 
-use nvme::FlashGeometry;
-use nvme::{Address, Geometry, Ppa, PpaFormat};
+use nvme::{Address, ChunkId, FlashGeometry, Geometry, Ppa, PpaFormat};
 
 /// Converts sector indexes to physical page addresses with two multiplications and one lookup in a
 /// table with one entry per parallel unit.
@@ -53,10 +52,10 @@ impl Addresses {
 
     /// Returns the PPA of a chunk's first sector.
     #[inline]
-    pub fn chunk(&self, chunk: u32) -> Ppa {
+    pub fn chunk(&self, chunk: ChunkId) -> Ppa {
         let pu = self.shape.pu_of(chunk);
-        let in_pu = chunk - pu * self.shape.chunks_per_pu;
-        Ppa(self.pus[pu as usize] | u64::from(in_pu) << self.sector_bits)
+        let in_pu = chunk.get() - pu.get() * self.shape.chunks_per_pu;
+        Ppa(self.pus[pu.index()] | u64::from(in_pu) << self.sector_bits)
     }
 
     /// Returns the components of a sector's address, for messages.
@@ -90,7 +89,7 @@ mod tests {
             assert_eq!(addresses.components(flat as u32), address);
             if address.sector == 0 {
                 let chunk = flat / u64::from(geometry.sectors);
-                assert_eq!(addresses.chunk(chunk as u32), format.pack(address));
+                assert_eq!(addresses.chunk(ChunkId(chunk as u32)), format.pack(address));
             }
         }
     }

@@ -13,7 +13,7 @@
 
 use driver::{ControllerHandle, DriverError, MediaEvent};
 use ftl::ChunkEvent;
-use nvme::{Address, ChunkNotificationKind, ChunkNotificationScope};
+use nvme::{Address, ChunkId, ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
 use super::Pblk;
@@ -233,7 +233,7 @@ impl Pblk {
     pub fn on_relocation_request(&mut self, advice: &RelocationRequest) -> bool {
         self.kick = true;
         self.has_new_requests = true;
-        let moves = self.ftl.refresh(advice.chunk);
+        let moves = self.ftl.refresh(ChunkId(advice.chunk));
         self.maintenance.stats.relocations += u64::from(moves);
         moves
     }
@@ -270,9 +270,9 @@ impl Pblk {
         while let Some(change) = self.pop_chunk_change() {
             match change {
                 ChunkEvent::Closed { chunk, sectors } => {
-                    core.on_chunk_closed(now, id, chunk, sectors)
+                    core.on_chunk_closed(now, id, chunk.get(), sectors)
                 }
-                ChunkEvent::Emptied { chunk } => core.on_chunk_erased(chunk),
+                ChunkEvent::Emptied { chunk } => core.on_chunk_erased(chunk.get()),
             }
         }
         let advice: Vec<RelocationRequest> = core.recommendations(id).collect();
@@ -287,10 +287,10 @@ impl Pblk {
 
     /// Forwards an event about the superblock to its maintainer. Returns whether the event concerns
     /// the superblock.
-    fn forward_superblock_event(&mut self, chunk: u32, event: &MediaEvent) -> bool {
+    fn forward_superblock_event(&mut self, chunk: ChunkId, event: &MediaEvent) -> bool {
         let shape = self.ftl.geometry();
         let (pu, wide) = (shape.pu_of(chunk), event.scope == ChunkNotificationScope::Pu);
-        let mut on_pu = pu * shape.chunks_per_pu..(pu + 1) * shape.chunks_per_pu;
+        let mut on_pu = shape.chunks_on(pu);
         let heard = event.kind != ChunkNotificationKind::ErrorRateMedium
             || self.maintenance.scrubber.is_some();
         let Some(keeper) = self.maintenance.superblock.as_mut().filter(|_| heard) else {
@@ -303,16 +303,15 @@ impl Pblk {
         is
     }
 
-    fn retire_pu(&mut self, chunk: u32) -> bool {
+    fn retire_pu(&mut self, chunk: ChunkId) -> bool {
         let shape = *self.ftl.geometry();
-        let first = shape.pu_of(chunk) * shape.chunks_per_pu;
-        let gone =
-            (first..first + shape.chunks_per_pu).map(|c| u32::from(self.ftl.chunk_offline(c)));
+        let on_pu = shape.chunks_on(shape.pu_of(chunk));
+        let gone = on_pu.map(|c| u32::from(self.ftl.chunk_offline(c)));
         gone.sum::<u32>() > 0
     }
 
     /// Handles a report that a chunk is hard to read. Returns whether it has an effect.
-    fn report_read_error(&mut self, chunk: u32, reason: RelocationReason) -> bool {
+    fn report_read_error(&mut self, chunk: ChunkId, reason: RelocationReason) -> bool {
         if let Some(patrol) = &mut self.maintenance.scrubber {
             patrol.report_error(chunk, reason);
             return true;
@@ -376,7 +375,7 @@ impl Pblk {
     }
 
     /// Returns the index of the chunk that an address is in.
-    pub(super) fn chunk_at(&self, address: Address) -> Option<u32> {
+    pub(super) fn chunk_at(&self, address: Address) -> Option<ChunkId> {
         self.flash.locate(address).map(|(chunk, _)| chunk)
     }
 }

@@ -22,7 +22,7 @@ use ftl::{
     CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority,
     NewFtlError, Oob, Recovery,
 };
-use nvme::{ChunkDescriptor, ChunkState, Geometry};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry};
 use transport::Port;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};
@@ -38,7 +38,7 @@ use ocssd::vector::{Addresses, VectorQueue};
 #[derive(Clone, Copy)]
 struct ChunkSelection<'a> {
     /// Selects the chunks by index.
-    owned: &'a dyn Fn(u32) -> bool,
+    owned: &'a dyn Fn(ChunkId) -> bool,
     /// Contents of the device L2P, if it is to be used.
     map: Option<DeviceL2pEntries<'a>>,
 }
@@ -79,7 +79,7 @@ impl Pblk {
         progress: &mut dyn FnMut(),
         keeps_data: bool,
     ) -> Result<Pblk, PblkError> {
-        let all = |_: u32| true;
+        let all = |_: ChunkId| true;
         Pblk::open_on(info, chunks, &all, DriveQueue { queue, port }, config, progress, keeps_data)
     }
 
@@ -91,7 +91,7 @@ impl Pblk {
     pub(crate) fn open_with_map(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        owned: &dyn Fn(u32) -> bool,
+        owned: &dyn Fn(ChunkId) -> bool,
         map: DeviceL2pEntries<'_>,
         queue: DriveQueue,
         config: FtlConfig,
@@ -110,7 +110,7 @@ impl Pblk {
     pub fn open_on(
         info: &ControllerInfo,
         chunks: &[ChunkDescriptor],
-        owned: &dyn Fn(u32) -> bool,
+        owned: &dyn Fn(ChunkId) -> bool,
         queue: DriveQueue,
         config: FtlConfig,
         progress: &mut dyn FnMut(),
@@ -148,9 +148,9 @@ impl Pblk {
             // Earlier trims are not on the media, but the drive compares sequence numbers with
             // them.
             let from = totals.seq_max.get().saturating_add(1);
-            Ftl::new_with_device_l2p(shape, config, |chunk| found.all[chunk as usize], from)?
+            Ftl::new_with_device_l2p(shape, config, |chunk| found.all[chunk.index()], from)?
         } else if is_new {
-            Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
+            Ftl::new(shape, config, |chunk| found.all[chunk.index()])?
         } else if keeps_data {
             let named = |e| PblkError::from_recovery(e, &addresses);
             let recovery = match map {
@@ -181,10 +181,10 @@ impl Pblk {
             return Err(PblkError::CannotRecover { chunks: found.written });
         } else {
             // There is nothing to recover on a drive that does not store contents.
-            Ftl::new(shape, config, |chunk| found.all[chunk as usize])?
+            Ftl::new(shape, config, |chunk| found.all[chunk.index()])?
         };
         ftl.import_wear(|chunk| {
-            chunks.get(chunk as usize).map_or(0, |d| u32::from(d.wear_index) * ERASES_PER_WEAR_STEP)
+            chunks.get(chunk.index()).map_or(0, |d| u32::from(d.wear_index) * ERASES_PER_WEAR_STEP)
         });
         let space = port.memory();
         let trims = if map.is_some() { Some(TrimRanges::new(space)?) } else { None };
@@ -270,7 +270,7 @@ impl ReportedChunks {
     pub(super) fn from_descriptors(
         chunks: &[ChunkDescriptor],
         addresses: &Addresses,
-        owned: &dyn Fn(u32) -> bool,
+        owned: &dyn Fn(ChunkId) -> bool,
     ) -> Result<ReportedChunks, PblkError> {
         let shape = addresses.shape();
         if chunks.len() != shape.total_chunks() as usize {
@@ -284,12 +284,15 @@ impl ReportedChunks {
             usable: 0,
         };
         for (chunk, d) in (0..).zip(chunks) {
-            if !owned(chunk) {
+            if !owned(ChunkId(chunk)) {
                 found.all.push(ChunkReport::NotOwned);
                 continue;
             }
             let state = parse_chunk_descriptor(d, shape.sectors_per_chunk).map_err(|what| {
-                PblkError::Chunk { chunk: addresses.components(shape.first_sector_of(chunk)), what }
+                PblkError::Chunk {
+                    chunk: addresses.components(shape.first_sector_of(ChunkId(chunk))),
+                    what,
+                }
             })?;
             let from_factory = state == ChunkReport::Bad && d.wear_index == 0 && d.wp.get() == 0;
             found.grown_bad += u32::from(state == ChunkReport::Bad && !from_factory);

@@ -6,8 +6,7 @@
 //! nothing once it has grown to the load.
 
 use collections::Slab;
-use nvme::FlashGeometry;
-use nvme::MAX_VECTOR_ADDRESSES;
+use nvme::{FlashGeometry, MAX_VECTOR_ADDRESSES, PuId};
 
 /// The parallel units of one read, in order. Consecutive addresses on one unit count once.
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +39,14 @@ impl PuReadTracker {
         for phys in sectors {
             let pu = self.shape.pu_of(self.shape.chunk_of(phys));
             let count = usize::from(read.count);
-            if count > 0 && read.pus[count - 1] == pu {
+            if count > 0 && read.pus[count - 1] == pu.get() {
                 continue;
             }
             // A read has at most as many addresses as the array.
             let Some(slot) = read.pus.get_mut(count) else { break };
-            *slot = pu;
+            *slot = pu.get();
             read.count += 1;
-            self.reads_per_pu[pu as usize] += 1;
+            self.reads_per_pu[pu.index()] += 1;
         }
         id
     }
@@ -64,8 +63,8 @@ impl PuReadTracker {
 
     /// Returns the number of reads in flight on a parallel unit; 0 for a unit that does not exist.
     #[inline]
-    pub(crate) fn reads_on(&self, pu: u32) -> u32 {
-        self.reads_per_pu.get(pu as usize).copied().unwrap_or(0)
+    pub(crate) fn reads_on(&self, pu: PuId) -> u32 {
+        self.reads_per_pu.get(pu.index()).copied().unwrap_or(0)
     }
 }
 
@@ -89,7 +88,7 @@ mod tests {
             mw_cunits: 0,
         });
         let mut waits = PuReadTracker::new(shape);
-        let on = |waits: &PuReadTracker| [0, 1, 2, 3, 4].map(|pu| waits.reads_on(pu));
+        let on = |waits: &PuReadTracker| [0, 1, 2, 3, 4].map(|pu| waits.reads_on(PuId(pu)));
         // Each parallel unit has 64 sectors.
         let a = waits.begin([0, 1, 64, 65, 2].into_iter());
         assert_eq!(on(&waits), [2, 1, 0, 0, 0]);

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ftl::{ChunkEvent, Ftl};
+use nvme::ChunkId;
 use time::Nanos;
 
 use super::vector_backend::VectorBackend;
@@ -31,15 +32,15 @@ pub(super) struct PblkScrubber {
     /// The current read, and whether it was submitted; the queue may have been full.
     read: Option<(ScrubRead, bool)>,
     /// Chunks whose line the FTL was asked to relocate.
-    requested: BTreeSet<u32>,
+    requested: BTreeSet<ChunkId>,
     /// Open chunks that are old, or that are hard to read; the drive reports the latter once until
     /// they are erased.
-    degraded_open: BTreeSet<u32>,
+    degraded_open: BTreeSet<ChunkId>,
     /// Earliest time of the next relocation, and the interval between two.
     next_relocation: Nanos,
     relocation_interval: Nanos,
     /// Open chunks; the time of their next check, and the interval between two.
-    open_chunks: BTreeMap<u32, OpenChunkProgress>,
+    open_chunks: BTreeMap<ChunkId, OpenChunkProgress>,
     next_open_check: Nanos,
     cold_after: Nanos,
     /// Time of the next checkpoint, and the interval between two.
@@ -86,7 +87,7 @@ impl PblkScrubber {
     fn check_open_chunks(&mut self, now: Nanos, ftl: &mut Ftl) -> bool {
         self.next_open_check = now + self.cold_after;
         let before = std::mem::take(&mut self.open_chunks);
-        let open: Vec<(u32, u32, u32)> = ftl.open_chunks().collect();
+        let open: Vec<(ChunkId, u32, u32)> = ftl.open_chunks().collect();
         let then = Nanos(now.0.saturating_sub(self.cold_after.0));
         let mut renewed = false;
         for (chunk, readable, written) in open {
@@ -99,7 +100,7 @@ impl PblkScrubber {
                 self.degraded_open.insert(chunk);
             }
             if known.is_some_and(|open| open.written == written) {
-                self.scrubber.on_chunk_closed(chunk, readable, then);
+                self.scrubber.on_chunk_closed(chunk.get(), readable, then);
                 if written > readable {
                     ftl.rewrite_buffered(chunk);
                     renewed = true;
@@ -111,8 +112,8 @@ impl PblkScrubber {
     }
 
     /// Handles a report, from outside the scrub, that a chunk is hard to read.
-    pub(super) fn report_error(&mut self, chunk: u32, reason: RelocationReason) {
-        if !self.scrubber.report_error(chunk, reason) {
+    pub(super) fn report_error(&mut self, chunk: ChunkId, reason: RelocationReason) {
+        if !self.scrubber.report_error(chunk.get(), reason) {
             self.degraded_open.insert(chunk);
         }
     }
@@ -133,10 +134,10 @@ impl PblkScrubber {
         while let Some(change) = ftl.pop_chunk_event() {
             match change {
                 ChunkEvent::Closed { chunk, sectors } => {
-                    self.scrubber.on_chunk_closed(chunk, sectors, now)
+                    self.scrubber.on_chunk_closed(chunk.get(), sectors, now)
                 }
                 ChunkEvent::Emptied { chunk } => {
-                    self.scrubber.on_chunk_erased(chunk);
+                    self.scrubber.on_chunk_erased(chunk.get());
                     self.requested.remove(&chunk);
                 }
             }
@@ -146,7 +147,7 @@ impl PblkScrubber {
             self.read = self.scrubber.next_read(now, &|_| EQUAL_WEAR).map(|read| (read, false));
         }
         if let Some((read, sent @ false)) = &mut self.read {
-            *sent = flash.submit_scrub_read(read.chunk, read.sector, read.sectors);
+            *sent = flash.submit_scrub_read(ChunkId(read.chunk), read.sector, read.sectors);
         }
         if now >= self.next_checkpoint {
             // The journal has its own chunks; each snapshot restarts it on other chunks.
@@ -170,8 +171,8 @@ impl PblkScrubber {
     }
 
     /// Returns a chunk whose line is to be relocated and was not requested yet.
-    fn next_recommended(&self) -> Option<u32> {
-        let advice = self.scrubber.recommendations().map(|(chunk, _)| chunk);
+    fn next_recommended(&self) -> Option<ChunkId> {
+        let advice = self.scrubber.recommendations().map(|(chunk, _)| ChunkId(chunk));
         advice
             .chain(self.degraded_open.iter().copied())
             .find(|chunk| !self.requested.contains(chunk))

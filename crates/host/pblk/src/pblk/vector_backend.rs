@@ -20,7 +20,7 @@ use block::Payload;
 use driver::QueuePair;
 use ftl::{FlashBackend, Oob, OpToken, ReadDest, WriteUnit};
 use mem::Iova;
-use nvme::{MAX_VECTOR_ADDRESSES, Ppa, Status};
+use nvme::{ChunkId, MAX_VECTOR_ADDRESSES, Ppa, PuId, Status};
 use time::Nanos;
 use tracepoint::Event;
 use transport::Port;
@@ -136,13 +136,13 @@ enum DeferredCommand {
     },
     Program {
         op: OpToken,
-        chunk: u32,
+        chunk: ChunkId,
         sector: u32,
         first_slot: u32,
     },
     Erase {
         op: OpToken,
-        chunk: u32,
+        chunk: ChunkId,
     },
     Trim {
         sequence: u64,
@@ -410,7 +410,7 @@ impl VectorBackend {
         }
     }
 
-    fn send_program(&mut self, op: OpToken, chunk: u32, sector: u32, first_slot: u32) -> bool {
+    fn send_program(&mut self, op: OpToken, chunk: ChunkId, sector: u32, first_slot: u32) -> bool {
         let shape = self.addresses.shape();
         let (unit, first) = (shape.ws_opt, shape.first_sector_of(chunk) + sector);
         // A unit lies within one chunk, and the sector index occupies the lowest bits of a PPA.
@@ -426,14 +426,14 @@ impl VectorBackend {
         self.queue.write(ppas, data, oob, CommandTag::Program(op).to_bits()).is_ok()
     }
 
-    fn send_erase(&mut self, op: OpToken, chunk: u32) -> bool {
+    fn send_erase(&mut self, op: OpToken, chunk: ChunkId) -> bool {
         let chunk = std::iter::once(self.addresses.chunk(chunk));
         self.queue.reset(chunk, CommandTag::Erase(op).to_bits()).is_ok()
     }
 
     /// Submits a read of sectors of a chunk without data transfer. Returns `false` if commands are
     /// deferred or the queue is full; other commands have precedence.
-    pub(super) fn submit_scrub_read(&mut self, chunk: u32, sector: u32, sectors: u32) -> bool {
+    pub(super) fn submit_scrub_read(&mut self, chunk: ChunkId, sector: u32, sectors: u32) -> bool {
         let first = self.addresses.shape().first_sector_of(chunk) + sector;
         let ppas = (0..sectors as usize).map(|i| self.addresses.sector(first + i as u32));
         self.deferred.is_empty()
@@ -461,7 +461,7 @@ impl VectorBackend {
 
     /// Returns the chunk index and the sector within the chunk, or `None` if the address is outside
     /// the geometry.
-    pub(super) fn locate(&self, at: nvme::Address) -> Option<(u32, u32)> {
+    pub(super) fn locate(&self, at: nvme::Address) -> Option<(ChunkId, u32)> {
         let g = self.addresses.geometry();
         let within = at.group < g.groups && at.pu < g.pus && at.chunk < g.chunks;
         let phys = (within && at.sector < g.sectors).then(|| u32::try_from(g.flat(at)).ok())??;
@@ -519,11 +519,11 @@ impl FlashBackend for VectorBackend {
     }
 
     #[inline]
-    fn host_reads_in_flight(&self, pu: u32) -> u32 {
+    fn host_reads_in_flight(&self, pu: PuId) -> u32 {
         self.read_tracker.as_ref().map_or(0, |waits| waits.reads_on(pu))
     }
 
-    fn erase(&mut self, _now: Nanos, op: OpToken, chunk: u32) {
+    fn erase(&mut self, _now: Nanos, op: OpToken, chunk: ChunkId) {
         trace_op(CommandTag::Erase(op), op, None, None);
         if !self.deferred.is_empty() || !self.send_erase(op, chunk) {
             self.deferred.push_back(DeferredCommand::Erase { op, chunk });

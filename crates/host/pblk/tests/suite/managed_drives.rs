@@ -10,6 +10,7 @@ use lnvm::{
     JOURNAL_OWNER, MediaManagerConfig, MediaManagerError, NewTarget, ScrubConfig, Sharing,
     TargetKind,
 };
+use nvme::ChunkId;
 use pblk::{DriveQueue, Pblk, PblkError};
 use testkit::managed_drive::{ManagedDrive, config, geometry, manager_config, spec};
 use time::{Component, Nanos};
@@ -137,7 +138,7 @@ fn a_target_that_runs_maintenance_restarts_its_journal() {
     s.close(&mut || harness.progress()).unwrap();
     drop(s);
     let ftl = FtlConfig { over_provisioning: 0.4, ..FtlConfig::default() };
-    let owned = |chunk: u32| table.is_owned_by(id, chunk);
+    let owned = |chunk: ChunkId| table.is_owned_by(id, chunk.get());
     let mut progress = || harness.progress();
     let opened = Pblk::open_on(&harness.info, &report, &owned, parts, ftl, &mut progress, true);
     let mut pblk = opened.unwrap();

@@ -2,7 +2,7 @@
 
 use collections::FastDivisor;
 
-use crate::Geometry;
+use crate::{ChunkId, Geometry, PuId};
 
 /// Geometry of the flash: parallel units of chunks of sectors, programmed in write units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +53,43 @@ impl FlashGeometry {
 
     /// The chunk of a physical sector.
     #[inline]
-    pub fn chunk_of(&self, phys: u32) -> u32 {
-        self.by_sectors.divide(phys)
+    pub fn chunk_of(&self, phys: u32) -> ChunkId {
+        ChunkId(self.by_sectors.divide(phys))
     }
 
     /// The parallel unit of a chunk.
     #[inline]
-    pub fn pu_of(&self, chunk: u32) -> u32 {
-        self.by_chunks.divide(chunk)
+    pub fn pu_of(&self, chunk: ChunkId) -> PuId {
+        PuId(self.by_chunks.divide(chunk.get()))
+    }
+
+    /// All chunks, in order.
+    pub fn chunks(&self) -> impl ExactSizeIterator<Item = ChunkId> + Clone + use<> {
+        (0..self.total_chunks()).map(ChunkId)
+    }
+
+    /// The chunk with this index on a parallel unit.
+    #[inline]
+    pub fn chunk_on(&self, pu: PuId, index: u32) -> ChunkId {
+        ChunkId(pu.get() * self.chunks_per_pu + index)
+    }
+
+    /// All chunks on a parallel unit, in order.
+    pub fn chunks_on(&self, pu: PuId) -> impl ExactSizeIterator<Item = ChunkId> + Clone + use<> {
+        let first = self.chunk_on(pu, 0).get();
+        (first..first + self.chunks_per_pu).map(ChunkId)
+    }
+
+    /// The index of a chunk on its parallel unit.
+    #[inline]
+    pub fn index_on_pu(&self, chunk: ChunkId) -> u32 {
+        chunk.get() % self.chunks_per_pu
     }
 
     /// The first physical sector of a chunk.
     #[inline]
-    pub fn first_sector_of(&self, chunk: u32) -> u32 {
-        chunk * self.sectors_per_chunk
+    pub fn first_sector_of(&self, chunk: ChunkId) -> u32 {
+        chunk.get() * self.sectors_per_chunk
     }
 
     /// Bytes of a write unit.
@@ -81,9 +104,9 @@ impl FlashGeometry {
     }
 
     /// The `i`-th parallel unit in striping order: neighbours are on different channels.
-    pub fn striped_pu(&self, i: u32) -> u32 {
+    pub fn striped_pu(&self, i: u32) -> PuId {
         let per_channel = self.pus / self.channels;
-        i % self.channels * per_channel + i / self.channels
+        PuId(i % self.channels * per_channel + i / self.channels)
     }
 }
 
@@ -104,7 +127,7 @@ mod tests {
             ws_opt: 4,
             mw_cunits: 8,
         });
-        let order: Vec<u32> = (0..8).map(|i| shape.striped_pu(i)).collect();
-        assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7]);
+        let order: Vec<PuId> = (0..8).map(|i| shape.striped_pu(i)).collect();
+        assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7].map(PuId));
     }
 }

@@ -6,6 +6,7 @@
 use super::JournalError;
 use crate::FlashGeometry;
 use crate::ids::ToU32;
+use nvme::{ChunkId, PuId};
 
 /// Use of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub(crate) enum ChunkRole {
 /// A reserved chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolChunk {
-    pub(crate) chunk: u32,
-    pub(crate) pu: u32,
+    pub(crate) chunk: ChunkId,
+    pub(crate) pu: PuId,
     pub(crate) role: ChunkRole,
     /// Whether its contents may contradict the next write. It is erased before anything is
     /// programmed.
@@ -52,12 +53,12 @@ impl ChunkPool {
     /// The chunks with these numbers; all free.
     pub(crate) fn new(
         shape: &FlashGeometry,
-        chunks: impl Iterator<Item = u32>,
+        chunks: impl Iterator<Item = ChunkId>,
     ) -> Result<ChunkPool, JournalError> {
         let mut slots: Vec<PoolChunk> = Vec::new();
         for chunk in chunks {
             let times = 1 + slots.iter().filter(|s| s.chunk == chunk).count().to_u32();
-            if chunk >= shape.total_chunks() || times > 1 {
+            if chunk.get() >= shape.total_chunks() || times > 1 {
                 let chunks = shape.total_chunks();
                 return Err(JournalError::Chunk { chunk, times, chunks });
             }
@@ -134,7 +135,7 @@ impl ChunkPool {
     ) -> Option<usize> {
         let other = ChunkRole::InUse { generation, copy: 1 - lane };
         let beside = beside.map(|slot| self.chunks[slot].pu);
-        let conflict = |pu: u32| {
+        let conflict = |pu: PuId| {
             if beside == Some(pu) {
                 2
             } else {
@@ -205,7 +206,8 @@ mod tests {
     #[test]
     fn copies_keep_to_different_parallel_units_as_long_as_they_can() {
         // Two chunks on each of three parallel units, and one on a fourth.
-        let mut pool = ChunkPool::new(&shape(), [0, 1, 10, 11, 20, 21, 30].into_iter()).unwrap();
+        let mut pool =
+            ChunkPool::new(&shape(), [0, 1, 10, 11, 20, 21, 30].map(ChunkId).into_iter()).unwrap();
         let mut beside = [None, None];
         for _ in 0..3 {
             for lane in [0, 1] {
@@ -214,7 +216,7 @@ mod tests {
         }
         let pus = |lane| {
             let held = ChunkRole::InUse { generation: 7, copy: lane };
-            let mut pus: Vec<u32> =
+            let mut pus: Vec<PuId> =
                 pool.chunks.iter().filter(|s| s.role == held).map(|s| s.pu).collect();
             pus.dedup();
             pus
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn one_parallel_unit_is_better_than_no_copy() {
-        let mut pool = ChunkPool::new(&shape(), [3, 4].into_iter()).unwrap();
+        let mut pool = ChunkPool::new(&shape(), [3, 4].map(ChunkId).into_iter()).unwrap();
         let first = pool.allocate(1, 0, None);
         assert_eq!((first, pool.allocate(1, 1, first)), (Some(0), Some(1)));
         assert_eq!(pool.allocate(1, 0, Some(1)), None);
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn chunks_in_which_a_program_or_an_erase_failed_are_not_taken_again() {
-        let mut pool = ChunkPool::new(&shape(), [0, 1, 2].into_iter()).unwrap();
+        let mut pool = ChunkPool::new(&shape(), [0, 1, 2].map(ChunkId).into_iter()).unwrap();
         assert_eq!(pool.allocate(1, 0, None), Some(0));
         pool.on_program_failed(0);
         pool.release(|_, _| true);
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_not_trusted_is_erased_first() {
-        let mut pool = ChunkPool::new(&shape(), [5, 6].into_iter()).unwrap();
+        let mut pool = ChunkPool::new(&shape(), [5, 6].map(ChunkId).into_iter()).unwrap();
         pool.mark_untrusted(1);
         assert!(pool.needs_erase_first());
         pool.chunks[1].programs = 1;
@@ -267,8 +269,8 @@ mod tests {
     #[test]
     fn chunks_that_do_not_exist_or_come_twice_are_refused() {
         for (chunks, times) in [([1, 1], 2), ([1, 40], 1)] {
-            let error = ChunkPool::new(&shape(), chunks.into_iter()).unwrap_err();
-            assert_eq!(error, JournalError::Chunk { chunk: chunks[1], times, chunks: 40 });
+            let error = ChunkPool::new(&shape(), chunks.map(ChunkId).into_iter()).unwrap_err();
+            assert_eq!(error, JournalError::Chunk { chunk: ChunkId(chunks[1]), times, chunks: 40 });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! [`JournalError`]: errors of a journal.
 
+use nvme::ChunkId;
 /// Why a journal cannot be made, read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
@@ -14,10 +15,10 @@ pub enum JournalError {
         allowed: &'static str,
     },
     /// A chunk that was given does not exist, or was given twice.
-    #[error("chunk {chunk} was reserved {times} times on flash of {chunks} chunks")]
+    #[error("{chunk} was reserved {times} times on flash of {chunks} chunks")]
     Chunk {
         /// Its number.
-        chunk: u32,
+        chunk: ChunkId,
         /// How often it was given.
         times: u32,
         /// Chunks there are.
@@ -25,12 +26,12 @@ pub enum JournalError {
     },
     /// A write pointer that a chunk cannot have: outside of it, or inside a write unit.
     #[error(
-        "chunk {chunk} is written up to sector {sectors}, which is no multiple of its write unit of \
+        "{chunk} is written up to sector {sectors}, which is no multiple of its write unit of \
          {unit} or behind its {limit} sectors"
     )]
     WritePointer {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// Where it is said to be.
         sectors: u32,
         /// Sectors of a write unit.
@@ -95,26 +96,26 @@ pub enum JournalError {
         frames: u32,
     },
     /// The chunks hold something, and nothing of it is a journal's.
-    #[error("chunk {chunk} holds data, but no chunk holds frames of a journal")]
+    #[error("{chunk} holds data, but no chunk holds frames of a journal")]
     NotAJournal {
         /// The first such chunk.
-        chunk: u32,
+        chunk: ChunkId,
     },
     /// The chunks hold another owner's journal.
-    #[error("chunk {chunk} holds the journal of owner {found:#010x}, wanted is {wanted:#010x}")]
+    #[error("{chunk} holds the journal of owner {found:#010x}, wanted is {wanted:#010x}")]
     Foreign {
         /// The first such chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// Whose.
         found: u32,
         /// Whose it should be.
         wanted: u32,
     },
     /// The chunks hold a journal of another version.
-    #[error("chunk {chunk} holds a journal of version {found}, known is version {known}")]
+    #[error("{chunk} holds a journal of version {found}, known is version {known}")]
     Version {
         /// The first such chunk.
-        chunk: u32,
+        chunk: ChunkId,
         /// Version found.
         found: u16,
         /// Version known.

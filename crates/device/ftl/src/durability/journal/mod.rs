@@ -53,6 +53,7 @@ mod scan;
 mod stats;
 mod writer;
 
+use nvme::ChunkId;
 use time::Nanos;
 
 pub use capacity::{JournalConfig, chunks_needed, frame_payload_bytes};
@@ -73,16 +74,16 @@ pub const OPS_MAX: usize = 16;
 /// failed must refuse further programs until it is erased.
 pub trait JournalFlash {
     /// Programs one write unit of `chunk` from `sector` on: `bytes`, and zeros up to its end.
-    fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]);
+    fn program(&mut self, now: Nanos, op: u32, chunk: ChunkId, sector: u32, bytes: &[u8]);
 
     /// Erases a chunk.
-    fn erase(&mut self, now: Nanos, op: u32, chunk: u32);
+    fn erase(&mut self, now: Nanos, op: u32, chunk: ChunkId);
 }
 
 /// The flash below a journal that is being recovered.
 pub trait JournalMedia: JournalFlash {
     /// Reads sectors of one write unit.
-    fn read(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32);
+    fn read(&mut self, now: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32);
 
     /// Copies what a finished read has found: as many bytes as `out` has, from its first sector on.
     /// Bytes of sectors that failed are of no interest.
@@ -93,7 +94,7 @@ pub trait JournalMedia: JournalFlash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundJournalChunk {
     /// The chunk.
-    pub chunk: u32,
+    pub chunk: ChunkId,
     /// The state that the drive reports for it.
     pub report: JournalChunkReport,
 }

@@ -2,6 +2,7 @@
 //! from a readable copy.
 
 use crate::ids::{ToIndex, ToU32};
+use nvme::ChunkId;
 
 use time::Nanos;
 
@@ -14,7 +15,7 @@ use super::{JournalMedia, OPS_MAX};
 #[derive(Clone, Copy, Debug)]
 struct FrameCopy {
     header: FrameHeader,
-    chunk: u32,
+    chunk: ChunkId,
     sector: u32,
 }
 

@@ -6,6 +6,7 @@
 //! units are programmed [LightNVM17 §4.2.2], and reads the rest. A failed padding program closes
 //! its chunk, which makes its contents readable as well.
 
+use nvme::ChunkId;
 use time::Nanos;
 
 use super::capacity::JournalCapacity;
@@ -31,7 +32,7 @@ pub(super) enum UnitContent {
 /// A reserved chunk as it is found.
 #[derive(Debug)]
 pub(super) struct ScannedChunk {
-    pub(super) chunk: u32,
+    pub(super) chunk: ChunkId,
     /// Its written units.
     pub(super) units: Vec<UnitContent>,
     /// Whether it can be written further.
@@ -74,7 +75,7 @@ pub(super) struct JournalScan {
     /// Padding programmed.
     pub(super) padded: u64,
     /// The first chunk with a unit that can be read and is no frame, and how many frames there are.
-    garbage: Option<u32>,
+    garbage: Option<ChunkId>,
     frames: u64,
     refused: Option<JournalError>,
 }

@@ -1,6 +1,6 @@
 //! [`Journal`]: takes records and snapshots, and issues flash operations.
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use time::Nanos;
 
 use super::capacity::JournalCapacity;
@@ -81,7 +81,7 @@ impl Journal {
     pub fn create(
         shape: &FlashGeometry,
         config: JournalConfig,
-        chunks: &[u32],
+        chunks: &[ChunkId],
     ) -> Result<Journal, JournalError> {
         let capacity = JournalCapacity::new(shape, &config)?;
         let pool = ChunkPool::new(shape, chunks.iter().copied())?;
@@ -250,7 +250,7 @@ impl Journal {
     }
 
     /// Chunks of the journal, retired ones included.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = ChunkId> {
         self.pool.chunks.iter().map(|slot| slot.chunk)
     }
 

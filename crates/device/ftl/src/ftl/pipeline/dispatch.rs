@@ -1,7 +1,7 @@
 //! Dispatch: the location of each write unit, completion and failure of its program, and the update
 //! of the map from the write buffer to the media [LightNVM17 §4.2.1, §4.2.3].
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use time::Nanos;
 
 use crate::buffer::BegunProgram;
@@ -93,7 +93,7 @@ impl Ftl {
         let write_pointer = self.space.chunk(chunk).write_pointer;
         assert!(
             sector >= write_pointer,
-            "sector {sector} of chunk {chunk} is placed behind the write pointer {write_pointer}"
+            "sector {sector} of {chunk} is placed behind the write pointer {write_pointer}"
         );
         let id = UnitId::new(ring, unit);
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != LineId::NONE) {
@@ -126,8 +126,8 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         // A chunk that has something under way gets there by itself.
-        let waits = |chunk: &u32| self.buffer.first_on(*chunk).is_some();
-        let still = |chunk: &u32| {
+        let waits = |chunk: &ChunkId| self.buffer.first_on(*chunk).is_some();
+        let still = |chunk: &ChunkId| {
             !self.space.programs().has_pad_on(*chunk) && self.buffer.only_waits_for_pairs(*chunk)
         };
         let stuck = self.buffer.pair_blocked_chunks().filter(waits).find(still);
@@ -147,7 +147,7 @@ impl Ftl {
         self.space.pad_started(&self.env, at);
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
-        let op = OpToken::new(OpKind::Program, PAD_BIT | chunk);
+        let op = OpToken::new(OpKind::Program, PAD_BIT | chunk.get());
         let slot = self.buffer.capacity();
         let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt.index()];
         let unit =
@@ -305,7 +305,7 @@ impl Ftl {
         let padding = op.index() & PAD_BIT != 0;
         let id = UnitId::from_raw(op.index());
         let (chunk, sector) = if padding {
-            let chunk = op.index() & !PAD_BIT;
+            let chunk = ChunkId(op.index() & !PAD_BIT);
             (chunk, self.space.take_pad(chunk))
         } else {
             let unit = self.buffer.unit(id);
@@ -376,9 +376,9 @@ impl Ftl {
     }
 
     /// A chunk takes no more, is reclaimed next, and retired [LightNVM17 §4.2.3].
-    pub(crate) fn program_failed(&mut self, chunk: u32) {
+    pub(crate) fn program_failed(&mut self, chunk: ChunkId) {
         self.stats.program_failures += 1;
-        tracing::info!(chunk, "a program failed: the chunk is closed");
+        tracing::info!(chunk = chunk.get(), "a program failed: the chunk is closed");
         self.space.program_failed(&self.env, chunk);
     }
 
@@ -390,14 +390,14 @@ impl Ftl {
     }
 
     /// Points the map at flash for every unit of a chunk that has become readable from the media.
-    pub(crate) fn release_readable_units(&mut self, chunk: u32) {
+    pub(crate) fn release_readable_units(&mut self, chunk: ChunkId) {
         let readable_end = self.space.table().chunk(chunk).readable_end(&self.env.geometry);
         while let Some(id) = self.buffer.pop_readable(&self.env.geometry, chunk, readable_end) {
             self.release_unit(id, chunk);
         }
     }
 
-    fn release_unit(&mut self, id: UnitId, chunk: u32) {
+    fn release_unit(&mut self, id: UnitId, chunk: ChunkId) {
         let ring = self.buffer.ring(id.ring());
         let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id.index()).sector;
         let first_slot = ring.slot_of_unit(id.index());

@@ -4,6 +4,7 @@
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::{Ftl, L2pEntry};
+use nvme::ChunkId;
 
 impl Ftl {
     /// The program of a unit has failed: it goes elsewhere, ahead of everything newer.
@@ -20,7 +21,7 @@ impl Ftl {
     /// Has every unit that is durable on a chunk, but not readable there and so still in the write buffer,
     /// programmed again elsewhere. Until it is durable there its line is not closed, and so not erased: this
     /// copy is what a power cut leaves.
-    pub(super) fn redispatch_unreadable(&mut self, chunk: u32) {
+    pub(super) fn redispatch_unreadable(&mut self, chunk: ChunkId) {
         let line = self.space.line_of(chunk);
         let mut at = self.buffer.first_on(chunk);
         while let Some(id) = at {

@@ -1,7 +1,10 @@
 //! [`Stall`]: why host requests do not complete.
 
-use crate::ids::LineId;
 use std::fmt;
+
+use crate::ids::LineId;
+
+use nvme::ChunkId;
 
 use crate::Ftl;
 use crate::ftl::{GC, HOST, STREAM_COUNT};
@@ -43,7 +46,7 @@ pub enum Blocker {
     /// Units of the buffer cannot be released before the paired pages of this chunk are programmed.
     PairedPages {
         /// The chunk.
-        chunk: u32,
+        chunk: ChunkId,
     },
     /// This line takes no units before the journal record of its opening is durable.
     LineRecord {
@@ -96,7 +99,7 @@ impl fmt::Display for Blocker {
                 write!(f, "a unit of ring {ring} has no location, {free_chunks} chunks are free")
             }
             Blocker::PairedPages { chunk } => {
-                write!(f, "the paired pages of chunk {chunk} are not programmed")
+                write!(f, "the paired pages of {chunk} are not programmed")
             }
             Blocker::LineRecord { line } => {
                 write!(f, "the journal record of line {line} is not durable")

@@ -356,7 +356,7 @@ impl Mapping {
             known.insert(*page, rebuild);
         }
         let Some(frames) = self.l2p.frames() else { return false };
-        for chunk in 0..env.geometry.total_chunks() {
+        for chunk in env.geometry.chunks() {
             let c = lines.chunk(chunk);
             // Sectors of a bad chunk may be in no line.
             let written = match lines.line_of(chunk) {

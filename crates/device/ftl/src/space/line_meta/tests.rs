@@ -28,8 +28,8 @@ fn written(sectors: [(Option<u32>, bool); 2]) -> impl Iterator<Item = WrittenSec
 fn the_header_has_these_bytes() {
     let first = LineHeader {
         identity: IDENTITY,
-        previous: Some(PreviousLine { open_seq: 900, first_chunk: 7 }),
-        members: vec![3, 9],
+        previous: Some(PreviousLine { open_seq: 900, first_chunk: ChunkId(7) }),
+        members: vec![ChunkId(3), ChunkId(9)],
     };
     let bytes = first.encode();
     let mut expected = Vec::new();
@@ -57,7 +57,7 @@ fn the_header_has_these_bytes() {
         damaged[i] ^= 0x10;
         assert_eq!(decode(IDENTITY.owner, 2, &damaged), None, "byte {i}");
     }
-    let alone = LineHeader { previous: None, members: vec![3, 99], ..first };
+    let alone = LineHeader { previous: None, members: vec![ChunkId(3), ChunkId(99)], ..first };
     assert_eq!(decode(IDENTITY.owner, 2, &alone.encode()), None, "there is no chunk 99");
 }
 
@@ -69,7 +69,7 @@ fn the_footer_has_these_bytes() {
     list.record(1, 0, 998, written([(None, false), (Some(0), false)]));
     list.record(1, 2, 1004, written([(Some(8), false), (Some(9), false)]));
     list.erase_unit(1, 2);
-    let bytes = LineFooter::encode(IDENTITY, &[3, 9], &list).unwrap();
+    let bytes = LineFooter::encode(IDENTITY, &[ChunkId(3), ChunkId(9)], &list).unwrap();
     let mut expected = Vec::new();
     expected.extend(b"SLUICLNL");
     expected.extend([1, 0, 1, 0]);
@@ -84,18 +84,19 @@ fn the_footer_has_these_bytes() {
     let crc = crc32c::crc32c(&expected);
     expected[40..44].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(bytes, expected);
-    let decode =
-        |members: &[u32], bytes: &[u8]| LineFooter::decode(&shape, IDENTITY.owner, members, bytes);
+    let decode = |members: &[ChunkId], bytes: &[u8]| {
+        LineFooter::decode(&shape, IDENTITY.owner, members, bytes)
+    };
     let mut units = bytes.clone();
     units.resize(1024, 0);
-    let last = decode(&[3, 9], &units).unwrap();
+    let last = decode(&[ChunkId(3), ChunkId(9)], &units).unwrap();
     assert_eq!((last.identity, &last.p2l), (IDENTITY, &list));
-    assert_eq!(decode(&[9, 3], &units), None, "of other chunks");
-    assert_eq!(decode(&[3], &units), None);
+    assert_eq!(decode(&[ChunkId(9), ChunkId(3)], &units), None, "of other chunks");
+    assert_eq!(decode(&[ChunkId(3)], &units), None);
     for i in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[i] ^= 1;
-        assert_eq!(decode(&[3, 9], &damaged), None, "byte {i}");
+        assert_eq!(decode(&[ChunkId(3), ChunkId(9)], &damaged), None, "byte {i}");
     }
     let oob = |lba, poison, sequence| Some(Oob { lba, poison, metadata: false, sequence });
     assert_eq!(last.p2l.oob(0, 3), oob(Some(6), true, 1003));
@@ -113,7 +114,7 @@ fn a_sequence_number_too_far_from_the_lines_makes_no_footer() {
     {
         let mut list = P2lTable::new(&shape, 1, IDENTITY.open_seq);
         list.record(0, 0, number, written([(Some(1), false); 2]));
-        assert_eq!(LineFooter::encode(IDENTITY, &[0], &list).is_some(), fits);
+        assert_eq!(LineFooter::encode(IDENTITY, &[ChunkId(0)], &list).is_some(), fits);
     }
 }
 
@@ -151,7 +152,7 @@ fn small_lines_have_none_and_in_others_it_is_little() {
         let n = fit(&shape, members);
         assert!(n == 0 || n >= 2 && n * 32 <= all, "{n} of {all}");
         let list = P2lTable::new(&shape, members, 0);
-        let names: Vec<u32> = (0..members).collect();
+        let names: Vec<ChunkId> = (0..members).map(ChunkId).collect();
         let last = LineFooter::encode(IDENTITY, &names, &list).unwrap();
         assert_eq!(last.len() as u64, footer_bytes(&shape, members));
         assert_eq!(list.bytes().to_u32(), 4 * members * (sectors + sectors / unit));

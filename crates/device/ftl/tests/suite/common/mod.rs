@@ -7,6 +7,8 @@ pub mod bench;
 pub mod golden;
 mod power;
 
+use nvme::ChunkId;
+use nvme::PuId;
 use std::collections::{BTreeSet, HashMap};
 
 use ftl::{
@@ -281,9 +283,9 @@ impl TestFlash {
     fn readable(&self, phys: u32) -> bool {
         let (chunk, sector) =
             (self.geometry.chunk_of(phys), phys % self.geometry.sectors_per_chunk);
-        let written = self.written[chunk as usize];
+        let written = self.written[chunk.index()];
         sector < written
-            && (self.failing[chunk as usize]
+            && (self.failing[chunk.index()]
                 || written == self.geometry.sectors_per_chunk
                 || sector - sector % self.geometry.ws_opt
                     + self.geometry.ws_opt
@@ -343,7 +345,7 @@ impl TestFlash {
     /// Every parallel unit in its turn ends its oldest operation: the time of one operation passes.
     pub fn step_all_pus(&mut self, ftl: &mut Ftl) {
         for i in 0..self.geometry.pus {
-            let pu = self.geometry.striped_pu(i) as usize;
+            let pu = self.geometry.striped_pu(i).index();
             if !self.queues[pu].is_empty() || !self.completions[pu].is_empty() {
                 self.complete_oldest(pu, ftl);
             }
@@ -426,7 +428,7 @@ impl TestFlash {
             }
             Op::Read { read, addresses, target } => {
                 for (i, phys, place) in addresses {
-                    if self.dead[self.geometry.chunk_of(phys) as usize] {
+                    if self.dead[self.geometry.chunk_of(phys).index()] {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
@@ -470,7 +472,7 @@ impl TestFlash {
                 self.erases += 1;
                 (self.written[chunk as usize], self.reported[chunk as usize]) = (0, 0);
                 self.failures[chunk as usize] = false;
-                let first_phys = self.geometry.first_sector_of(chunk);
+                let first_phys = self.geometry.first_sector_of(ChunkId(chunk));
                 let again = first_phys..first_phys + self.geometry.sectors_per_chunk;
                 self.unreadable.retain(|phys| !again.contains(phys));
                 if self.stores_data {
@@ -505,9 +507,9 @@ impl FlashBackend for TestFlash {
         let sectors =
             unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
         let sectors: Vec<_> = if self.stores_data { sectors.collect() } else { Vec::new() };
-        self.calls.program(chunk, sector, first_slot, sectors.iter().map(|(oob, _)| oob));
-        let pu = self.geometry.pu_of(chunk) as usize;
-        self.queues[pu].push(Op::Program { op, chunk, sector, sectors });
+        self.calls.program(chunk.get(), sector, first_slot, sectors.iter().map(|(oob, _)| oob));
+        let pu = self.geometry.pu_of(chunk).index();
+        self.queues[pu].push(Op::Program { op, chunk: chunk.get(), sector, sectors });
     }
 
     fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
@@ -515,7 +517,7 @@ impl FlashBackend for TestFlash {
         let read = self.reads.len();
         let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
         for (i, &(phys, place)) in addresses.iter().enumerate() {
-            let pu = self.geometry.pu_of(self.geometry.chunk_of(phys)) as usize;
+            let pu = self.geometry.pu_of(self.geometry.chunk_of(phys)).index();
             parts[pu].push((i, phys, place));
         }
         self.reads.push((op, parts.iter().filter(|p| !p.is_empty()).count(), 0));
@@ -524,16 +526,17 @@ impl FlashBackend for TestFlash {
         }
     }
 
-    fn erase(&mut self, _now: Nanos, op: OpToken, chunk: u32) {
-        self.calls.erase(chunk);
-        self.queues[self.geometry.pu_of(chunk) as usize].push(Op::Erase { op, chunk });
+    fn erase(&mut self, _now: Nanos, op: OpToken, chunk: ChunkId) {
+        self.calls.erase(chunk.get());
+        self.queues[self.geometry.pu_of(ChunkId(chunk.get())).index()]
+            .push(Op::Erase { op, chunk: chunk.get() });
     }
 
-    fn host_reads_in_flight(&self, pu: u32) -> u32 {
+    fn host_reads_in_flight(&self, pu: PuId) -> u32 {
         let users = |op: &&Op| matches!(op, Op::Read { target: ReadDest::Host(_), .. });
         let ended = |end: &&OpCompletion| matches!(end, OpCompletion::Read { is_host: true, .. });
-        let ended = self.completions[pu as usize].iter().filter(ended).count();
-        (self.queues[pu as usize].iter().filter(users).count() + ended) as u32
+        let ended = self.completions[pu.index()].iter().filter(ended).count();
+        (self.queues[pu.index()].iter().filter(users).count() + ended) as u32
     }
 
     fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {

@@ -107,7 +107,7 @@ impl TestFlash {
         if found.iter().all(|f| matches!(f, ChunkReport::Free | ChunkReport::Bad))
             && !found.contains(&ChunkReport::Bad)
         {
-            return Some(Ftl::new(shape, config, |c| found[c as usize]).unwrap());
+            return Some(Ftl::new(shape, config, |c| found[c.index()]).unwrap());
         }
         let mut recovery = Recovery::new(shape, config, found, total).unwrap();
         loop {
@@ -159,22 +159,22 @@ impl TestFlash {
         match &job.action {
             // Only of what reports in any order a recovery's programs fail: older seeds mean what they meant.
             RecoveryOpKind::Pad { chunk, .. }
-                if self.failing[*chunk as usize]
+                if self.failing[chunk.index()]
                     || self.order.as_mut().is_some_and(|o| o.chance(self.program_fail)) =>
             {
-                self.failing[*chunk as usize] = true;
+                self.failing[chunk.index()] = true;
                 RecoveryOpEnd::Padded { id: job.id, status: Status::WRITE_FAULT }
             }
             RecoveryOpKind::Pad { chunk, sector, bytes } => {
-                assert_eq!(self.written[*chunk as usize], *sector, "padding goes to the pointer");
+                assert_eq!(self.written[chunk.index()], *sector, "padding goes to the pointer");
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
-                    let phys = (chunk * shape.sectors_per_chunk + i) as usize;
+                    let phys = (shape.first_sector_of(*chunk) + i) as usize;
                     let content = Content::Bytes(sector_bytes.to_vec());
                     self.cells[phys] = Some(Cell::Written(RecoveryOp::PADDING, content));
                 }
-                self.written[*chunk as usize] += job.count;
+                self.written[chunk.index()] += job.count;
                 RecoveryOpEnd::Padded { id: job.id, status: Status::SUCCESS }
             }
             RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {

@@ -3,6 +3,7 @@
 // guarantee: D-02
 
 use ftl::journal::{Journal, JournalConfig, JournalError};
+use nvme::ChunkId;
 use rng::Rng;
 use time::Nanos;
 
@@ -19,7 +20,9 @@ pub(crate) fn written(seed: u64) -> (TestFlash, Model) {
     let mut rng = Rng::new(seed);
     let shape = shape(2, 6, 8, 1 + rng.below(3) as u32, rng.below(3) as u32);
     let chunks: Vec<u32> = (0..12).collect();
-    let mut journal = Journal::create(&shape, CONFIG, &chunks).unwrap();
+    let mut journal =
+        Journal::create(&shape, CONFIG, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
+            .unwrap();
     let (mut flash, mut model) = (TestFlash::new(shape, &chunks, seed), Model::default());
     for i in 0..40 + rng.below(40) {
         let bytes: Vec<u8> = (0..rng.below(400)).map(|_| rng.next_u64() as u8).collect();
@@ -112,7 +115,9 @@ fn what_is_no_journal_is_refused_and_not_touched() {
         }
         let before = (flash.programs, flash.erases);
         match flash.recover(CONFIG).unwrap_err() {
-            JournalError::NotAJournal { chunk } => assert!(!flash.cells(chunk).units.is_empty()),
+            JournalError::NotAJournal { chunk } => {
+                assert!(!flash.cells(chunk.get()).units.is_empty())
+            }
             error => panic!("{error}"),
         }
         assert_eq!((flash.programs, flash.erases), before, "seed {seed}");

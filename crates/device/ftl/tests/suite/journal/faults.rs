@@ -1,5 +1,6 @@
 //! Single faults, each at every place where it can happen.
 
+use nvme::ChunkId;
 use std::collections::BTreeMap;
 
 use ftl::journal::{Journal, JournalError};
@@ -30,7 +31,7 @@ fn every_frame_has_two_copies_on_different_parallel_units() {
     for (index, mut copies) in copies {
         copies.sort_unstable();
         let [(0, a), (1, b)] = copies[..] else { panic!("frame {index}: {copies:?}") };
-        assert_ne!(flat().pu_of(a), flat().pu_of(b), "frame {index}");
+        assert_ne!(flat().pu_of(ChunkId(a)), flat().pu_of(ChunkId(b)), "frame {index}");
     }
     let stats = script.journal.stats();
     assert_eq!((stats.generations, stats.records, stats.copies_lost), (6, 76, 0));
@@ -271,7 +272,7 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
 #[test]
 fn the_mirror_is_given_up_before_the_journal_is() {
     let mut flash = TestFlash::new(flat(), &CHUNKS[2..6], 9);
-    let mut journal = Journal::create(&flat(), CONFIG, &CHUNKS[2..6]).unwrap();
+    let mut journal = Journal::create(&flat(), CONFIG, &CHUNKS.map(ChunkId)[2..6]).unwrap();
     let (mut widths, mut retired) = (Vec::new(), Vec::new());
     for i in 0..6u8 {
         // The chunks of the first generation go bad.

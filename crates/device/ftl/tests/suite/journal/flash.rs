@@ -2,6 +2,7 @@
 //! across chunks, [may report](TestFlash::reorder) them in any order within one, fail on cue, and lose
 //! power in the middle of anything.
 
+use nvme::ChunkId;
 use std::collections::VecDeque;
 
 use ftl::FlashGeometry;
@@ -170,7 +171,7 @@ impl TestFlash {
             }
         };
         let found = |(chunk, cells): &(u32, Cells)| FoundJournalChunk {
-            chunk: *chunk,
+            chunk: ChunkId(*chunk),
             report: state(cells),
         };
         self.chunks.iter().map(found).collect()
@@ -354,26 +355,26 @@ fn status(ok: bool) -> Status {
 }
 
 impl JournalFlash for TestFlash {
-    fn program(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+    fn program(&mut self, _: Nanos, op: u32, chunk: ChunkId, sector: u32, bytes: &[u8]) {
         let (unit, offset) = (sector / self.geometry.ws_opt, sector % self.geometry.ws_opt);
         assert!(offset == 0 && (unit as usize) < self.units());
         let mut bytes = bytes.to_vec();
         let size = (self.geometry.ws_opt * self.geometry.sector_bytes) as usize;
         assert!(bytes.len() <= size);
         bytes.resize(size, 0);
-        self.push(chunk, op, Op::Program { op, unit: unit as usize, bytes });
+        self.push(chunk.get(), op, Op::Program { op, unit: unit as usize, bytes });
     }
 
-    fn erase(&mut self, _: Nanos, op: u32, chunk: u32) {
-        self.push(chunk, op, Op::Erase { op });
+    fn erase(&mut self, _: Nanos, op: u32, chunk: ChunkId) {
+        self.push(chunk.get(), op, Op::Erase { op });
     }
 }
 
 impl JournalMedia for TestFlash {
-    fn read(&mut self, _: Nanos, op: u32, chunk: u32, sector: u32, sectors: u32) {
+    fn read(&mut self, _: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32) {
         let (unit, first) = (sector / self.geometry.ws_opt, sector % self.geometry.ws_opt);
         assert!(sectors > 0 && first + sectors <= self.geometry.ws_opt, "within one unit");
-        self.push(chunk, op, Op::Read { op, unit: unit as usize, first, sectors });
+        self.push(chunk.get(), op, Op::Read { op, unit: unit as usize, first, sectors });
     }
 
     fn read_data(&mut self, op: u32, out: &mut [u8]) {

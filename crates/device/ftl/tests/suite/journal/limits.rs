@@ -4,6 +4,7 @@ use ftl::journal::{
     FoundJournalChunk, Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery,
     Lsn, chunks_needed, frame_payload_bytes,
 };
+use nvme::ChunkId;
 use rng::Rng;
 use time::Nanos;
 
@@ -29,7 +30,12 @@ fn the_chunks_needed_are_enough_for_what_was_announced() {
         let needed = chunks_needed(&shape, &config).unwrap();
         // The one more is for a chunk that goes bad.
         let chunks = spread(needed - 1, pus, 200);
-        let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+        let mut journal = Journal::create(
+            &shape,
+            config,
+            &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>(),
+        )
+        .unwrap();
         let mut flash = TestFlash::new(shape, &chunks, seed);
         if seed % 2 == 1 {
             flash.reorder(seed);
@@ -67,7 +73,11 @@ fn too_few_chunks_say_how_many_are_needed() {
     let config = config(464 * 8, 464);
     for good in 0..12 {
         let chunks = spread(good, 2, 20);
-        match Journal::create(&shape, config, &chunks) {
+        match Journal::create(
+            &shape,
+            config,
+            &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>(),
+        ) {
             Ok(mut journal) => {
                 assert!(good >= 5);
                 let mut flash = TestFlash::new(shape, &chunks, 1);
@@ -88,7 +98,9 @@ fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
     let shape = shape(2, 20, 10, 1, 0);
     let config = config(1_000, 4_000);
     let chunks = spread(4, 2, 20);
-    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut journal =
+        Journal::create(&shape, config, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
+            .unwrap();
     let mut flash = TestFlash::new(shape, &chunks, 1);
     // Ten frames for a generation, three of them for the snapshot.
     assert_eq!(journal.record_bytes_max(), 7 * 464 - 4);
@@ -126,7 +138,9 @@ fn pending_records_are_bounded_by_the_capacity_of_the_media() {
     let shape = shape(2, 20, 10, 2, 0);
     let config = config(1_000, 10_000);
     let chunks = spread(chunks_needed(&shape, &config).unwrap(), 2, 20);
-    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut journal =
+        Journal::create(&shape, config, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
+            .unwrap();
     let mut bytes = 0;
     // Nothing is ever programmed.
     let error = loop {
@@ -145,7 +159,9 @@ fn snapshots_are_due_when_three_quarters_are_used() {
     let shape = shape(2, 20, 40, 1, 0);
     let config = config(400, 0);
     let chunks = spread(4, 2, 20);
-    let mut journal = Journal::create(&shape, config, &chunks).unwrap();
+    let mut journal =
+        Journal::create(&shape, config, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
+            .unwrap();
     let mut flash = TestFlash::new(shape, &chunks, 1);
     journal.snapshot(vec![0; 400]).unwrap();
     flash.settle(&mut journal);
@@ -161,7 +177,9 @@ fn snapshots_are_due_when_three_quarters_are_used() {
 fn a_recovery_refuses_chunks_that_cannot_be() {
     let shape = shape(2, 4, 4, 2, 0);
     let new = |found: &[(u32, JournalChunkReport)]| {
-        let found = found.iter().map(|&(chunk, report)| FoundJournalChunk { chunk, report });
+        let found = found
+            .iter()
+            .map(|&(chunk, report)| FoundJournalChunk { chunk: ChunkId(chunk), report });
         let found: Vec<FoundJournalChunk> = found.collect();
         JournalRecovery::new(&shape, config(1, 1), &found).map(|_| ()).unwrap_err()
     };
@@ -171,13 +189,13 @@ fn a_recovery_refuses_chunks_that_cannot_be() {
         (JournalChunkReport::Closed(3), 3),
         (JournalChunkReport::Closed(u32::MAX), u32::MAX),
     ] {
-        let error = JournalError::WritePointer { chunk: 1, sectors, unit: 2, limit: 8 };
+        let error = JournalError::WritePointer { chunk: ChunkId(1), sectors, unit: 2, limit: 8 };
         assert_eq!(new(&[(0, JournalChunkReport::Free), (1, state)]), error);
     }
     let twice = [(3, JournalChunkReport::Free), (3, JournalChunkReport::Bad)];
-    assert_eq!(new(&twice), JournalError::Chunk { chunk: 3, times: 2, chunks: 8 });
+    assert_eq!(new(&twice), JournalError::Chunk { chunk: ChunkId(3), times: 2, chunks: 8 });
     let beyond = [(8, JournalChunkReport::Free)];
-    assert_eq!(new(&beyond), JournalError::Chunk { chunk: 8, times: 1, chunks: 8 });
+    assert_eq!(new(&beyond), JournalError::Chunk { chunk: ChunkId(8), times: 1, chunks: 8 });
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! are tried.
 
 use ftl::journal::{Journal, JournalConfig, JournalError, JournalRecovery, Recovered};
+use nvme::ChunkId;
 use rng::Rng;
 use time::Nanos;
 
@@ -61,7 +62,11 @@ impl Case {
                 snapshot_bytes: rng.below(payload * u64::from(units) * 2),
                 record_bytes: rng.below(payload * u64::from(units)),
             };
-            let journal = match Journal::create(&shape, config, &reserved) {
+            let journal = match Journal::create(
+                &shape,
+                config,
+                &reserved.iter().copied().map(ChunkId).collect::<Vec<_>>(),
+            ) {
                 Ok(journal) => journal,
                 Err(JournalError::TooFewChunks { good, needed, .. }) => {
                     assert!(good == reserved.len() as u32 && needed > good);

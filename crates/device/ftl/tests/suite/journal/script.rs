@@ -2,6 +2,7 @@
 
 use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalConfig, Recovered};
+use nvme::ChunkId;
 use time::Nanos;
 
 use super::flash::{TestFlash, shape};
@@ -32,7 +33,7 @@ impl Script {
         if seed % 2 == 1 {
             flash.reorder(seed);
         }
-        let journal = Journal::create(&flat(), CONFIG, &CHUNKS).unwrap();
+        let journal = Journal::create(&flat(), CONFIG, &CHUNKS.map(ChunkId)).unwrap();
         Script { flash, journal, model: Model::default() }
     }
 

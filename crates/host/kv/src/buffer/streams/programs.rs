@@ -1,6 +1,6 @@
 //! Programs of units: submission and completion.
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 
 use super::{AppendStreams, AppendUnitState, ProgramOutcome, ProgrammedUnit};
 use crate::buffer::unit_memory::PADDING_SLOT;
@@ -21,7 +21,7 @@ impl AppendStreams {
             while let Some(unit) = s.units.get_mut((s.units_sent - s.first_unit) as usize)
                 && unit.state == AppendUnitState::Ready
             {
-                let first = shape.first_sector_of(s.chunk) + s.units_sent * shape.ws_opt;
+                let first = shape.first_sector_of(ChunkId(s.chunk)) + s.units_sent * shape.ws_opt;
                 let ppas = (0..shape.ws_opt as usize).map(|i| addresses.sector(first + i as u32));
                 let slot = unit.slot.unwrap_or(PADDING_SLOT);
                 let data = DataSegments::Contiguous(self.memory.data_at(slot));

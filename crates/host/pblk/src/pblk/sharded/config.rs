@@ -2,6 +2,7 @@
 //! shard.
 
 use ftl::{FlashGeometry, FtlConfig};
+use nvme::{ChunkId, PuId};
 
 use super::ShardedError;
 use super::stripes::Stripes;
@@ -61,7 +62,7 @@ impl ShardedConfig {
 pub(crate) struct ShardMap {
     shape: FlashGeometry,
     shards: u32,
-    superblock: [u32; LOCATIONS],
+    superblock: [ChunkId; LOCATIONS],
 }
 
 impl ShardMap {
@@ -89,42 +90,41 @@ impl ShardMap {
     }
 
     /// Returns whether a chunk is reserved for the superblock.
-    pub(crate) fn is_superblock(&self, chunk: u32) -> bool {
+    pub(crate) fn is_superblock(&self, chunk: ChunkId) -> bool {
         self.superblock.contains(&chunk)
     }
 
     /// Returns the chunks that may hold the superblock.
-    pub(crate) fn superblock_chunks(&self) -> &[u32; LOCATIONS] {
+    pub(crate) fn superblock_chunks(&self) -> &[ChunkId; LOCATIONS] {
         &self.superblock
     }
 
     /// Returns whether a parallel unit has a chunk that may hold the superblock.
-    pub(crate) fn has_superblock_on(&self, pu: u32) -> bool {
+    pub(crate) fn has_superblock_on(&self, pu: PuId) -> bool {
         self.superblock.iter().any(|chunk| self.shape.pu_of(*chunk) == pu)
     }
 
     /// Returns the parallel unit of a chunk.
-    pub(crate) fn pu_of(&self, chunk: u32) -> u32 {
+    pub(crate) fn pu_of(&self, chunk: ChunkId) -> PuId {
         self.shape.pu_of(chunk)
     }
 
     /// Returns whether a shard has chunks on a parallel unit.
-    pub(crate) fn has_chunks_on(&self, shard: u32, pu: u32) -> bool {
-        let first = pu * self.shape.chunks_per_pu;
-        (first..first + self.shape.chunks_per_pu).any(|chunk| self.shard_of(chunk) == Some(shard))
+    pub(crate) fn has_chunks_on(&self, shard: u32, pu: PuId) -> bool {
+        self.shape.chunks_on(pu).any(|chunk| self.shard_of(chunk) == Some(shard))
     }
 
     /// Returns the shard that owns a chunk, or `None` for a chunk of the superblock.
-    pub(crate) fn shard_of(&self, chunk: u32) -> Option<u32> {
+    pub(crate) fn shard_of(&self, chunk: ChunkId) -> Option<u32> {
         if self.is_superblock(chunk) {
             return None;
         }
-        let (pu, number) = (self.shape.pu_of(chunk), chunk % self.shape.chunks_per_pu);
+        let (pu, number) = (self.shape.pu_of(chunk), self.shape.index_on_pu(chunk));
         // Parallel units that are adjacent in striping order are on different channels, so each
         // shard's parallel units are spread over as many channels as possible.
         Some(if self.is_by_pu() {
             let per_channel = self.shape.pus / self.shape.channels;
-            let striped = pu % per_channel * self.shape.channels + pu / per_channel;
+            let striped = pu.get() % per_channel * self.shape.channels + pu.get() / per_channel;
             striped / self.pus()
         } else {
             (u64::from(number) * u64::from(self.shards) / u64::from(self.shape.chunks_per_pu))
@@ -161,9 +161,9 @@ mod tests {
                 let mut counts = vec![0u32; shards as usize];
                 let mut units = vec![std::collections::BTreeSet::new(); shards as usize];
                 for chunk in 0..shape.total_chunks() {
-                    if let Some(shard) = share.shard_of(chunk) {
+                    if let Some(shard) = share.shard_of(ChunkId(chunk)) {
                         counts[shard as usize] += 1;
-                        units[shard as usize].insert(shape.pu_of(chunk));
+                        units[shard as usize].insert(shape.pu_of(ChunkId(chunk)));
                     }
                 }
                 assert_eq!(counts.iter().sum::<u32>(), shape.total_chunks() - LOCATIONS as u32);
@@ -178,7 +178,7 @@ mod tests {
     fn parallel_units_of_a_shard_are_on_several_channels() {
         let shape = shape(4, 2, 40);
         let share = ShardMap::new(shape, 2).unwrap();
-        let of = |pu: u32| share.shard_of(pu * 40 + 20).unwrap();
+        let of = |pu: u32| share.shard_of(ChunkId(pu * 40 + 20)).unwrap();
         assert_eq!((0..8).map(of).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1, 0, 1]);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Limits;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats};
-use nvme::{ChunkDescriptor, Geometry};
+use nvme::{ChunkDescriptor, ChunkId, Geometry};
 use transport::Port;
 
 use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
@@ -82,7 +82,7 @@ impl Sharded {
         }
         let mut shards: Vec<Pblk> = Vec::with_capacity(config.shards as usize);
         for (shard, queue) in (0..).zip(first.into_iter().chain(queues)) {
-            let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
+            let owned = |chunk: ChunkId| share.shard_of(chunk) == Some(shard);
             let config = shard_config(shard, &config.ftl, &share, &stripes)?;
             let way = DriveQueue { queue, port: port.clone() };
             let pblk = Pblk::open_on(info, chunks, &owned, way, config, progress, keeps_data);
@@ -159,7 +159,8 @@ impl ShardedConfig {
         let share = ShardMap::new(shape, self.shards)?;
         let mut layouts = Vec::with_capacity(self.shards as usize);
         for shard in 0..self.shards {
-            let own = (0..shape.total_chunks()).filter(|c| share.shard_of(*c) == Some(shard));
+            let own =
+                (0..shape.total_chunks()).filter(|c| share.shard_of(ChunkId(*c)) == Some(shard));
             let own = own.count() as u32;
             let counted = (f64::from(own) * (1.0 - bad)) as u32;
             let config = shard_config(shard, &self.ftl, &share, &stripes)?;
@@ -200,7 +201,7 @@ fn open_superblock(
     // A new layout is checked before its superblock is written; an existing layout is opened as it
     // is.
     for shard in 0..if others.written == 0 { stripes.shards() } else { 0 } {
-        let owned = |chunk: u32| share.shard_of(chunk) == Some(shard);
+        let owned = |chunk: ChunkId| share.shard_of(chunk) == Some(shard);
         let found = ReportedChunks::from_descriptors(chunks, addresses, &owned)?;
         let own = found.all.iter().filter(|f| **f != ChunkReport::NotOwned).count() as u32;
         let config = shard_config(shard, &config.ftl, share, stripes)?;
@@ -210,12 +211,12 @@ fn open_superblock(
         })?;
         device_sectors(layout.logical.into(), stripes)?;
     }
-    let none = SuperblockLocation { chunk: 0, report: ChunkReport::Bad };
+    let none = SuperblockLocation { chunk: ChunkId(0), report: ChunkReport::Bad };
     let mut found = [none; superblock::LOCATIONS];
     for (found, &chunk) in found.iter_mut().zip(share.superblock_chunks()) {
         // A chunk with an inconsistent descriptor has no superblock.
         let state = chunks
-            .get(chunk as usize)
+            .get(chunk.index())
             .and_then(|d| parse_chunk_descriptor(d, shape.sectors_per_chunk).ok());
         *found = SuperblockLocation { chunk, report: state.unwrap_or(ChunkReport::Bad) };
     }

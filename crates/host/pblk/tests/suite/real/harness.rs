@@ -12,7 +12,7 @@ use ftl::FtlConfig;
 use lnvm::ScrubConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
 use mem::{Iova, SharedRegion};
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use pblk::{DriveQueue, Pblk, PblkError};
 use rng::Rng;
 use time::{Component, Nanos};
@@ -73,7 +73,7 @@ pub(crate) fn open(
     drive: &mut Controller,
     now: &mut Nanos,
     config: FtlConfig,
-    owned: &dyn Fn(u32) -> bool,
+    owned: &dyn Fn(ChunkId) -> bool,
 ) -> Result<Pblk, PblkError> {
     Ok(open_subscribed(drive, now, config, owned)?.0)
 }
@@ -83,7 +83,7 @@ fn open_subscribed(
     drive: &mut Controller,
     now: &mut Nanos,
     config: FtlConfig,
-    owned: &dyn Fn(u32) -> bool,
+    owned: &dyn Fn(ChunkId) -> bool,
 ) -> Result<(Pblk, ControllerHandle), PblkError> {
     let port = drive.attach().unwrap();
     let mut progress = || {
@@ -336,7 +336,7 @@ impl Bench {
     }
 
     /// Switches to a device on a part of another drive.
-    pub(crate) fn reopen_on(&mut self, mut drive: Controller, owned: impl Fn(u32) -> bool) {
+    pub(crate) fn reopen_on(&mut self, mut drive: Controller, owned: impl Fn(ChunkId) -> bool) {
         self.pblk = open(&mut drive, &mut self.now, self.config, &owned).unwrap();
         self.drive = Some(drive);
         self.at = self.pblk.memory().register(&self.memory).unwrap();

@@ -6,7 +6,7 @@ use block::BlockDevice;
 use controller::{Controller, DriveError};
 use ftl::{FtlConfig, LineMetadata};
 use media::{DataStore, ErrorModel, MediaConfig};
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use pblk::PblkError;
 use time::Nanos;
 
@@ -93,9 +93,9 @@ fn one_target_spans_all_parallel_units_and_two_share_none() {
     let mut b = Bench::on(Controller::new(no_errors(Shape(4, 4, 1, 24, 8, 4, 1))).unwrap(), config)
         .unwrap();
     let mut drive = b.drive.take().unwrap();
-    b.pblk = open(&mut drive, &mut now, config, &|c| c < half).unwrap();
+    b.pblk = open(&mut drive, &mut now, config, &|c| c < ChunkId(half)).unwrap();
     assert!(b.pblk.limits().sectors < b.sectors());
-    b.reopen_on(drive, |c| c < half);
+    b.reopen_on(drive, |c| c.get() < half);
     assert!(b.churn(3 * b.sectors()).is_success());
     assert!(b.flush().is_success());
     let nand = b.drive().nand_mut().unwrap();

@@ -305,7 +305,7 @@ fn without_its_journal_everything_is_recovered() {
     let (shape, journal) =
         (*b.rrpc().ftl().geometry(), b.rrpc().ftl().capacity_plan().journal.chunks);
     // Those of the journal are the first chunks, in striping order.
-    let striped = |i| shape.striped_pu(i % shape.pus) * shape.chunks_per_pu + i / shape.pus;
+    let striped = |i| shape.chunk_on(shape.striped_pu(i % shape.pus), i / shape.pus).get();
     let of_journal: Vec<u32> = (0..journal).map(striped).collect();
     close_target(&mut b);
     reset_chunks(&mut b, |chunk| of_journal.contains(&chunk));

@@ -7,6 +7,7 @@ use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
 use crate::ids::{LineId, ToIndex};
 use crate::space::lines::LineState;
+use nvme::ChunkId;
 
 impl Ftl {
     pub(super) fn check_space(&self) -> Result<(), Violation> {
@@ -23,7 +24,7 @@ impl Ftl {
             let twice = std::mem::replace(&mut owned[chunk.index()], true);
             require!(!twice, Space, "a chunk has one owner", Subject::Chunk(chunk), 1, 2);
         }
-        for chunk in 0..self.env.geometry.total_chunks() {
+        for chunk in self.env.geometry.chunks() {
             let (c, line) = (self.space.chunk(chunk), self.space.line_of(chunk));
             let others = u32::from(owned[chunk.index()]) + u32::from(line != LineId::NONE);
             require!(
@@ -54,7 +55,7 @@ impl Ftl {
                 "Open, units left",
                 format_args!("{:?}, fully mapped: {}", line.state, line.fully_mapped)
             );
-            let members: Vec<u32> = open.members.iter().map(|m| m.chunk).collect();
+            let members: Vec<ChunkId> = open.members.iter().map(|m| m.chunk).collect();
             require!(
                 members == line.chunks,
                 Space,
@@ -105,7 +106,7 @@ impl Ftl {
     fn check_programs(&self) -> Result<(), Violation> {
         let mut on_pu = vec![0u32; self.env.geometry.pus.index()];
         let mut on_line = vec![0u32; self.space.table().len()];
-        let mut program = |chunk: u32, sector: u32, subject| {
+        let mut program = |chunk: ChunkId, sector: u32, subject| {
             let line = self.space.line_of(chunk);
             require!(
                 line != LineId::NONE,

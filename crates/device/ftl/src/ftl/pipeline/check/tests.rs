@@ -1,5 +1,6 @@
 //! Broken invariants are reported by the name of their part and their own.
 
+use nvme::ChunkId;
 use std::collections::VecDeque;
 
 use nvme::{Geometry, Status};
@@ -52,7 +53,7 @@ impl FlashBackend for QueueFlash {
     fn read(&mut self, _: Nanos, op: OpToken, _: &[(u32, u32)], _: ReadDest) {
         self.ops.push_back(Op::Read(op));
     }
-    fn erase(&mut self, _: Nanos, op: OpToken, _: u32) {
+    fn erase(&mut self, _: Nanos, op: OpToken, _: ChunkId) {
         self.ops.push_back(Op::Erase(op));
     }
     fn copy_from_host(&mut self, _: u64, _: u32, _: u32) {}
@@ -152,7 +153,7 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Buffer, "a unit is in its chunk's list", |f| {
             let unit = programming(f, HOST);
-            f.buffer.break_unit(UnitId::new(HOST, unit)).chunk += 1;
+            f.buffer.break_unit(UnitId::new(HOST, unit)).chunk.0 += 1;
         }),
         (Part::Buffer, "the end of a chunk's list", |f| {
             let chunk = f.buffer.ring(HOST).unit(programming(f, HOST)).chunk;
@@ -228,7 +229,7 @@ fn a_broken_invariant_is_reported_by_name() {
             f.durability.trims_mut().settle(0, true)
         }),
         (Part::Health, "an offline chunk is bad", |f| {
-            f.space.break_table().break_chunks().break_state(3).offline = true
+            f.space.break_table().break_chunks().break_state(ChunkId(3)).offline = true
         }),
         (Part::Health, "a closed line to be refreshed is queued", |f| {
             line_in(f, LineState::Closed).refresh_requested = true;

@@ -1,7 +1,7 @@
 //! Checkpoints of the map, and the journal. The rules are in
 //! [`checkpoint`](crate::durability::checkpoint).
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use time::Nanos;
 
 use crate::durability::checkpoint::{CheckpointFacts, CheckpointStep, PageCursor};
@@ -21,7 +21,7 @@ struct JournalFlashAdapter<'a, F> {
 }
 
 impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
-    fn program(&mut self, now: Nanos, op: u32, chunk: u32, sector: u32, bytes: &[u8]) {
+    fn program(&mut self, now: Nanos, op: u32, chunk: ChunkId, sector: u32, bytes: &[u8]) {
         let FlashGeometry { ws_opt: unit, sector_bytes, .. } = *self.geometry;
         let first_slot = self.first_slot + op * unit;
         let mut sectors = bytes.chunks(sector_bytes.index());
@@ -33,7 +33,7 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
         self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
     }
 
-    fn erase(&mut self, now: Nanos, op: u32, chunk: u32) {
+    fn erase(&mut self, now: Nanos, op: u32, chunk: ChunkId) {
         self.flash.erase(now, OpToken::new(OpKind::Journal, op), chunk);
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! If the drive keeps the map, there is nothing to do: it does not lose entries.
 
-use nvme::Status;
+use nvme::{ChunkId, PuId, Status};
 
 use crate::ftl::HOST;
 use crate::ids::LineId;
@@ -20,7 +20,7 @@ use crate::{FlashBackend, Ftl, L2pEntry};
 impl Ftl {
     /// Something in a chunk cannot be read.
     #[cold]
-    pub(crate) fn record_uncorrectable(&mut self, chunk: u32) {
+    pub(crate) fn record_uncorrectable(&mut self, chunk: ChunkId) {
         let line = self.space.line_of(chunk);
         if self.durability.has_device_l2p() || line == LineId::NONE {
             return;
@@ -42,7 +42,7 @@ impl Ftl {
 
     /// Map pages that are on a chunk are to be written again: what they say is in memory. Returns whether
     /// there are any.
-    fn mark_pages_on_chunk_dirty(&mut self, chunk: u32) -> bool {
+    fn mark_pages_on_chunk_dirty(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
         for phys in first..first + self.space.chunk(chunk).write_pointer {
@@ -60,7 +60,7 @@ impl Ftl {
 
     /// Has the pages of a map in frames that are on a chunk, and in none, brought into frames and written
     /// elsewhere; returns whether there are any.
-    fn mark_pages_at_risk(&mut self, chunk: u32) -> bool {
+    fn mark_pages_at_risk(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
         for page in 0..self.env.plan.map_pages {
@@ -78,7 +78,7 @@ impl Ftl {
     }
 
     /// Marks the map pages on a parallel unit as dirty. Returns whether there were any.
-    fn mark_pages_on_pu_dirty(&mut self, pu: u32) -> bool {
+    fn mark_pages_on_pu_dirty(&mut self, pu: PuId) -> bool {
         let mut any = false;
         for page in 0..self.env.plan.map_pages {
             let (phys, _) = self.buffer.durable_copy_of(

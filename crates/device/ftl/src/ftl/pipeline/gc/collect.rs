@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use time::Nanos;
 use tracepoint::Event;
 
@@ -124,7 +124,7 @@ impl Ftl {
 
     /// Everything that is in a line now is looked at.
     fn begin_victim_scan(&mut self, line: LineId) {
-        let written = |c: &u32| self.space.chunk(*c).write_pointer;
+        let written = |c: &ChunkId| self.space.chunk(*c).write_pointer;
         let most = self.space.line(line).chunks.iter().map(written).max().unwrap_or(0);
         let units = most.div_ceil(self.env.geometry.ws_opt);
         let valid = self.space.line(line).valid_sectors;
@@ -399,7 +399,12 @@ impl Ftl {
             match self.space.begin_chunk_erase(line, chunk) {
                 ChunkErase::Retired => {
                     self.stats.retired_chunks += 1;
-                    tracing::info!(at = now.0, chunk, line = line.get(), "chunk retired");
+                    tracing::info!(
+                        at = now.0,
+                        chunk = chunk.get(),
+                        line = line.get(),
+                        "chunk retired"
+                    );
                 }
                 ChunkErase::Erasing => self.erase_or_defer(now, chunk, flash),
             }
@@ -413,12 +418,12 @@ impl Ftl {
             return self.durability.journal_erase_done(op.index(), status);
         }
         op.expect_kind(OpKind::Erase);
-        let chunk = op.index();
+        let chunk = ChunkId(op.index());
         self.stats.erases += 1;
         if !self.space.erase_done(chunk, status.is_success()) {
             self.stats.erase_failures += 1;
             self.stats.retired_chunks += 1;
-            tracing::info!(chunk, %status, "chunk retired: an erase failed");
+            tracing::info!(chunk = chunk.get(), %status, "chunk retired: an erase failed");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Deferral of garbage collection for host reads. The rules are in [`defer`](crate::gc::defer).
 
+use nvme::{ChunkId, PuId};
 use time::Nanos;
 
 use crate::flash::OpKind;
@@ -16,7 +17,7 @@ impl Ftl {
 
     /// Whether garbage collection avoids a parallel unit, if it yields.
     #[inline]
-    fn is_pu_avoided(&self, pu: u32, flash: &impl FlashBackend) -> bool {
+    fn is_pu_avoided(&self, pu: PuId, flash: &impl FlashBackend) -> bool {
         match self.gc.read_priority() {
             GcReadPriority::Off => false,
             GcReadPriority::PerPu => flash.host_reads_in_flight(pu) > 0,
@@ -34,7 +35,7 @@ impl Ftl {
         if self.buffer.ring(GC).ready().is_none() || !self.can_defer_gc() {
             return;
         }
-        for pu in 0..self.env.geometry.pus {
+        for pu in (0..self.env.geometry.pus).map(PuId) {
             let avoided = self.is_pu_avoided(pu, flash);
             self.gc.set_avoided(pu, avoided);
         }
@@ -59,18 +60,23 @@ impl Ftl {
     }
 
     /// Whether the erase of a chunk is deferred: not if the chunk may be wanted soon.
-    fn should_defer_erase(&self, chunk: u32, flash: &impl FlashBackend) -> bool {
+    fn should_defer_erase(&self, chunk: ChunkId, flash: &impl FlashBackend) -> bool {
         self.can_defer_gc()
             && self.space.free_chunks() >= 2 * self.env.plan.active_pus
             && self.is_pu_avoided(self.env.geometry.pu_of(chunk), flash)
     }
 
     /// Erases a chunk that counts as being erased, now or as soon as its parallel unit is quiet.
-    pub(super) fn erase_or_defer(&mut self, now: Nanos, chunk: u32, flash: &mut impl FlashBackend) {
+    pub(super) fn erase_or_defer(
+        &mut self,
+        now: Nanos,
+        chunk: ChunkId,
+        flash: &mut impl FlashBackend,
+    ) {
         if self.should_defer_erase(chunk, flash) {
             self.gc.defer_erase(chunk);
         } else {
-            flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
+            flash.erase(now, OpToken::new(OpKind::Erase, chunk.get()), chunk);
         }
     }
 
@@ -87,7 +93,7 @@ impl Ftl {
             let chunk = self.gc.deferred_erase(i);
             if !self.should_defer_erase(chunk, flash) {
                 self.gc.remove_deferred_erase(i);
-                flash.erase(now, OpToken::new(OpKind::Erase, chunk), chunk);
+                flash.erase(now, OpToken::new(OpKind::Erase, chunk.get()), chunk);
                 moved = true;
             }
         }

@@ -6,6 +6,7 @@ use crate::ids::LineId;
 use crate::space::line_refresh::ChunkEvent;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, Ftl};
+use nvme::ChunkId;
 
 impl Ftl {
     /// Asks for the data of the line that a chunk is in to be moved soon, and its chunks to be erased
@@ -14,13 +15,13 @@ impl Ftl {
     /// is the journal's (which is mirrored), or is on its way already. A line that is being written is
     /// filled up with padding first, if there is room for that; else what is there is moved, and the line
     /// goes on being written.
-    pub fn refresh(&mut self, chunk: u32) -> bool {
+    pub fn refresh(&mut self, chunk: ChunkId) -> bool {
         self.is_in_line(chunk) && self.space.request_refresh(self.space.line_of(chunk))
     }
 
     /// Whether a chunk exists and is in a line.
-    fn is_in_line(&self, chunk: u32) -> bool {
-        chunk < self.env.geometry.total_chunks() && self.space.line_of(chunk) != LineId::NONE
+    fn is_in_line(&self, chunk: ChunkId) -> bool {
+        chunk.get() < self.env.geometry.total_chunks() && self.space.line_of(chunk) != LineId::NONE
     }
 
     /// Learns that a chunk has gone offline: it cannot be programmed or erased any more, and perhaps
@@ -28,13 +29,13 @@ impl Ftl {
     /// is written again, and its line is [refreshed](Ftl::refresh). [`kick`](Ftl::kick) afterwards.
     /// Returns whether that was news. Chunks of the journal are the journal's business, which finds out
     /// by itself.
-    pub fn chunk_offline(&mut self, chunk: u32) -> bool {
+    pub fn chunk_offline(&mut self, chunk: ChunkId) -> bool {
         if !self.space.chunk_offline(chunk) {
             return false;
         }
         let line = self.space.line_of(chunk);
         self.stats.offline_chunks += 1;
-        tracing::warn!(chunk, "chunk went offline");
+        tracing::warn!(chunk = chunk.get(), "chunk went offline");
         if line == LineId::NONE {
             self.stats.retired_chunks += 1;
             return true;
@@ -153,7 +154,7 @@ impl Ftl {
 
     /// Writes what is on a chunk but not yet readable there, and so still in the write buffer, once more
     /// behind everything else: it cannot be looked after where it is. [`kick`](Ftl::kick) afterwards.
-    pub fn rewrite_buffered(&mut self, chunk: u32) {
+    pub fn rewrite_buffered(&mut self, chunk: ChunkId) {
         if self.is_in_line(chunk) && !self.space.chunk(chunk).offline {
             self.redispatch_unreadable(chunk);
         }
@@ -161,7 +162,7 @@ impl Ftl {
 
     /// Chunks that are being written, how many sectors of each can be read from there, and how many are
     /// written.
-    pub fn open_chunks(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+    pub fn open_chunks(&self) -> impl Iterator<Item = (ChunkId, u32, u32)> + '_ {
         self.space.open_members().map(|member| {
             let c = self.space.chunk(member.chunk);
             let readable = c.readable_end(&self.env.geometry);

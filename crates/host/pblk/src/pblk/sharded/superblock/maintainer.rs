@@ -9,6 +9,7 @@
 //! - A new generation is written if a copy was hard to read or unreadable, and after
 //!   [`PASSES_PER_REWRITE`] passes. Each location is erased at most once per pass.
 
+use nvme::ChunkId;
 use time::Nanos;
 
 use super::buffer::SuperblockBuffer;
@@ -88,7 +89,7 @@ impl SuperblockMaintainer {
     }
 
     /// Returns whether a chunk is one of the superblock's locations.
-    pub(crate) fn contains(&self, chunk: u32) -> bool {
+    pub(crate) fn contains(&self, chunk: ChunkId) -> bool {
         self.writer.slots.iter().any(|p| p.chunk == chunk)
     }
 

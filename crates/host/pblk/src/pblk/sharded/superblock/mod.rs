@@ -23,7 +23,7 @@ pub(crate) use maintainer::SuperblockMaintainer;
 pub(crate) use opener::{SuperblockLocation, SuperblockOpener};
 
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
-use nvme::FlashGeometry;
+use nvme::{ChunkId, FlashGeometry};
 
 use super::SuperblockError;
 
@@ -53,11 +53,10 @@ type ReadSuperblock = (ShardSuperblock, u64);
 
 /// Returns the locations of the superblock: the first chunks in striping order. `None` if there are
 /// too few chunks.
-pub(crate) fn superblock_chunks(shape: &FlashGeometry) -> Option<[u32; LOCATIONS]> {
+pub(crate) fn superblock_chunks(shape: &FlashGeometry) -> Option<[ChunkId; LOCATIONS]> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
-    let mut all =
-        (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| pu * shape.chunks_per_pu + n));
-    let mut places = [0; LOCATIONS];
+    let mut all = (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| shape.chunk_on(pu, n)));
+    let mut places = [ChunkId::default(); LOCATIONS];
     for place in &mut places {
         *place = all.next()?;
     }

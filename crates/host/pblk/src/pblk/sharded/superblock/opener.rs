@@ -4,7 +4,7 @@
 //! Invariant: another layout is rejected before anything is written or erased.
 
 use ftl::ChunkReport;
-use nvme::Status;
+use nvme::{ChunkId, Status};
 
 use super::super::super::PblkError;
 use super::super::{ShardedError, SuperblockError};
@@ -28,7 +28,7 @@ pub(crate) struct SuperblockOpener<'a> {
 /// A chunk for copies of the superblock, in the state that the drive reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuperblockLocation {
-    pub(crate) chunk: u32,
+    pub(crate) chunk: ChunkId,
     pub(crate) report: ChunkReport,
 }
 
@@ -131,7 +131,7 @@ impl<'a> SuperblockOpener<'a> {
 
     fn read_copy(
         &mut self,
-        chunk: u32,
+        chunk: ChunkId,
     ) -> Result<Option<Result<ReadSuperblock, SuperblockError>>, ShardedError> {
         let outcome = self.run_command(SuperblockCommand::Read { chunk })?;
         Ok(if outcome == CommandOutcome::MediaError { None } else { self.buffer.decode() })

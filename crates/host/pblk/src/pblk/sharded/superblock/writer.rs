@@ -16,7 +16,7 @@
 
 // guarantee: D-29
 
-use nvme::FlashGeometry;
+use nvme::{ChunkId, FlashGeometry, PuId};
 
 use super::{COPIES, LOCATIONS};
 
@@ -38,9 +38,9 @@ pub(super) enum SlotContent {
 /// A location of the superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SuperblockSlot {
-    pub(super) chunk: u32,
+    pub(super) chunk: ChunkId,
     pub(super) content: SlotContent,
-    pu: u32,
+    pu: PuId,
     /// Whether a write of this generation was attempted.
     attempted: bool,
 }
@@ -49,11 +49,11 @@ pub(super) struct SuperblockSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuperblockCommand {
     /// Reads the first sector.
-    Read { chunk: u32 },
+    Read { chunk: ChunkId },
     /// Erases the chunk.
-    Erase { chunk: u32 },
+    Erase { chunk: ChunkId },
     /// Programs write unit `unit` of the chunk with the superblock of this generation.
-    Program { chunk: u32, unit: u32, generation: u64 },
+    Program { chunk: ChunkId, unit: u32, generation: u64 },
 }
 
 /// The outcome of a command.
@@ -106,7 +106,7 @@ pub(crate) struct SuperblockWriter {
 
 impl SuperblockWriter {
     /// Creates a writer for these chunks, whose contents are not known.
-    pub(super) fn new(shape: &FlashGeometry, chunks: [u32; LOCATIONS]) -> SuperblockWriter {
+    pub(super) fn new(shape: &FlashGeometry, chunks: [ChunkId; LOCATIONS]) -> SuperblockWriter {
         let place = |chunk| SuperblockSlot {
             chunk,
             content: SlotContent::Unreadable,
@@ -293,7 +293,7 @@ impl SuperblockWriter {
     fn find_slot(&self, generation: u64) -> Option<usize> {
         let is_copy = |p: &&SuperblockSlot| matches!(p.content, SlotContent::Valid(_));
         let spare = self.slots.iter().filter(is_copy).count() > 1;
-        let meets = |pu: u32| {
+        let meets = |pu: PuId| {
             self.slots.iter().any(|p| p.content == SlotContent::Valid(generation) && p.pu == pu)
         };
         let rank = |place: &SuperblockSlot| match place.content {
@@ -355,7 +355,7 @@ mod tests {
         units: u32,
         fail: bool,
     ) -> CommandOutcome {
-        let at = |chunk: u32| chunk as usize;
+        let at = |chunk: ChunkId| chunk.index();
         match command {
             SuperblockCommand::Read { chunk } => {
                 let m = &media[at(chunk)];
@@ -404,13 +404,13 @@ mod tests {
                 assert_eq!((scribe.generation, scribe.copies()), (generation, COPIES), "{pus}");
                 let newest =
                     scribe.slots.iter().filter(|p| p.content == SlotContent::Valid(generation));
-                let pus_of: std::collections::BTreeSet<u32> = newest.map(|p| p.pu).collect();
+                let pus_of: std::collections::BTreeSet<PuId> = newest.map(|p| p.pu).collect();
                 assert_eq!(pus_of.len(), COPIES.min(pus as usize), "{pus}: {:?}", scribe.slots);
                 assert!(scribe.start_generation());
             }
             // 40 generations of two copies on four locations.
             let erases: Vec<u64> =
-                scribe.slots.iter().map(|p| media[p.chunk as usize].erases).collect();
+                scribe.slots.iter().map(|p| media[p.chunk.index()].erases).collect();
             let most = erases.iter().max().unwrap() - erases.iter().min().unwrap();
             assert!(most <= 1, "{pus}: {erases:?}");
         }
@@ -466,7 +466,7 @@ mod tests {
                 degraded += u64::from(scribe.copies() < COPIES);
                 for place in &scribe.slots {
                     if let SlotContent::Valid(generation) = place.content {
-                        let m = &media[place.chunk as usize];
+                        let m = &media[place.chunk.index()];
                         assert!(readable(m, units) && m.generation == generation, "seed {seed}");
                     }
                 }
