@@ -2,7 +2,7 @@
 
 use crate::CapacityError;
 
-/// Which closed line is reclaimed next.
+/// The choice of the next victim among the closed lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VictimPolicyKind {
     /// The line with the fewest valid sectors [LightNVM17 §4.2.4].
@@ -11,8 +11,8 @@ pub enum VictimPolicyKind {
     CostBenefit,
     /// The line that was closed longest ago.
     Fifo,
-    /// The line with the least cost, from its share of valid sectors and its wear (thesis chapter 6,
-    /// section 4.3).
+    /// The line with the least cost, from its share of valid sectors and its wear [Thesis15 ch. 6
+    /// §4.3].
     CostWear,
 }
 
@@ -29,11 +29,12 @@ pub enum P2lLocation {
 /// Whether lines have metadata in their first and last write units [LightNVM17 §4.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineMetadata {
-    /// None has.
+    /// No line has metadata.
     Off,
-    /// All have, if it fits a line: the first into one write unit, both into one part in 32 of the
-    /// line; none on a drive that keeps the map, which is never asked for lines. Which of the two it
-    /// is follows from geometry and `active_pus` alone, and is in [`CapacityPlan::line_metadata_units`](crate::CapacityPlan::line_metadata_units).
+    /// All lines have metadata if it fits: the header into one write unit, header and footer into
+    /// one part in 32 of the line. None on a drive that keeps the map, where they would not be read.
+    /// The choice follows from the geometry and `active_pus` alone, and is in
+    /// [`CapacityPlan::line_metadata_units`](crate::CapacityPlan::line_metadata_units).
     Auto,
     /// All lines have metadata, if header and footer fit into one part in 16 of the line. Otherwise
     /// the configuration is rejected, as on a drive that keeps the map.
@@ -68,18 +69,19 @@ impl RateLimiterKind {
     /// abruptly.
     pub const PID: RateLimiterKind = RateLimiterKind::Pid { kp: 1.0, ki: 0.1, kd: 0.05 };
 
-    /// A gain at most.
+    /// Maximum of a gain.
     pub const GAIN_MAX: f64 = 100.0;
 }
 
 /// Host reads that garbage collection is deferred for, while free space is not critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GcReadPriority {
-    /// None.
+    /// Garbage collection is not deferred.
     Off,
     /// Reads on the parallel unit that an operation needs: garbage collection uses another one.
     PerPu,
-    /// Any: it goes on when none is under way. Pays where reads come in bursts.
+    /// Any read: garbage collection continues when no host read is in flight. Useful where reads
+    /// come in bursts.
     Global,
 }
 
@@ -92,7 +94,7 @@ pub struct FtlConfig {
     /// Parallel units that are written at the same time; a line is one chunk on each of them. 0 for
     /// all.
     pub active_pus: u32,
-    /// Which line is reclaimed next.
+    /// The choice of the next victim.
     pub victim_policy: VictimPolicyKind,
     /// Whether relocated (cold) data is written to lines of its own, apart from host writes (hot).
     pub hot_cold: bool,
@@ -131,7 +133,7 @@ pub struct FtlConfig {
     /// and write bandwidth, about one unit in 250. It cannot be changed later: media written with
     /// the other setting is refused.
     pub line_metadata: LineMetadata,
-    /// Where physical to logical is kept. [`P2lLocation::Media`] needs lines with metadata.
+    /// Location of the P2L. [`P2lLocation::Media`] needs lines with metadata.
     pub p2l_location: P2lLocation,
     /// Static wear leveling: number of erases that the chunks of a cold line may be behind the most
     /// worn chunk before its data is relocated to the most worn free chunks; 0 disables it.

@@ -49,7 +49,7 @@ impl OpToken {
         }
     }
 
-    /// Asserts that a completion of this operation may be reported by the function that was called.
+    /// Asserts that the function that was called reports operations of this kind.
     #[inline]
     pub(crate) fn expect_kind(self, kind: OpKind) {
         assert!(self.kind() == kind, "{:?} is reported as {kind:?}", self.kind());
@@ -72,7 +72,7 @@ impl OpToken {
     }
 }
 
-/// Where sectors that are read go.
+/// Destination of the sectors of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadDest {
     /// To the memory of the request with this tag; second halves of the addresses are sector
@@ -91,11 +91,12 @@ pub struct WriteUnit<'a> {
     pub sector: u32,
     /// The slot of the first sector's data; the others follow.
     pub first_slot: u32,
-    /// Its number: of two copies of a sector the one in the unit with the larger number is newer.
+    /// Its sequence number: of two copies of a sector the one in the unit with the larger number is
+    /// newer.
     pub sequence: u64,
     /// Contents of its sectors.
     pub entries: &'a [BufferEntry],
-    /// It is metadata of a line, and no data.
+    /// Whether it is metadata of a line.
     pub metadata: bool,
 }
 
@@ -134,7 +135,8 @@ impl WriteUnit<'_> {
 ///
 /// [`Ftl::erase_done`]: crate::Ftl::erase_done
 pub trait FlashBackend {
-    /// Whether contents are kept at all: without, nothing is copied and nothing can be recovered.
+    /// Returns whether the flash keeps contents. If not, nothing is copied and nothing can be
+    /// recovered.
     fn stores_data(&self) -> bool;
 
     /// Programs a write unit, the next one of its chunk. A chunk may have several in flight.
@@ -187,15 +189,15 @@ pub trait FlashBackend {
     /// Zeros sector number `sector` of a read request.
     fn zero_to_host(&mut self, request: u64, sector: u32);
 
-    /// Writes bytes of the FTL's own into a slot; an empty slice stands for zeros.
+    /// Writes bytes of the FTL into a slot; an empty slice stands for zeros.
     fn write_slot(&mut self, slot: u32, bytes: &[u8]);
 
-    /// A read into slots is done: makes sure that the data of `phys` is in `slot`.
+    /// Called after a read into slots: ensures that the data of `phys` is in `slot`.
     fn sync_slot(&mut self, phys: u32, slot: u32);
 
     /// Copies the first bytes of a slot, at most a sector.
     fn read_slot(&mut self, slot: u32, out: &mut [u8]);
 
-    /// The out-of-band bytes of `phys`, which has just been read into `slot`.
+    /// Copies the out-of-band bytes of `phys`, which has just been read into `slot`.
     fn read_slot_oob(&mut self, phys: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
 }

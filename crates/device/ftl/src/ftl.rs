@@ -24,22 +24,22 @@ use crate::{
     LimiterSample, RateLimiter,
 };
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
 }
 
-/// Index of the host's ring; the next is garbage collection's.
+/// Index of the host ring; the next one is the GC ring.
 pub(crate) const HOST: usize = 0;
 pub(crate) const GC: usize = 1;
-/// The stream of what static wear levelling moves; it has no ring of its own.
+/// The stream of data relocated for static wear leveling; it uses the GC ring.
 pub(crate) const GC_COLD: usize = 2;
-/// The stream of pages of a map in frames, which are written so often that whatever is beside them would
-/// be moved again and again; they have no ring of their own either.
+/// The stream of translation pages of a map cache. They are rewritten so often that data beside them
+/// would be relocated again and again. It uses the host ring.
 pub(crate) const MAP_PAGES: usize = 3;
 /// Streams: each has open lines of its own.
 pub(crate) const STREAM_COUNT: usize = 4;
@@ -135,8 +135,8 @@ impl Ftl {
         })
     }
 
-    /// Learns how often each chunk has been erased; counted from here on. Wear levelling and
-    /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) go by it.
+    /// Imports the erase counts of the chunks, which the FTL counts on. Wear leveling and
+    /// [`VictimPolicyKind::CostWear`](crate::VictimPolicyKind) use them.
     pub fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.space.import_wear(erases);
         self.gc.import_wear(self.space.table());
@@ -163,7 +163,7 @@ impl Ftl {
         &self.env.geometry
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &FtlStats {
         &self.stats
     }
@@ -175,12 +175,12 @@ impl Ftl {
         self.gc.limiter().history()
     }
 
-    /// Begins a new curve, as close as the first.
+    /// Clears the history, and begins a new one of the same density.
     pub fn reset_limiter_history(&mut self) {
         self.gc.reset_limiter_history();
     }
 
-    /// The rate limiter.
+    /// Returns the rate limiter.
     pub fn limiter(&self) -> &RateLimiter {
         self.gc.limiter()
     }
@@ -224,8 +224,8 @@ impl Ftl {
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
     }
 
-    /// Whether nothing is outstanding: no request, and no operation of the flash. Moved sectors may
-    /// still wait for others to fill their write unit.
+    /// Returns whether no request and no flash operation is outstanding. Relocated sectors may still
+    /// wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
         self.requests.writes().is_empty()
             && !self.durability.barriers().has_host_requests()
@@ -243,7 +243,7 @@ impl Ftl {
             && !self.mapping.page_rebuild().is_scanning()
     }
 
-    /// Takes a request that has ended.
+    /// Removes and returns the next completed request.
     #[inline]
     pub fn pop_completion(&mut self) -> Option<Completion> {
         self.requests.pop_completion()
@@ -266,8 +266,8 @@ impl Ftl {
             >= self.committed_sectors() + u64::from(self.env.geometry.ws_opt)
     }
 
-    /// Sectors of free chunks and open lines that are not to be had: for what was admitted, padded to
-    /// whole write units, and for the map pages of trims that drained lines may wait for.
+    /// Returns the committed sectors of free chunks and open lines: admitted host data, padded to
+    /// whole write units, and the translation pages of trims that drained lines may wait for.
     pub(crate) fn committed_sectors(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
         let pages = u64::from(self.env.plan.page_reserve(self.durability.has_device_l2p()));
@@ -297,7 +297,7 @@ impl Ftl {
         self.requests.complete(tag, status);
     }
 
-    /// Whether a request has ended that [`pop_completion`](Ftl::pop_completion) has not returned yet.
+    /// Returns whether a completed request waits for [`pop_completion`](Ftl::pop_completion).
     #[inline]
     pub fn has_completion(&self) -> bool {
         self.requests.has_completion()

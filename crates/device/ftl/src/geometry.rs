@@ -23,12 +23,12 @@ pub(crate) struct MapPages {
 }
 
 impl MapPages {
-    /// The pages of a map on flash of this geometry: a page fills a sector.
+    /// Creates the division for flash of this geometry: a page fills a sector.
     pub(crate) fn new(geometry: &FlashGeometry) -> MapPages {
         MapPages { by_page: FastDivisor::new(TranslationPage::entries_per_page(geometry)) }
     }
 
-    /// The page that a logical sector is in.
+    /// Returns the page of a logical sector.
     #[inline]
     pub(crate) fn page_of(self, lba: u32) -> u32 {
         self.by_page.divide(lba)
@@ -49,7 +49,7 @@ pub enum CapacityError {
     TooManyActive {
         /// Asked for.
         active: u32,
-        /// There are.
+        /// Parallel units of the drive.
         pus: u32,
     },
     /// The over-provisioning is not a ratio.
@@ -58,7 +58,7 @@ pub enum CapacityError {
         /// Asked for.
         value: f64,
     },
-    /// A gain of the rate limiter's controller is none.
+    /// A gain of the rate limiter's controller is out of range.
     #[error(
         "the gains of the rate limiter are {gains:?} (kp, ki, kd), but each must be from 0 to {}",
         crate::RateLimiterKind::GAIN_MAX
@@ -85,7 +85,7 @@ pub enum CapacityError {
         first_bytes: u64,
         /// Bytes of a write unit.
         unit_bytes: u64,
-        /// Write units that both take.
+        /// Write units of header and footer.
         units: u64,
         /// Write units of a line.
         of: u64,
@@ -101,7 +101,7 @@ pub enum CapacityError {
         }
     )]
     P2lWithoutLineMetadata {
-        /// Whether they are not to have any.
+        /// Whether line metadata is off.
         off: bool,
     },
     /// The write buffer may need more pages of the map at once than fit the memory for it.
@@ -113,7 +113,7 @@ pub enum CapacityError {
     MapCacheTooSmall {
         /// Asked for.
         sectors: u32,
-        /// The least that works.
+        /// The minimum.
         sectors_min: u32,
     },
     /// No space for the map's pages, which are written far more often than with all of the map in
@@ -123,9 +123,9 @@ pub enum CapacityError {
          to be written, but over_provisioning leaves {spare}"
     )]
     MapCacheWithoutSpace {
-        /// Spare sectors that it needs.
+        /// Needed spare sectors.
         needed: u64,
-        /// There are.
+        /// Spare sectors of the drive.
         spare: u64,
     },
     /// The drive keeps the map.
@@ -146,7 +146,7 @@ pub enum CapacityError {
         chunks: u32,
         /// Chunks reserved for the journal.
         journal: u32,
-        /// Lines that they make.
+        /// Lines of these chunks.
         lines: u32,
         /// Chunks per line.
         active: u32,
@@ -166,11 +166,11 @@ pub struct JournalPlan {
     pub config: JournalConfig,
 }
 
-/// The memory for a map that is not all in memory.
+/// The map cache: memory for a part of the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapCachePlan {
-    /// Pages of the map that are in memory at most, but for one that is looked at and forgotten; 0
-    /// if all of the map is.
+    /// Maximum number of resident translation pages, without the scratch frame; 0 if the whole map
+    /// is in memory.
     pub frames: u32,
     /// Spare sectors that are reserved for writing map pages.
     pub write_reserve: u32,
@@ -273,8 +273,8 @@ impl CapacityPlan {
             }
         }
         let active = if config.active_pus == 0 { shape.pus } else { config.active_pus };
-        // What the journal must hold follows from what is owned alone, so that its place does not
-        // depend on which chunks are bad.
+        // The size of the journal follows from the owned chunks alone, so that its location does
+        // not depend on bad chunks.
         let page = u64::from(TranslationPage::entries_per_page(shape));
         let all = u64::from(owned) * u64::from(shape.sectors_per_chunk);
         let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page).to_u32(), owned);

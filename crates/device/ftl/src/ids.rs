@@ -13,7 +13,7 @@ const _: () = assert!(usize::BITS >= u32::BITS, "an index of 32 bits fits usize"
 pub struct LineId(u32);
 
 impl LineId {
-    /// In place of a line: none.
+    /// In place of a line: no line.
     pub const NONE: LineId = LineId(u32::MAX);
 
     /// The line with this number.

@@ -11,8 +11,9 @@
 //! * `gc`: garbage collection, its victim policies and the rate limiter. `health`: refresh and wear.
 //! * `durability`: barriers, trims, checkpoints and the [`journal`].
 //!
-//! `ftl::pipeline` has the transactions that span several parts; `kick` there drives everything. `recovery`
-//! finds what is on flash, and `ftl::restore` makes an [`Ftl`] of it. `check` says what a violated invariant is.
+//! `ftl::pipeline` has the transactions that span several parts; `kick` there runs them. `recovery`
+//! reads the flash after power-on, and `ftl::restore` builds an [`Ftl`] from its result. `check` defines
+//! the report of a violated invariant.
 //!
 //! # The path of a write
 //!

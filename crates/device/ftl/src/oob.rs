@@ -9,7 +9,7 @@
 /// byte  7      0
 /// bytes 8..16  the write unit's sequence number, little endian
 /// ```
-/// The sequence number is that of the write unit, drawn when the unit is given its place: of two
+/// The sequence number is that of the write unit, assigned when the unit gets its location: of two
 /// copies of a sector the one with the larger number is newer, and within a unit the later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oob {

@@ -91,7 +91,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// The list of units through each chunk.
+    /// Checks the list of units of each chunk.
     fn check_chains(&self, env: &Env) -> Result<(), Violation> {
         let mut chained = BTreeSet::new();
         for (chunk, c) in (0..).map(ChunkId).zip(&self.chains) {
@@ -178,13 +178,13 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// A unit, to be broken.
+    /// A unit, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_unit(&mut self, id: UnitId) -> &mut super::BufferUnit {
         self.unit_mut(id)
     }
 
-    /// Forgets the end of a chunk's chain, or all of it.
+    /// Breaks the end of a chunk's chain, or all of it.
     #[cfg(test)]
     pub(crate) fn break_chain(&mut self, chunk: ChunkId, all: bool) {
         let chain = &mut self.chains[chunk.index()];
@@ -192,7 +192,7 @@ impl WriteBuffer {
         chain.first = chain.first.filter(|_| !all);
     }
 
-    /// Assigns a sequence number to no unit.
+    /// Breaks the sequence numbers: assigns one to no unit.
     #[cfg(test)]
     pub(crate) fn break_sequence(&mut self) {
         self.sequencer.assign();

@@ -17,14 +17,14 @@ use sequence::WriteSequencer;
 use unit_id::UnitId;
 use write_ring::{BufferUnit, UnitState, WriteRing};
 
-/// The units of a chunk that hold their slots, oldest first: a list through the units.
+/// The units of a chunk that hold their slots, as a linked list, oldest first.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     first: Option<UnitId>,
     last: Option<UnitId>,
 }
 
-/// A unit whose program begins.
+/// A unit whose program starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BegunProgram {
     pub(crate) sequence: u64,
@@ -73,13 +73,13 @@ impl WriteBuffer {
         self.rings.iter().map(WriteRing::capacity).sum()
     }
 
-    /// A ring, to be read.
+    /// A ring, read-only.
     #[inline]
     pub(crate) fn ring(&self, ring: usize) -> &WriteRing {
         &self.rings[ring]
     }
 
-    /// The units that are redispatched, to be read.
+    /// The redispatched units, read-only.
     #[inline]
     pub(crate) fn redispatch(&self) -> &RedispatchTracker {
         &self.redispatch
@@ -104,8 +104,8 @@ impl WriteBuffer {
         self.rings[ring].push(entry, pending)
     }
 
-    /// The data of a slot of garbage collection's ring has been read. It is written as padding if its
-    /// sector is not `wanted` any more.
+    /// Records that the data of a slot of the GC ring has been read. It is written as padding unless
+    /// its sector is still `wanted`.
     pub(crate) fn fill_done(&mut self, slot: u32, wanted: bool, poison: bool) {
         let entry = self.rings[GC].entry_mut(slot);
         if wanted {
@@ -134,7 +134,7 @@ impl WriteBuffer {
         self.rings[id.ring()].unit_mut(id.index())
     }
 
-    /// Begins to program a unit at a location.
+    /// Records that the program of a unit starts at a location.
     #[inline]
     pub(crate) fn begin_program(
         &mut self,
@@ -159,7 +159,7 @@ impl WriteBuffer {
         BegunProgram { sequence, is_new }
     }
 
-    /// The next unit of a ring has been dispatched.
+    /// Records that the next unit of a ring was dispatched.
     #[inline]
     pub(crate) fn advance_dispatched(&mut self, ring: usize) {
         self.rings[ring].advance_dispatched();
@@ -170,7 +170,7 @@ impl WriteBuffer {
         self.redispatch.remove(position);
     }
 
-    /// A unit has been programmed.
+    /// Records that a unit was programmed.
     #[inline]
     pub(crate) fn program_done(&mut self, id: UnitId) -> DurableUnit {
         let unit = self.unit_mut(id);
@@ -185,8 +185,8 @@ impl WriteBuffer {
         DurableUnit { sequence, redispatched_from }
     }
 
-    /// A copy of the sector in a slot, older than that, is durable at `phys`, in a unit with this sequence
-    /// number that came after the trim `trim_dep`.
+    /// Records that an older copy of a slot's sector is durable at `phys`, in a unit with this
+    /// sequence number that came after the trim `trim_dep`.
     #[inline]
     pub(crate) fn older_copy_durable(
         &mut self,
@@ -204,8 +204,8 @@ impl WriteBuffer {
         }
     }
 
-    /// The program of a unit has failed: it is redispatched, ahead of all newer ones. Relocated data gives
-    /// its sequence number back, so that no trim waits for it.
+    /// Queues a unit whose program failed for redispatch, ahead of all newer ones. Relocated data
+    /// returns its sequence number, so that no trim waits for it.
     pub(crate) fn program_failed(&mut self, id: UnitId) {
         if id.ring() == GC {
             let unit = self.unit_mut(id);
@@ -216,8 +216,8 @@ impl WriteBuffer {
         self.requeue(id);
     }
 
-    /// Has a durable unit of a line, whose first sector is at `first_phys`, programmed again elsewhere. Until
-    /// it is durable there, this copy is the newest.
+    /// Queues a durable unit of a line, whose first sector is at `first_phys`, for redispatch. Until
+    /// it is durable elsewhere, this copy is the newest.
     pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_phys: u32) {
         let sequence = self.next_seq();
         let ring = &mut self.rings[id.ring()];
@@ -235,21 +235,22 @@ impl WriteBuffer {
         self.redispatch.push(id);
     }
 
-    /// Makes padding of an entry that is superseded. The copy that it comes from stays recorded.
+    /// Turns a superseded entry into padding. The copy that it comes from stays recorded.
     pub(crate) fn drop_entry(&mut self, slot: u32) {
         let entry = self.entry_mut(slot);
         (entry.lba_plus_1, entry.poison) = (0, false);
     }
 
-    /// Has flushes wait until all units of the host that have a location are durable.
+    /// Delays flushes until all host units that have a location are durable.
     pub(crate) fn raise_flush_floor(&mut self) {
         let dispatched = self.rings[HOST].dispatched_pos();
         self.redispatch.raise_flush_floor(dispatched);
     }
 
-    /// Whether the copy of a redispatched unit, which has been overwritten in the buffer, is still the
-    /// newest with a sequence number: the overwriter has none, and there was no other between them, on flash
-    /// (the copy may come from there itself) or in flight. `now` is the sector's location.
+    /// Returns whether the copy of a redispatched unit, overwritten in the buffer, is still the
+    /// newest one with a sequence number: the overwriting entry has none, and there is no other
+    /// between them, on flash (the copy itself may be there) or in flight. `now` is the sector's
+    /// location.
     pub(crate) fn is_still_newest(
         &self,
         geometry: &FlashGeometry,
@@ -280,8 +281,8 @@ impl WriteBuffer {
         units.all(|id| self.unit(id).state == UnitState::Persisted)
     }
 
-    /// Releases the oldest unit of a chunk if it is durable and can be read: it ends up to `readable_end`.
-    /// Its entries are still there; its slots are free when the watermarks advance.
+    /// Releases the oldest unit of a chunk if it is durable and readable, that is, ends at or before
+    /// `readable_end`. Its entries stay until the watermarks advance and free its slots.
     #[inline]
     pub(crate) fn pop_readable(
         &mut self,
@@ -304,7 +305,7 @@ impl WriteBuffer {
         Some(id)
     }
 
-    /// Takes a unit out of the chain of its chunk.
+    /// Removes a unit from the chain of its chunk.
     fn unlink(&mut self, id: UnitId) {
         let chunk = self.unit(id).chunk.index();
         let (mut at, mut before) = (self.chains[chunk].first, None);
@@ -331,8 +332,8 @@ impl WriteBuffer {
         self.rings[GC].advance_watermarks();
     }
 
-    /// The chunks whose next write unit would free slots, of rings that are full of units that wait for
-    /// their pairs.
+    /// Returns the chunks whose next write unit would free slots, in rings full of units that wait
+    /// for their paired pages.
     pub(crate) fn pair_blocked_chunks(&self) -> impl Iterator<Item = ChunkId> {
         self.rings.iter().filter_map(WriteRing::pair_blocked_chunk)
     }
@@ -361,8 +362,8 @@ impl WriteBuffer {
         ring.unit(ring.unit_of_slot(slot).to_u32())
     }
 
-    /// The latest version on flash of a sector that is at this location, [`NONE`] or [`LOST`], and the sequence
-    /// number below which no unit holds a newer one.
+    /// Returns the latest version on flash of a sector that is at this location, [`NONE`] or
+    /// [`LOST`], and the sequence number below which no unit holds a newer one.
     #[inline]
     pub(crate) fn durable_copy_of(&self, geometry: &FlashGeometry, at: L2pEntry) -> (u32, u64) {
         match at {

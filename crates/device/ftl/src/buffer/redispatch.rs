@@ -109,17 +109,17 @@ impl RedispatchTracker {
         self.in_flight > 0 || self.flush_floor > durable
     }
 
-    /// A durable unit is redispatched.
+    /// Records that a durable unit is redispatched.
     pub(super) fn begin_one(&mut self) {
         self.in_flight += 1;
     }
 
-    /// A redispatched unit is durable elsewhere.
+    /// Records that a redispatched unit is durable elsewhere.
     pub(super) fn complete_one(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// Has flushes wait until this position of the host ring is durable.
+    /// Delays flushes until this position of the host ring is durable.
     pub(super) fn raise_flush_floor(&mut self, position: u64) {
         self.flush_floor = self.flush_floor.max(position);
     }

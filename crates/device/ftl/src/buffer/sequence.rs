@@ -1,31 +1,31 @@
-//! [`WriteSequencer`]: the sequence numbers of write units, and which of these units are in flight.
+//! [`WriteSequencer`]: the sequence numbers of write units, and those of them in flight.
 
 use crate::ids::ToIndex;
 
 use std::collections::VecDeque;
 
-/// Numbers write units in the order in which they are given a place, and knows up to where all of
-/// them are on the media.
+/// Numbers write units in the order in which they get a location, and tracks the number below which all
+/// of them are on the media.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteSequencer {
-    /// Whether each unit from `low` on is on the media, or never will be; the first is neither.
+    /// Whether each unit from `low` on is on the media or never will be; the first one is neither.
     retired: VecDeque<bool>,
     low_watermark: u64,
 }
 
 impl WriteSequencer {
-    /// Numbers from `next` on.
+    /// Creates a sequencer that starts at `next`.
     pub(crate) fn starting_at(next: u64) -> WriteSequencer {
         WriteSequencer { retired: VecDeque::with_capacity(64), low_watermark: next }
     }
 
-    /// The next unit's number.
+    /// Returns the next sequence number.
     #[inline]
     pub(crate) fn next_seq(&self) -> u64 {
         self.low_watermark + self.retired.len() as u64
     }
 
-    /// Every unit with a smaller number is on the media.
+    /// Returns the number below which every unit is on the media.
     #[inline]
     pub(crate) fn low_watermark(&self) -> u64 {
         self.low_watermark
@@ -39,7 +39,7 @@ impl WriteSequencer {
             .map(|(number, _)| number)
     }
 
-    /// A unit is given a place: its number.
+    /// Assigns a sequence number.
     #[inline]
     pub(crate) fn assign(&mut self) -> u64 {
         let number = self.next_seq();
@@ -47,7 +47,7 @@ impl WriteSequencer {
         number
     }
 
-    /// A unit is on the media, or will get another number before it is.
+    /// Retires a number: its unit is on the media, or will get another number first.
     #[inline]
     pub(crate) fn retire(&mut self, number: u64) {
         let retired = &mut self.retired[(number - self.low_watermark).index()];

@@ -18,13 +18,13 @@ impl UnitId {
         UnitId(ring.to_u32() << INDEX_BITS | index)
     }
 
-    /// The unit that a token names.
+    /// Decodes the unit from the bits in a token.
     #[inline]
     pub(crate) fn from_raw(raw: u32) -> UnitId {
         UnitId(raw)
     }
 
-    /// The bits in a token: 28 of them.
+    /// Encodes the unit in the 28 bits of a token.
     #[inline]
     pub(crate) fn raw(self) -> u32 {
         self.0

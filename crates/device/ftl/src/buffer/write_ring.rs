@@ -18,12 +18,12 @@ use nvme::ChunkId;
 pub struct BufferEntry {
     /// The logical sector plus 1; 0 for padding.
     pub(crate) lba_plus_1: u32,
-    /// The sector's data was lost.
+    /// Whether the sector's data was lost.
     pub(crate) poison: bool,
-    /// Latest version on the media while this one is not there, or
-    /// [`NONE`](crate::space::lines::NONE). For a relocated sector, its source.
+    /// Latest version on the media while this one is not, or [`NONE`](crate::space::lines::NONE).
+    /// For a relocated sector, its source.
     pub(crate) durable_copy: u32,
-    /// Every unit with a smaller number holds no newer copy than `under`.
+    /// No unit with a smaller sequence number holds a newer copy than `durable_copy`.
     pub(crate) durable_copy_seq: u64,
     /// Identifies the pending trim that this entry follows, while no later copy is on the media; 0
     /// for none.
@@ -65,9 +65,9 @@ impl BufferEntry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnitState {
-    /// Being filled, or waiting for reads into it.
+    /// Being filled, or waiting for the data of its slots.
     Filling,
-    /// A program is outstanding.
+    /// Its program is in flight.
     Programming,
     /// On the media, not readable there yet.
     Persisted,
@@ -83,12 +83,13 @@ pub(crate) struct BufferUnit {
     pub(crate) fills_pending: u32,
     pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
-    /// Its number in the order in which units were first given a place.
+    /// Its sequence number.
     pub(crate) sequence: u64,
     /// Next unit of the same chunk that holds its slots.
     pub(crate) chain_next: Option<UnitId>,
-    /// The line that it is on the media in, if it is written once more; else [`NONE`](crate::space::lines::NONE).
-    /// That line stays as it is until this is durable elsewhere.
+    /// The line of its former location if it is redispatched; else
+    /// [`NONE`](crate::space::lines::NONE). That line is not erased until this unit is durable
+    /// elsewhere.
     pub(crate) redispatch_from: LineId,
 }
 
@@ -96,14 +97,14 @@ pub(crate) struct BufferUnit {
 pub(crate) struct WriteRing {
     ws_opt: u32,
     unit_count: u64,
-    /// Number of the first slot. Slots of all rings share one numbering.
+    /// Number of the first slot. The slots of all rings share one numbering.
     base: u32,
     entries: Box<[BufferEntry]>,
     units: Box<[BufferUnit]>,
-    /// The unit being filled, and how far.
+    /// The unit being filled, and the number of its filled slots.
     head: u64,
     fill_sectors: u32,
-    /// Its place in the ring: `head % count`, which is a division that every sector would pay for.
+    /// Its index in the ring, `head % count`, kept so that no division is needed per sector.
     head_index: u32,
     /// The next unit to map, the first not persisted, the first not released.
     dispatched: u64,
@@ -149,18 +150,18 @@ impl WriteRing {
         units * self.ws_opt - self.fill_sectors
     }
 
-    /// Slots that hold something not released yet.
+    /// Returns the number of slots that are not released.
     pub(crate) fn used(&self) -> u32 {
         self.capacity() - self.free()
     }
 
-    /// A position that grows with every entry: everything before it has been filled.
+    /// Returns the position behind the last entry; it grows with every entry.
     #[inline]
     pub(crate) fn head_pos(&self) -> u64 {
         self.head * u64::from(self.ws_opt) + u64::from(self.fill_sectors)
     }
 
-    /// Everything before this position is durable.
+    /// Returns the position up to which everything is durable.
     #[inline]
     pub(crate) fn durable_pos(&self) -> u64 {
         self.persisted * u64::from(self.ws_opt)
@@ -211,7 +212,7 @@ impl WriteRing {
         &mut self.units[unit.index()]
     }
 
-    /// The data of a slot is there.
+    /// Records that the data of a slot has been read.
     #[inline]
     pub(super) fn fill_done(&mut self, slot: u32) {
         let unit = self.unit_of_slot(slot);
@@ -223,7 +224,7 @@ impl WriteRing {
         self.dispatched * u64::from(self.ws_opt)
     }
 
-    /// Slots missing to a full unit; 0 if no unit is begun.
+    /// Returns the number of free slots of the open unit; 0 if no unit is open.
     pub(crate) fn free_in_unit(&self) -> u32 {
         if self.fill_sectors == 0 { 0 } else { self.ws_opt - self.fill_sectors }
     }
@@ -234,7 +235,7 @@ impl WriteRing {
         &self.entries[first..first + self.fill_sectors.index()]
     }
 
-    /// The next unit to program, if it is full and all its data is there.
+    /// Returns the next unit to program, if it is full and all its data has been read.
     #[inline]
     pub(crate) fn ready(&self) -> Option<u32> {
         if self.dispatched == self.head {
@@ -244,8 +245,8 @@ impl WriteRing {
         (self.units[unit.index()].fills_pending == 0).then_some(unit)
     }
 
-    /// The chunk of the oldest unit, if that is on the media and waits for its pair with more than
-    /// half of the ring behind it.
+    /// Returns the chunk of the oldest unit, if that is programmed and waits for its paired page
+    /// with more than half of the ring behind it.
     #[inline]
     pub(crate) fn oldest_unreadable_chunk(&self) -> Option<ChunkId> {
         if 2 * (self.dispatched - self.released) <= self.unit_count {
@@ -255,21 +256,21 @@ impl WriteRing {
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
-    /// How many units have been given a place: the next one's name in order.
+    /// Returns the number of units that have a location, which is the number of the next one.
     #[inline]
     pub(crate) fn dispatched(&self) -> u64 {
         self.dispatched
     }
 
-    /// Write units that can be given a place before the one of this name, or the oldest one, must be
-    /// released.
+    /// Returns the number of units that can get a location before this one, or the oldest one, must
+    /// be released.
     #[inline]
     pub(crate) fn dispatchable_after(&self, name: u64) -> u64 {
         self.unit_count - (self.dispatched - name.clamp(self.released, self.dispatched))
     }
 
-    /// The chunks of the oldest `count` units that are on the media and wait for their pairs, under the
-    /// same condition.
+    /// Returns the chunks of the oldest `count` units that are programmed and wait for their paired
+    /// pages, under the same condition.
     pub(crate) fn unreadable_chunks(&self, count: u32) -> impl Iterator<Item = ChunkId> {
         let late = 2 * (self.dispatched - self.released) > self.unit_count;
         let under_way = if late { self.released..self.dispatched } else { 0..0 };
@@ -280,8 +281,8 @@ impl WriteRing {
             .take(count.index())
     }
 
-    /// The chunk whose next write unit would free slots, if there are too few and nothing waits to
-    /// be programmed.
+    /// Returns the chunk whose next write unit would free slots, if there are too few and no unit
+    /// waits to be programmed.
     #[inline]
     pub(crate) fn pair_blocked_chunk(&self) -> Option<ChunkId> {
         let stuck =
@@ -290,19 +291,19 @@ impl WriteRing {
         (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
-    /// The next unit is being programmed.
+    /// Records that the next unit is being programmed.
     #[inline]
     pub(super) fn advance_dispatched(&mut self) {
         self.dispatched += 1;
     }
 
-    /// Whether a unit's program is under way, or to be repeated.
+    /// Returns whether the program of a unit is in flight or to be repeated.
     pub(crate) fn is_programming(&self) -> bool {
         self.persisted < self.dispatched
     }
 
-    /// Whether a unit with a number above this one, whose program is under way or to be repeated, holds a
-    /// logical sector.
+    /// Returns whether a unit with a number above this one, whose program is in flight or to be
+    /// repeated, holds a logical sector.
     pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
         let mut under_way = self.persisted..self.dispatched;
         under_way.any(|at| {
@@ -314,13 +315,13 @@ impl WriteRing {
         })
     }
 
-    /// Sectors that wait for a place on the media.
+    /// Returns the number of sectors without a location on the media.
     #[inline]
     pub(crate) fn undispatched(&self) -> u64 {
         self.head_pos() - self.dispatched * u64::from(self.ws_opt)
     }
 
-    /// Moves `persisted` and `released` over everything that is.
+    /// Advances `persisted` and `released` over all persisted and released units.
     #[inline]
     pub(super) fn advance_watermarks(&mut self) {
         while self.persisted < self.dispatched
@@ -412,7 +413,7 @@ impl WriteRing {
         ((slot - self.base) / self.ws_opt).index()
     }
 
-    /// A slot's place among those of its write unit.
+    /// Returns the index of a slot in its write unit.
     #[inline]
     pub(crate) fn offset_in_unit(&self, slot: u32) -> u32 {
         (slot - self.base) % self.ws_opt

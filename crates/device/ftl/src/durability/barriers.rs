@@ -21,8 +21,9 @@ pub(crate) enum TrimDep {
     None,
     /// The pages of all earlier trims, when the barrier's position is durable.
     All,
-    /// The pages of all earlier trims, when every unit with a smaller sequence number is durable: such a
-    /// unit may hold what was trimmed, and a page takes back only what is older than all units in flight.
+    /// The pages of all earlier trims, once every unit with a smaller sequence number is durable:
+    /// such a unit may hold trimmed sectors, and a translation page supersedes only units older than
+    /// all those in flight.
     AfterSeq(u64),
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Barrier {
     pub(crate) trim_epoch: u64,
 }
 
-/// Barriers in the order of their positions, and flushes that only wait for lost sectors to be recorded.
+/// Barriers in the order of their positions, and flushes that only wait until lost sectors are recorded.
 ///
 /// Invariants: positions ascend; the number of host requests counts those in both lists.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +60,7 @@ impl BarrierQueue {
         self.queue.front().copied()
     }
 
-    /// Replaces what the first barrier needs of trims.
+    /// Replaces the first barrier's dependency on trims.
     pub(crate) fn set_front_dep(&mut self, trim_dep: TrimDep) {
         self.queue[0].trim_dep = trim_dep;
     }
@@ -157,7 +158,7 @@ impl BarrierQueue {
         Ok(lines)
     }
 
-    /// Counts a host request that is not there.
+    /// Breaks the count of host requests.
     #[cfg(test)]
     pub(crate) fn break_host_requests(&mut self) {
         self.host_requests += 1;

@@ -19,12 +19,12 @@ use crate::durability::loss_epochs::LossEpochs;
 use crate::env::Env;
 use crate::{CapacityPlan, FtlConfig};
 
-/// How far a checkpoint is.
+/// Phase of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// None is under way.
+    /// No checkpoint is in progress.
     Idle,
-    /// Pages are being written, from this one on.
+    /// Pages are written, from this one on.
     WritePages(PageCursor),
     /// Waits until the pages are durable, up to this position of the host ring.
     AwaitPages(u64),
@@ -49,18 +49,18 @@ pub(crate) struct CheckpointFacts {
 pub(crate) enum CheckpointStep {
     /// Nothing to do now.
     Wait,
-    /// One has begun.
+    /// A checkpoint has begun.
     Begun,
     /// Its pages are durable: a snapshot with this base is to be written.
     WriteSnapshot { base_seq: u64 },
-    /// It is durable.
+    /// The checkpoint is durable.
     Ended,
 }
 
-/// How far the pages of a checkpoint are written.
+/// Progress of the pages of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageCursor {
-    /// The page to go on with.
+    /// The next page to write.
     pub(crate) next: u32,
     pub(crate) written: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Checkpoint {
     pages: DirtyPages,
     pace: CheckpointPace,
     losses: LossEpochs,
-    /// The base of the last snapshot that is durable, and of the checkpoint under way.
+    /// The base of the last durable snapshot, and of the checkpoint in progress.
     base_seq: u64,
     pending_base_seq: u64,
     /// Whether a caller waits for a checkpoint that begins now or later.
@@ -81,14 +81,14 @@ pub(crate) struct Checkpoint {
     unpaced: bool,
     /// Whether the journal has no capacity for records until it gets a snapshot.
     needs_journal_space: bool,
-    /// The journal wanted a snapshot when it last changed.
+    /// Whether the journal needed a snapshot when it last changed.
     journal_wants_snapshot: bool,
-    /// Where the last snapshot is in the journal.
+    /// Position of the last snapshot in the journal.
     snapshot_lsn: Lsn,
 }
 
 impl Checkpoint {
-    /// None; the base of the last one is `base`.
+    /// Creates the state without a checkpoint in progress. The base of the last one is `base_seq`.
     pub(crate) fn new(layout: &CapacityPlan, config: &FtlConfig, base_seq: u64) -> Checkpoint {
         Checkpoint {
             phase: Phase::Idle,
@@ -133,12 +133,12 @@ impl Checkpoint {
         newest >= self.base_seq && !self.losses.is_begun_due()
     }
 
-    /// Something was lost that the last checkpoint does not know of: one begins.
+    /// Records a loss that the last checkpoint does not include; the next checkpoint begins.
     pub(crate) fn record_loss(&mut self) {
         self.losses.record();
     }
 
-    /// Whether something was lost that no durable checkpoint knows of.
+    /// Whether there is a loss that no durable checkpoint includes.
     #[inline]
     pub(crate) fn has_undurable_loss(&self) -> bool {
         self.losses.has_undurable()
@@ -179,14 +179,14 @@ impl Checkpoint {
         self.pages.mark_dirty(page);
     }
 
-    /// Whether what a page says on the media, or will when what is in the write buffer is there, is
-    /// untrue.
+    /// Whether a page's copy on the media differs from the map, or will when the buffered units are
+    /// programmed.
     #[inline]
     pub(crate) fn is_dirty(&self, page: u32) -> bool {
         self.pages.is_dirty(page)
     }
 
-    /// A page was made of what is true now.
+    /// Records that a page was encoded from the current entries.
     #[inline]
     pub(super) fn mark_clean(&mut self, page: u32) {
         self.pages.mark_clean(page);
@@ -194,13 +194,13 @@ impl Checkpoint {
 }
 
 impl Checkpoint {
-    /// Says that a checkpoint has begun for a loss that there was not.
+    /// Breaks the loss epochs: a checkpoint has begun for a loss that was not recorded.
     #[cfg(test)]
     pub(crate) fn break_losses(&mut self) {
         self.losses.break_order();
     }
 
-    /// Counts no page of the checkpoint, with one to be written.
+    /// Breaks the count of pages to write.
     #[cfg(test)]
     pub(crate) fn break_pages(&mut self) {
         self.pages.break_count();
@@ -227,7 +227,7 @@ impl Checkpoint {
         self.pace.exclude(sectors);
     }
 
-    /// Begins one if it is time, or it is wanted.
+    /// Begins a checkpoint if it is due or requested.
     fn begin(&mut self, env: &Env, facts: CheckpointFacts) -> CheckpointStep {
         let lost = self.losses.is_begun_due();
         let due = self.pace.is_due(env, facts.next_seq);
@@ -247,7 +247,7 @@ impl Checkpoint {
 }
 
 impl Durability {
-    /// Asks for a checkpoint as fast as it goes; of a drive that keeps the map, for a snapshot.
+    /// Requests a checkpoint that is not paced; with an L2P of the drive, a snapshot.
     pub(crate) fn request_checkpoint(&mut self) {
         if self.device_l2p.is_some() {
             self.request_snapshot();
@@ -272,7 +272,7 @@ impl Durability {
         self.is_checkpoint_urgent() && matches!(self.checkpoint.phase, Phase::AwaitPages(_))
     }
 
-    /// Goes on with a checkpoint, or begins one when it is time.
+    /// Continues a checkpoint, or begins one when it is due.
     pub(crate) fn step_checkpoint(&mut self, env: &Env, facts: CheckpointFacts) -> CheckpointStep {
         let c = &mut self.checkpoint;
         match c.phase {
@@ -323,7 +323,7 @@ impl Durability {
         true
     }
 
-    /// How far the pages of the checkpoint in progress are written; none if no pages are to be written.
+    /// Progress of the pages of the checkpoint in progress; `None` if no pages are to be written.
     #[inline]
     pub(crate) fn page_cursor(&self) -> Option<PageCursor> {
         match self.checkpoint.phase {
@@ -344,12 +344,12 @@ impl Durability {
             + 1
     }
 
-    /// The first page from this one on that the checkpoint in progress writes.
+    /// Returns the first page from this one on that the checkpoint in progress writes.
     pub(crate) fn next_checkpoint_page(&self, from: u32) -> Option<u32> {
         self.checkpoint.pages.next_to_write(from)
     }
 
-    /// Records how far the pages are written.
+    /// Records the progress of the pages.
     pub(crate) fn set_page_cursor(&mut self, cursor: PageCursor) {
         self.checkpoint.phase = Phase::WritePages(cursor);
     }

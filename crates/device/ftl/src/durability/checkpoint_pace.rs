@@ -3,16 +3,16 @@
 use crate::env::Env;
 use crate::{CapacityPlan, FtlConfig};
 
-/// Counts what is written since the last checkpoint began.
+/// Counts the sectors written since the last checkpoint began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckpointPace {
     /// Sectors that are written between the beginnings of two checkpoints, without translation pages.
     interval: u64,
     /// Whether relocated sectors count.
     counts_relocations: bool,
-    /// The sequence number of the next write unit when the checkpoint under way began, or the last one.
+    /// Sequence number of the next write unit when the latest checkpoint began.
     began_seq: u64,
-    /// Sectors in units since then that do not count.
+    /// Sectors of units since then that do not bring on a checkpoint.
     excluded_sectors: u64,
     /// Whether the host or a relocation has changed a page since then. Padding and relocations that
     /// a checkpoint itself causes do not set it.
@@ -20,7 +20,7 @@ pub(super) struct CheckpointPace {
 }
 
 impl CheckpointPace {
-    /// The pace from a sequence number on. The first checkpoint need not wait for a change.
+    /// Starts the pace at a sequence number. The first checkpoint is due without a change.
     pub(super) fn new(plan: &CapacityPlan, config: &FtlConfig, began_seq: u64) -> CheckpointPace {
         CheckpointPace {
             interval: plan.checkpoint_sectors,
@@ -36,24 +36,24 @@ impl CheckpointPace {
         self.interval
     }
 
-    /// The host has written or trimmed, or has data moved.
+    /// Records that the host wrote or trimmed, or requested a relocation.
     #[inline]
     pub(super) fn record_host_change(&mut self) {
         self.changed = true;
     }
 
-    /// Counts a unit of so many relocated sectors.
+    /// Counts a unit with `sectors` relocated sectors.
     #[inline]
     pub(super) fn record_relocated(&mut self, sectors: u32) {
         self.excluded_sectors += if self.counts_relocations { 0 } else { u64::from(sectors) };
     }
 
-    /// Has so many sectors bring on no checkpoint.
+    /// Excludes sectors from the interval.
     pub(super) fn exclude(&mut self, sectors: u64) {
         self.excluded_sectors += sectors;
     }
 
-    /// Sectors that count in units since the checkpoint in progress began, or the last one.
+    /// Returns the counted sectors since the latest checkpoint began.
     pub(super) fn written_since(&self, env: &Env, next_seq: u64) -> u64 {
         let written = (next_seq - self.began_seq) * u64::from(env.geometry.ws_opt);
         written.saturating_sub(self.excluded_sectors)
@@ -64,7 +64,7 @@ impl CheckpointPace {
         self.changed && self.written_since(env, next_seq) >= self.interval
     }
 
-    /// A checkpoint begins.
+    /// Records that a checkpoint begins.
     pub(super) fn begin(&mut self, next_seq: u64) {
         (self.began_seq, self.excluded_sectors, self.changed) = (next_seq, 0, false);
     }

@@ -38,13 +38,13 @@ use crate::{CapacityPlan, FlashGeometry};
 /// Maximum number of ranges per sync.
 const TRIM_RANGES_MAX: usize = 256;
 
-/// The first byte of the record of a suspect.
+/// First byte of the record of a sector that may be lost.
 const RECORD_MAYBE_LOST: u8 = 2;
 
-/// Numbers that are skipped when the journal is damaged: no drive lives to write as many units.
+/// Sequence numbers skipped when the journal is damaged. No drive lives to write as many units.
 pub(crate) const SEQ_GAP_AFTER_DAMAGE: u64 = 1 << 36;
 
-/// How far telling the drive of trims is.
+/// Progress of the sync of trims with the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrimSync {
     /// All trims are synced.
@@ -69,7 +69,7 @@ enum TrimSyncState {
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceL2p {
-    /// One bit per users' sector: it was trimmed, and the drive may have a copy from before.
+    /// One bit per host sector: it was trimmed, and the drive may have an earlier copy.
     pending_trims: BitSet,
     sync_state: TrimSyncState,
     /// Ranges being synced, as first sector and length, and the sequence number that they hold for.
@@ -81,7 +81,7 @@ pub(crate) struct DeviceL2p {
     /// reservation.
     reserved_seq_end: u64,
     reservation: Option<(u64, Lsn)>,
-    /// Numbers that are reserved at a time.
+    /// Number of sequence numbers reserved at a time.
     reserve_batch: u64,
     /// Sectors that may be lost; those not in the journal yet; and the journal position of the
     /// others.
@@ -136,7 +136,7 @@ impl DeviceL2p {
         self.pending_trims.contains(lba.index())
     }
 
-    /// A sector was trimmed.
+    /// Records that a sector was trimmed.
     #[inline]
     pub(crate) fn mark_trimmed(&mut self, lba: u32) {
         self.pending_trims.insert(lba.index());
@@ -146,7 +146,7 @@ impl DeviceL2p {
         self.pending_trims.remove(lba.index());
     }
 
-    /// The first untold sector from `from` on and before `end`.
+    /// Returns the first sector with a pending trim from `from` on and before `end`.
     fn next_pending_trim(&self, from: u32, end: u32) -> Option<u32> {
         self.pending_trims.next_at(from.index()).map(|at| at.to_u32()).filter(|at| *at < end)
     }
@@ -176,7 +176,7 @@ impl DeviceL2p {
         self.sync_state == TrimSyncState::InFlight
     }
 
-    /// The words of the snapshot.
+    /// Encodes the sectors that may be lost as the page entries of the snapshot.
     fn encode_maybe_lost(&self, shape: &FlashGeometry, layout: &CapacityPlan) -> Vec<u32> {
         let meta = layout.map_pages.index();
         if self.maybe_lost.len() > meta {
@@ -204,7 +204,7 @@ impl DeviceL2p {
     }
 }
 
-/// Results of a step of the reservation of sequence numbers did.
+/// Results of a step of the reservation of sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReservationStep {
     pub(crate) moved: bool,
@@ -257,13 +257,14 @@ impl Durability {
         let Some(map) = &mut self.device_l2p else { return };
         map.ranges.clear();
         let count = TranslationPage::entries_per_page(&env.geometry);
-        // So that pages are taken in ascending order, and runs go on over pages.
+        // Pages in ascending order let ranges span pages.
         self.trims.sort_dirty();
         loop {
             let next = || self.trims.pop_dirty().map(|page| (page, page * count));
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
             let end = ((page + 1) * count).min(env.plan.logical);
-            // Trimmed again since: copies of that may yet get a sequence number.
+            // Trimmed again since: copies written before the later trim may still get a
+            // sequence number.
             let again = self.trims.is_later_than(page, trimmed);
             while let Some(lba) = map.next_pending_trim(at, end) {
                 if needs_sync(lba) && !map.add_range(lba) {
@@ -279,17 +280,17 @@ impl Durability {
         }
     }
 
-    /// The trims that are to be sent: first sectors and how many.
+    /// Returns the ranges of trims to send: first sectors and lengths.
     pub(crate) fn trim_ranges(&self) -> &[(u32, u32)] {
         self.device_l2p.as_ref().map_or(&[], |map| &map.ranges)
     }
 
-    /// The sequence number up to which the trims that are to be sent take copies back.
+    /// Returns the sequence number up to which the trims supersede copies.
     pub(crate) fn trim_sequence(&self) -> u64 {
         self.device_l2p.as_ref().map_or(0, |map| map.sync_seq)
     }
 
-    /// Records that the trims were sent, and whether the drive took them.
+    /// Records that the trims were sent, and whether the drive accepted them.
     pub(crate) fn trims_sent(&mut self, taken: bool) -> TrimSync {
         let Some(map) = &mut self.device_l2p else { return TrimSync::Complete };
         if taken {
@@ -312,8 +313,8 @@ impl Durability {
         }
     }
 
-    /// Records that a sector's data is lost: the journal is to say so before the copy that says it is
-    /// written.
+    /// Records that a sector's data is lost. The journal records it before the copy with the poison
+    /// mark is written.
     pub(crate) fn record_maybe_lost(&mut self, lba: u32) {
         if let Some(map) = &mut self.device_l2p
             && map.maybe_lost.insert(lba)

@@ -1,16 +1,16 @@
-//! [`LossEpochs`]: which lost sectors a checkpoint has recorded.
+//! [`LossEpochs`]: the losses that checkpoints have recorded.
 
 use crate::check::{Subject, Violation, require};
 
-/// How often something was lost that the last checkpoint does not know of.
+/// Numbers of losses: recorded ones, and those included in checkpoints.
 ///
 /// Invariant: durable ≤ begun ≤ known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LossEpochs {
     known: u64,
-    /// When the checkpoint under way began, or the last one.
+    /// The number of losses when the latest checkpoint began.
     begun: u64,
-    /// When the last durable checkpoint began.
+    /// The number of losses when the last durable checkpoint began.
     durable: u64,
 }
 
@@ -20,24 +20,24 @@ impl LossEpochs {
         self.known += 1;
     }
 
-    /// Whether something was lost since the last checkpoint began, so that another is to begin.
+    /// Returns whether there is a loss since the latest checkpoint began, so that another is needed.
     #[inline]
     pub(super) fn is_begun_due(&self) -> bool {
         self.known > self.begun
     }
 
-    /// Whether something was lost that no durable checkpoint knows of.
+    /// Returns whether there is a loss that no durable checkpoint includes.
     #[inline]
     pub(super) fn has_undurable(&self) -> bool {
         self.known > self.durable
     }
 
-    /// A checkpoint begins.
+    /// Records that a checkpoint begins.
     pub(super) fn begin(&mut self) {
         self.begun = self.known;
     }
 
-    /// The checkpoint is durable.
+    /// Records that the checkpoint is durable.
     pub(super) fn complete(&mut self) {
         self.durable = self.begun;
     }
@@ -56,7 +56,7 @@ impl LossEpochs {
         Ok(())
     }
 
-    /// Says that a checkpoint has begun for a loss that there was not.
+    /// Breaks the order: a checkpoint has begun for a loss that was not recorded.
     #[cfg(test)]
     pub(super) fn break_order(&mut self) {
         self.begun = self.known + 1;

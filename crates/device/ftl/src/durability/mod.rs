@@ -38,8 +38,8 @@ pub(crate) struct Durability {
 }
 
 impl Durability {
-    /// Nothing to be made durable; all units with sequence numbers below `base_seq` are in translation
-    /// pages. `device_l2p` is present if the drive keeps the map.
+    /// Creates the state without pending work. All units with sequence numbers below `base_seq` are
+    /// in translation pages. `device_l2p` is present if the drive keeps the map.
     pub(crate) fn new(
         env: &Env,
         journal: Journal,
@@ -85,7 +85,7 @@ impl Durability {
         self.device_l2p.is_some()
     }
 
-    /// Starts what the journal can start; says whether it was anything.
+    /// Starts all possible operations of the journal. Returns whether any was started.
     pub(crate) fn kick_journal(&mut self, now: Nanos, flash: &mut impl JournalFlash) -> bool {
         self.journal.kick(now, flash)
     }
@@ -117,8 +117,7 @@ impl Durability {
         self.barriers.add(Barrier { position, owner, trim_dep, trim_epoch });
     }
 
-    /// Has the first barrier wait for the pages of earlier trims, when all units with smaller sequence
-    /// numbers than this one are durable.
+    /// Replaces the first barrier's dependency on trims.
     pub(crate) fn set_front_dep(&mut self, trim_dep: TrimDep) {
         self.barriers.set_front_dep(trim_dep);
     }
@@ -153,9 +152,9 @@ impl Durability {
         }
     }
 
-    /// Whether trims are not durable.
+    /// Returns whether there are trims that are not durable.
     pub(crate) fn has_trims(&self) -> bool {
-        // Of a drive's own map; trims that are to be sent again are taken up when the others are done.
+        // With an L2P of the drive. Trims to be sent again join the next flush.
         self.device_l2p.as_ref().is_some_and(|m| m.has_sync_work())
             || self.trims.has_redirtied()
             || self.trims.has_dirty()
@@ -180,7 +179,7 @@ impl Durability {
         self.trims.start_next();
     }
 
-    /// Whether a translation page can go without being written.
+    /// Returns whether a translation page can be evicted without being written.
     pub(crate) fn is_page_clean(&self, page: u32) -> bool {
         !self.checkpoint.is_dirty(page) && self.trims.is_written(page)
     }
@@ -191,14 +190,15 @@ impl Durability {
         self.checkpoint.mark_dirty(page);
     }
 
-    /// Records that a host sector is somewhere else on flash than its page says.
+    /// Records that a host sector's location on flash differs from the one in its page's copy.
     pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: u32) {
         if lba < env.plan.logical && self.device_l2p.is_none() {
             self.checkpoint.mark_dirty(env.map_pages.page_of(lba));
         }
     }
 
-    /// Records that a page is made of what is true now; with `unpinned` all of its trims are in it.
+    /// Records that a page was encoded from the current entries; with `unpinned` it includes all of
+    /// its trims.
     pub(crate) fn page_made(&mut self, page: u32, unpinned: bool) {
         if unpinned {
             self.trims.mark_written(page);
@@ -212,19 +212,19 @@ impl Durability {
         self.checkpoint.exclude(1);
     }
 
-    /// Records that the host has written or trimmed, or that data is moved for its sake.
+    /// Records that the host wrote or trimmed, or requested a relocation.
     #[inline]
     pub(crate) fn record_host_change(&mut self) {
         self.checkpoint.record_host_change();
     }
 
-    /// Counts a unit of so many relocated sectors.
+    /// Counts a unit with `sectors` relocated sectors.
     #[inline]
     pub(crate) fn record_relocated(&mut self, sectors: u32) {
         self.checkpoint.record_relocated(sectors);
     }
 
-    /// Records that a sector was lost that the last checkpoint does not know of: one begins.
+    /// Records a loss that the last checkpoint does not include; the next checkpoint begins.
     pub(crate) fn record_loss(&mut self) {
         self.checkpoint.record_loss();
     }
@@ -254,19 +254,19 @@ impl Durability {
         self.barriers.break_host_requests();
     }
 
-    /// The journal, to be broken.
+    /// The journal, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn journal_mut(&mut self) -> &mut Journal {
         &mut self.journal
     }
 
-    /// The checkpoint, to be broken.
+    /// The checkpoint, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn checkpoint_mut(&mut self) -> &mut Checkpoint {
         &mut self.checkpoint
     }
 
-    /// The trims, to be broken.
+    /// The trims, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn trims_mut(&mut self) -> &mut TrimLog {
         &mut self.trims

@@ -38,19 +38,19 @@ const LINE_BYTES: usize = 16;
 const RECORD_LINE_OPENED: u8 = 1;
 const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
 
-/// A line as the journal knows it.
+/// A line as recorded in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineEntry {
     pub(crate) stream: u8,
     pub(crate) open: bool,
     /// Whether its footer is on the media.
     pub(crate) has_footer: bool,
-    /// The largest number of a write unit in it; the largest there is if it is open.
+    /// The largest sequence number of a write unit in it; the maximum of the type if it is open.
     pub(crate) max_seq: u64,
     pub(crate) chunks: Vec<ChunkId>,
 }
 
-/// A checkpoint: where the map's pages are, and which lines there are.
+/// A checkpoint: the locations of the translation pages, and the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Chunks that count towards capacity.
@@ -62,22 +62,22 @@ pub(crate) struct Snapshot {
     pub(crate) lines: Vec<LineEntry>,
 }
 
-/// A number that the medium was written with, and what it is now.
+/// A property of the medium that differs from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} was {was} when the drive was written, and is {is} now")]
 pub struct ConfigMismatch {
     /// Name of the property.
     pub what: &'static str,
-    /// Then.
+    /// The value on the medium.
     pub was: u32,
-    /// Now.
+    /// The configured value.
     pub is: u32,
 }
 
-/// Why a snapshot cannot be used.
+/// Reasons why a snapshot cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotError {
-    /// It is of another layout.
+    /// It was written with another configuration.
     ConfigMismatch(ConfigMismatch),
     /// It is not a snapshot of this version.
     Malformed,
@@ -98,10 +98,10 @@ fn fingerprint(shape: &FlashGeometry, layout: &CapacityPlan) -> [(&'static str, 
 }
 
 impl Snapshot {
-    /// In place of a page's place: it was written, and it is not known where.
+    /// Location of a page that was written and whose latest version is lost.
     const LOST_PAGE: u32 = crate::space::lines::LOST + 1;
 
-    /// Bytes of a snapshot at most.
+    /// Returns the largest size of a snapshot in bytes.
     pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
         HEADER_BYTES as u64 + 4 * u64::from(pages) + (LINE_BYTES as u64 + 4) * u64::from(chunks)
     }
@@ -130,7 +130,8 @@ impl Snapshot {
         out
     }
 
-    /// The number of chunks that count, for the layout that [`decode`](Snapshot::decode) compares.
+    /// Returns the number of usable chunks, from which the layout that [`decode`](Snapshot::decode)
+    /// compares follows.
     pub(crate) fn usable_chunks(bytes: &[u8]) -> Option<u32> {
         u32_at(bytes, 44)
     }
@@ -157,7 +158,7 @@ impl Snapshot {
                 return Err(SnapshotError::ConfigMismatch(ConfigMismatch { what, was, is }));
             }
             if what == CAPACITY && of_lines.was != of_lines.is {
-                // It changes the capacity.
+                // The metadata of lines changes the capacity.
                 return Err(SnapshotError::ConfigMismatch(of_lines));
             }
         }

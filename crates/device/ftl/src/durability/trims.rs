@@ -3,7 +3,7 @@
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::ToIndex;
 
-/// In a page's epoch: a copy of the page has been written that takes back all of its trims.
+/// Flag in a page's epoch: a copy of the page was written that includes all of its trims.
 const WRITTEN_BIT: u64 = 1 << 63;
 
 /// Translation pages with trims that the next flush makes durable.
@@ -12,18 +12,18 @@ const WRITTEN_BIT: u64 = 1 << 63;
 #[derive(Clone, Debug)]
 pub(crate) struct TrimLog {
     dirty: Vec<u32>,
-    /// Pages that were trimmed once more after the flush in progress had begun: the next flush's.
+    /// Pages with trims after the flush in progress began; they belong to the next flush.
     redirtied: Vec<u32>,
-    /// By page, how many sectors had been trimmed when one of the page last was; 0 for no trims.
+    /// By page, the number of trimmed sectors at the page's latest trim; 0 without trims.
     page_epoch: Vec<u64>,
-    /// Mapped sectors that have been trimmed.
+    /// Number of trims of mapped sectors.
     epoch: u64,
     /// Position of the host ring behind the translation page written last.
     pages_pos: u64,
 }
 
 impl TrimLog {
-    /// No trims in any of `pages` pages.
+    /// Creates the state of `pages` pages without trims.
     pub(crate) fn new(pages: u32) -> TrimLog {
         TrimLog {
             dirty: Vec::new(),
@@ -76,7 +76,8 @@ impl TrimLog {
         self.dirty.sort_unstable_by(|a, b| b.cmp(a));
     }
 
-    /// Takes a page that a flush makes durable; [`settle`](TrimLog::settle) it.
+    /// Removes and returns a page that a flush makes durable; call [`settle`](TrimLog::settle) on it
+    /// afterwards.
     pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
         self.dirty.pop()
     }
@@ -101,22 +102,22 @@ impl TrimLog {
         std::mem::swap(&mut self.dirty, &mut self.redirtied);
     }
 
-    /// Records that a copy of a page is written that takes back all of its trims.
+    /// Records that a copy of a page was written that includes all of its trims.
     #[inline]
     pub(crate) fn mark_written(&mut self, page: u32) {
         let epoch = &mut self.page_epoch[page.index()];
         *epoch |= if *epoch == 0 { 0 } else { WRITTEN_BIT };
     }
 
-    /// Whether a page has no trims that are in no copy of it.
+    /// Returns whether every trim of a page is in a written copy of it.
     #[inline]
     pub(crate) fn is_written(&self, page: u32) -> bool {
         let epoch = self.page_epoch[page.index()];
         epoch == 0 || epoch & WRITTEN_BIT != 0
     }
 
-    /// Forgets the trims of a page if a copy of it has been written that takes back all of them, and
-    /// returns whether it has.
+    /// Drops the trims of a page if a copy of it was written that includes all of them. Returns
+    /// whether it was.
     pub(crate) fn clear_written(&mut self, page: u32) -> bool {
         let epoch = &mut self.page_epoch[page.index()];
         let written = *epoch & WRITTEN_BIT != 0;

@@ -17,7 +17,7 @@ use crate::space::restore::{FoundChunk, RestoredLine};
 use crate::{ChunkReport, Ftl, L2pEntry, NewFtlError};
 
 impl RecoveredState {
-    /// The layer as it was, less what was not durable.
+    /// Builds the FTL in its state before the restart, without what was not durable.
     pub(crate) fn restore(mut self, journal: Journal) -> Result<Ftl, NewFtlError> {
         let env = self.env.clone();
         tracing::info!(
@@ -41,14 +41,15 @@ impl RecoveredState {
         if self.has_device_l2p {
             ftl.durability.request_snapshot();
         } else if self.full_scan {
-            // What there is of a journal does not say what was found.
+            // The existing journal does not hold what the recovery found.
             ftl.durability.request_snapshot();
             ftl.checkpoint();
         }
         Ok(ftl)
     }
 
-    /// Leaves the map's pages on the media, and to the layer what is newer than they are.
+    /// Leaves the translation pages on the media, and gives the FTL the entries that are newer than
+    /// the pages.
     fn defer_map_pages(&mut self, ftl: &mut Ftl) {
         let (logical, count) =
             (self.env.plan.logical, TranslationPage::entries_per_page(&self.env.geometry));
@@ -74,7 +75,7 @@ impl RecoveredState {
         ftl.space.set_reconciling(ftl.mapping.reconcile().is_running());
     }
 
-    /// Whether a chunk cannot be used any more.
+    /// Returns whether a chunk is bad.
     fn is_gone(&self, chunk: ChunkId) -> bool {
         let report = self.observations.chunk_reports[chunk.index()];
         matches!(report, ChunkReport::Bad | ChunkReport::NotOwned)
@@ -114,11 +115,11 @@ impl RecoveredState {
         }
     }
 
-    /// Gives the layer its lines and free chunks.
+    /// Gives the FTL its lines and free chunks.
     fn build_lines(&self, ftl: &mut Ftl) {
         let shape = self.env.geometry;
         let mut valid = vec![0u32; shape.total_chunks().index()];
-        // Of a map in frames, what the pages say is counted later.
+        // With a map cache the entries of the pages are counted later.
         let counts = self.env.plan.map_cache.frames > 0;
         let first = if counts { self.env.plan.logical } else { 0 };
         for lba in first..self.env.plan.logical + self.env.plan.map_pages {
@@ -149,7 +150,7 @@ impl RecoveredState {
                     | ChunkReport::ProgramFailed(n) => {
                         members.push(WritableChunk { chunk: *chunk, next: n });
                     }
-                    // What is in it cannot be read; those who ask for it are told so.
+                    // Its data cannot be read; reads of it fail.
                     ChunkReport::Bad | ChunkReport::NotOwned
                         if counts || valid[chunk.index()] > 0 =>
                     {
@@ -173,7 +174,8 @@ impl RecoveredState {
                 id,
                 RestoredLine { valid_sectors: sum, stream: line.stream, max_seq },
             );
-            // Of a map in frames what was in a chunk that has gone is known by it, too.
+            // With a map cache, the recovery also knows the sectors of a chunk that is bad
+            // now.
             let whole = |f: ChunkReport| {
                 f == ChunkReport::Closed(shape.sectors_per_chunk) || counts && f == ChunkReport::Bad
             };
@@ -206,7 +208,7 @@ impl RecoveredState {
             ftl.space.restore_contents(id, contents);
             ftl.close_if_done(id);
         }
-        // Chunks that were being written go on being written, as lines of the users' stream.
+        // Chunks that were open stay open, as lines of the host stream.
         for members in open_chunks.chunks(self.env.plan.active_pus.index()) {
             let id = ftl.space.restore_line(members.iter().map(|m| m.chunk));
             let mut valid_sectors = 0;
@@ -220,7 +222,7 @@ impl RecoveredState {
         }
     }
 
-    /// Has the layer make a checkpoint of what is lost, so that it is known as long as the drive lives.
+    /// Requests a checkpoint that records the lost sectors, so that they stay known.
     fn record_lost(&self, ftl: &mut Ftl) {
         for &lba in &self.lost {
             ftl.durability.mark_sector_dirty(&ftl.env, lba);

@@ -1,4 +1,4 @@
-//! [`VictimCandidates`]: closed lines, and which of them is reclaimed next.
+//! [`VictimCandidates`]: closed lines, and the choice of the next victim among them.
 
 use crate::ids::LineId;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(crate) struct VictimCandidates {
 }
 
 impl VictimCandidates {
-    /// No closed lines.
+    /// Creates the state without closed lines.
     pub(super) fn new(env: &Env) -> VictimCandidates {
         VictimCandidates {
             policy: env.config.victim_policy.build(),
@@ -64,12 +64,12 @@ impl VictimCandidates {
         self.policy.on_closed(closed.line, closed.weight, closed.sectors, closed.at);
     }
 
-    /// Learns the wear of a closed line.
+    /// Updates the wear of a closed line.
     pub(super) fn on_wear(&mut self, line: LineId, wear: u32) {
         self.policy.on_wear(line, wear);
     }
 
-    /// Removes a closed line, which becomes a victim out of turn.
+    /// Removes a closed line that becomes a victim whatever the policy says.
     pub(super) fn remove(&mut self, id: LineId, line: &Line) {
         if line.degraded {
             self.degraded.retain(|h| *h != id);
@@ -91,15 +91,15 @@ impl VictimCandidates {
         !self.empty.is_empty()
     }
 
-    /// Takes a closed line without a valid sector that is not `scanned`: what is read of that one would be
-    /// taken for what is in the next line with its index.
+    /// Removes and returns a closed line without a valid sector that is not `scanned`: reads of a
+    /// scan in progress would be taken for those of the next line with the same index.
     pub(super) fn pop_empty(&mut self, scanned: Option<LineId>) -> Option<LineId> {
         let at = self.empty.iter().position(|id| Some(*id) != scanned)?;
         self.empty.remove(at)
     }
 
-    /// Takes the next victim that has valid sectors, or is to be retired. `closed_total` is the number of
-    /// lines closed so far.
+    /// Removes and returns the next victim that has valid sectors or is to be retired.
+    /// `closed_total` is the number of lines closed so far.
     pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<LineId> {
         self.degraded.pop_front().or_else(|| self.policy.take(closed_total))
     }

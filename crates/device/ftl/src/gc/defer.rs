@@ -22,31 +22,31 @@ use crate::space::lines::LineTable;
 use crate::{FlashGeometry, GcReadPriority};
 use nvme::{ChunkId, PuId};
 
-/// Units of a victim that are passed over for others at most.
+/// Maximum number of skipped units of a victim.
 const SKIPPED_UNITS_MAX: usize = 64;
 
-/// A write unit of the line that is being scanned.
+/// A write unit of the scanned line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VictimUnit {
     pub(crate) unit: u32,
     pub(crate) member: u32,
-    /// Whether it is the line's last.
+    /// Whether it is the last of the line.
     pub(crate) last: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct GcDeferral {
     priority: GcReadPriority,
-    /// Units of the victim that is being scanned, passed over: unit and member.
+    /// Skipped units of the scanned victim: unit and member.
     skipped_units: Vec<(u32, u32)>,
-    /// Per parallel unit, whether the programs that are being placed avoid it.
+    /// By parallel unit, whether the programs being placed avoid it.
     avoided_pus: Vec<bool>,
     avoiding: bool,
-    /// Whether a scan found nothing but waiting reads.
+    /// Whether a scan found host reads on all parallel units that it needs.
     scan_deferred: bool,
-    /// Whether a program found nothing but waiting reads, or units that are busy.
+    /// Whether a program found only parallel units with host reads or without a free program slot.
     program_deferred: bool,
-    /// Chunks whose erase has been kept back.
+    /// Chunks whose erase is deferred.
     deferred_erases: Vec<ChunkId>,
 }
 
@@ -75,7 +75,7 @@ impl GcDeferral {
         !self.skipped_units.is_empty()
     }
 
-    /// The victim has been scanned.
+    /// Records that the victim has been scanned.
     pub(crate) fn on_scan_complete(&mut self) {
         self.skipped_units.clear();
         self.scan_deferred = false;
@@ -96,14 +96,14 @@ impl Gc {
         self.deferral.program_deferred
     }
 
-    /// Which host reads garbage collection yields to.
+    /// Returns the host reads that garbage collection is deferred for.
     #[inline]
     pub(crate) fn read_priority(&self) -> GcReadPriority {
         self.deferral.priority
     }
 
-    /// Sectors that the host may write without having earned them, because garbage collection relocates
-    /// more slowly than it could.
+    /// Returns the sectors that the host may write without credits, because garbage collection is
+    /// deferred.
     #[inline]
     pub(crate) fn credit_while_deferred(&self, free: u64) -> Option<u32> {
         if !self.deferral.scan_deferred && !self.deferral.program_deferred {
@@ -147,8 +147,8 @@ impl Gc {
         self.deferral.scan_deferred = deferred;
     }
 
-    /// The next write unit of the oldest victim to be scanned, of those on parallel units that are `quiet`;
-    /// none if there is none, or no victim.
+    /// Returns the next write unit of the oldest victim to scan, among those on parallel units that
+    /// are `quiet`; `None` if there is none, or no victim.
     pub(crate) fn next_victim_unit(
         &mut self,
         lines: &LineTable,

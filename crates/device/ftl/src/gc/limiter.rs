@@ -26,13 +26,14 @@ pub struct RateLimiter {
     high: u64,
     credits: f64,
     credits_max: f64,
-    /// None for [`RateLimiterKind::Proportional`].
+    /// `None` for [`RateLimiterKind::Proportional`].
     pid: Option<Pid>,
     history: LimiterHistory,
 }
 
 impl RateLimiter {
-    /// A limiter between two levels of free sectors, with at most `burst` sectors earned ahead.
+    /// Creates a limiter between two watermarks of free sectors, with at most `burst` unused
+    /// credits.
     pub fn new(low: u64, high: u64, burst: u32, kind: RateLimiterKind) -> RateLimiter {
         let high = high.max(low + 1);
         let pid = match kind {
@@ -69,22 +70,22 @@ impl RateLimiter {
         free < self.high
     }
 
-    /// Whether space is so short that garbage collection goes on regardless of whom it disturbs: the
-    /// lower half between the levels.
+    /// Returns whether space is critical, so that garbage collection is not deferred: the lower half
+    /// between the watermarks.
     #[inline]
     pub fn is_below_critical(&self, free: u64) -> bool {
         2 * free.saturating_sub(self.low) < self.high - self.low
     }
 
-    /// Sectors with which space begins to [press](RateLimiter::is_below_critical) when they are written; none, or
-    /// 0, if it does already.
+    /// Returns the number of sectors that can be written until space is
+    /// [critical](RateLimiter::is_below_critical); `None` or 0 if it already is.
     #[inline]
     pub(crate) fn budget_until_critical(&self, free: u64) -> Option<u64> {
         let half = self.low + (self.high - self.low).div_ceil(2);
         (free + 1).checked_sub(half)
     }
 
-    /// Garbage collection moved `sectors`.
+    /// Records that garbage collection relocated `sectors`.
     #[inline]
     pub(crate) fn on_relocated(&mut self, sectors: u32, free: u64) {
         self.on_written(sectors, free);
@@ -129,7 +130,7 @@ impl RateLimiter {
         }
     }
 
-    /// Notes where the limiter stands, if it is time to.
+    /// Adds a sample to the history, if one is due.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
         if self.history.is_due(free) {
@@ -162,7 +163,7 @@ impl RateLimiter {
         self.history.samples()
     }
 
-    /// Forgets the curve and begins a new one.
+    /// Clears the history and begins a new one.
     pub(crate) fn reset_history(&mut self) {
         self.history = LimiterHistory::new(self.high - self.low);
     }
@@ -228,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The plant of a device in steady state: a moved sector gives `1 / v - 1` back, in lines.
+    /// A model of a device in steady state: a relocated sector frees `1 / v - 1` sectors, in lines.
     #[test]
     fn the_controller_settles_at_its_set_point_whatever_the_amplification() {
         // The amplitude grows with the valid share of the victims, and at the low watermark the

@@ -6,28 +6,28 @@
 
 use time::Nanos;
 
-/// Samples at most.
+/// Maximum number of samples.
 const SAMPLES_MAX: usize = 512;
-/// Samples, at first, over what lies between the limiter's levels.
+/// Initial number of samples per distance of the limiter's watermarks.
 const SAMPLES_PER_RANGE: u64 = 64;
 
-/// Where the rate limiter stood. Sectors unless the name says otherwise.
+/// A sample of the rate limiter. Units are sectors unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimiterSample {
-    /// When.
+    /// Time of the sample.
     pub at: Nanos,
     /// Sectors written by the host and garbage collection since the history began.
     pub written: u64,
-    /// Free.
+    /// Free sectors.
     pub free: u64,
-    /// Free at least since the sample before.
+    /// Minimum of the free sectors since the previous sample.
     pub free_min: u64,
-    /// Free at most since the sample before.
+    /// Maximum of the free sectors since the previous sample.
     pub free_max: u64,
-    /// Free sectors that the controller aims at; without a controller, those from which on the host
-    /// is not limited.
+    /// Set point of the controller; without one, the free sectors from which on the host is not
+    /// limited.
     pub set_point: u64,
-    /// Contribution of the error to the host's share; 0 without a controller, as the next two.
+    /// Contribution of the error to the host's share; 0 without a controller, like the next two.
     pub proportional: f64,
     /// Contribution of the accumulated error.
     pub integral: f64,
@@ -35,14 +35,14 @@ pub struct LimiterSample {
     pub derivative: f64,
     /// The host's share of the writes, from 0 to 1.
     pub host_share: f64,
-    /// Sectors that the host has earned and not written yet.
+    /// Unused credits of the host.
     pub credits: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LimiterHistory {
     samples: Vec<LimiterSample>,
-    /// Sectors written, and at which number of them the next sample is taken.
+    /// Sectors written, and the number of them at which the next sample is due.
     written: u64,
     next: u64,
     stride: u64,
@@ -51,7 +51,7 @@ pub(crate) struct LimiterHistory {
 }
 
 impl LimiterHistory {
-    /// A curve of a limiter whose levels are `zone` sectors apart.
+    /// Creates the history of a limiter whose watermarks are `zone` sectors apart.
     pub(crate) fn new(zone: u64) -> LimiterHistory {
         LimiterHistory {
             samples: Vec::with_capacity(SAMPLES_MAX),
@@ -63,13 +63,13 @@ impl LimiterHistory {
         }
     }
 
-    /// Sectors were written.
+    /// Counts written sectors.
     #[inline]
     pub(crate) fn record_written(&mut self, sectors: u32) {
         self.written += u64::from(sectors);
     }
 
-    /// So many sectors are free: whether that is to be noted.
+    /// Updates the extremes with the free sectors. Returns whether a sample is due.
     #[inline]
     pub(crate) fn is_due(&mut self, free: u64) -> bool {
         self.free_min = self.free_min.min(free);
@@ -77,7 +77,7 @@ impl LimiterHistory {
         self.written >= self.next
     }
 
-    /// Notes a sample, whose `written` and extremes are known here.
+    /// Adds a sample; its `written` and extremes are filled in here.
     pub(crate) fn push(&mut self, sample: LimiterSample) {
         if self.samples.len() == SAMPLES_MAX {
             self.thin();
@@ -93,7 +93,7 @@ impl LimiterHistory {
         self.next = self.written + self.stride;
     }
 
-    /// Every other sample remains, with the extremes of the one before it.
+    /// Drops every other sample, and merges its extremes into the next one.
     fn thin(&mut self) {
         for i in 0..SAMPLES_MAX / 2 {
             let (a, b) = (self.samples[2 * i], self.samples[2 * i + 1]);

@@ -29,9 +29,9 @@ use candidates::VictimCandidates;
 use defer::{GcDeferral, VictimUnit};
 use victim_p2l::VictimP2lRead;
 
-/// Garbage collection: which lines are reclaimed, and how far that is.
+/// Garbage collection: the lines being reclaimed, and the progress of each.
 ///
-/// Invariants: a victim is being scanned, or drains; the state of a scan exists only during a scan.
+/// Invariants: a victim is being scanned or drained; the state of a scan exists only during a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Gc {
     candidates: VictimCandidates,
@@ -44,20 +44,20 @@ pub(crate) struct Gc {
     addresses: Vec<(u32, u32)>,
     /// Lines whose sectors are all read but not all durable elsewhere.
     draining: u32,
-    /// Victims since the host changed something or space was won, and the most free sectors since then.
+    /// Victims since the host last wrote or space grew, and the largest free space since then.
     futile_victims: u32,
     free_high_water: u64,
     /// The P2L of the oldest victim, while it is read from flash.
     p2l_read: Option<Box<VictimP2lRead>>,
-    /// The P2L that was read. It belongs to the scan: the line may be written further meanwhile.
+    /// The P2L that was read. It belongs to the scan: an open line may be written further meanwhile.
     victim_p2l: Option<Box<P2lTable>>,
-    /// The unit that is scanned next, while its translation pages are on their way.
+    /// The unit scanned next, while its translation pages are being fetched.
     next_unit: Option<VictimUnit>,
     deferral: GcDeferral,
     limiter: RateLimiter,
 }
 
-/// A line that is scanned.
+/// The scan of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VictimScan {
     pub(crate) line: LineId,
@@ -68,7 +68,7 @@ pub(crate) struct VictimScan {
     pub(crate) units: u32,
 }
 
-/// A read of sectors that are relocated: consecutive slots of the ring, around its end.
+/// A read of sectors to relocate: consecutive slots of the ring, which wraps around.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     pub(crate) line: LineId,
@@ -114,7 +114,7 @@ impl Gc {
         self.candidates.on_more_valid(closed, before);
     }
 
-    /// Learns the wear of the closed lines.
+    /// Updates the wear of the closed lines.
     pub(crate) fn import_wear(&mut self, lines: &LineTable) {
         for id in lines.closed() {
             self.candidates.on_wear(id, lines.mean_wear(id));
@@ -131,13 +131,13 @@ impl Gc {
         self.candidates.has_empty()
     }
 
-    /// Takes a closed line without a valid sector.
+    /// Removes and returns a closed line without a valid sector.
     pub(crate) fn pop_empty(&mut self) -> Option<LineId> {
         let scanned = self.current_victim();
         self.candidates.pop_empty(scanned)
     }
 
-    /// Takes a closed line that has become a victim out of turn.
+    /// Removes a closed line that became a victim whatever the policy says.
     pub(crate) fn remove_candidate(&mut self, lines: &LineTable, line: LineId) {
         self.candidates.remove(line, lines.line(line));
     }
@@ -166,10 +166,10 @@ impl Gc {
         self.futile_victims += 1;
     }
 
-    /// Whether reclaiming wins nothing: every line has been a victim, twice, and there is no write unit
-    /// more than before. On flash that has lost nearly all of its spare space, padding takes what victims
-    /// give. Without an end to it the flash would be worn out, and requests that wait for space would not
-    /// fail (see [`Ftl::fail_if_full`](crate::Ftl)).
+    /// Returns whether reclamation frees nothing: every line has been a victim twice, and not one
+    /// more write unit is free than before. On flash with almost no spare space, padding takes what
+    /// victims free. Without this limit reclamation would wear out the flash, and requests that wait
+    /// for space would not fail (see [`Ftl::fail_if_full`](crate::Ftl)).
     pub(crate) fn is_futile(&mut self, env: &Env, lines: &LineTable, free: u64) -> bool {
         if free >= self.free_high_water + u64::from(env.geometry.ws_opt) {
             (self.futile_victims, self.free_high_water) = (0, free);
@@ -177,34 +177,34 @@ impl Gc {
         self.futile_victims.index() > 2 * lines.len()
     }
 
-    /// Records that the host has written or trimmed: there may be more to be won than before.
+    /// Records that the host wrote or trimmed, so that more may be reclaimed than before.
     #[inline]
     pub(crate) fn record_host_change(&mut self) {
         (self.futile_victims, self.free_high_water) = (0, 0);
     }
 
-    /// Begins to scan a line, of whose chunks so many write units are written.
+    /// Begins the scan of a line with `units` written units per chunk.
     pub(crate) fn begin_scan(&mut self, line: LineId, units: u32) {
         self.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
     }
 
-    /// The line that is scanned.
+    /// Returns the scan in progress.
     #[inline]
     pub(crate) fn current_scan(&self) -> Option<VictimScan> {
         self.scans.front().copied()
     }
 
-    /// The line that is scanned.
+    /// Returns the line of the scan in progress.
     pub(crate) fn current_victim(&self) -> Option<LineId> {
         self.scans.front().map(|v| v.line)
     }
 
-    /// Whether a line is scanned, or will be.
+    /// Returns whether a line is scanned or queued for a scan.
     pub(crate) fn is_scanned(&self, line: LineId) -> bool {
         self.scans.iter().any(|scan| scan.line == line)
     }
 
-    /// Has a line that is being scanned, whose valid sectors were not all known, scanned from its beginning.
+    /// Restarts the scan of a line whose valid sectors were not all known.
     pub(crate) fn restart_scans_of(&mut self, line: LineId) {
         for scan in self.scans.iter_mut().filter(|scan| scan.line == line) {
             (scan.unit, scan.member) = (0, 0);
@@ -218,22 +218,22 @@ impl Gc {
         (self.next_unit, self.victim_p2l) = (None, None);
     }
 
-    /// The unit that was chosen, and whose translation pages are on their way.
+    /// Returns the chosen unit, whose translation pages are being fetched.
     pub(crate) fn chosen_unit(&self) -> Option<VictimUnit> {
         self.next_unit
     }
 
-    /// Keeps a unit until its translation pages are there, or none.
+    /// Records the chosen unit until its translation pages are in memory, or clears it.
     pub(crate) fn set_chosen_unit(&mut self, unit: Option<VictimUnit>) {
         self.next_unit = unit;
     }
 
-    /// Whether units of the victim were passed over that are still to be scanned.
+    /// Returns whether skipped units of the victim are still to be scanned.
     pub(crate) fn has_skipped_units(&self) -> bool {
         self.deferral.has_skipped_units()
     }
 
-    /// The write unit and the member that come `ahead` of what is scanned next.
+    /// Returns the write unit and the member `ahead` positions after the one scanned next.
     pub(crate) fn peek_unit(&self, lines: &LineTable, ahead: u32) -> Option<(u32, u32)> {
         let scan = self.scans.front()?;
         let members = lines.line(scan.line).chunks.len().to_u32();
@@ -241,12 +241,13 @@ impl Gc {
         (at < scan.units * members).then(|| (at / members, at % members))
     }
 
-    /// Begins to read sectors that are relocated; the index is in the token of the flash read.
+    /// Records a read of sectors to relocate, and returns its index, which is in the token of the
+    /// flash read.
     pub(crate) fn begin_relocation(&mut self, read: Relocation) -> u32 {
         self.reads.insert(read)
     }
 
-    /// Ends a read of sectors that are relocated.
+    /// Removes a read of sectors to relocate.
     ///
     /// # Panics
     /// If it is not in flight.
@@ -258,7 +259,7 @@ impl Gc {
         read
     }
 
-    /// Takes the scratch memory for addresses, which is empty, to be given back.
+    /// Takes the empty scratch memory for addresses, to be returned.
     pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
         std::mem::take(&mut self.addresses)
     }
@@ -272,7 +273,7 @@ impl Gc {
         self.queue_depth
     }
 
-    /// Whether sectors are being found or read, so that the host will earn credits.
+    /// Returns whether relocations are in progress, which will earn the host credits.
     #[inline]
     pub(crate) fn is_relocating(&self) -> bool {
         !self.scans.is_empty() || self.reads_in_flight() > 0
@@ -306,7 +307,7 @@ impl Gc {
         &self.limiter
     }
 
-    /// Counts sectors that the host wrote with so many free ones.
+    /// Counts sectors that the host wrote, with the free ones after that.
     #[inline]
     pub(crate) fn host_wrote(&mut self, sectors: u32, free: u64) {
         self.limiter.spend(sectors, free);
@@ -317,7 +318,7 @@ impl Gc {
         self.limiter.on_relocated(sectors, free);
     }
 
-    /// Records where the rate limiter is, if it is time to.
+    /// Adds a sample to the rate limiter's history, if one is due.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, free: u64) {
         self.limiter.observe(now, free);

@@ -17,10 +17,10 @@
 /// Minimum share of the host: one sector for 63 relocated ones. A victim is much larger, so that
 /// the host never waits for more than one.
 const SHARE_MIN: f64 = 1.0 / 64.0;
-/// And at most.
+/// Maximum share of the host.
 const SHARE_MAX: f64 = 1.0 - SHARE_MIN;
-/// The change is seen over this much of what lies between the levels: a reclaimed line gives its space
-/// back at once, and is no change of course.
+/// Window of the filter of the change, relative to the distance of the watermarks: a reclaimed line
+/// frees its space at once, which is no change of trend.
 const FILTER_WINDOW: f64 = 0.5;
 
 /// A PID controller over free sectors.
@@ -32,7 +32,7 @@ pub(crate) struct Pid {
     kp: f64,
     ki: f64,
     kd: f64,
-    /// The terms' contributions.
+    /// Contributions of the terms.
     proportional: f64,
     integral: f64,
     derivative: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Pid {
 }
 
 impl Pid {
-    /// Where between the levels the free space is held, from 0 to 1.
+    /// Set point of the free space between the watermarks, from 0 to 1.
     pub(crate) const SET_POINT: f64 = 0.5;
 
     /// Creates a controller between two watermarks with the gains of its three terms. The host and
@@ -61,11 +61,11 @@ impl Pid {
         }
     }
 
-    /// `sectors` were written, and so many are free now.
+    /// Records that `sectors` were written, after which `free` are free.
     #[inline]
     pub(crate) fn step(&mut self, sectors: u32, free: u64) {
         let error = (free as f64 - self.low) / self.range - Pid::SET_POINT;
-        // Outside of the range, above: the host is not limited, and its share cannot be measured.
+        // Above the range the host is not limited, and its share cannot be measured.
         let error = error.clamp(-Pid::SET_POINT, 1.0 - Pid::SET_POINT);
         let time = f64::from(sectors) / self.range;
         let change = (error - self.filtered_error) / (FILTER_WINDOW + time);
@@ -88,7 +88,7 @@ impl Pid {
         (self.proportional + self.integral + self.derivative).clamp(SHARE_MIN, SHARE_MAX)
     }
 
-    /// Free sectors that it aims at.
+    /// Returns the set point in free sectors.
     pub(crate) fn set_point(&self) -> u64 {
         (self.low + Pid::SET_POINT * self.range) as u64
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(pid.host_share(), SHARE_MIN);
         let [_, integral, _] = pid.terms();
         assert!((0.0..0.5).contains(&integral), "{integral}");
-        // Back above the set point it is over at once, not after as long again.
+        // Above the set point the integral falls at once: there was no windup.
         for _ in 0..20 {
             pid.step(50, 190);
         }
@@ -141,7 +141,7 @@ mod tests {
             pid.step(50, 199);
         }
         assert!(pid.host_share() <= SHARE_MAX && pid.terms()[1] <= 1.0);
-        // What is not limited teaches nothing.
+        // Without a limit the integral does not change.
         let before = pid.terms()[1];
         for _ in 0..1_000 {
             pid.step(50, 10_000);

@@ -1,4 +1,4 @@
-//! [`VictimPolicy`]: which closed line is reclaimed next.
+//! [`VictimPolicy`]: the choice of the next victim among the closed lines.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,22 @@ use crate::ids::LineId;
 /// Chooses victims among the closed lines. It is notified of every change, so that a choice need
 /// not inspect every line.
 pub trait VictimPolicy: std::fmt::Debug + Send {
-    /// A line was closed, `at` a moment that only grows, with `valid` of its `sectors` valid.
+    /// Reports that a line was closed. `at` counts closings, and `valid` of its `sectors` sectors
+    /// are valid.
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64);
 
-    /// A closed line has fewer valid sectors than before.
+    /// Reports that a closed line has fewer valid sectors than before.
     fn on_invalidate(&mut self, line: LineId, valid: u32);
 
-    /// Takes the next victim; `None` if no closed line would give space back. `now` is on the
-    /// scale of `at`.
+    /// Removes and returns the next victim; `None` if no closed line would free space. `now` is on
+    /// the scale of `at`.
     fn take(&mut self, now: u64) -> Option<LineId>;
 
-    /// Takes a line out of turn, because it must go.
+    /// Removes a line that is reclaimed for another reason.
     fn remove(&mut self, line: LineId);
 
-    /// How often the chunks of a line have been erased, on average. Said before the line is closed,
-    /// and again when it is learnt anew; of no interest to most policies.
+    /// Reports the mean number of erases of a line's chunks, before the line is closed and whenever
+    /// it is updated. Most policies ignore it.
     fn on_wear(&mut self, line: LineId, erases: u32) {
         let _ = (line, erases);
     }
@@ -33,13 +34,13 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
         let _ = scarce;
     }
 
-    /// The policy with all that it knows.
+    /// Returns a copy of the policy and its state.
     fn duplicate(&self) -> Box<dyn VictimPolicy>;
 }
 
 impl Clone for Box<dyn VictimPolicy> {
     fn clone(&self) -> Box<dyn VictimPolicy> {
-        // Of the policy, not of the box.
+        // Duplicates the policy, not the box.
         (**self).duplicate()
     }
 }
@@ -64,8 +65,8 @@ impl VictimPolicyKind {
 pub struct Greedy {
     /// Leaves from `leaves.len()` on; an inner node holds the least of its two children.
     tree: Vec<u32>,
-    /// Per line what a valid sector weighs, so that a full line weighs about the same whatever its
-    /// size, and what it weighs when full.
+    /// By line, the weight of a valid sector, chosen so that full lines of any size weigh about the
+    /// same, and the weight of the full line.
     weights: Vec<(u32, u32)>,
 }
 
@@ -135,7 +136,7 @@ impl VictimPolicy for Greedy {
         }
         let line = LineId::from_index(i - leaves);
         if least >= self.weights[line.index()].1 {
-            // Full, and with it every other one.
+            // This line is full, and so is every other one.
             return None;
         }
         self.set(line, NOT_A_CANDIDATE);
@@ -212,7 +213,7 @@ impl VictimPolicy for CostBenefit {
     }
 }
 
-/// The line that was closed longest ago, whatever it holds, as long as any line gives space back.
+/// The line that was closed longest ago, as long as any line would free space.
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
     order: VecDeque<LineId>,

@@ -15,7 +15,7 @@ use crate::space::lines::{Footer, Line, LineTable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VictimP2lSource {
-    /// The footer.
+    /// The line's footer.
     Footer,
     /// Out-of-band bytes.
     Oob,
@@ -24,30 +24,30 @@ enum VictimP2lSource {
 /// A step of reading a victim's P2L.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VictimP2lStep {
-    /// A write unit from this physical sector on is to be read, as read number `at`.
+    /// Read the write unit from this physical sector on, as read number `at`.
     Read { at: usize, first_phys: u32 },
-    /// Nothing is to be done before a read has ended.
+    /// Wait for a read to end.
     Wait,
     /// The line's footer is not valid: the out-of-band bytes are read instead.
     NoFooter,
-    /// Some out-of-band bytes could not be read: what the L2P has in the line is to be
+    /// Some out-of-band bytes could not be read: the sectors that the L2P maps to the line are to be
     /// [recorded](VictimP2lRead::record_lba).
     SearchL2p,
     /// Everything has been read, from the footer or from out-of-band bytes.
     Complete { by_footer: bool },
 }
 
-/// A read of a write unit that has ended.
+/// A completed read of a write unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VictimReadDone {
-    /// The bytes of the sectors are wanted, else their out-of-band bytes.
+    /// Whether it read the sectors of the footer; otherwise out-of-band bytes.
     pub(crate) is_footer: bool,
     pub(crate) first_phys: u32,
     unit_index: u32,
     member: u32,
 }
 
-/// A read of one write unit under way.
+/// A read of one write unit in flight.
 #[derive(Clone, Copy, Debug)]
 struct VictimUnitRead {
     /// Index of the unit in the footer; otherwise the first sector.
@@ -56,7 +56,7 @@ struct VictimUnitRead {
     first_phys: u32,
 }
 
-/// The list of a victim that is being read; of one at a time.
+/// The read of a victim's P2L; one victim at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct VictimP2lRead {
     line: LineId,
@@ -65,14 +65,14 @@ pub(crate) struct VictimP2lRead {
     next: u32,
     reads: [Option<VictimUnitRead>; VICTIM_READS_MAX],
     failed: bool,
-    /// Pages of the map that have been asked what they know of the line.
+    /// Translation pages that have been searched for sectors of the line.
     pages_searched: u32,
     bytes: Vec<u8>,
     p2l: Box<P2lTable>,
 }
 
 impl VictimP2lRead {
-    /// Begins to read the P2L of a victim.
+    /// Starts the read of a victim's P2L.
     pub(crate) fn new(env: &Env, id: LineId, line: &Line) -> VictimP2lRead {
         let is_footer = line.footer == Footer::Valid;
         let bytes = env.geometry.ws_opt.index() * env.geometry.sector_bytes.index();
@@ -99,7 +99,7 @@ impl VictimP2lRead {
         self.reads.iter().flatten().count().to_u32()
     }
 
-    /// Goes on reading.
+    /// Returns the next step of the read.
     pub(crate) fn step(&mut self, env: &Env, lines: &LineTable) -> VictimP2lStep {
         if let Some(at) = self.reads.iter().position(Option::is_none)
             && let Some(read) = self.next_read(env, lines)
@@ -129,7 +129,7 @@ impl VictimP2lRead {
         VictimP2lStep::NoFooter
     }
 
-    /// The next write unit that is to be read, if there is one.
+    /// Returns the next write unit to read, if any.
     fn next_read(&mut self, env: &Env, lines: &LineTable) -> Option<VictimUnitRead> {
         let geometry = &env.geometry;
         let chunks = &lines.line(self.line).chunks;
@@ -154,18 +154,18 @@ impl VictimP2lRead {
             };
             self.next += 1;
             let chunk = chunks[member.index()];
-            // In a line that is being written, a unit that waits for its pair is in the write buffer.
+            // In an open line, a unit that waits for its paired page is in the write buffer.
             let c = lines.chunk(chunk);
             if sector + geometry.ws_opt <= c.readable_end(geometry) {
                 let first_phys = geometry.first_sector_of(chunk) + sector;
                 return Some(VictimUnitRead { unit_index: piece, member, first_phys });
             }
-            // A footer is whole, or there is none.
+            // A footer is valid only if all of it can be read.
             self.failed |= self.source == VictimP2lSource::Footer;
         }
     }
 
-    /// The translation page that is to be searched next.
+    /// Returns the translation page to search next.
     pub(crate) fn next_page(&self, env: &Env) -> Option<u32> {
         Some(self.pages_searched).filter(|page| *page < env.plan.map_pages)
     }
@@ -182,7 +182,7 @@ impl VictimP2lRead {
 }
 
 impl Gc {
-    /// Whether the P2L of the victim is known, or being read.
+    /// Returns whether the P2L of the victim is in memory or being read.
     pub(crate) fn has_victim_p2l(&self) -> bool {
         self.victim_p2l.is_some()
     }
@@ -198,7 +198,7 @@ impl Gc {
         self.victim_p2l.as_deref()
     }
 
-    /// Takes the read of the victim's P2L, to be given back or completed.
+    /// Takes the read of the victim's P2L, to be returned or completed.
     pub(crate) fn take_p2l_read(&mut self) -> Option<Box<VictimP2lRead>> {
         self.p2l_read.take()
     }
@@ -207,7 +207,7 @@ impl Gc {
         self.p2l_read = Some(read);
     }
 
-    /// The P2L of the victim has been read.
+    /// Completes the read of the victim's P2L.
     pub(crate) fn complete_p2l_read(&mut self, read: VictimP2lRead) {
         self.victim_p2l = Some(read.p2l);
     }
@@ -228,7 +228,7 @@ impl Gc {
         VictimReadDone { is_footer, first_phys, unit_index, member }
     }
 
-    /// The memory for the `i`-th sector of a unit of the victim's footer.
+    /// Returns the memory for the `i`-th sector of a unit of the victim's footer.
     pub(crate) fn victim_footer_bytes(
         &mut self,
         env: &Env,
@@ -241,7 +241,7 @@ impl Gc {
         &mut reading.bytes[at..at + size]
     }
 
-    /// Takes the out-of-band bytes of a sector of a victim.
+    /// Imports the out-of-band bytes of a sector of a victim.
     pub(crate) fn import_victim_oob(
         &mut self,
         env: &Env,

@@ -23,29 +23,29 @@ use crate::ids::{LineId, ToIndex};
 use crate::space::lines::{LineState, LineTable};
 use nvme::PuId;
 
-/// Victims from one refresh to the next while space is wanted.
+/// Number of victims between two refreshes while space is needed.
 const VICTIMS_PER_REFRESH: u32 = 4;
 
-/// Lines reclaimed from one look for cold lines on little worn chunks to the next.
+/// Number of reclaimed lines between two searches for cold lines on chunks with little wear.
 const LINES_PER_WL_CHECK: u64 = 8;
 
-/// The line that is being refreshed, and parallel units with read errors.
+/// The line being refreshed, and the parallel units with read errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     /// The line being refreshed, until all of it is durable elsewhere.
     line: Option<LineId>,
-    /// The line is moved for static wear leveling.
+    /// Whether the line is relocated for static wear leveling.
     is_static_wl: bool,
     /// Other victims since the last refresh.
     victims_since: u32,
     /// Number of reclaimed lines at which cold lines are searched next.
     wl_check_at: u64,
-    /// By parallel unit, whether something on it could not be read.
+    /// By parallel unit, whether a read there failed.
     pus_with_read_errors: Vec<bool>,
 }
 
 impl Health {
-    /// Healthy flash.
+    /// Creates the state of flash without errors.
     pub(crate) fn new(env: &Env) -> Health {
         Health {
             line: None,
@@ -66,22 +66,23 @@ impl Health {
         self.line == Some(line)
     }
 
-    /// The line that is moved for static wear leveling.
+    /// Returns the line that is relocated for static wear leveling.
     pub(crate) fn static_wl_line(&self) -> Option<LineId> {
         self.line.filter(|_| self.is_static_wl)
     }
 
-    /// Begins to refresh a line.
+    /// Begins the refresh of a line.
     pub(crate) fn begin_refresh(&mut self, line: LineId, is_static_wl: bool) {
         (self.line, self.is_static_wl, self.victims_since) = (Some(line), is_static_wl, 0);
     }
 
-    /// Records that all of a line is durable elsewhere.
+    /// Records that all data of a line is durable elsewhere.
     pub(crate) fn on_relocated(&mut self, line: LineId) {
         self.line = self.line.filter(|l| *l != line);
     }
 
-    /// Whether a refresh may begin, as far as other victims go: `collects` says whether space is wanted.
+    /// Returns whether a refresh may begin after the other victims; `collects` says whether space is
+    /// needed.
     pub(crate) fn is_turn(&self, collects: bool) -> bool {
         self.line.is_none() && (!collects || self.victims_since >= VICTIMS_PER_REFRESH)
     }
@@ -91,13 +92,13 @@ impl Health {
         self.victims_since = self.victims_since.saturating_add(1);
     }
 
-    /// Whether it is time to look for cold lines on little worn chunks, after so many reclaimed lines.
+    /// Returns whether a search for cold lines is due after `reclaimed` lines.
     #[inline]
     pub(crate) fn is_wl_check_due(&self, env: &Env, reclaimed: u64) -> bool {
         env.config.static_wear_leveling > 0 && reclaimed >= self.wl_check_at
     }
 
-    /// Puts off the next look for cold lines.
+    /// Postpones the next search for cold lines.
     pub(crate) fn defer_wl_check(&mut self, reclaimed: u64) {
         self.wl_check_at = reclaimed + LINES_PER_WL_CHECK;
     }

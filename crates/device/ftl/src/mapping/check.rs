@@ -9,8 +9,8 @@ use crate::env::Env;
 use crate::ids::ToIndex;
 use crate::space::lines::NONE;
 
-/// Checks the map against itself: what is mapped is counted, mapped once, and in the P2L; pages are in frames or
-/// on their way.
+/// Checks the maps: mapped sectors are counted, mapped once, and in the P2L; pages are in frames or
+/// being fetched.
 pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
     let shown = mapping.fetches.check(&mapping.l2p)?;
     require_eq!(Mapping, "the scratch frame is unmapped between calls", Subject::Part, NONE, shown);
@@ -35,7 +35,7 @@ pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
         }
     }
     let counted = mapping.l2p.mapped();
-    // A page that is not in memory was counted when it was.
+    // A page that is not in memory was counted while it was.
     require!(
         mapped == counted || mapping.is_cached() && mapped < counted,
         Mapping,

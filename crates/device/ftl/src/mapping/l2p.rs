@@ -8,16 +8,16 @@ use mem::HugeArray;
 use crate::ids::ToIndex;
 use crate::mapping::cache::frames::Frames;
 
-/// Where a logical sector is.
+/// Location of a logical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum L2pEntry {
-    /// Nowhere: it reads as zeros.
+    /// Not mapped: it reads as zeros.
     Unmapped,
     /// In the write buffer, in this slot.
     Buffer(u32),
     /// On the media, at this physical sector.
     Flash(u32),
-    /// Not known any more: its page of the map could not be read. Reads fail until it is written.
+    /// Lost: its translation page could not be read. Reads fail until it is written.
     Lost,
 }
 
@@ -32,7 +32,7 @@ pub enum L2pEntry {
 #[derive(Clone, Debug)]
 pub struct L2p {
     table: HugeArray,
-    /// None if all of the map is in memory.
+    /// `None` if the whole map is in memory.
     frames: Option<Box<Frames>>,
     /// Logical sectors that are mapped.
     mapped: u64,
@@ -95,7 +95,7 @@ impl L2p {
         self.frames.as_deref_mut()
     }
 
-    /// Logical sectors that are mapped; of a map in frames, in pages that have been counted.
+    /// Returns the number of mapped logical sectors; with a map cache, those in reconciled pages.
     pub(crate) fn mapped(&self) -> u64 {
         self.mapped
     }
@@ -113,7 +113,7 @@ impl L2p {
         }
     }
 
-    /// Where a logical sector is.
+    /// Returns the location of a logical sector.
     #[inline]
     pub fn get(&self, lba: u32) -> L2pEntry {
         decode_l2p_entry(self.table[self.index(lba)])
@@ -129,7 +129,7 @@ impl L2p {
         self.table.get(lba.index()).filter(|word| **word & BUFFER_BIT == 0)?.checked_sub(1)
     }
 
-    /// Points a logical sector somewhere and returns where it pointed before.
+    /// Sets the location of a logical sector, and returns the one before.
     #[inline(always)]
     pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
         let (at, to) = (self.index(lba), encode_l2p_entry(to));
@@ -138,10 +138,10 @@ impl L2p {
         decode_l2p_entry(old)
     }
 
-    /// Points a logical sector from one place to another, if that is where it points.
+    /// Replaces the location of a logical sector if it is `from`.
     ///
     /// # Errors
-    /// Where it points instead; nothing was changed.
+    /// The present location, if it is another one; nothing was changed.
     #[inline(always)]
     pub(crate) fn compare_and_set(
         &mut self,
@@ -159,7 +159,8 @@ impl L2p {
         Ok(())
     }
 
-    /// The words of a run of logical sectors, to look for mapped ones quickly; in frames, of one page.
+    /// Returns the entries of a run of logical sectors, to find mapped ones quickly; with a map
+    /// cache, of one page.
     #[inline]
     pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
         let at = self.index(first);
@@ -172,19 +173,19 @@ impl L2p {
         self.table[frame_at + i.index()] = word;
     }
 
-    /// Whether a logical sector is there.
+    /// Returns whether a logical sector has this location.
     #[inline]
     pub(crate) fn is_at(&self, lba: u32, place: L2pEntry) -> bool {
         self.table[self.index(lba)] == encode_l2p_entry(place)
     }
 
-    /// Whether a logical sector points at this physical one.
+    /// Returns whether a logical sector is at this physical sector.
     #[inline]
     pub(crate) fn is_mapped_to(&self, lba: u32, phys: u32) -> bool {
         self.is_at(lba, L2pEntry::Flash(phys))
     }
 
-    /// Whether what a page says is in memory.
+    /// Returns whether the entries of a page are in memory.
     #[inline]
     pub(crate) fn is_page_resident(&self, page: u32) -> bool {
         self.frames.as_ref().is_none_or(|frames| frames.is_resident(page))

@@ -25,13 +25,13 @@ use translation_page::TranslationPage;
 
 /// The maps, and the cache of translation pages.
 ///
-/// Invariants: a physical sector is mapped once; a P2L in memory agrees with the L2P; a translation page is
-/// in a frame, on its way into one, or being rebuilt, and only one of these.
+/// Invariants: a physical sector is mapped once; a P2L in memory agrees with the L2P; a translation page
+/// is in a frame, being fetched, or being rebuilt, and only one of these.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     l2p: L2p,
     p2l: P2l,
-    /// Translation pages on their way from flash.
+    /// Fetches of translation pages from flash.
     fetches: PageFetches,
     pager: MapPager,
     page_rebuild: PageRebuild,
@@ -40,7 +40,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Empty maps; translation pages are read into slots from `first_slot` on.
+    /// Creates empty maps; translation pages are read into slots from `first_slot` on.
     ///
     /// # Errors
     /// The error of `mmap(2)`.
@@ -61,9 +61,9 @@ impl Mapping {
         })
     }
 
-    /// Takes over what a recovery leaves to be reconciled: pages to count, and sectors that it could not
-    /// read. `next_seq` is the sequence number of the next unit; `blind` says that chunks may hold sectors
-    /// that nothing names.
+    /// Imports the state that a recovery leaves to be reconciled: pages, and sectors that it could
+    /// not read. `next_seq` is the next sequence number; `blind` says that chunks may hold sectors
+    /// that no metadata describes.
     pub(crate) fn import_recovery(
         &mut self,
         reconcile: Reconcile,
@@ -111,7 +111,7 @@ impl Mapping {
         self.l2p.is_page_resident(page)
     }
 
-    /// Reads an entry ahead of its use; the physical sector, if it has one.
+    /// Prefetches an entry; returns its physical sector, if it has one.
     #[inline]
     pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
         self.l2p.prefetch(lba)
@@ -123,12 +123,12 @@ impl Mapping {
         self.l2p.raw_range(first, count)
     }
 
-    /// Mapped sectors; of a cached map, at most.
+    /// Returns the number of mapped sectors; with a map cache, an upper bound.
     pub(crate) fn mapped_sectors(&self, geometry: &FlashGeometry) -> u64 {
         self.l2p.mapped() + self.reconcile.pending_sectors_max(geometry)
     }
 
-    /// Moves a logical sector to another location and returns the one before. A physical sector that it
+    /// Sets the location of a logical sector and returns the one before. The physical sector that it
     /// leaves is not valid any more.
     #[inline(always)]
     pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
@@ -139,8 +139,8 @@ impl Mapping {
         old
     }
 
-    /// A durable unit has become readable: moves one of its sectors from its slot to flash, unless it has
-    /// been overwritten or trimmed, and unpins its page.
+    /// Moves a sector of a unit that has become readable from its slot to flash, unless it was
+    /// overwritten or trimmed, and unpins its page.
     ///
     /// # Errors
     /// The location of the sector if it is not in that slot any more.
@@ -166,7 +166,7 @@ impl Mapping {
         self.l2p.unpin(lba);
     }
 
-    /// Whether the P2L is in memory; else it is on flash.
+    /// Returns whether the P2L is in memory; otherwise it is on flash.
     #[inline]
     pub(crate) fn has_p2l(&self) -> bool {
         self.p2l.is_in_memory()
@@ -199,7 +199,7 @@ impl Mapping {
         self.p2l.set_run(first, sectors);
     }
 
-    /// Records that `count` sectors from `first` on hold nothing: padding, or a unit that failed.
+    /// Records that `count` sectors from `first` on hold no data: padding, or a failed unit.
     pub(crate) fn record_nothing(&mut self, first: u32, count: u32) {
         (first..first + count).for_each(|phys| self.p2l.set(phys, None, false));
     }
@@ -272,13 +272,13 @@ impl Mapping {
         (resident.unwrap_or_default(), self.pager.pinned_pages().collect())
     }
 
-    /// Counts a mapped sector that is not there.
+    /// Breaks the count of mapped sectors.
     #[cfg(test)]
     pub(crate) fn break_mapped(&mut self) {
         self.l2p.count_mapped();
     }
 
-    /// Changes an entry of the L2P, and nothing else.
+    /// Breaks an entry of the L2P.
     #[cfg(test)]
     pub(crate) fn break_entry(&mut self, lba: u32, to: L2pEntry) {
         self.l2p.set(lba, to);

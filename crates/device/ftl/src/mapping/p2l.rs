@@ -20,13 +20,13 @@ use crate::ids::ToIndex;
 /// ```
 #[derive(Clone, Debug)]
 pub(crate) struct P2l {
-    /// None if the media has it.
+    /// `None` if it is on the media.
     table: Option<HugeArray>,
-    /// Without words: what was lost. As good as always empty.
+    /// Lost sectors, if the table is not in memory. Nearly always empty.
     poisoned: BTreeSet<u32>,
-    /// Whether anything was ever lost: as long as not, reads need not look here.
+    /// Whether a sector was ever lost: without one, reads need no lookup here.
     any_poison: bool,
-    /// Whether what is not valid is taken out.
+    /// Whether entries of sectors that are not valid are removed.
     only_valid: bool,
 }
 
@@ -35,9 +35,9 @@ const POISON: u32 = 1 << 31;
 /// The contents of a physical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenSector {
-    /// The logical sector; none for padding.
+    /// The logical sector; `None` for padding.
     pub(crate) lba: Option<u32>,
-    /// Its data was lost before it came here.
+    /// Whether its data was lost before it was written here.
     pub(crate) poison: bool,
 }
 
@@ -48,8 +48,8 @@ fn encode_p2l_entry(lba: Option<u32>, poison: bool) -> u32 {
 }
 
 impl P2l {
-    /// Creates an empty one, for a map in `frames` or one in memory. Memory is touched only for
-    /// written sectors.
+    /// Creates an empty P2L, for a map cache (`frames`) or a map in memory. Memory is touched only
+    /// for written sectors.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl P2l {
         Ok(P2l { table: words, poisoned: BTreeSet::new(), any_poison: false, only_valid })
     }
 
-    /// Whether it knows what was written where; else the media does.
+    /// Returns whether the P2L is in memory; otherwise it is on the media.
     #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.table.is_some()
@@ -75,7 +75,7 @@ impl P2l {
         (self.table.as_ref()?[phys.index()] & !POISON).checked_sub(1)
     }
 
-    /// Notes which logical sector is written at a physical one.
+    /// Records the logical sector written at a physical one.
     #[inline]
     pub(crate) fn set(&mut self, phys: u32, lba: Option<u32>, poison: bool) {
         self.any_poison |= poison;
@@ -91,7 +91,7 @@ impl P2l {
         }
     }
 
-    /// Notes which logical sectors are written at physical ones from `first` on.
+    /// Records the logical sectors written from physical sector `first` on.
     #[inline]
     pub(crate) fn set_run(
         &mut self,
@@ -113,7 +113,7 @@ impl P2l {
         self.any_poison = any_poison;
     }
 
-    /// A physical sector is not valid any more; whether what it held was lost stays.
+    /// Records that a physical sector is not valid any more. Its poison mark stays.
     #[inline]
     pub(crate) fn invalidate(&mut self, phys: u32) {
         if self.only_valid {
@@ -127,7 +127,7 @@ impl P2l {
         }
     }
 
-    /// Whether the data at a physical sector was lost before it came there.
+    /// Returns whether the data at a physical sector was lost before it was written there.
     #[inline]
     pub(crate) fn is_poisoned(&self, phys: u32) -> bool {
         self.any_poison

@@ -25,7 +25,7 @@ const READ_ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum P2lSource {
-    /// The footer.
+    /// The line's footer.
     Footer,
     /// Out-of-band bytes.
     Oob,
@@ -34,21 +34,21 @@ enum P2lSource {
 /// A step of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineScanStep {
-    /// A write unit from this physical sector on is to be read, as read number `at`.
+    /// Read the write unit from this physical sector on, as read number `at`.
     Read { at: u32, first_phys: u32 },
-    /// Nothing is to be read before a read has ended.
+    /// Wait for a read to end.
     Wait,
-    /// The line has been read, or nothing is to be read of it.
+    /// The line has been read, or needs no reads.
     Done,
-    /// The line has been read, but for sectors in units with sequence numbers up to `newest` that nothing
-    /// names. It was opened at `opening`.
+    /// The line has been read, except for sectors in units with sequence numbers up to `newest` that
+    /// no metadata describes. It was opened at `opening`.
     Unreadable { opening: u64, newest: u64 },
 }
 
-/// A read of a write unit that has ended.
+/// A completed read of a write unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanRead {
-    /// The bytes of the sectors are wanted, else their out-of-band bytes.
+    /// Whether it read the sectors of the footer; otherwise out-of-band bytes.
     pub(crate) is_footer: bool,
     pub(crate) first_phys: u32,
     /// The index of the unit in the footer.
@@ -65,7 +65,8 @@ pub(super) struct ScanMaps<'a> {
 }
 
 impl ScanMaps<'_> {
-    /// Whether something in memory names a sector that cannot be read, or the recovery could not read it.
+    /// Returns whether memory describes an unreadable sector, or the recovery could not read it
+    /// either.
     fn accounts_for(&self, env: &Env, phys: u32) -> bool {
         let pages = env.plan.logical..env.plan.logical + env.plan.map_pages;
         self.p2l.get(phys).is_some()
@@ -94,38 +95,38 @@ struct LineRead {
     failed: bool,
     /// Unreadable units that nothing describes have sequence numbers up to this one.
     unknown_below_seq: u64,
-    /// The line is being erased: what was read of it is not there.
+    /// Whether the line is being erased, so that its reads are ignored.
     erased: bool,
     bytes: Vec<u8>,
 }
 
-/// Where the scan is.
+/// Position of the scan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct P2lReader {
-    /// The line that is looked at now or next.
+    /// The line read now or next.
     line: LineId,
     current: Option<LineRead>,
 }
 
 impl P2lReader {
-    /// Slots that it reads into.
+    /// Returns the number of slots that it reads into.
     pub(crate) fn slots(unit: u32) -> u32 {
         READS_MAX.to_u32() * unit
     }
 
-    /// Returns the first line that the reader has not looked at yet.
+    /// Returns the first line that the reader has not read.
     pub(super) fn next_line(&self) -> LineId {
         LineId::from_index(self.line.index() + usize::from(self.current.is_some()))
     }
 
-    /// A line is about to be erased.
+    /// Records that a line is about to be erased.
     pub(super) fn invalidate_line(&mut self, line: LineId) {
         if let Some(look) = self.current.as_mut().filter(|_| self.line == line) {
             look.erased = true;
         }
     }
 
-    /// A line has been looked at. Returns which is next, and whether that is the first one again.
+    /// Ends the read of a line. Returns the next one, and whether it is the first one again.
     pub(super) fn advance(&mut self, lines: usize) -> (LineId, bool) {
         self.current = None;
         let next = self.line.index() + 1;
@@ -134,8 +135,8 @@ impl P2lReader {
         (self.line, wraps)
     }
 
-    /// Goes on with the line whose turn it is, and gives what it finds to `add`. With `hurries` several
-    /// units are read at a time; else one, and that only if the host is `idle`.
+    /// Continues the read of the current line, and passes the sectors found to `add`. With `hurries`
+    /// several units are read at a time; otherwise one, and only if the host is `idle`.
     pub(super) fn step(
         &mut self,
         env: &Env,
@@ -197,7 +198,7 @@ impl P2lReader {
         }
     }
 
-    /// Begins to read the line; `false` if nothing is to be read of it.
+    /// Starts the read of the line; `false` if it needs no reads.
     fn start_line(&mut self, env: &Env, lines: &LineTable, add: &mut impl FnMut(u32, Oob)) -> bool {
         let Some(line) = lines.get(self.line) else { return false };
         if matches!(line.state, LineState::Free | LineState::Draining) {
@@ -248,7 +249,7 @@ impl P2lReader {
         more
     }
 
-    /// The next write unit that is to be read, if there is one.
+    /// Returns the next write unit to read, if any.
     fn next_unit(
         &self,
         env: &Env,
@@ -279,7 +280,8 @@ impl P2lReader {
             };
             look.next += 1;
             let chunk = *line.chunks.get(member.index())?;
-            // A unit that waits for its pair is in the write buffer, and its translation page in a frame.
+            // A unit that waits for its paired page is in the write buffer, and its
+            // translation page in a frame.
             let c = lines.chunk(chunk);
             let written = sector + geometry.ws_opt <= c.readable_end(geometry);
             let first_phys = geometry.first_sector_of(chunk) + sector;
@@ -302,7 +304,7 @@ impl P2lReader {
         None
     }
 
-    /// Records that a read has ended; none if the unit is read again or not wanted any more.
+    /// Records that a read ended; `None` if the unit is read again or not needed any more.
     ///
     /// # Panics
     /// If no such read is in flight.
@@ -324,7 +326,7 @@ impl P2lReader {
         Some(ScanRead { is_footer, first_phys, unit_index })
     }
 
-    /// The memory for the `i`-th sector of a unit of the footer.
+    /// Returns the memory for the `i`-th sector of a unit of the footer.
     pub(super) fn footer_bytes(&mut self, env: &Env, read: ScanRead, i: u32) -> &mut [u8] {
         let size = env.geometry.sector_bytes.index();
         let at = (read.unit_index * env.geometry.ws_opt + i).index() * size;
@@ -360,7 +362,7 @@ impl P2lReader {
         }
     }
 
-    /// Takes the entries of the line's footer; `false` if it is not whole.
+    /// Imports the entries of the line's footer; `false` if it is not valid.
     fn parse_footer(
         &self,
         env: &Env,

@@ -8,8 +8,8 @@
 //! * the counts of valid sectors are too low, so that no line is closed and none reclaimed;
 //! * no checkpoint begins, so that the next recovery finds the unmerged copies again.
 //!
-//! Nothing else waits: reads and writes are served from the start. In the background one page is
-//! read at a time, and only when nothing else is; when space gets short, many are.
+//! All else goes on: reads and writes are served from the start. In the background one page is read at a
+//! time, and only while no other operation is in flight; when space gets short, many are.
 
 use std::collections::BTreeSet;
 
@@ -26,20 +26,20 @@ use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 /// Pages that have not been reconciled since the recovery, and copies newer than their entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reconcile {
-    /// One bit per page; how many are set; where to go on.
+    /// One bit per page; the number of set bits; the next page.
     pending: BitSet,
     remaining: u32,
     next: u32,
     /// Pages that need a frame: they could not be read without one, or contradict the copies.
     frame_needed: BTreeSet<u32>,
     copies: NewestCopies,
-    /// Whether everything on the media was scanned; and the observations of that scan.
+    /// Whether all of the media was scanned; and the observations of that scan.
     full_scan: bool,
     observations: ScanObservations,
 }
 
 impl Reconcile {
-    /// These of `pages` pages are to be counted.
+    /// Creates the state in which these of `pages` pages are to be reconciled.
     pub(crate) fn new(
         pages: u32,
         to_count: impl Iterator<Item = u32>,
@@ -63,25 +63,26 @@ impl Reconcile {
         }
     }
 
-    /// Whether some page has not been counted.
+    /// Returns whether a page is not reconciled.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.remaining > 0
     }
 
-    /// Whether a page has not been counted.
+    /// Returns whether this page is not reconciled.
     #[inline]
     pub(crate) fn is_pending(&self, page: u32) -> bool {
         self.remaining > 0 && self.pending.contains(page.index())
     }
 
-    /// Whether all that there is of a page that has not been counted was found by the recovery.
+    /// Returns whether the recovery found all copies of the sectors of a page that is not
+    /// reconciled.
     #[inline]
     pub(crate) fn recovery_is_complete_for(&self, page: u32) -> bool {
         self.full_scan && self.is_pending(page)
     }
 
-    /// Sectors of the pages that have not been counted.
+    /// Returns the number of sectors of the pages that are not reconciled.
     pub(crate) fn pending_sectors_max(&self, shape: &FlashGeometry) -> u64 {
         u64::from(self.remaining) * u64::from(TranslationPage::entries_per_page(shape))
     }
@@ -93,7 +94,7 @@ impl Reconcile {
         }
     }
 
-    /// A page has been counted.
+    /// Records that a page is reconciled.
     pub(crate) fn mark_done(&mut self, page: u32) {
         self.remaining -= u32::from(self.is_pending(page));
         self.pending.remove(page.index());
@@ -106,12 +107,12 @@ impl Reconcile {
         self.copies.any_in(first..first + count)
     }
 
-    /// The next page that is not counted, from `self.next` on.
+    /// Returns the next page that is not reconciled, from `self.next` on.
     fn next_page(&self) -> Option<u32> {
         self.pending.next_at(self.next.index()).map(|page| page.to_u32())
     }
 
-    /// Whether a round over the pages is under way.
+    /// Returns whether a round over the pages is in progress.
     pub(crate) fn is_in_round(&self) -> bool {
         self.next > 0
     }
@@ -121,13 +122,13 @@ impl Reconcile {
         self.next = 0;
     }
 
-    /// Goes on behind a page.
+    /// Continues behind a page.
     pub(super) fn advance(&mut self, page: u32) {
         self.next = page + 1;
     }
 
-    /// The page that is counted next in this round, and how: a page that has changed since it was written
-    /// needs a frame.
+    /// Returns the next page of this round, and the reason of its fetch: a page that changed since
+    /// it was written needs a frame.
     pub(super) fn peek(&self, frames: Option<&Frames>) -> Option<(u32, FetchReason)> {
         let page = self.next_page()?;
         let changed = self.frame_needed.contains(&page)
@@ -136,13 +137,13 @@ impl Reconcile {
         Some((page, reason))
     }
 
-    /// The location of a sector of a page that is not counted. `low` is the page's base sequence number;
-    /// none if the page is lost.
+    /// Returns the location of a sector of a page that is not reconciled. `low` is the page's base
+    /// sequence number; `None` if the page is lost.
     ///
-    /// A page says what holds if no copy was found in a unit with its base sequence number or a larger one;
-    /// a lost page says nothing. After a scan of everything a page takes back what was trimmed, and knows of
-    /// what could not be read; all else was found. A sector that is not where the page says has a newer copy
-    /// that cannot be read: it is lost (see `recovery::lost`).
+    /// A page's entry is valid if no copy of the sector was found in a unit with the page's base
+    /// sequence number or a larger one; a lost page has no entries. After a full scan, a page's
+    /// trims and its unreadable sectors count; all other copies were found. A sector that is not
+    /// where its page says has a newer copy that cannot be read: it is lost (see `recovery::lost`).
     fn merge(
         &self,
         geometry: &FlashGeometry,
@@ -168,7 +169,7 @@ impl Reconcile {
         Merged::Found { entry, contradicts: !newer && low.is_some() && mapped.phys != entry.phys }
     }
 
-    /// Whether the page does not say what holds of a sector.
+    /// Returns whether the merged state of a sector differs from the page's entry.
     pub(super) fn would_change(
         &self,
         geometry: &FlashGeometry,
@@ -183,7 +184,7 @@ impl Reconcile {
         }
     }
 
-    /// The state of a sector, for a look.
+    /// Returns the state of a sector, for a lookup.
     pub(super) fn merged(
         &self,
         geometry: &FlashGeometry,
@@ -198,8 +199,8 @@ impl Reconcile {
         }
     }
 
-    /// The state of a sector of a page that is being counted, for good. Returns whether the page says
-    /// something else.
+    /// Takes the state of a sector of a page that is being reconciled. Returns whether the page's
+    /// entry differs.
     pub(super) fn take_newer(
         &mut self,
         geometry: &FlashGeometry,
@@ -234,7 +235,7 @@ enum Merged {
     Lost,
     Found {
         entry: PageEntry,
-        /// The page, which knows of no newer copy, has the sector elsewhere.
+        /// Whether the page, which covers all copies, names another location.
         contradicts: bool,
     },
 }

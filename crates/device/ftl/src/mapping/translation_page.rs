@@ -26,9 +26,9 @@ const SEAL: Seal = Seal::of_all_bytes(16);
 /// Entry of a page for one logical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageEntry {
-    /// Where it is, if anywhere.
+    /// Its physical sector, if it is mapped.
     pub(crate) phys: Option<u32>,
-    /// Its data was lost.
+    /// Whether its data was lost.
     pub(crate) poison: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> TranslationPage<'a> {
         (bytes * 8 / 33 / 8 * 8).to_u32()
     }
 
-    /// Makes the bytes of page `number`, one sector.
+    /// Encodes page `number` into one sector.
     pub(crate) fn encode(
         shape: &FlashGeometry,
         number: u32,
@@ -76,7 +76,7 @@ impl<'a> TranslationPage<'a> {
         SEAL.store(bytes);
     }
 
-    /// Reads page `number`; `None` for bytes that are not it.
+    /// Decodes page `number`; `None` if the bytes are not this page.
     pub(crate) fn decode(
         shape: &FlashGeometry,
         number: u32,

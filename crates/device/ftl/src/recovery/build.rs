@@ -66,9 +66,9 @@ pub(crate) struct RecoveredState {
     pub(crate) base_seq: u64,
     /// The sequence number of the next unit.
     pub(crate) next_seq: u64,
-    /// The drive keeps the map.
+    /// Whether the drive keeps the map.
     pub(crate) has_device_l2p: bool,
-    /// Everything on flash was scanned.
+    /// Whether all of the flash was scanned.
     pub(crate) full_scan: bool,
     /// By logical sector, its physical sector plus 1; empty for a cached map.
     pub(crate) l2p_entries: Vec<u32>,

@@ -33,13 +33,13 @@ pub struct DeviceL2pEntry {
 #[derive(Debug, Default)]
 pub(super) struct DeviceL2pImport {
     entries: Vec<DeviceL2pEntry>,
-    /// Sectors that may be lost, in the order in which they are looked at.
+    /// Sectors that may be lost, in the order in which they are read.
     maybe_lost: Vec<u32>,
-    /// The largest number that was seen.
+    /// The largest sequence number found.
     max_seq: u64,
-    /// The map knows of nothing, not even of a trim.
+    /// Whether the map has no entry, not even of a trim.
     blank: bool,
-    /// Whether the journal does not say which sequence numbers were reserved.
+    /// Whether the journal does not say which sequence numbers are reserved.
     seqs_unknown: bool,
 }
 
@@ -55,8 +55,8 @@ impl DeviceL2pImport {
         }
     }
 
-    /// The journal has been read: finds out which sectors may be lost. Returns whether everything is to be
-    /// scanned, which `is_damaged`, of the journal, asks for as well.
+    /// Takes the sectors that may be lost from the journal that was read. Returns whether everything
+    /// is to be scanned, which a damaged journal (`is_damaged`) also requires.
     pub(super) fn begin(
         &mut self,
         env: &Env,
@@ -68,12 +68,12 @@ impl DeviceL2pImport {
         let suspects: Option<BTreeSet<u32>> = snapshot.and_then(known);
         self.seqs_unknown = is_damaged || suspects.is_none();
         self.maybe_lost = suspects.into_iter().flatten().collect();
-        // A map that knows of nothing is that of a target that has written nothing, or was wiped:
-        // what is written tells.
+        // An empty map belongs to a target that has written nothing, or was wiped; the written
+        // sectors show which.
         self.seqs_unknown || self.blank
     }
 
-    /// Adds the operations that look at what may be lost.
+    /// Adds the reads of the sectors that may be lost.
     pub(super) fn read_ops(
         &mut self,
         env: &Env,
@@ -94,8 +94,8 @@ impl DeviceL2pImport {
         }
     }
 
-    /// Checks the map's entries: each must name a sector of its own that has been written. Chunks
-    /// that have gone become lines.
+    /// Checks the map's entries: each must name a written sector that no other names. Bad chunks
+    /// that they name become lines.
     ///
     /// # Errors
     /// [`RecoveryError::InvalidDeviceL2p`], [`RecoveryError::OtherLayout`].
@@ -125,7 +125,7 @@ impl DeviceL2pImport {
             let report = observations.chunk_reports[chunk.index()];
             match report {
                 ChunkReport::NotOwned => return cannot("that is somebody else's"),
-                // Reads of it fail, which is better than to find nothing.
+                // Reads of it fail, instead of returning zeros.
                 ChunkReport::Bad => {}
                 found if phys - geometry.first_sector_of(chunk) >= found.written_sectors() => {
                     return cannot("that was never written");
@@ -144,7 +144,7 @@ impl DeviceL2pImport {
         Ok(())
     }
 
-    /// Takes the out-of-band bytes of a sector that could be read and is a layer's.
+    /// Imports the out-of-band bytes of a readable sector that an FTL wrote.
     ///
     /// # Errors
     /// [`RecoveryError::DeviceL2pLost`].
@@ -167,7 +167,7 @@ impl DeviceL2pImport {
         }
     }
 
-    /// The first sequence number that is free; the snapshot's base is `reserved`.
+    /// Returns the first unused sequence number; the snapshot's base is `reserved`.
     pub(super) fn first_free_seq(&self, reserved: Option<u64>) -> u64 {
         let reserved = reserved.unwrap_or(1);
         let behind = if self.seqs_unknown {

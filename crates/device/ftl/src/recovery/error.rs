@@ -4,7 +4,7 @@ use crate::NewFtlError;
 use crate::durability::journal::JournalError;
 use crate::durability::snapshot::ConfigMismatch;
 
-/// Why what is on the media cannot be used.
+/// Reasons why the contents of the media cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The configuration does not fit the flash.
@@ -16,17 +16,17 @@ pub enum RecoveryError {
     /// The drive or the configuration differs from the one that was written.
     #[error("{0}: open it with the geometry and configuration that it was written with")]
     ConfigMismatch(ConfigMismatch),
-    /// The drive's own map cannot be: what it names was never written, or twice.
+    /// The drive's map is invalid: a sector that it names was never written, or is named twice.
     #[error("the drive's map has logical sector {lba} at flat sector {phys}: {what}")]
     InvalidDeviceL2p {
         /// The logical sector.
         lba: u32,
-        /// Where it is said to be, flat.
+        /// The flat physical sector that the map names.
         phys: u32,
         /// Description of the contradiction.
         what: &'static str,
     },
-    /// The drive's own map knows of nothing, but there is data.
+    /// The drive's map is empty, but there is data.
     #[error(
         "the drive's map is empty, but flat sector {phys} holds logical sector {lba}: the map was lost, \
          or this was written without one; restore it, or reset the chunks if what is there is not needed"
@@ -34,10 +34,10 @@ pub enum RecoveryError {
     DeviceL2pLost {
         /// A logical sector.
         lba: u32,
-        /// Where it is, flat.
+        /// The flat physical sector.
         phys: u32,
     },
-    /// Jobs have not been reported.
+    /// Operations were not reported.
     #[error("the recovery was ended before all of it was done")]
     Unfinished,
     /// No readable sector was written by an FTL.
@@ -61,7 +61,7 @@ pub enum RecoveryError {
         phys: u32,
         /// Logical sector that the entry names.
         lba: u32,
-        /// Logical sectors there are, map pages included.
+        /// Number of logical sectors, map pages included.
         sectors: u32,
     },
 }

@@ -10,7 +10,7 @@ use crate::recovery::line_metadata::FoundFooter;
 use crate::{CapacityPlan, NewFtlError, Oob};
 
 impl Recovery {
-    /// Reads the journal as far as that goes now.
+    /// Adds the next reads of the journal.
     pub(super) fn journal_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
         let geometry = self.env.geometry;
         let step = self.journal_reader().step(geometry, ops);
@@ -22,7 +22,7 @@ impl Recovery {
     fn on_journal_step(&mut self, step: JournalStep) -> Result<(), RecoveryError> {
         match step {
             JournalStep::Ops => Ok(()),
-            // The journal has been looked at, without padding: if it is not refused, it is read.
+            // The journal was probed without padding: unless it is refused, it is read.
             JournalStep::Probed(found) => {
                 let refused = found.snapshot.map(|bytes| self.import_snapshot(&bytes));
                 self.journal_reader().end_probe();
@@ -32,7 +32,7 @@ impl Recovery {
         }
     }
 
-    /// The journal has been read.
+    /// Takes the result of the journal's recovery.
     fn on_journal_recovered(&mut self, recovered: Recovered) -> Result<(), RecoveryError> {
         self.journal = Some(recovered.journal);
         if let Some(bytes) = &recovered.snapshot {
@@ -80,7 +80,7 @@ impl Recovery {
         }
     }
 
-    /// The journal of a drive that keeps the map has been read.
+    /// Takes the journal of a drive that keeps the map.
     fn begin_with_device_l2p(&mut self, records: &[Vec<u8>]) -> Result<(), RecoveryError> {
         let Some(given) = &mut self.device_l2p else { return Ok(()) };
         let (snapshot, is_damaged) = (self.baseline.snapshot.as_ref(), self.baseline.full_scan);
@@ -94,14 +94,14 @@ impl Recovery {
         self.phase = if full_scan { Phase::LineFooters } else { Phase::Pad };
         self.queue_line_scans();
         if !full_scan {
-            // They are padded, not read.
+            // These lines are padded, not read.
             self.stats.lines_read = 0;
         }
         let Some(given) = &mut self.device_l2p else { return Ok(()) };
         given.import(&self.env, &self.observations, &mut self.lines, &mut self.map)
     }
 
-    /// Everything is to be read: first what first metadata can be found.
+    /// Starts a full scan: first the line headers.
     fn start_full_scan(&mut self) {
         self.baseline.full_scan = true;
         self.lines.set_single_chunks(&self.env.geometry, &self.observations);
@@ -110,7 +110,7 @@ impl Recovery {
         self.phase = Phase::LineHeaders;
     }
 
-    /// Reads everything, because something that was found does not suffice.
+    /// Restarts as a full scan, because the parts that were read do not suffice.
     pub(super) fn restart_full_scan(&mut self) {
         self.stats.from_checkpoint = false;
         self.map.clear();
@@ -127,7 +127,7 @@ impl Recovery {
         self.scan.set_queue(self.lines.chunks_newer_than(base_seq, &self.observations));
     }
 
-    /// Takes what a line says as if its out-of-band bytes had been read.
+    /// Imports the footer of a line, in place of its out-of-band bytes.
     pub(super) fn import_footer(&mut self, found: Option<FoundFooter>) {
         let Some(FoundFooter { line, footer }) = found else { return };
         let Some(entry) = self.lines.get(line) else { return };
@@ -142,7 +142,7 @@ impl Recovery {
         self.lines.set_has_footer(line, true);
     }
 
-    /// Takes a sector: `None` for one that cannot be read, `Some(None)` for one that is not a layer's.
+    /// Imports a sector: `None` if it cannot be read, `Some(None)` if no FTL wrote it.
     pub(super) fn import_sector(&mut self, phys: u32, found: Option<Option<Oob>>) {
         let Some(oob) = found else {
             self.observations.unreadable.insert(phys);
@@ -173,7 +173,7 @@ impl Recovery {
         }
     }
 
-    /// Takes a translation page; none if it cannot be read.
+    /// Imports a translation page; `None` if it cannot be read.
     pub(super) fn import_page(&mut self, number: u32, bytes: Option<&[u8]>) {
         let full_scan = self.baseline.full_scan;
         let page = bytes.and_then(|b| TranslationPage::decode(&self.env.geometry, number, b));
@@ -182,7 +182,7 @@ impl Recovery {
                 let (env, seen, stats) = (&self.env, &self.observations, &mut self.stats);
                 self.map.import_page(env, number, &page, seen, full_scan, stats);
             }
-            // Without it, what is in it must be found the long way.
+            // Without the page, a full scan must find its sectors.
             None if !full_scan => self.restart_full_scan(),
             None => {}
         }

@@ -15,14 +15,14 @@ use crate::durability::journal::{
 };
 use crate::ids::ToIndex;
 
-/// Contents of sectors of the journal that have been read, by flat number: nothing is read twice, neither
-/// a header that was looked at before its frame, nor what was read before the journal was padded.
+/// Sectors of the journal that have been read, by flat number. No sector is read twice: not a header
+/// before its frame, nor after padding what was read before it.
 type JournalContents = BTreeMap<u32, Box<[u8]>>;
 
-/// A journal read with known result: its operation, and the contents.
+/// A read of the journal with a known result: its operation, and the contents.
 type JournalRead = (u32, Vec<u8>);
 
-/// The journal's way to the flash: jobs, but for what is known.
+/// The journal's access to the flash: recovery operations, except for known contents.
 struct JournalOps<'a> {
     geometry: FlashGeometry,
     ops: &'a mut Vec<RecoveryOp>,
@@ -54,7 +54,7 @@ impl JournalFlash for JournalOps<'_> {
     }
 
     fn erase(&mut self, _now: Nanos, _op: u32, _chunk: ChunkId) {
-        // A recovery erases nothing: the journal does, once it goes on.
+        // A recovery erases nothing: the journal does so when it continues.
     }
 }
 
@@ -86,7 +86,7 @@ impl JournalMedia for JournalOps<'_> {
 /// A step of reading the journal.
 #[derive(Debug)]
 pub(super) enum JournalStep {
-    /// The operations that were added are to be done.
+    /// The added operations are to be executed.
     Ops,
     /// The probe is complete: everything that is readable without padding has been read. Unless the data is
     /// refused, the recovery goes on.
@@ -107,7 +107,7 @@ pub(super) struct JournalReader {
 }
 
 impl JournalReader {
-    /// A reader of the journal on these chunks.
+    /// Creates a reader of the journal on these chunks.
     ///
     /// # Errors
     /// As [`JournalRecovery::new`].
@@ -116,7 +116,7 @@ impl JournalReader {
         config: JournalConfig,
         chunks: &[FoundJournalChunk],
     ) -> Result<JournalReader, JournalError> {
-        // Without what can only be read after padding nothing is padded.
+        // The probe excludes units that are readable only after padding, so it pads nothing.
         let as_is: Vec<FoundJournalChunk> = chunks
             .iter()
             .map(|c| FoundJournalChunk { report: without_padding(geometry, c.report), ..*c })
@@ -130,7 +130,7 @@ impl JournalReader {
         Ok(JournalReader { recovery, after_probe, contents: JournalContents::new() })
     }
 
-    /// Reads the journal as far as that goes now, and adds the operations that are to be done.
+    /// Continues the read of the journal, and adds the operations to be executed.
     ///
     /// # Errors
     /// [`RecoveryError::Journal`], [`RecoveryError::Unfinished`].
@@ -160,19 +160,19 @@ impl JournalReader {
         }
     }
 
-    /// Goes on after a probe that was not refused, with padding.
+    /// Continues after a probe that was not refused, with padding.
     pub(super) fn end_probe(&mut self) {
         if let Some(recovery) = self.after_probe.take() {
             self.recovery = *recovery;
         }
     }
 
-    /// A program of padding has ended.
+    /// Reports the end of a program of padding.
     pub(super) fn program_done(&mut self, op: u32, status: Status) {
         self.recovery.program_done(op, status);
     }
 
-    /// A read has ended.
+    /// Reports the end of a read.
     pub(super) fn read_done(
         &mut self,
         geometry: FlashGeometry,
@@ -194,7 +194,7 @@ impl JournalReader {
     }
 }
 
-/// A read of the journal that has ended.
+/// A completed read of the journal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JournalReadDone<'a> {
     pub(super) op: u32,

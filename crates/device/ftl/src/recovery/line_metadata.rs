@@ -35,14 +35,15 @@ struct FooterCandidate {
 }
 
 impl FooterCandidate {
-    /// A read has ended. Returns whether it was the last one.
+    /// Records the end of a read. Returns whether it was the last one.
     fn end_read(&mut self) -> bool {
         assert!(self.remaining > 0, "no read of the footer of line {} is in flight", self.line);
         self.remaining -= 1;
         self.remaining == 0
     }
 
-    /// The first write unit of each chunk that the footer to be checked names; none for a chunk without one.
+    /// Returns the first write unit of each chunk that the footer to be checked names; `None` for a
+    /// chunk without one.
     fn named_units(&self, env: &Env) -> Option<Vec<u32>> {
         let list = &self.footer.as_ref()?.p2l;
         let of = |member| {
@@ -54,7 +55,7 @@ impl FooterCandidate {
     }
 }
 
-/// The footer of a line, which stands for the out-of-band bytes of the line.
+/// The footer of a line, in place of its out-of-band bytes.
 #[derive(Debug)]
 pub(super) struct FoundFooter {
     /// The index of the line.
@@ -62,11 +63,11 @@ pub(super) struct FoundFooter {
     pub(super) footer: LineFooter,
 }
 
-/// Lines' metadata while it is read.
+/// The read of line metadata.
 #[derive(Debug, Default)]
 pub(super) struct LineMetaScan {
     headers: Vec<LineHeader>,
-    /// The chunk or the line to go on with.
+    /// The next chunk or line.
     next: usize,
     candidates: Vec<FooterCandidate>,
 }
@@ -94,15 +95,15 @@ impl LineMetaScan {
         }
     }
 
-    /// Takes the contents of the first sectors of a chunk, which may be a header.
+    /// Imports the first sectors of a chunk, which may be a header.
     pub(super) fn import_header(&mut self, env: &Env, chunk: ChunkId, bytes: Option<&[u8]>) {
         let (owner, active) = (env.plan.journal.config.owner, env.plan.active_pus);
         let first = bytes.and_then(|b| LineHeader::decode(&env.geometry, owner, active, b));
         self.headers.extend(first.filter(|f| f.members.first() == Some(&chunk)));
     }
 
-    /// Makes lines of the chunks that headers name, youngest line first; the others stay lines of one
-    /// chunk. Returns how many were made.
+    /// Forms lines of the chunks that headers name, the youngest line first; other chunks stay lines
+    /// of one chunk. Returns the number of lines formed.
     pub(super) fn make_lines(
         &mut self,
         env: &Env,
@@ -180,8 +181,9 @@ impl LineMetaScan {
         self.candidates.push(candidate);
     }
 
-    /// Takes a unit of a footer; none if it could not be read. Returns the line with the units that have
-    /// been read if it was the last one. With `is_checked` the footer is to be compared with the line.
+    /// Imports a unit of a footer; `None` if it could not be read. After the last one, returns the
+    /// line with the units that were read. With `is_checked` the footer is compared with the line
+    /// first.
     ///
     /// # Panics
     /// If no such unit is being read.
@@ -214,7 +216,7 @@ impl LineMetaScan {
         footer.map(|footer| FoundFooter { line, footer })
     }
 
-    /// Has the lines checked whose chunks nothing else vouches for.
+    /// Adds the reads that check lines whose chunks no other metadata confirms.
     fn check_ops(&mut self, env: &Env, lines: &RecoveredLines, ops: &mut Vec<RecoveryOp>) {
         self.candidates.retain(|c| c.named_units(env).is_some());
         for (candidate, c) in (0..).zip(&mut self.candidates) {
@@ -258,7 +260,7 @@ impl LineMetaScan {
 pub(super) struct FooterUnit<'a> {
     pub(super) candidate: u32,
     pub(super) unit_index: u32,
-    /// The contents; none if they could not be read.
+    /// The contents; `None` if they could not be read.
     pub(super) data: Option<&'a [u8]>,
 }
 

@@ -14,13 +14,13 @@ use nvme::ChunkId;
 /// Invariant: a chunk is in one line, or the journal's.
 #[derive(Debug)]
 pub(super) struct RecoveredLines {
-    /// Lines as the journal knows them; without one, every chunk is a line.
+    /// Lines as recorded in the journal; without a journal, every chunk is a line.
     lines: Vec<LineEntry>,
     journal_chunks: Vec<ChunkId>,
 }
 
 impl RecoveredLines {
-    /// No lines.
+    /// Creates the state without lines.
     pub(super) fn new(journal_chunks: Vec<ChunkId>) -> RecoveredLines {
         RecoveredLines { lines: Vec::new(), journal_chunks }
     }
@@ -40,7 +40,7 @@ impl RecoveredLines {
         self.journal_chunks.contains(&chunk)
     }
 
-    /// Makes every chunk that has something in it a line of its own.
+    /// Makes every written chunk a line of its own.
     pub(super) fn set_single_chunks(
         &mut self,
         geometry: &FlashGeometry,
@@ -50,7 +50,7 @@ impl RecoveredLines {
         self.lines = chunks.map(|chunk| unknown_line(0, vec![chunk])).collect();
     }
 
-    /// The chunks that have something in them and are not the journal's.
+    /// Returns the written chunks that are not the journal's.
     fn written_chunks(
         &self,
         geometry: &FlashGeometry,
@@ -62,9 +62,8 @@ impl RecoveredLines {
         })
     }
 
-    /// Makes the chunks that have something in them lines of `width` chunks, as wide as those that will be
-    /// written: to collect a narrow line costs as much padding as to collect a wide one, and gives less
-    /// back.
+    /// Forms lines of `width` written chunks, as wide as later lines: reclaiming a narrow line costs
+    /// as much padding as a wide one, and frees less.
     pub(super) fn set_wide_lines(
         &mut self,
         geometry: &FlashGeometry,
@@ -94,7 +93,7 @@ impl RecoveredLines {
         });
     }
 
-    /// Takes the snapshot's lines, and those opened since: a chunk is in the one that was opened last.
+    /// Merges the snapshot's lines and those opened since: a chunk belongs to the line opened last.
     pub(super) fn merge(
         &mut self,
         geometry: &FlashGeometry,
@@ -162,7 +161,7 @@ impl RecoveredLines {
         Ok(())
     }
 
-    /// Puts a chunk of the journal into a line.
+    /// Breaks the invariant: puts a chunk of the journal into a line.
     #[cfg(test)]
     pub(super) fn break_owner(&mut self) {
         self.push_closed_chunk(self.journal_chunks[0]);

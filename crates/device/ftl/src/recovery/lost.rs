@@ -15,7 +15,7 @@ use super::ChunkReport;
 use crate::FlashGeometry;
 use crate::ids::ToIndex;
 
-/// A sector that holds nothing of a logical sector.
+/// A sector that holds no logical sector.
 const PADDING: u32 = u32::MAX;
 
 /// Logical sectors read at physical ones: four bytes for each sector that was scanned.
@@ -26,7 +26,7 @@ pub(crate) struct ObservedLbas {
 }
 
 impl ObservedLbas {
-    /// A sector was found to hold this.
+    /// Records the logical sector found at a physical one.
     pub(super) fn record(&mut self, shape: &FlashGeometry, phys: u32, lba: Option<u32>) {
         let chunk = shape.chunk_of(phys);
         let blank = || vec![0; shape.sectors_per_chunk.index()].into();
@@ -34,7 +34,7 @@ impl ObservedLbas {
         words[(phys - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l + 1);
     }
 
-    /// Whether a sector was read and found to hold something else.
+    /// Returns whether a sector was read and holds another logical sector.
     fn has_other_lba(&self, shape: &FlashGeometry, phys: u32, lba: u32) -> bool {
         let chunk = shape.chunk_of(phys);
         let word = |w: &[u32]| w[(phys - shape.first_sector_of(chunk)).index()];
@@ -52,12 +52,12 @@ pub(crate) struct ScanObservations {
 }
 
 impl ScanObservations {
-    /// The reports of all chunks; nothing was read.
+    /// Creates the observations from the reports of all chunks, without reads.
     pub(super) fn new(chunk_reports: Vec<ChunkReport>) -> ScanObservations {
         ScanObservations { chunk_reports, ..ScanObservations::default() }
     }
 
-    /// Forgets the sectors that were read, because they are read again.
+    /// Clears the sectors that were read, because they are read again.
     pub(super) fn forget_sectors(&mut self) {
         self.observed_lbas = ObservedLbas::default();
         self.unreadable.clear();
@@ -74,20 +74,20 @@ impl ScanObservations {
         let written = found.written_sectors();
         *found = match *found {
             ChunkReport::Open(n) if ok => ChunkReport::Open(n.max(end)),
-            // One before it that is told of behind it.
+            // A program before the failed one, reported after it.
             ChunkReport::ProgramFailed(n) if ok => ChunkReport::ProgramFailed(n.max(end)),
             ChunkReport::Open(n) => ChunkReport::ProgramFailed(n),
             _ => return,
         };
-        // Whatever was there before the chunk was erased is not.
+        // Contents from before the chunk's erase are gone.
         let first_phys = shape.first_sector_of(chunk);
         for sector in written..found.written_sectors() {
             self.observed_lbas.record(shape, first_phys + sector, None);
         }
     }
 
-    /// The sectors that cannot be read in which lost data can have been: all of the bad chunks among these,
-    /// and those whose out-of-band bytes could not be read.
+    /// Returns the unreadable sectors where lost data may have been: all of the bad chunks among
+    /// these, and those whose out-of-band bytes could not be read.
     pub(super) fn possible_locations<'a>(
         &'a self,
         shape: &'a FlashGeometry,
@@ -101,13 +101,13 @@ impl ScanObservations {
         chunks.filter(gone).flat_map(sectors).chain(self.unreadable.iter().copied())
     }
 
-    /// Whether a logical sector is certainly not any more where a map page says.
+    /// Returns whether a logical sector is certainly not where a translation page says.
     pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, phys: u32) -> bool {
         let chunk = shape.chunk_of(phys);
         let at = phys - shape.first_sector_of(chunk);
         let Some(found) = self.chunk_reports.get(chunk.index()) else { return true };
         match *found {
-            // It may well be there.
+            // The sector may be there.
             ChunkReport::Bad | ChunkReport::NotOwned => false,
             found => {
                 at >= found.written_sectors() || self.observed_lbas.has_other_lba(shape, phys, lba)
@@ -115,7 +115,7 @@ impl ScanObservations {
         }
     }
 
-    /// Whether what is in a sector cannot be found out.
+    /// Returns whether the contents of a sector cannot be determined.
     pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, phys: u32) -> bool {
         let chunk = shape.chunk_of(phys).index();
         self.unreadable.contains(&phys) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)

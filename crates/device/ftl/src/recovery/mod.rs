@@ -104,7 +104,7 @@ impl ChunkReport {
 /// Counters of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryStats {
-    /// Whether there was a snapshot to begin with.
+    /// Whether the recovery began with a snapshot.
     pub from_checkpoint: bool,
     /// Lines that were read: those in which a unit may be newer than the checkpoint.
     pub lines_read: u64,
@@ -124,7 +124,7 @@ pub struct RecoveryStats {
     pub page_sectors: u64,
     /// Write units of padding.
     pub padding_units: u64,
-    /// Map pages that said something else than what was found; 0, or something is wrong.
+    /// Entries of map pages that contradict the copies found; not 0 only after a defect.
     pub map_mismatches: u64,
     /// Sectors whose latest version is lost, according to their map pages.
     pub uncorrectable_sectors: u64,
@@ -141,14 +141,14 @@ enum Phase {
     Done,
 }
 
-/// Jobs that are handed out at a time at most.
+/// Maximum number of operations per batch.
 const OPS_PER_BATCH_MAX: usize = 1024;
 
 /// The state from which the scan begins: the snapshot, unless everything is scanned.
 #[derive(Debug, Default)]
 struct Baseline {
     snapshot: Option<Snapshot>,
-    /// Everything is read, because there is no snapshot or something of it is missing.
+    /// Whether all of the media is read, because the snapshot or a part of it is missing.
     full_scan: bool,
 }
 
@@ -165,10 +165,10 @@ impl Baseline {
     }
 }
 
-/// Rebuilds a layer: hand out [`jobs`](Recovery::next_ops), report every one, and so on until there are
-/// none; then [`finish`](Recovery::finish).
+/// Rebuilds an FTL: execute the operations of [`next_ops`](Recovery::next_ops), report each one, and
+/// repeat until there are none; then call [`finish`](Recovery::finish).
 ///
-/// A composition of parts: the phases give each of them its turn, and what one finds to the others.
+/// A composition of parts: the phases run the parts in turn, and pass the results of one to the others.
 #[derive(Debug)]
 pub struct Recovery {
     env: Env,
@@ -183,9 +183,9 @@ pub struct Recovery {
     map: RecoveredMap,
     observations: ScanObservations,
     evidence: OwnershipEvidence,
-    /// Entries of the drive's own map, if it keeps one.
+    /// Entries of the drive's map, if it keeps one.
     device_l2p: Option<DeviceL2pImport>,
-    /// By operation of the batch, what it is for, until it completes.
+    /// By operation of the batch, its purpose, until it completes.
     purposes: Vec<Option<RecoveryOpPurpose>>,
     stats: RecoveryStats,
     error: Option<RecoveryError>,
@@ -269,8 +269,9 @@ impl Recovery {
         })
     }
 
-    /// The next jobs, to be done in any order, but on each chunk in this one; empty when there are no
-    /// more. Every job handed out before must have been reported.
+    /// Returns the next operations; none if the recovery is complete. Operations on the same chunk
+    /// must be executed in this order, others in any order. All earlier operations must have been
+    /// reported.
     pub fn next_ops(&mut self) -> Vec<RecoveryOp> {
         let mut ops = Vec::new();
         while ops.is_empty() && self.error.is_none() {
@@ -285,7 +286,7 @@ impl Recovery {
                 Phase::Done => break,
             }
         }
-        // Jobs are named by their place in the batch.
+        // Operations are identified by their index in the batch.
         self.purposes.clear();
         for (id, op) in (0..).zip(&mut ops) {
             op.id = id;
@@ -320,7 +321,7 @@ impl Recovery {
         }
     }
 
-    /// Reads last metadata, instead of the out-of-band bytes of the lines that have it.
+    /// Adds the reads of footers, which replace out-of-band bytes.
     fn footer_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
         let base = self.baseline.base_seq();
         if self.device_l2p.is_none() {
@@ -342,7 +343,7 @@ impl Recovery {
         }
     }
 
-    /// Reads the out-of-band bytes of the lines that have no last metadata.
+    /// Adds the reads of out-of-band bytes of the lines without footers.
     fn oob_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
         self.scan.oob_ops(&self.env.geometry, &self.observations.chunk_reports, ops);
         if ops.is_empty() && !self.refuse_foreign() && !self.end_probe() {
@@ -357,8 +358,8 @@ impl Recovery {
         }
     }
 
-    /// Looks at what may be lost: at what can be read without padding, and, when all chunks have been
-    /// padded, at the rest.
+    /// Adds the reads of sectors that may be lost: first those readable without padding, then, when
+    /// all chunks are padded, the rest.
     fn device_l2p_ops(&mut self, ops: &mut Vec<RecoveryOp>) {
         if self.baseline.full_scan {
             self.scan.oob_ops(&self.env.geometry, &self.observations.chunk_reports, ops);
@@ -380,7 +381,8 @@ impl Recovery {
         }
     }
 
-    /// Whether all that could be read is no layer's, or there is another error.
+    /// Records the error if no sector that was read belongs to an FTL. Returns whether there is an
+    /// error.
     fn refuse_foreign(&mut self) -> bool {
         if let Err(error) = self.evidence.verify() {
             self.error = Some(error);
@@ -388,7 +390,7 @@ impl Recovery {
         self.error.is_some()
     }
 
-    /// After what can be read without padding comes what cannot. Says whether that is to come.
+    /// Ends the probe. Returns whether units that need padding are to be read next.
     fn end_probe(&mut self) -> bool {
         let was_probe = self.scan.end_probe();
         if was_probe {

@@ -20,7 +20,7 @@ pub(crate) struct NewestCopies {
 }
 
 impl NewestCopies {
-    /// A copy was found.
+    /// Adds a copy that was found.
     pub(super) fn add(&mut self, lba: u32, phys: u32, oob: Oob) {
         self.max_seq = self.max_seq.max(oob.sequence);
         let copy = CopyRef { sequence: oob.sequence, phys, poison: oob.poison };
@@ -36,7 +36,7 @@ impl NewestCopies {
         self.newest.get(&lba).copied()
     }
 
-    /// A sector is not where it was found, or nowhere.
+    /// Removes the copy of a sector.
     pub(crate) fn remove(&mut self, lba: u32) {
         self.newest.remove(&lba);
     }
@@ -46,7 +46,7 @@ impl NewestCopies {
         self.newest.range(sectors).next().is_some()
     }
 
-    /// A number that no unit has had.
+    /// Returns an unused sequence number.
     pub(super) fn next_seq(&self) -> u64 {
         self.max_seq.saturating_add(1)
     }

@@ -24,17 +24,17 @@ pub(super) struct QueuedChunk {
 #[derive(Debug)]
 pub(super) struct ChunkScan {
     queue: Vec<QueuedChunk>,
-    /// The index in the queue to go on with, and the sector there.
+    /// The next index in the queue, and the next sector there.
     next: usize,
     sector: u32,
-    /// Only what can be read without padding is being read.
+    /// Whether only units readable without padding are read.
     is_probe: bool,
-    /// By chunk, up to where a probe has read it.
+    /// By chunk, the end of the sectors that a probe has read.
     probed_to: Vec<u32>,
 }
 
 impl ChunkScan {
-    /// A scan of no chunk of a flash with so many.
+    /// Creates an empty scan of flash with `total_chunks` chunks.
     pub(super) fn new(total_chunks: u32) -> ChunkScan {
         ChunkScan {
             queue: Vec::new(),
@@ -56,17 +56,17 @@ impl ChunkScan {
         self.queue.retain(|queued| !is_known[queued.chunk.index()]);
     }
 
-    /// Goes on with the first chunk.
+    /// Restarts with the first chunk.
     pub(super) fn rewind(&mut self) {
         (self.next, self.sector) = (0, 0);
     }
 
-    /// Sets whether only what can be read without padding is read.
+    /// Sets whether only units readable without padding are read.
     pub(super) fn set_probe(&mut self, is_probe: bool) {
         self.is_probe = is_probe;
     }
 
-    /// Has everything read again.
+    /// Clears what the probe has read, so that all is read again.
     pub(super) fn forget_probe(&mut self) {
         self.probed_to.fill(0);
     }
@@ -111,7 +111,7 @@ impl ChunkScan {
         }
     }
 
-    /// Adds the operations that read out-of-band bytes, as far as that goes now.
+    /// Adds the next reads of out-of-band bytes.
     pub(super) fn oob_ops(
         &mut self,
         geometry: &FlashGeometry,
@@ -158,7 +158,7 @@ impl ChunkScan {
         Ok(())
     }
 
-    /// Says that a probe has read a sector of a free chunk.
+    /// Breaks the invariant: a probe has read a sector of a free chunk.
     #[cfg(test)]
     pub(super) fn break_probe(&mut self) {
         self.probed_to[0] = 1;

@@ -4,12 +4,12 @@ use nvme::{ChunkId, Status};
 
 use crate::Oob;
 
-/// Work a job is for; the recovery's own.
+/// Purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryOpPurpose {
     /// The journal.
     Journal {
-        /// The journal's own name for it.
+        /// The operation number of the journal.
         op: u32,
         /// First sector to read, flat.
         first: u32,
@@ -18,14 +18,14 @@ pub(crate) enum RecoveryOpPurpose {
     Pad {
         /// The chunk.
         chunk: ChunkId,
-        /// Where it ends.
+        /// End of the padding.
         end: u32,
     },
     /// Out-of-band bytes of sectors.
     Oob {
-        /// The first, flat.
+        /// First physical sector, flat.
         phys: u32,
-        /// How many.
+        /// Number of sectors.
         count: u32,
     },
     /// Read of the header of a line, in this chunk.
@@ -37,7 +37,7 @@ pub(crate) enum RecoveryOpPurpose {
     LineFooter {
         /// Index of the line among those being read.
         candidate: u32,
-        /// Which.
+        /// Index of the write unit in the footer.
         unit_index: u32,
     },
     /// Read of a sector's out-of-band bytes, to be compared with a footer.
@@ -51,24 +51,24 @@ pub(crate) enum RecoveryOpPurpose {
     },
     /// A page of the map.
     Page {
-        /// Which.
+        /// Number of the translation page.
         page: u32,
     },
 }
 
-/// Work is to be done: sectors of one chunk, one after the other.
+/// A flash operation on consecutive sectors of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryOp {
-    /// Names it when it is reported.
+    /// Identifies the operation in its report.
     pub id: u32,
     pub(crate) purpose: RecoveryOpPurpose,
-    /// Work is to be done.
+    /// The kind of operation.
     pub action: RecoveryOpKind,
     /// Sectors, 1 to 64.
     pub count: u32,
 }
 
-/// Work is to be done with them.
+/// Kind of a flash operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoveryOpKind {
     /// Program them, with the out-of-band bytes of padding ([`RecoveryOp::PADDING`]).
@@ -77,17 +77,17 @@ pub enum RecoveryOpKind {
         chunk: ChunkId,
         /// The first sector in it.
         sector: u32,
-        /// Their contents; zeros up to the end.
+        /// Their contents; zeros follow up to the end.
         bytes: Vec<u8>,
     },
     /// Read their out-of-band bytes.
     ReadOob {
-        /// The first, flat.
+        /// First physical sector, flat.
         phys: u32,
     },
     /// Read their contents.
     ReadData {
-        /// The first, flat.
+        /// First physical sector, flat.
         phys: u32,
     },
 }
@@ -118,7 +118,7 @@ impl RecoveryOp {
     }
 }
 
-/// How a job ended.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum RecoveryOpResult<'a> {
     /// A program.
@@ -127,9 +127,9 @@ pub enum RecoveryOpResult<'a> {
     Read {
         /// Bit `i` stands for the `i`-th sector, which could not be read.
         failed: u64,
-        /// Out-of-band bytes of each sector; empty if they were not asked for.
+        /// Out-of-band bytes of each sector; empty if they were not requested.
         oob: &'a [[u8; Oob::BYTES]],
-        /// Contents of all sectors; empty if they were not asked for.
+        /// Contents of all sectors; empty if they were not requested.
         data: &'a [u8],
     },
 }

@@ -1,8 +1,8 @@
-//! [`OwnershipEvidence`]: whether what is on the media was written by a translation layer.
+//! [`OwnershipEvidence`]: whether an FTL wrote the contents of the media.
 
 use super::RecoveryError;
 
-/// Sectors of the layer and sectors of others that were read.
+/// Numbers of read sectors that an FTL wrote, and of others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnershipEvidence {
     has_own: bool,
@@ -11,7 +11,7 @@ pub(super) struct OwnershipEvidence {
 }
 
 impl OwnershipEvidence {
-    /// No sector was read.
+    /// Creates the state without reads.
     pub(super) fn none() -> OwnershipEvidence {
         OwnershipEvidence { has_own: false, foreign_sectors: 0, first_foreign: u32::MAX }
     }
@@ -27,7 +27,7 @@ impl OwnershipEvidence {
         self.first_foreign = self.first_foreign.min(phys);
     }
 
-    /// Whether the media is refused: something was read, and nothing of it is a translation layer's.
+    /// Checks that at least one of the sectors read was written by an FTL.
     ///
     /// # Errors
     /// [`RecoveryError::Foreign`].

@@ -21,7 +21,7 @@ pub(crate) struct PageLocation {
 #[derive(Debug, Default)]
 pub(super) struct PageLoader {
     queue: Vec<PageLocation>,
-    /// The index in the queue of the page to be read next.
+    /// The index in the queue of the next page to read.
     next: usize,
     /// Pages whose latest version is lost.
     lost: Vec<u32>,
@@ -29,7 +29,7 @@ pub(super) struct PageLoader {
 
 impl PageLoader {
     /// Finds the pages among the copies that were read, and those that the snapshot names. Without a
-    /// snapshot a page is known by its copies alone.
+    /// snapshot, copies alone show the pages.
     pub(super) fn find(
         &mut self,
         env: &Env,
@@ -59,7 +59,7 @@ impl PageLoader {
         !self.lost.is_empty()
     }
 
-    /// Has everything found again.
+    /// Clears the lost pages, so that pages are searched again.
     pub(super) fn forget_lost(&mut self) {
         self.lost.clear();
     }
@@ -107,7 +107,7 @@ impl PageLoader {
         Ok(())
     }
 
-    /// Says that a page was found that is lost, or has a page twice.
+    /// Breaks an invariant: finds a lost page, or a page twice.
     #[cfg(test)]
     pub(super) fn break_pages(&mut self, is_lost: bool) {
         self.queue.push(PageLocation { phys: 0, page: 0 });

@@ -1,4 +1,4 @@
-//! [`RecoveredMap`]: where logical sectors are, and which are lost.
+//! [`RecoveredMap`]: the locations of logical sectors, and the lost ones.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::env::Env;
 use crate::ids::ToIndex;
 use crate::mapping::translation_page::TranslationPage;
 
-/// The map while it is recovered: what translation pages say, the copies that are newer, and what is lost.
+/// The map during recovery: entries of translation pages, newer copies, and lost sectors.
 ///
-/// Invariants: a word per logical sector, or none for a cached map; a lost sector is mapped only to the
-/// location that it is given at the end; no two sectors are in one place.
+/// Invariants: one entry per logical sector, or none with a map cache; a lost sector is mapped only to
+/// the location that it is given at the end; no two sectors have the same location.
 #[derive(Debug)]
 pub(super) struct RecoveredMap {
     /// By logical sector, its physical sector plus 1; empty for a cached map.
@@ -34,7 +34,7 @@ pub(super) struct MapContents {
 }
 
 impl RecoveredMap {
-    /// An empty map.
+    /// Creates an empty map.
     pub(super) fn new(env: &Env) -> RecoveredMap {
         RecoveredMap {
             l2p_entries: l2p_table(env),
@@ -49,7 +49,7 @@ impl RecoveredMap {
         self.l2p_entries = l2p_table(env);
     }
 
-    /// Forgets everything.
+    /// Clears the map.
     pub(super) fn clear(&mut self) {
         self.copies = NewestCopies::default();
         self.lost.clear();
@@ -89,7 +89,7 @@ impl RecoveredMap {
         self.lost.push(lba);
     }
 
-    /// Takes what a translation page says of sectors of which no newer copy was found.
+    /// Imports the entries of a translation page for sectors without a newer copy.
     pub(super) fn import_page(
         &mut self,
         env: &Env,
@@ -110,8 +110,8 @@ impl RecoveredMap {
             }
             let is_stale =
                 mapped.phys.is_some_and(|phys| observations.is_stale(geometry, lba, phys));
-            // When everything was read, a page takes back what was trimmed, and knows of what could
-            // not be read; what else it says was found.
+            // After a full scan, a page's trims and unreadable sectors count; all other
+            // copies were found.
             let is_unreadable = |phys| observations.is_unreadable(geometry, phys);
             let known = !full_scan || mapped.phys.is_some_and(is_unreadable);
             if known || mapped.phys.is_none() {
@@ -134,8 +134,8 @@ impl RecoveredMap {
         }
     }
 
-    /// Maps what is lost, each sector to a place of its own, to where it can have been: to the `places`
-    /// that no other sector and no page is at.
+    /// Maps each lost sector to an unreadable location where it may have been: one of `places` that
+    /// no other sector and no page has.
     pub(super) fn assign_lost_locations(
         &mut self,
         pages: &[PageLocation],
@@ -146,16 +146,16 @@ impl RecoveredMap {
         }
         let mut named: BTreeSet<u32> =
             self.l2p_entries.iter().filter_map(|w| w.checked_sub(1)).collect();
-        // Pages too, which may not have been readable either.
+        // Locations of pages are excluded; they may have been unreadable, too.
         named.extend(pages.iter().map(|page| page.phys));
-        // Each was somewhere, so there are enough.
+        // Every lost sector had a location, so there are enough.
         for (&lba, phys) in self.lost.iter().zip(places.filter(|phys| !named.contains(phys))) {
             self.l2p_entries[lba.index()] = phys + 1;
             self.poison.push(lba);
         }
     }
 
-    /// Checks the number of words, and that no two sectors are in one place.
+    /// Checks the number of entries, and that no two sectors have the same location.
     pub(super) fn check_invariants(
         &self,
         env: &Env,
@@ -192,20 +192,20 @@ impl RecoveredMap {
         MapContents { l2p_entries, poison, lost, copies }
     }
 
-    /// Maps two sectors to one place.
+    /// Breaks an invariant: maps two sectors to one location.
     #[cfg(test)]
     pub(super) fn break_locations(&mut self) {
         (self.l2p_entries[0], self.l2p_entries[1]) = (1, 1);
     }
 
-    /// Drops a word.
+    /// Breaks an invariant: drops an entry.
     #[cfg(test)]
     pub(super) fn break_length(&mut self) {
         self.l2p_entries.pop();
     }
 }
 
-/// A word per logical sector, for a map that is in memory.
+/// Returns one entry per logical sector, for a map in memory.
 fn l2p_table(env: &Env) -> Vec<u32> {
     let sectors = if env.plan.map_cache.frames > 0 { 0 } else { env.plan.logical };
     vec![0; sectors.index()]

@@ -40,7 +40,7 @@ pub(crate) struct HostReads {
 }
 
 impl HostReads {
-    /// No reads.
+    /// Creates an empty table.
     pub(crate) fn new() -> HostReads {
         HostReads { slots: Slab::new(), addresses: Vec::with_capacity(64) }
     }
@@ -98,7 +98,7 @@ impl HostReads {
         self.slots.in_use()
     }
 
-    /// Takes the scratch memory for addresses, which is empty, to be [given back](HostReads::return_addresses).
+    /// Takes the empty scratch memory for addresses, to be [returned](HostReads::return_addresses).
     #[inline]
     pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
         std::mem::take(&mut self.addresses)

@@ -24,7 +24,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// No requests.
+    /// Creates the state without requests.
     pub(crate) fn new() -> Requests {
         Requests {
             write_queue: WriteQueue::new(),
@@ -61,13 +61,13 @@ impl Requests {
         self.completions.push_back(Completion { tag, status });
     }
 
-    /// Takes the oldest completed request.
+    /// Removes and returns the oldest completed request.
     #[inline]
     pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Whether a request has completed that has not been taken.
+    /// Returns whether completed requests wait to be returned.
     #[inline]
     pub(crate) fn has_completion(&self) -> bool {
         !self.completions.is_empty()

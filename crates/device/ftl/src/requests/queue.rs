@@ -22,7 +22,7 @@ pub(crate) struct QueuedWrite {
     pub(crate) lba: u32,
     pub(crate) done_sectors: u32,
     pub(crate) sectors: u32,
-    /// A write that completes when it is on the media.
+    /// Whether it is a write that completes only when it is on the media.
     pub(crate) durable: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(crate) fn new() -> WriteQueue {
         WriteQueue { queue: VecDeque::new(), prefetched: 0, reserve_grant: 0 }
     }
@@ -151,7 +151,7 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Pretends to have prefetched requests that are not there.
+    /// Breaks the count of prefetched requests.
     #[cfg(test)]
     pub(crate) fn break_prefetched(&mut self) {
         self.prefetched = self.queue.len() + 1;

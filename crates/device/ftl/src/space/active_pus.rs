@@ -21,7 +21,7 @@ pub(crate) const WIDTH_UNLIMITED: u32 = u32::MAX;
      0 for all of these"
 )]
 pub struct ActivePusError {
-    /// Asked for.
+    /// The requested number.
     pub requested: u32,
     /// Width that reserves and capacity were computed for.
     pub max: u32,

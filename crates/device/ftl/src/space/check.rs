@@ -62,25 +62,25 @@ impl Space {
         Ok(())
     }
 
-    /// A line, to be broken.
+    /// A line, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_line(&mut self, which: impl Fn(&super::Line) -> bool) -> &mut super::Line {
         self.lines.lines.iter_mut().find(|line| which(line)).expect("such a line")
     }
 
-    /// The line table, to be broken.
+    /// The line table, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_table(&mut self) -> &mut super::LineTable {
         &mut self.lines
     }
 
-    /// Open lines, to be broken.
+    /// The open lines, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_open(&mut self) -> impl Iterator<Item = &mut OpenLine> {
         self.open_lines.iter_mut().flatten()
     }
 
-    /// Counts a program that is not there.
+    /// Breaks the count of programs in flight.
     #[cfg(test)]
     pub(crate) fn break_programs(&mut self, pu: Option<usize>) {
         self.programs.break_count(pu);

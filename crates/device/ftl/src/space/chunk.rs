@@ -1,5 +1,5 @@
-//! [`ChunkState`]: how far a chunk is programmed, how much of that is readable, and its condition.
-//! [`ChunkTable`]: all chunks, and the lines that they are in.
+//! [`ChunkState`]: write pointer, readable sectors and condition of a chunk. [`ChunkTable`]: all chunks,
+//! and the lines that they are in.
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -9,23 +9,23 @@ use nvme::ChunkId;
 /// The state of a chunk, beside its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkState {
-    /// Where what is programmed ends. The media programs a chunk in order: up to there everything is, also
-    /// what has not been reported yet.
+    /// End of the programmed sectors. The media programs a chunk in order, so all sectors before it
+    /// are programmed, whether or not that was reported.
     pub(crate) write_pointer: u32,
-    /// A program failed, or the chunk is known to be bad: retire it instead of erasing it.
+    /// Whether a program failed or the chunk is bad: it is retired instead of erased.
     pub(crate) bad: bool,
-    /// It has gone: nothing more can be written to it, and perhaps not be read.
+    /// Whether the chunk is offline: it cannot be programmed any more, and perhaps not read.
     pub(crate) offline: bool,
-    /// Something in it could not be read.
+    /// Whether a sector of it could not be read.
     pub(crate) had_read_error: bool,
-    /// How often it has been erased, as far as is known.
+    /// Number of known erases.
     pub(crate) erases: u32,
-    /// Its place among its line's chunks.
+    /// Its index among the chunks of its line.
     pub(crate) member_index: u32,
 }
 
 impl ChunkState {
-    /// One with nothing in it.
+    /// Creates the state of an empty chunk.
     pub(crate) fn free(erases: u32) -> ChunkState {
         ChunkState {
             write_pointer: 0,
@@ -37,7 +37,8 @@ impl ChunkState {
         }
     }
 
-    /// The write unit that ends at this sector is programmed, and with it everything before.
+    /// Records that the write unit ending at this sector is programmed, and with it all earlier
+    /// ones.
     #[inline]
     pub(crate) fn on_programmed(&mut self, end: u32) {
         self.write_pointer = self.write_pointer.max(end);
@@ -65,7 +66,7 @@ pub(crate) struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// A table of chunks that are in no line and were never erased.
+    /// Creates a table of chunks that are in no line and were never erased.
     pub(super) fn new(total: u32) -> ChunkTable {
         let total = total.index();
         let states = vec![ChunkState::free(0); total];
@@ -112,7 +113,7 @@ impl ChunkTable {
         self.line_of[chunk.index()] = LineId::NONE;
     }
 
-    /// A chunk is erased: it holds nothing and is in no line.
+    /// Resets an erased chunk: it is empty and in no line.
     pub(super) fn reset(&mut self, chunk: ChunkId) {
         self.leave(chunk);
         let state = self.state_mut(chunk);
@@ -126,7 +127,7 @@ impl ChunkTable {
         self.wear_max = self.wear_max.max(*erases);
     }
 
-    /// Learns how often each chunk has been erased.
+    /// Imports the number of erases of each chunk.
     pub(super) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         for (number, chunk) in (0..).map(ChunkId).zip(&mut self.states) {
             chunk.erases = erases(number);
@@ -171,19 +172,19 @@ impl ChunkTable {
         Ok(())
     }
 
-    /// Says that a chunk is in a line that it is not in.
+    /// Breaks the line of a chunk.
     #[cfg(test)]
     pub(crate) fn break_line_of(&mut self, chunk: ChunkId, line: LineId) {
         self.line_of[chunk.index()] = line;
     }
 
-    /// The state of a chunk, to be broken.
+    /// The state of a chunk, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_state(&mut self, chunk: ChunkId) -> &mut ChunkState {
         self.state_mut(chunk)
     }
 
-    /// Forgets an erase of the most worn chunk.
+    /// Breaks the maximum of the erases.
     #[cfg(test)]
     pub(crate) fn break_wear(&mut self) {
         self.wear_max += 1;

@@ -1,4 +1,4 @@
-//! [`EraseGate`]: what must be durable before a line is erased.
+//! [`EraseGate`]: the conditions of the erase of a line.
 
 use crate::check::{Subject, Violation, require};
 use crate::ids::LineId;
@@ -12,16 +12,16 @@ pub(crate) struct EraseGate {
     relocations_in_flight: u32,
     /// Chunks being erased.
     erasing: u32,
-    /// The position of the host ring that must be durable: some sector was overwritten from there, and until
-    /// the new copy is durable the one in the line counts.
+    /// Position of the host ring that must be durable: a sector of the line was overwritten before
+    /// it, and until the new copy is durable the old one may be needed.
     after_pos: u64,
-    /// A sector was trimmed, and the trim must be durable.
+    /// Whether a trim of a sector of the line must be durable.
     after_trims: bool,
 }
 
 impl EraseGate {
-    /// Has the erase wait until what supersedes a sector is durable: up to position `after` of the host
-    /// ring, or a trim.
+    /// Delays the erase until what supersedes a sector is durable: the host ring up to position
+    /// `after`, or a trim.
     #[inline]
     pub(super) fn wait_for(&mut self, after: Option<u64>) {
         match after {
@@ -51,7 +51,7 @@ impl EraseGate {
         self.relocations_in_flight += count;
     }
 
-    /// A relocated sector is durable. Returns how many are not.
+    /// Records that a relocated sector is durable. Returns the number of those that are not.
     pub(super) fn relocation_durable(&mut self) -> u32 {
         self.relocations_in_flight -= 1;
         self.relocations_in_flight
@@ -68,12 +68,12 @@ impl EraseGate {
         self.relocations_in_flight == 0 && self.erasing == 0
     }
 
-    /// The erase of a chunk begins.
+    /// Records that the erase of a chunk starts.
     pub(super) fn erase_started(&mut self) {
         self.erasing += 1;
     }
 
-    /// The erase of a chunk has ended.
+    /// Records that the erase of a chunk ended.
     pub(super) fn erase_done(&mut self) {
         self.erasing -= 1;
     }
@@ -91,13 +91,13 @@ impl EraseGate {
         Ok(())
     }
 
-    /// Counts a relocation too few.
+    /// Breaks the count of relocations.
     #[cfg(test)]
     pub(crate) fn break_relocations(&mut self) {
         self.relocations_in_flight -= 1;
     }
 
-    /// Counts an erase and a relocation that there are not.
+    /// Breaks the counts of erases and relocations.
     #[cfg(test)]
     pub(crate) fn break_order(&mut self) {
         self.relocations_in_flight += 1;

@@ -11,8 +11,8 @@ use crate::space::chunk::ChunkTable;
 
 /// Erased chunks of each parallel unit, in the order in which they are opened.
 ///
-/// With dynamic wear leveling the least worn chunk is first, and among equals the one that has been free
-/// longest; else that one.
+/// With dynamic wear leveling the least worn chunk is first, among equals the one free longest;
+/// otherwise the one free longest.
 ///
 /// Invariants: a chunk is in the list of its parallel unit; with dynamic wear leveling a list is sorted by
 /// erases; the count is the sum of the lists.
@@ -27,7 +27,7 @@ pub(crate) struct FreeChunks {
 }
 
 impl FreeChunks {
-    /// No free chunks.
+    /// Creates empty lists.
     pub(super) fn new(geometry: FlashGeometry, dynamic_wl: bool) -> FreeChunks {
         let by_pu = vec![VecDeque::new(); geometry.pus.index()];
         FreeChunks { geometry, by_pu, count: 0, dynamic_wl, pu_cursor: 0 }
@@ -44,7 +44,8 @@ impl FreeChunks {
         self.by_pu.iter().flatten().copied()
     }
 
-    /// Adds a chunk behind the others of its parallel unit, or behind those that are no more worn.
+    /// Adds a chunk behind the others of its parallel unit, or with dynamic wear leveling behind
+    /// those with no more wear.
     pub(super) fn add(&mut self, chunk: ChunkId, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
         let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
@@ -57,7 +58,8 @@ impl FreeChunks {
         self.count += 1;
     }
 
-    /// Adds a chunk in front of the others of its parallel unit, or behind those that are less worn.
+    /// Adds a chunk in front of the others of its parallel unit, or with dynamic wear leveling
+    /// behind those with less wear.
     pub(super) fn add_first(&mut self, chunk: ChunkId, chunks: &ChunkTable) {
         let erases = chunks.state(chunk).erases;
         let free = &mut self.by_pu[self.geometry.pu_of(chunk).index()];
@@ -76,8 +78,9 @@ impl FreeChunks {
         true
     }
 
-    /// Takes a chunk each of the next `width` parallel units in striping order that have one: the first of
-    /// the list, or the most worn. Fewer if there are not so many.
+    /// Removes and returns one chunk on each of the next `width` parallel units in striping order
+    /// that have one: the first of the list, or the most worn. There are fewer if there are not so
+    /// many.
     pub(super) fn take_stripe(
         &mut self,
         width: u32,
@@ -111,7 +114,7 @@ impl FreeChunks {
         Some(chunk)
     }
 
-    /// Sorts the lists by wear, which has been learned.
+    /// Sorts the lists by wear, after an import of the wear.
     pub(super) fn sort(&mut self, chunks: &ChunkTable) {
         if self.dynamic_wl {
             for free in &mut self.by_pu {
@@ -150,7 +153,7 @@ impl FreeChunks {
         Ok(())
     }
 
-    /// Counts a chunk that there is not.
+    /// Breaks the count of chunks.
     #[cfg(test)]
     pub(crate) fn break_count(&mut self) {
         self.count += 1;

@@ -27,7 +27,7 @@ const METADATA_DIVISOR: u64 = 16;
 const METADATA_DIVISOR_AUTO: u64 = 32;
 /// No line before this one.
 const NO_CHUNK: u32 = u32::MAX;
-/// The unit holds nothing.
+/// The unit was not written.
 const NO_UNIT: i32 = i32::MIN;
 const POISON: u32 = 1 << 31;
 
@@ -103,7 +103,7 @@ pub(crate) fn data_end(shape: &FlashGeometry, members: u32, last: u32, member: u
 pub(crate) struct LineIdentity {
     pub(crate) owner: u32,
     pub(crate) stream: u8,
-    /// The number of the next write unit when it was opened: lines are ordered by it.
+    /// Sequence number of the next write unit when the line was opened; lines are ordered by it.
     pub(crate) open_seq: u64,
 }
 
@@ -121,7 +121,7 @@ impl LineIdentity {
         out
     }
 
-    /// Reads what both headers have in common; `members` is how many there are.
+    /// Decodes the fields that header and footer share; `members` is the number of chunks.
     fn decode_header(
         bytes: &[u8],
         magic: [u8; 8],
@@ -158,7 +158,7 @@ impl LineHeader {
         out
     }
 
-    /// Reads it; `None` for bytes that are not `owner`'s, of a line of this many chunks.
+    /// Decodes a header; `None` unless the bytes are one of `owner`, of a line of `members` chunks.
     pub(crate) fn decode(
         shape: &FlashGeometry,
         owner: u32,
@@ -199,9 +199,9 @@ pub(crate) struct P2lTable {
     open_seq: u64,
     sectors: u32,
     ws_opt: u32,
-    /// Per member and write unit: its number less the opening number.
+    /// By member and write unit, its sequence number less the opening one.
     seq_deltas: Vec<i32>,
-    /// Per member and sector: logical sector + 1 and bit 31 for poison; 0 for nothing.
+    /// By member and sector, logical sector + 1 and bit 31 for poison; 0 for none.
     entries: Vec<u32>,
     /// Whether a sequence number did not fit: the line gets no footer.
     seq_overflow: bool,
@@ -225,7 +225,8 @@ impl P2lTable {
         member.index() * self.sectors.index() + sector.index()
     }
 
-    /// A write unit of this number, with these words, is written at a member's sector.
+    /// Records that a write unit with this sequence number and these entries was written at a
+    /// member's sector.
     pub(crate) fn record(
         &mut self,
         member: u32,
@@ -244,20 +245,20 @@ impl P2lTable {
         }
     }
 
-    /// The write unit at a member's sector is not there.
+    /// Removes the write unit at a member's sector.
     pub(crate) fn erase_unit(&mut self, member: u32, sector: u32) {
         let at = self.entry_index(member, sector);
         self.seq_deltas[at / self.ws_opt.index()] = NO_UNIT;
         self.entries[at..at + self.ws_opt.index()].fill(0);
     }
 
-    /// A sector's out-of-band bytes were read.
+    /// Records the logical sector found at a member's sector.
     pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: u32) {
         let at = self.entry_index(member, sector);
         self.entries[at] = lba + 1;
     }
 
-    /// The logical sector that was written at a member's sector.
+    /// Returns the logical sector that was written at a member's sector.
     #[inline]
     pub(crate) fn lba(&self, member: u32, sector: u32) -> Option<u32> {
         (self.entries[self.entry_index(member, sector)] & !POISON).checked_sub(1)
@@ -273,7 +274,7 @@ impl P2lTable {
         Some(Oob { lba, poison, metadata: false, sequence })
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns its size in memory, in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.seq_deltas.len() + self.entries.len())
@@ -288,7 +289,7 @@ pub(crate) struct LineFooter {
 }
 
 impl LineFooter {
-    /// The bytes; `None` if a unit's number is too far from the line's.
+    /// Encodes a footer; `None` if a unit's sequence number is too far from the line's.
     pub(crate) fn encode(
         name: LineIdentity,
         members: &[ChunkId],
@@ -308,7 +309,8 @@ impl LineFooter {
         Some(out)
     }
 
-    /// Reads it; `None` for bytes that are not `owner`'s, of a line of just these chunks.
+    /// Decodes a footer; `None` unless the bytes are one of `owner`, of a line of exactly these
+    /// chunks.
     pub(crate) fn decode(
         shape: &FlashGeometry,
         owner: u32,
@@ -335,7 +337,7 @@ impl LineFooter {
         Some(LineFooter { identity: name, p2l: list })
     }
 
-    /// Write units that it takes in a line of the layout; 0 if lines have none.
+    /// Returns the write units of a footer; 0 if lines have none.
     pub(crate) fn units(layout: &CapacityPlan) -> u32 {
         layout.line_metadata_units.saturating_sub(1)
     }

@@ -24,10 +24,10 @@ use nvme::ChunkId;
 /// Minimum and maximum number of metadata write units in flight: as many as a footer has, because
 /// the units in front of it leave the write buffer only when all of it is written.
 const WRITES_RANGE: [usize; 2] = [4, 64];
-/// Write units of victims' metadata that are read at once.
+/// Maximum number of write units of victims' metadata read at a time.
 pub(crate) const VICTIM_READS_MAX: usize = 4;
 
-/// A write unit of metadata under way.
+/// A write unit of metadata in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MetaWrite {
     pub(crate) line: LineId,
@@ -35,20 +35,20 @@ pub(crate) struct MetaWrite {
     pub(crate) sector: u32,
 }
 
-/// A line whose last write units are being written.
+/// A line whose footer is being written.
 #[derive(Clone, Debug)]
 pub(crate) struct FooterJob {
     line: LineId,
-    /// The last metadata; empty if contents are not kept.
+    /// The footer; empty if the flash keeps no contents.
     bytes: Vec<u8>,
-    /// Write units begun.
+    /// Write units started.
     next: u32,
     outstanding: u32,
-    /// All of it has gone well so far; else padding is written.
+    /// Whether all programs so far succeeded; otherwise padding is written instead.
     valid: bool,
 }
 
-/// Lines' metadata on its way.
+/// The metadata writes of all lines.
 #[derive(Clone, Debug)]
 pub(crate) struct LineMetaWriter {
     writes: Box<[Option<MetaWrite>]>,
@@ -58,7 +58,7 @@ pub(crate) struct LineMetaWriter {
 }
 
 impl LineMetaWriter {
-    /// Nothing under way, in lines of this layout.
+    /// Creates the state without writes in flight.
     pub(crate) fn new(layout: &CapacityPlan) -> LineMetaWriter {
         let writes = (LineFooter::units(layout).index()).clamp(WRITES_RANGE[0], WRITES_RANGE[1]);
         LineMetaWriter {
@@ -83,7 +83,7 @@ impl LineMetaWriter {
         self.footer_jobs.is_empty() && self.writes.iter().all(Option::is_none)
     }
 
-    /// A line was opened: the one before it in its stream.
+    /// Records that a line was opened. Returns the line opened before it in its stream.
     pub(super) fn replace_previous(
         &mut self,
         stream: usize,
@@ -92,7 +92,7 @@ impl LineMetaWriter {
         self.previous[stream].replace(line)
     }
 
-    /// Write units of slots for metadata that is written.
+    /// Returns the number of write units of slots for metadata writes.
     pub(crate) fn write_units(&self) -> u32 {
         self.writes.len().to_u32()
     }
@@ -112,12 +112,12 @@ impl LineMetaWriter {
     }
 }
 
-/// A write unit of metadata that is to be programmed from slot number `slot`.
+/// A write unit of metadata to be programmed from slot number `slot`.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaUnit {
     pub(crate) slot: usize,
     pub(crate) write: MetaWrite,
-    /// The opening sequence number of the line, and the bytes; none for padding.
+    /// The opening sequence number of the line, and the bytes; `None` for padding.
     pub(crate) contents: Option<MetaContents>,
 }
 
@@ -142,8 +142,8 @@ impl Space {
         self.lines.reload_p2l = stores_data;
     }
 
-    /// The header that is to be written next: of an open line whose record is durable up to `recorded`, on a
-    /// parallel unit that takes a program.
+    /// Returns the next header to write: of an open line whose record is durable up to `recorded`,
+    /// on a parallel unit that accepts a program.
     pub(crate) fn next_header(&mut self, env: &Env, recorded: Lsn) -> Option<MetaUnit> {
         for stream in 0..STREAM_COUNT {
             for i in 0..self.open_lines[stream].len() {
@@ -191,13 +191,13 @@ impl Space {
         }
     }
 
-    /// Takes a footer that is being written out of the list, to be given back or ended.
+    /// Takes a footer job out of the list, to be returned or ended.
     pub(crate) fn take_footer(&mut self, at: usize) -> FooterJob {
         self.line_meta_writer.footer_jobs.swap_remove(at)
     }
 
-    /// Gives a footer back to its place, unless all of it is written; then the line has it, or has none.
-    /// Returns whether the line has a footer if all of it is written.
+    /// Returns a footer job to its place, unless it is complete. If it is, returns whether the line
+    /// has a footer now.
     pub(crate) fn return_footer(&mut self, env: &Env, at: usize, job: FooterJob) -> Option<bool> {
         let jobs = &mut self.line_meta_writer.footer_jobs;
         if job.outstanding > 0 || job.next < LineFooter::units(&env.plan) {
@@ -211,7 +211,8 @@ impl Space {
         Some(job.valid)
     }
 
-    /// The next write unit of a footer that is to be programmed, if a parallel unit and a slot take it.
+    /// Returns the next write unit of a footer to program, if a parallel unit and a slot are
+    /// available.
     pub(crate) fn next_footer_unit(&mut self, env: &Env, job: &mut FooterJob) -> Option<MetaUnit> {
         let geometry = &env.geometry;
         let units = LineFooter::units(&env.plan);
@@ -245,14 +246,14 @@ impl Space {
         None
     }
 
-    /// A write unit of metadata begins to be programmed.
+    /// Records that the program of a write unit of metadata starts.
     pub(crate) fn metadata_started(&mut self, env: &Env, slot: usize, write: MetaWrite) {
         self.line_meta_writer.writes[slot] = Some(write);
         self.lines.hold_open(write.line);
         self.programs.start(env.geometry.pu_of(write.chunk));
     }
 
-    /// A program of metadata has ended.
+    /// Records that a program of metadata ended, and returns it.
     ///
     /// # Panics
     /// If it is not in flight.
@@ -264,7 +265,7 @@ impl Space {
         write
     }
 
-    /// A write unit of a line's metadata has been programmed, or has failed.
+    /// Records the result of a program of a footer's write unit.
     pub(crate) fn footer_unit_done(&mut self, line: LineId, ok: bool) {
         let mut jobs = self.line_meta_writer.footer_jobs.iter_mut();
         if let Some(job) = jobs.find(|job| job.line == line) {

@@ -4,17 +4,17 @@ use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};
 use nvme::ChunkId;
 
-/// Change of a chunk, for the component that maintains chunks that are not being written.
+/// Change of a chunk, for the component that scrubs closed chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
-    /// It takes no more writes; so many of its sectors are written.
+    /// The chunk takes no more writes; `sectors` of it are written.
     Closed {
         /// The chunk.
         chunk: ChunkId,
         /// Sectors from its first one on.
         sectors: u32,
     },
-    /// There is nothing in it any more that anybody wants, or it is gone.
+    /// The chunk has no valid data any more, or is offline.
     Emptied {
         /// The chunk.
         chunk: ChunkId,
@@ -22,7 +22,7 @@ pub enum ChunkEvent {
 }
 
 impl LineTable {
-    /// A line is to be refreshed. Returns whether that was news.
+    /// Requests the refresh of a line. Returns whether it was not requested before.
     pub(crate) fn request_refresh(&mut self, id: LineId) -> bool {
         let line = &mut self.lines[id.index()];
         if line.degraded || line.refresh_requested {
@@ -38,7 +38,8 @@ impl LineTable {
         true
     }
 
-    /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
+    /// Removes and returns the line that has waited longest to be refreshed: a closed or an open
+    /// one.
     pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
         // Some have been reclaimed meanwhile.
         while let Some(id) = self.refresh_queue.pop_front() {
@@ -47,7 +48,7 @@ impl LineTable {
                 continue;
             }
             match line.state {
-                // It closes by itself, and is refreshed then.
+                // The line is about to close, and is refreshed then.
                 LineState::Open if line.fully_mapped => line.refresh_requested = true,
                 LineState::Open => return Some(id),
                 LineState::Closed => return Some(id),
@@ -57,8 +58,8 @@ impl LineTable {
         None
     }
 
-    /// The closed line that is cold, `age` closings old, and whose chunks have been erased more
-    /// than `spread` times less than the most worn one.
+    /// Returns the least worn closed line that is `age` closings old and whose chunks were erased
+    /// more than `spread` times less than the most worn chunk.
     pub(crate) fn cold_line(&self, spread: u32, age: u64) -> Option<LineId> {
         let cold = |l: &&(LineId, &crate::space::lines::Line)| {
             l.1.state == LineState::Closed
@@ -85,7 +86,7 @@ impl LineTable {
         }
     }
 
-    /// Tells that the chunks of a line take no more.
+    /// Reports the chunks of a line as closed.
     pub(crate) fn emit_closed(&mut self, id: LineId) {
         let Some(changes) = &mut self.chunk_events else { return };
         for &chunk in &self.lines[id.index()].chunks {

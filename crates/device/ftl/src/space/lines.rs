@@ -14,24 +14,24 @@ use crate::space::line_meta::P2lTable;
 use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
 
-/// No line, no chunk, no unit.
+/// In place of a line, a chunk or a unit: none.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// No physical sector, because it is not known any more where a logical one was.
+/// In place of a physical sector: the location of the logical sector is lost.
 pub(crate) const LOST: u32 = u32::MAX - 1;
 
-/// Where a line is in its life.
+/// State of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineState {
     /// Not in use.
     Free,
-    /// Being written, or programs of it are outstanding.
+    /// Being written, or with programs in flight.
     Open,
     /// Fully written: the victim policy knows it.
     Closed,
     /// Its valid sectors are being found and read.
     Victim,
-    /// All have been read; some are not durable elsewhere yet.
+    /// All valid sectors have been read; some are not durable elsewhere yet.
     Draining,
 }
 
@@ -40,9 +40,9 @@ pub(crate) enum LineState {
 pub(crate) enum Footer {
     /// It has none, and gets none.
     Absent,
-    /// Its last write units are kept for it.
+    /// Its last write units are reserved for the footer.
     Reserved,
-    /// They are being written, with it or with padding.
+    /// The last write units are being written, with the footer or with padding.
     Writing,
     /// It is on the media.
     Valid,
@@ -59,19 +59,19 @@ pub(crate) struct Line {
     pub(crate) programs_in_flight: u32,
     /// Whether nothing more will be mapped into it.
     pub(crate) fully_mapped: bool,
-    /// A chunk of it failed: it is to be reclaimed first.
+    /// Whether a chunk of it failed: it is reclaimed first.
     pub(crate) degraded: bool,
-    /// Its data is to be relocated, even if no space is needed.
+    /// Whether its data is to be relocated although no space is needed.
     pub(crate) refresh_requested: bool,
-    /// How many lines had been closed before.
+    /// Number of lines closed before it.
     pub(crate) close_index: u64,
     /// The writes and trims that must be durable before the line is erased.
     pub(super) gate: EraseGate,
-    /// Which stream it takes.
+    /// Stream that it belongs to.
     pub(crate) stream: u8,
-    /// The largest number of a unit in it.
+    /// The largest sequence number of a unit in it.
     pub(crate) max_seq: u64,
-    /// The number of the next write unit when it was opened.
+    /// Sequence number of the next write unit when it was opened.
     pub(crate) open_seq: u64,
     pub(crate) footer: Footer,
     /// Table of its contents. Present while the line is open, if it gets a footer or there is no
@@ -94,7 +94,7 @@ impl Line {
         &mut self.gate
     }
 
-    /// A sector is not valid any more. Returns what garbage collection must know.
+    /// Records that a sector is not valid any more. Returns the change for garbage collection.
     #[inline]
     fn remove_valid(&mut self, id: LineId) -> Option<CandidateChange> {
         self.valid_sectors -= 1;
@@ -119,7 +119,7 @@ impl Line {
     }
 }
 
-/// A line that was closed, as garbage collection sees it.
+/// A closed line, as reported to garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedLine {
     pub(crate) line: LineId,
@@ -131,7 +131,7 @@ pub(crate) struct ClosedLine {
     pub(crate) sectors: u32,
     /// Erases of its chunks, on average.
     pub(crate) wear: u32,
-    /// Lines closed until then.
+    /// Number of lines closed before it.
     pub(crate) at: u64,
 }
 
@@ -154,18 +154,19 @@ pub(crate) struct LineTable {
     pub(super) chunks: ChunkTable,
     pub(super) free: FreeChunks,
     pub(super) erasing: u32,
-    /// How many sectors of a line are valid is not known of all: no line is closed before.
+    /// Whether the valid sectors of lines are still being counted: no line is closed before that
+    /// ends.
     pub(super) reconciling: bool,
     /// Write units of metadata in a full line; 0 if lines have none.
     pub(super) metadata_units: u32,
-    /// Whether every line keeps a list while it is written, and whether a closed one is read back
-    /// from the media when it is wanted again.
+    /// Whether every line keeps a P2L table while it is written, and whether that of a closed line
+    /// is read from the media when needed.
     keep_p2l: bool,
     pub(super) reload_p2l: bool,
-    /// Open lines that are full and wait for their last metadata to be written.
+    /// Full lines that wait for their footer to be written.
     pub(super) footer_due: VecDeque<LineId>,
     pub(super) closed_total: u64,
-    /// Closed lines that are to be refreshed, and such that were reclaimed meanwhile.
+    /// Closed lines to be refreshed; some may have been reclaimed meanwhile.
     pub(super) refresh_queue: VecDeque<LineId>,
     /// Changes of chunks, if a component has subscribed to them.
     pub(super) chunk_events: Option<VecDeque<ChunkEvent>>,
@@ -196,19 +197,19 @@ impl LineTable {
         }
     }
 
-    /// The table of chunks, to be broken.
+    /// The table of chunks, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_chunks(&mut self) -> &mut ChunkTable {
         &mut self.chunks
     }
 
-    /// Counts a chunk being erased that there is not.
+    /// Breaks the count of chunks being erased.
     #[cfg(test)]
     pub(crate) fn break_erasing(&mut self) {
         self.erasing += 1;
     }
 
-    /// The free chunks, to be broken.
+    /// The free chunks, for tests that break an invariant.
     #[cfg(test)]
     pub(crate) fn break_free(&mut self) -> &mut FreeChunks {
         &mut self.free
@@ -285,24 +286,24 @@ impl LineTable {
         self.free.count()
     }
 
-    /// A chunk is erased and can be written.
+    /// Adds an erased chunk to the free ones.
     pub(crate) fn add_free(&mut self, chunk: ChunkId) {
         self.chunks.reset(chunk);
         self.free.add(chunk, &self.chunks);
     }
 
-    /// A free chunk has gone. Returns whether it was free.
+    /// Removes a chunk from the free ones. Returns whether it was free.
     pub(crate) fn remove_free(&mut self, chunk: ChunkId) -> bool {
         self.free.remove(chunk)
     }
 
-    /// Learns how often each chunk has been erased.
+    /// Imports the number of erases of each chunk.
     pub(crate) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.chunks.import_wear(erases);
         self.free.sort(&self.chunks);
     }
 
-    /// How often a line's chunks have been erased, on average.
+    /// Returns the mean number of erases of a line's chunks.
     pub(crate) fn mean_wear(&self, line: LineId) -> u32 {
         self.chunks.mean_wear(&self.lines[line.index()].chunks)
     }
@@ -349,9 +350,10 @@ impl LineTable {
         id
     }
 
-    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk, for
-    /// cold data on the most worn of them; the next write unit's number is `opening`. Only a line of
-    /// full width has metadata: the capacity counts it per so many chunks.
+    /// Opens a line of a stream on the next parallel units in striping order that have a free chunk;
+    /// for cold data on their most worn chunks. `opening` is the sequence number of the next write
+    /// unit. Only a line of full width has metadata, because the capacity is computed for that
+    /// width.
     pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
         let is_cold = usize::from(stream) == GC_COLD;
         let members = self.free.take_stripe(self.active, is_cold, &self.chunks);
@@ -384,7 +386,7 @@ impl LineTable {
         line.sectors = line.sectors.saturating_sub(self.metadata_units * self.geometry.ws_opt);
     }
 
-    /// A unit begins to be programmed in a line, with this contents.
+    /// Records that the program of a unit with these contents starts.
     #[inline]
     pub(crate) fn record_unit(
         &mut self,
@@ -402,7 +404,7 @@ impl LineTable {
         l.max_seq = l.max_seq.max(sequence);
     }
 
-    /// Removes a unit that failed from the list of what was written in its line.
+    /// Removes a failed unit from the P2L table of its line.
     pub(crate) fn erase_unit(&mut self, chunk: ChunkId, sector: u32) {
         let line = self.line_of(chunk);
         if let Some(list) = &mut self.lines[line.index()].p2l {
@@ -416,14 +418,14 @@ impl LineTable {
         self.lines[line.index()].programs_in_flight += 1;
     }
 
-    /// A program in flight in a line has ended.
+    /// Records that a program in flight in a line ended.
     #[inline]
     pub(crate) fn program_ended(&mut self, line: LineId) {
         self.lines[line.index()].programs_in_flight -= 1;
     }
 
-    /// A sector of a line has become outdated that counts until that is durable: up to position `after` of
-    /// the host ring, or a trim.
+    /// Records that a sector of a line is superseded, but needed until that is durable: up to
+    /// position `after` of the host ring, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
         self.lines[line.index()].gate.wait_for(after);
@@ -434,7 +436,7 @@ impl LineTable {
         self.lines[id.index()].footer = Footer::Absent;
     }
 
-    /// Drops what is in memory of a closed line and can be read back, or is never asked for.
+    /// Drops the P2L table of a closed line if it can be read back or is not needed.
     fn drop_p2l(&mut self, id: LineId) {
         let line = &mut self.lines[id.index()];
         // A line with a failed chunk is reclaimed at once.
@@ -443,8 +445,8 @@ impl LineTable {
         }
     }
 
-    /// Closes a line if nothing more will be mapped and nothing is outstanding, and returns what garbage
-    /// collection must know of it.
+    /// Closes a line if no further sector will be mapped into it and no program is in flight.
+    /// Returns the line for garbage collection.
     pub(crate) fn close_if_done(&mut self, id: LineId) -> Option<ClosedLine> {
         let line = &mut self.lines[id.index()];
         if line.state != LineState::Open || !line.fully_mapped || line.programs_in_flight > 0 {
@@ -495,8 +497,8 @@ impl LineTable {
         self.closed_total
     }
 
-    /// A sector of the line lost its logical sector: to a copy that ends at position `after` of the host
-    /// ring, or to a trim.
+    /// Records that a sector of the line is not valid any more: because of a copy that ends at
+    /// position `after` of the host ring, or a trim.
     #[inline]
     #[must_use]
     pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
@@ -507,14 +509,14 @@ impl LineTable {
         line.remove_valid(id)
     }
 
-    /// A sector of a line has been moved elsewhere.
+    /// Records that a sector of a line was relocated.
     #[must_use]
     pub(crate) fn relocated_one(&mut self, id: LineId) -> Option<CandidateChange> {
         self.lines[id.index()].remove_valid(id)
     }
 
-    /// A sector of a line turns out to be valid, which is in no line if its chunk is bad; while pages are
-    /// counted.
+    /// Records that a sector is valid, while pages are reconciled. It is in no line if its chunk is
+    /// bad.
     #[inline]
     pub(crate) fn count_valid(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(id.index()) {
@@ -522,8 +524,8 @@ impl LineTable {
         }
     }
 
-    /// So many sectors of a line turn out to be valid; some of them may have been counted. Returns how many
-    /// there were, and the line, if it is closed.
+    /// Records that `sectors` sectors of a line are valid; some may have been counted before.
+    /// Returns the number before, and the line, if it is closed.
     pub(crate) fn inc_valid(&mut self, id: LineId, sectors: u32) -> Option<(ClosedLine, u32)> {
         let line = self.lines.get_mut(id.index())?;
         let before = line.valid_sectors;
@@ -547,7 +549,7 @@ impl LineTable {
         self.lines[id.index()].state = LineState::Victim;
     }
 
-    /// A line that was opened just now is not used: its chunks are free again.
+    /// Frees the chunks of a line that was opened and is not used.
     pub(crate) fn cancel_open(&mut self, id: LineId) {
         let chunks = std::mem::take(&mut self.lines[id.index()].chunks);
         for chunk in chunks.into_iter().rev() {
@@ -557,7 +559,7 @@ impl LineTable {
         self.release(id);
     }
 
-    /// The line's chunks are on their way back to the free lists.
+    /// Frees a line whose chunks are being erased.
     pub(crate) fn release(&mut self, id: LineId) {
         let line = &mut self.lines[id.index()];
         assert!(

@@ -46,7 +46,7 @@ pub(crate) struct Space {
     finishing: Option<OpenLine>,
 }
 
-/// A chunk that is erased, or is not because it is bad.
+/// Result of the start of a chunk's erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkErase {
     Erasing,
@@ -54,7 +54,7 @@ pub(crate) enum ChunkErase {
 }
 
 impl Space {
-    /// Space without any chunk.
+    /// Creates the state without chunks.
     pub(crate) fn new(env: &Env) -> Space {
         Space {
             lines: LineTable::new(env.geometry, &env.plan, &env.config),
@@ -66,7 +66,7 @@ impl Space {
         }
     }
 
-    /// The lines and chunks, for other parts to read.
+    /// The table of lines and chunks, read-only.
     #[inline]
     pub(crate) fn table(&self) -> &LineTable {
         &self.lines
@@ -121,7 +121,7 @@ impl Space {
             + u64::from(open) * unit
     }
 
-    /// Sets how many parallel units a stream is written to at a time.
+    /// Sets the number of parallel units that a stream is written to at a time.
     pub(crate) fn set_active_pus(&mut self, count: u32) {
         self.active_pus = count;
         self.programs.unblock();
@@ -132,12 +132,13 @@ impl Space {
         self.active_pus
     }
 
-    /// Lines opened ahead: behind another of their stream that still takes write units.
+    /// Returns the number of lines opened ahead of need: each is behind another line of its stream
+    /// that still takes write units.
     pub(crate) fn lines_ahead(&self) -> u32 {
         self.open_lines.iter().map(|open| open.len().saturating_sub(1).to_u32()).sum()
     }
 
-    /// Has all streams look for locations again.
+    /// Lets all streams search for locations again.
     pub(crate) fn unblock(&mut self) {
         self.programs.unblock();
     }
@@ -148,7 +149,7 @@ impl Space {
         self.programs.set_blocked(stream, blocked);
     }
 
-    /// A unit with these contents begins to be programmed.
+    /// Records that the program of a unit with these contents starts.
     #[inline]
     pub(crate) fn program_started(
         &mut self,
@@ -161,7 +162,7 @@ impl Space {
         self.programs.start(env.geometry.pu_of(at.chunk));
     }
 
-    /// Padding begins to be programmed.
+    /// Records that a program of padding starts.
     pub(crate) fn pad_started(&mut self, env: &Env, at: Placement) {
         self.programs.add_pad(PadWrite { chunk: at.chunk, sector: at.sector });
         self.lines.hold_open(at.line);
@@ -173,7 +174,7 @@ impl Space {
         self.programs.take_pad(chunk)
     }
 
-    /// A program on a chunk has ended. Returns its line.
+    /// Records that a program on a chunk ended. Returns its line.
     #[inline]
     pub(crate) fn program_ended(&mut self, env: &Env, chunk: ChunkId) -> LineId {
         let line = self.lines.line_of(chunk);
@@ -182,13 +183,13 @@ impl Space {
         line
     }
 
-    /// The write unit that ends at this sector of a chunk is programmed.
+    /// Records that the write unit ending at this sector of a chunk is programmed.
     #[inline]
     pub(crate) fn on_programmed(&mut self, chunk: ChunkId, end: u32) {
         self.lines.chunks.state_mut(chunk).on_programmed(end);
     }
 
-    /// A program of a chunk has failed: the chunk takes no more, and its line is reclaimed next.
+    /// Records a failed program: the chunk takes no more units, and its line is reclaimed next.
     pub(crate) fn program_failed(&mut self, env: &Env, chunk: ChunkId) {
         self.lines.chunks.state_mut(chunk).bad = true;
         self.close_open_chunk(env, chunk);
@@ -196,8 +197,7 @@ impl Space {
         self.lines.lines[line.index()].degraded = true;
     }
 
-    /// Records that a chunk has gone offline; `false` if that is no news, or it is in no line and not
-    /// free.
+    /// Records that a chunk is offline; `false` if that was known, or it is in no line and not free.
     pub(crate) fn chunk_offline(&mut self, chunk: ChunkId) -> bool {
         let Some(&c) = self.lines.chunks.get(chunk) else { return false };
         let is_free = self.lines.line_of(chunk) == LineId::NONE;
@@ -214,63 +214,64 @@ impl Space {
         !std::mem::replace(&mut self.lines.chunks.state_mut(chunk).had_read_error, true)
     }
 
-    /// Removes a unit that failed from the list of what was written in its line.
+    /// Removes a failed unit from the P2L table of its line.
     pub(crate) fn erase_unit(&mut self, chunk: ChunkId, sector: u32) {
         self.lines.erase_unit(chunk, sector);
     }
 
-    /// Keeps a line open for a unit that is redispatched, until it is [let go](Space::release_hold).
+    /// Keeps a line open for a redispatched unit, until the unit is [released](Space::release_hold).
     pub(crate) fn hold_open(&mut self, line: LineId) {
         self.lines.hold_open(line);
     }
 
-    /// The redispatched unit of a line is durable elsewhere.
+    /// Records that the redispatched unit of a line is durable elsewhere.
     pub(crate) fn release_hold(&mut self, line: LineId) {
         self.lines.program_ended(line);
     }
 
-    /// A sector of a line counts until what supersedes it is durable: up to this position of the host ring,
-    /// or a trim.
+    /// Records that a sector of a line is needed until what supersedes it is durable: the host ring
+    /// up to this position, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
         self.lines.wait_before_erase(line, after);
     }
 
-    /// A sector lost its logical sector: to a copy that ends at position `after` of the host ring, or to a
-    /// trim. Returns what garbage collection must know.
+    /// Records that a sector is not valid any more: because of a copy that ends at position `after`
+    /// of the host ring, or a trim. Returns the change for garbage collection.
     #[inline]
     pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
         self.lines.invalidate(phys, after)
     }
 
-    /// A sector of a line has been moved elsewhere. Returns what garbage collection must know.
+    /// Records that a sector of a line was relocated. Returns the change for garbage collection.
     pub(crate) fn relocated_one(&mut self, line: LineId) -> Option<CandidateChange> {
         self.lines.relocated_one(line)
     }
 
-    /// A sector of a line is valid.
+    /// Records that a sector of a line is valid.
     #[inline]
     pub(crate) fn count_valid(&mut self, line: LineId) {
         self.lines.count_valid(line);
     }
 
-    /// So many sectors of a line turn out to be valid, and may have been counted. Returns how many there
-    /// were, and the line, if it is closed.
+    /// Records that `sectors` sectors of a line are valid; some may have been counted before.
+    /// Returns the number before, and the line, if it is closed.
     pub(crate) fn inc_valid(&mut self, line: LineId, sectors: u32) -> Option<(ClosedLine, u32)> {
         self.lines.inc_valid(line, sectors)
     }
 
-    /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
+    /// Closes a line if no further sector will be mapped into it and no operation on it is in
+    /// flight.
     pub(crate) fn close_if_done(&mut self, line: LineId) -> Option<ClosedLine> {
         self.lines.close_if_done(line)
     }
 
-    /// Whether the valid sectors of lines are not all counted.
+    /// Returns whether valid sectors of lines are still being counted.
     pub(crate) fn is_reconciling(&self) -> bool {
         self.lines.reconciling
     }
 
-    /// The valid sectors of all lines are counted.
+    /// Records that the valid sectors of all lines are counted.
     pub(crate) fn finish_reconcile(&mut self) {
         self.lines.reconciling = false;
         self.programs.unblock();
@@ -281,7 +282,7 @@ impl Space {
         self.lines.begin_victim(line);
     }
 
-    /// All valid sectors of a victim are read.
+    /// Records that all valid sectors of a victim are read.
     pub(crate) fn begin_drain(&mut self, line: LineId) {
         let line = &mut self.lines.lines[line.index()];
         line.state = LineState::Draining;
@@ -298,17 +299,18 @@ impl Space {
         self.lines.lines[line.index()].gate.relocations_started(count);
     }
 
-    /// A relocated sector of a line is durable. Returns how many are not.
+    /// Records that a relocated sector of a line is durable. Returns the number of those that are
+    /// not.
     pub(crate) fn relocation_durable(&mut self, line: LineId) -> u32 {
         self.lines.lines[line.index()].gate.relocation_durable()
     }
 
-    /// The footer of a line cannot be read.
+    /// Records that the footer of a line cannot be read.
     pub(crate) fn drop_footer(&mut self, line: LineId) {
         self.lines.drop_footer(line);
     }
 
-    /// A chunk of a drained line is given up: its erase begins, unless it is bad.
+    /// Starts the erase of a chunk of a drained line, or retires the chunk if it is bad.
     pub(crate) fn begin_chunk_erase(&mut self, line: LineId, chunk: ChunkId) -> ChunkErase {
         self.lines.emit_emptied(chunk);
         if self.lines.chunk(chunk).bad {
@@ -327,7 +329,7 @@ impl Space {
         }
     }
 
-    /// The erase of a chunk has ended; `false` if the chunk is retired.
+    /// Records the end of a chunk's erase; `false` if the chunk is retired.
     ///
     /// # Panics
     /// If the chunk is not being erased.
@@ -350,17 +352,17 @@ impl Space {
         is_good
     }
 
-    /// Asks for a line to be refreshed. Returns whether that is news.
+    /// Requests the refresh of a line. Returns whether it was not requested before.
     pub(crate) fn request_refresh(&mut self, line: LineId) -> bool {
         self.lines.request_refresh(line)
     }
 
-    /// Takes the line that has waited longest to be refreshed.
+    /// Removes and returns the line that has waited longest to be refreshed.
     pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
         self.lines.pop_refresh()
     }
 
-    /// Learns how often each chunk has been erased.
+    /// Imports the number of erases of each chunk.
     pub(crate) fn import_wear(&mut self, erases: impl Fn(ChunkId) -> u32) {
         self.lines.import_wear(erases);
     }
@@ -374,18 +376,18 @@ impl Space {
         }
     }
 
-    /// Records what becomes of chunks from here on, closed ones first.
+    /// Starts the reports of closed and emptied chunks; the ones closed so far come first.
     pub(crate) fn subscribe_chunk_events(&mut self) {
         self.lines.subscribe_chunk_events();
     }
 
-    /// Takes what has become of a chunk, in order.
+    /// Removes and returns the next report of a chunk.
     #[inline]
     pub(crate) fn pop_chunk_event(&mut self) -> Option<ChunkEvent> {
         self.lines.chunk_events.as_mut()?.pop_front()
     }
 
-    /// Records that a chunk holds nothing any more that is wanted.
+    /// Reports a chunk as emptied.
     pub(crate) fn emit_emptied(&mut self, chunk: ChunkId) {
         self.lines.emit_emptied(chunk);
     }
@@ -400,7 +402,7 @@ impl Space {
         }
     }
 
-    /// The metadata of lines that is written, to be read.
+    /// The metadata writes of lines, read-only.
     pub(crate) fn metadata(&self) -> &LineMetaWriter {
         &self.line_meta_writer
     }

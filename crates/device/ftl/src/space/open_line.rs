@@ -39,7 +39,7 @@ pub(crate) struct WritableChunk {
     pub(crate) next: u32,
 }
 
-/// The name of a line in the header of the line opened after it in its stream.
+/// Identity of a line in the header of the line opened after it in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PreviousLine {
     pub(crate) open_seq: u64,
@@ -59,10 +59,10 @@ pub(crate) struct OpenLine {
     /// become readable.
     pub(crate) free_units: u32,
     footer_bound_units: u32,
-    /// By ring, the first unit of it in a tail: what comes after that one finds slots only as far as the
-    /// ring reaches. [`NO_RETAINED_UNIT`] if there is none.
+    /// By ring, the first unit in a tail. Later units find slots only within the ring's length
+    /// behind it. [`NO_RETAINED_UNIT`] if there is none.
     pub(crate) retained: [u64; 2],
-    /// Where the journal says that it was opened: only when that is durable it takes units.
+    /// Position of the journal's record of its opening. It takes units only when that is durable.
     pub(crate) recorded_lsn: Lsn,
     /// Whether the header is still to be written, in front of the data in the first chunk.
     pub(crate) header_due: bool,
@@ -70,8 +70,8 @@ pub(crate) struct OpenLine {
     pub(crate) previous: Option<PreviousLine>,
 }
 
-/// The unit of a ring that is to be placed, and how many of the ring find slots from there on beside what
-/// lines need whose tails were begun. Negative if a chunk ran so far ahead that it is too few.
+/// The unit of a ring to be placed, and the number of units from there on that find slots besides those
+/// that lines with begun tails need. Negative if a chunk is too far ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacementBudget {
     pub(crate) ring: usize,
@@ -80,7 +80,7 @@ pub(crate) struct PlacementBudget {
 }
 
 impl OpenLine {
-    /// A line over chunks with write pointers of their own.
+    /// Creates a line over chunks with write pointers of their own.
     pub(crate) fn new(
         shape: &FlashGeometry,
         line: LineId,
@@ -100,7 +100,7 @@ impl OpenLine {
             footer_bound_units: 0,
             retained: [NO_RETAINED_UNIT; 2],
             free_units: room.sum(),
-            // The first metadata goes first into the first one.
+            // The header is written to the first chunk first.
             cursor: usize::from(members.len() > 1),
             members,
             recorded_lsn: Lsn(0),
@@ -109,7 +109,8 @@ impl OpenLine {
         }
     }
 
-    /// Keeps `meta` write units for metadata: the first of the first chunk, and the last ones.
+    /// Reserves `meta` write units for metadata: the first of the first chunk, and the last ones of
+    /// the line.
     pub(crate) fn reserve_metadata(&mut self, shape: &FlashGeometry, meta: u32) {
         let count = self.members.len().to_u32();
         for (place, member) in (0..).zip(&mut self.members) {
@@ -174,7 +175,7 @@ impl OpenLine {
         width.checked_sub(1).map_or(0, |before| open.nth(before.index()).map_or(all, |m| m + 1))
     }
 
-    /// A member's next write unit is one of `from`.
+    /// Places a unit of `from` on a member's next write unit.
     #[inline]
     fn advance(&mut self, shape: &FlashGeometry, from: PlacementBudget, at: usize) {
         let member = &mut self.members[at];
@@ -218,7 +219,7 @@ impl OpenLine {
         self.allocate_at(shape, from, chunk, at)
     }
 
-    /// Takes the next write unit of the member with this index, if it is the given chunk.
+    /// Takes the next write unit of the member with this index if it is the given chunk.
     #[inline]
     pub(crate) fn allocate_at(
         &mut self,
@@ -238,7 +239,7 @@ impl OpenLine {
         Some(sector)
     }
 
-    /// A chunk takes no more.
+    /// Records that a chunk takes no more units.
     pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: ChunkId) {
         for member in &mut self.members {
             if member.chunk == chunk && member.next < member.end {
@@ -262,7 +263,7 @@ impl OpenLine {
         self.free_units > 0 && self.members.iter().any(waits)
     }
 
-    /// A chunk that takes more, and will `do`.
+    /// Returns another writable chunk for which `will_do` holds.
     pub(crate) fn other_writable_chunk(
         &self,
         will_do: impl Fn(ChunkId) -> bool,

@@ -40,20 +40,20 @@ pub(crate) struct FinishCandidate {
     pub(crate) stream: usize,
     pub(crate) index: usize,
     pub(crate) free_units: u32,
-    /// The line takes units: its record is durable, and its header written.
+    /// Whether the line takes units: its record is durable, and its header written.
     pub(crate) takes_units: bool,
-    /// A chunk of it is bad.
+    /// Whether a chunk of it is bad.
     pub(crate) has_bad_chunk: bool,
 }
 
-/// A step of the line that is padded until it is full.
+/// A step of finishing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishStep {
-    /// None is, or its padding must end first.
+    /// No line is being finished, or its padding is in flight.
     Wait,
-    /// It is full.
+    /// The line is full.
     Full,
-    /// Padding is to be programmed here.
+    /// Program padding here.
     Pad(Placement),
 }
 
@@ -62,7 +62,7 @@ const PADDING: PlacementBudget =
     PlacementBudget { ring: crate::ftl::HOST, unit: NO_RETAINED_UNIT, units_to_spare: 0 };
 
 impl Space {
-    /// Chunks of a stream's open lines that may be written now, all lines together.
+    /// Returns the number of chunks of a stream's open lines that may be written now.
     #[inline]
     pub(crate) fn stripe_width(&self, configured: u32) -> u32 {
         if self.active_pus == configured { WIDTH_UNLIMITED } else { self.active_pus }
@@ -73,7 +73,7 @@ impl Space {
         &self.open_lines[stream]
     }
 
-    /// Chunks that are being written.
+    /// Returns the open chunks.
     pub(crate) fn open_members(&self) -> impl Iterator<Item = &Member> {
         self.open_lines.iter().flatten().flat_map(|open| &open.members)
     }
@@ -195,8 +195,8 @@ impl Space {
         self.lines.open(stream as u8, next_seq)
     }
 
-    /// Adds an open line, whose record in the journal is at `recorded`; none if no journal is kept of
-    /// lines.
+    /// Adds an open line whose record in the journal is at `recorded`; `None` if the journal does
+    /// not record lines.
     pub(crate) fn add_open_line(
         &mut self,
         stream: usize,
@@ -217,7 +217,7 @@ impl Space {
         self.lines.cancel_open(open.line);
     }
 
-    /// Removes open lines that take no more; they close when their programs are done.
+    /// Removes open lines that take no more units; they close when their programs have ended.
     fn retire_full(&mut self, stream: usize) {
         let lines: &mut LineTable = &mut self.lines;
         self.open_lines[stream].retain(|open| {
@@ -228,7 +228,7 @@ impl Space {
         });
     }
 
-    /// A chunk of an open line takes no more.
+    /// Records that a chunk of an open line takes no more units.
     pub(crate) fn close_open_chunk(&mut self, env: &Env, chunk: ChunkId) {
         for open in self.open_lines.iter_mut().flatten().chain(&mut self.finishing) {
             open.close_member(&env.geometry, chunk);
@@ -275,7 +275,7 @@ impl Space {
         self.finishing.is_some()
     }
 
-    /// Looks for a line among the open ones, if none is being finished.
+    /// Returns an open line that can be finished, if no other is being finished.
     pub(crate) fn finish_candidate(&self, line: LineId, recorded: Lsn) -> Option<FinishCandidate> {
         if self.finishing.is_some() {
             return None;
@@ -302,8 +302,8 @@ impl Space {
         chunks
     }
 
-    /// Goes on with the line that is being finished: one write unit at a time, the chunk that is least
-    /// written first.
+    /// Continues with the line that is being finished: one write unit at a time, the least written
+    /// chunk first.
     pub(crate) fn step_finish(&mut self, env: &Env) -> FinishStep {
         let Some(open) = &mut self.finishing else { return FinishStep::Wait };
         if open.free_units == 0 {
@@ -322,7 +322,7 @@ impl Space {
         }
     }
 
-    /// The line that is being finished is full. Returns it; it asks to be refreshed when it is closed.
+    /// Ends the finishing of a full line, and returns it. Its refresh is requested when it closes.
     pub(crate) fn end_finish(&mut self) -> Option<LineId> {
         let line = self.finishing.take()?.line;
         let l = &mut self.lines.lines[line.index()];

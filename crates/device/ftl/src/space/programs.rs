@@ -1,4 +1,5 @@
-//! [`ProgramsInFlight`]: programs in flight on lines, and what waits for one of them to complete.
+//! [`ProgramsInFlight`]: programs in flight on lines, and the streams that wait for one of them to
+//! complete.
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -6,11 +7,11 @@ use crate::ftl::STREAM_COUNT;
 use crate::ids::{ToIndex, ToU32};
 use nvme::{ChunkId, PuId};
 
-/// Programs in flight per parallel unit at most: one in the array, one in the cache register. Padding
-/// that breaks a deadlock of paired pages comes on top.
+/// Maximum number of programs in flight per parallel unit: one in the array, one in the cache register.
+/// Padding that breaks a deadlock of paired pages is not limited by it.
 pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 
-/// A program of padding that comes from no ring.
+/// A program of padding from outside of the rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PadWrite {
     pub(crate) chunk: ChunkId,
@@ -30,7 +31,7 @@ pub(crate) struct ProgramsInFlight {
 }
 
 impl ProgramsInFlight {
-    /// No programs on flash with `pus` parallel units.
+    /// Creates the state of flash with `pus` parallel units and no programs.
     pub(crate) fn new(pus: u32) -> ProgramsInFlight {
         ProgramsInFlight {
             per_pu: vec![0; pus.index()],
@@ -84,7 +85,7 @@ impl ProgramsInFlight {
         self.blocked[stream] = blocked;
     }
 
-    /// Has all streams look for locations again.
+    /// Lets all streams search for locations again.
     #[inline]
     pub(crate) fn unblock(&mut self) {
         self.blocked = [false; STREAM_COUNT];
@@ -141,7 +142,7 @@ impl ProgramsInFlight {
         Ok(())
     }
 
-    /// Counts a program that is not there, on a parallel unit or only in total.
+    /// Breaks the count of programs on a parallel unit, or the total.
     #[cfg(test)]
     pub(crate) fn break_count(&mut self, pu: Option<usize>) {
         match pu {

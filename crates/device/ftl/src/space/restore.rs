@@ -11,7 +11,7 @@ pub(crate) enum FoundChunk {
     Good,
     /// A program failed: the line is reclaimed first, and the chunk retired.
     ProgramFailed,
-    /// It cannot be read: the line is reclaimed without hurry, and the chunk retired.
+    /// It cannot be read: the line is reclaimed as a refresh, and the chunk retired.
     Gone,
 }
 
@@ -49,7 +49,7 @@ impl Space {
         match condition {
             FoundChunk::Good => {}
             FoundChunk::ProgramFailed => (c.bad, l.degraded) = (true, true),
-            // The data is already lost, so that the move is not urgent.
+            // The data is already lost, so the relocation is not urgent.
             FoundChunk::Gone => (c.bad, c.offline, l.refresh_requested) = (true, true, true),
         }
     }

@@ -16,24 +16,24 @@ pub(crate) const RECORD_HEADER: usize = 4;
 /// Sizes that an owner needs of its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// Names the owner; in every frame, and other owners' journals are refused.
+    /// Identifies the owner, in every frame. Journals of other owners are refused.
     pub owner: u32,
     /// Bytes of a snapshot at most.
     pub snapshot_bytes: u64,
-    /// Bytes of records between two snapshots: each takes four bytes more than it has, and each
-    /// [`flush`](super::Journal::flush) fills up a frame ([`frame_payload_bytes`]). Only
-    /// [`chunks_needed`] asks for this; what a generation really takes depends on the chunks there
-    /// are.
+    /// Bytes of records between two snapshots. Each record takes four bytes more than its length,
+    /// and each [`flush`](super::Journal::flush) fills up a frame ([`frame_payload_bytes`]). Only
+    /// [`chunks_needed`] uses this value; the real capacity of a generation depends on the number of
+    /// good chunks.
     pub record_bytes: u64,
 }
 
-/// Bytes of payload of one frame: what a flush fills up.
+/// Returns the bytes of payload of one frame, which a flush fills up.
 pub fn frame_payload_bytes(shape: &FlashGeometry) -> u64 {
     (u64::from(shape.ws_opt) * u64::from(shape.sector_bytes)).saturating_sub(HEADER_BYTES as u64)
 }
 
-/// Chunks to reserve for a journal, spread evenly over at least two parallel units: two copies of a
-/// full generation and of the next snapshot, and one chunk to lose.
+/// Returns the number of chunks to reserve for a journal, spread evenly over at least two parallel
+/// units: two copies of a full generation and of the next snapshot, and one spare chunk.
 ///
 /// # Errors
 /// [`JournalError::InvalidParameter`].
@@ -42,7 +42,7 @@ pub fn chunks_needed(shape: &FlashGeometry, config: &JournalConfig) -> Result<u3
     Ok(2 * (capacity.generation_chunks + capacity.snapshot_chunks) + 1)
 }
 
-/// A configuration in frames and chunks.
+/// The sizes of a [`JournalConfig`] in frames and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JournalCapacity {
     /// Bytes of a write unit.
@@ -57,11 +57,11 @@ pub(crate) struct JournalCapacity {
     record_frames: u32,
     /// Write units behind a unit that must be programmed before it can be read.
     pair_units: u32,
-    /// Chunks of one copy of it.
+    /// Chunks of one copy of the largest snapshot.
     pub(crate) snapshot_chunks: u32,
-    /// Chunks of one copy of it and of one frame of records.
+    /// Chunks of one copy of the largest snapshot and of one frame of records.
     pub(crate) chunks_min: u32,
-    /// Chunks of one copy of it and of the records of a generation.
+    /// Chunks of one copy of the largest snapshot and of the records of a generation.
     pub(crate) generation_chunks: u32,
 }
 
@@ -115,22 +115,22 @@ impl JournalCapacity {
         })
     }
 
-    /// Chunks that one copy cannot do without.
+    /// Returns the least number of chunks of one copy.
     pub(crate) fn copy_chunks_min(&self) -> u32 {
         self.snapshot_chunks + self.chunks_min
     }
 
-    /// Copies that so many good chunks are enough for.
+    /// Returns the number of copies that `good` chunks are enough for.
     pub(crate) fn copy_count(&self, good: u32) -> u32 {
         if good >= 2 * self.copy_chunks_min() { 2 } else { 1 }
     }
 
-    /// Chunks held back for the next snapshot.
+    /// Returns the chunks reserved for the next snapshot.
     pub(crate) fn reserve_chunks(&self, good: u32) -> u32 {
         self.copy_count(good) * self.snapshot_chunks
     }
 
-    /// Frames of one copy of a generation when nothing fails.
+    /// Returns the frames of one copy of a generation without failures.
     pub(crate) fn generation_frames(&self, good: u32) -> u64 {
         let chunks = (good.saturating_sub(self.reserve_chunks(good))) / self.copy_count(good);
         u64::from(chunks) * u64::from(self.units)

@@ -32,12 +32,12 @@ pub(crate) struct PoolChunk {
     /// Whether its contents may contradict the next write. It is erased before anything is
     /// programmed.
     pub(crate) untrusted: bool,
-    /// Programs under way.
+    /// Programs in flight.
     pub(crate) programs: u32,
-    /// A program failed in it: it is erased once more, so that nothing in it is mistaken for something
-    /// newer, and never written again.
+    /// Whether a program in it failed. It is erased once more, so that its contents are not taken
+    /// for newer ones, and then retired.
     pub(super) failed: bool,
-    /// When it became free, in the order of all such events.
+    /// Position in the order of all releases and erases at which it became free.
     freed_at: u64,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// The chunks with these numbers; all free.
+    /// Creates the pool of these chunks, all free.
     pub(crate) fn new(
         shape: &FlashGeometry,
         chunks: impl Iterator<Item = ChunkId>,
@@ -79,17 +79,17 @@ impl ChunkPool {
         self.chunks.iter().filter(|s| which(s.role)).count().to_u32()
     }
 
-    /// Chunks that can be used, now or later.
+    /// Returns the number of chunks that are not retired.
     pub(crate) fn usable_count(&self) -> u32 {
         self.chunks.iter().filter(|s| s.role != ChunkRole::Retired && !s.failed).count().to_u32()
     }
 
-    /// Chunks that are retired.
+    /// Returns the number of retired chunks.
     pub(crate) fn retired_count(&self) -> u32 {
         self.count(|u| u == ChunkRole::Retired)
     }
 
-    /// Chunks that hold nothing that is needed.
+    /// Returns the number of chunks without needed contents.
     pub(crate) fn spare_count(&self) -> u32 {
         let spare = |s: &&PoolChunk| {
             matches!(s.role, ChunkRole::Free | ChunkRole::Stale | ChunkRole::Erasing)
@@ -97,14 +97,14 @@ impl ChunkPool {
         self.chunks.iter().filter(|s| !s.failed).filter(spare).count().to_u32()
     }
 
-    /// Chunks that will be free if their erase does not fail.
+    /// Returns whether erases are pending or in flight that can free chunks.
     pub(crate) fn has_erase_pending(&self) -> bool {
         self.chunks
             .iter()
             .any(|s| !s.failed && matches!(s.role, ChunkRole::Stale | ChunkRole::Erasing))
     }
 
-    /// Chunks that hold frames of a generation; of one copy, or of both.
+    /// Returns the number of chunks with frames of a generation; of one copy, or of both.
     pub(crate) fn in_use_count(&self, of: u64, copy: Option<usize>) -> u32 {
         self.count(|u| {
             matches!(u, ChunkRole::InUse { generation, copy: lane }
@@ -148,7 +148,7 @@ impl ChunkPool {
         Some(slot)
     }
 
-    /// A chunk to erase.
+    /// Returns the next chunk to erase.
     pub(crate) fn next_to_erase(&self) -> Option<usize> {
         self.chunks.iter().position(|s| s.role == ChunkRole::Stale && s.programs == 0)
     }
@@ -167,12 +167,13 @@ impl ChunkPool {
         any
     }
 
-    /// A program in a chunk has failed.
+    /// Records that a program in a chunk failed.
     pub(crate) fn on_program_failed(&mut self, slot: usize) {
         self.chunks[slot].failed = true;
     }
 
-    /// The erase of a chunk has ended: it is free, or retired if that or a program failed.
+    /// Records the end of an erase: the chunk is free, or retired if the erase or a program before
+    /// it failed.
     pub(crate) fn on_erased(&mut self, slot: usize, ok: bool) {
         self.events += 1;
         let slot = &mut self.chunks[slot];

@@ -1,13 +1,13 @@
 //! [`JournalError`]: errors of a journal.
 
 use nvme::ChunkId;
-/// Why a journal cannot be made, read or written.
+/// Reasons why a journal cannot be created, read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// A number of the flash or of the configuration is none that a journal can live with.
+    /// A value of the flash or of the configuration is invalid for a journal.
     #[error("{what} is {value}, but {allowed}")]
     InvalidParameter {
-        /// The number's name.
+        /// Name of the value.
         what: &'static str,
         /// The invalid value.
         value: u64,
@@ -19,12 +19,12 @@ pub enum JournalError {
     Chunk {
         /// Its number.
         chunk: ChunkId,
-        /// How often it was given.
+        /// Number of times that it was reserved.
         times: u32,
-        /// Chunks there are.
+        /// Chunks of the flash.
         chunks: u32,
     },
-    /// A write pointer that a chunk cannot have: outside of it, or inside a write unit.
+    /// A write pointer is outside of its chunk or inside a write unit.
     #[error(
         "{chunk} is written up to sector {sectors}, which is no multiple of its write unit of \
          {unit} or behind its {limit} sectors"
@@ -32,7 +32,7 @@ pub enum JournalError {
     WritePointer {
         /// The chunk.
         chunk: ChunkId,
-        /// Where it is said to be.
+        /// The write pointer, in sectors.
         sectors: u32,
         /// Sectors of a write unit.
         unit: u32,
@@ -60,12 +60,12 @@ pub enum JournalError {
         /// The limit.
         max: u64,
     },
-    /// A record that fits no generation.
+    /// A record is larger than the capacity of an empty generation.
     #[error("a record of {bytes} bytes fits no generation, which holds {max} at most")]
     RecordTooLarge {
         /// Its size.
         bytes: u64,
-        /// The limit at present.
+        /// The current limit.
         max: u64,
     },
     /// The generation has no capacity for a record, or cannot be continued: a snapshot must come
@@ -95,7 +95,7 @@ pub enum JournalError {
         /// Frames of the snapshot.
         frames: u32,
     },
-    /// The chunks hold something, and nothing of it is a journal's.
+    /// The chunks hold data, but no frames of a journal.
     #[error("{chunk} holds data, but no chunk holds frames of a journal")]
     NotAJournal {
         /// The first such chunk.
@@ -106,9 +106,9 @@ pub enum JournalError {
     Foreign {
         /// The first such chunk.
         chunk: ChunkId,
-        /// Whose.
+        /// Its owner.
         found: u32,
-        /// Whose it should be.
+        /// The expected owner.
         wanted: u32,
     },
     /// The chunks hold a journal of another version.

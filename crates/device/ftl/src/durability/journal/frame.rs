@@ -23,9 +23,9 @@ const HEADER: SealedHeader = SealedHeader {
 /// Contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
-    /// Nothing: it is there so that others can be read.
+    /// Padding, which makes earlier units readable.
     Padding = 1,
-    /// The beginning of a generation without a snapshot: the journal's very first.
+    /// The start of a generation without a snapshot: the first one of a journal.
     Start = 2,
     /// A part of the snapshot.
     SnapshotPart = 3,
@@ -41,7 +41,8 @@ impl FrameKind {
         [Padding, Start, SnapshotPart, SnapshotEnd, Records].into_iter().find(|k| *k as u8 == byte)
     }
 
-    /// Whether the generation is complete once this and everything before it is there.
+    /// Returns whether the generation is complete once this frame and all earlier ones are
+    /// programmed.
     pub(crate) fn is_base_end(self) -> bool {
         matches!(self, FrameKind::Start | FrameKind::SnapshotEnd)
     }
@@ -51,11 +52,11 @@ impl FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
-    /// Which copy, 0 or 1.
+    /// Number of the copy, 0 or 1.
     pub(crate) replica: u8,
-    /// Whose journal; 0 for padding.
+    /// Owner of the journal; 0 for padding.
     pub(crate) owner: u32,
-    /// From 1 on; 0 for padding.
+    /// Generation, from 1 on; 0 for padding.
     pub(crate) generation: u64,
     /// Number of the frame in its generation.
     pub(crate) index: u32,
@@ -93,7 +94,7 @@ impl FrameHeader {
         }
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         HEADER.begin(&mut bytes);
@@ -150,7 +151,7 @@ impl FrameHeader {
         (crc32c::crc32c(payload) == self.payload_crc).then_some(payload)
     }
 
-    /// Bytes of the unit that mean something.
+    /// Returns the bytes of the header and the payload.
     pub(crate) fn frame_bytes(&self) -> usize {
         HEADER_BYTES + self.length.index()
     }

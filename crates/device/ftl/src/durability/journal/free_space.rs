@@ -26,23 +26,23 @@ fn common_frames(a: i64, b: i64, chunks: u32, units: u32) -> i64 {
 /// Result of the search for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextWrite {
-    /// The lane has one.
+    /// The copy has a chunk.
     Ready,
-    /// Not yet, but something was given up; look again.
+    /// Space was freed; search again.
     Retry,
-    /// Something must end first.
+    /// An operation in flight must end first.
     Wait,
-    /// Padding makes what is there readable first.
+    /// Padding must first make the frames readable.
     PadForPairing,
 }
 
 impl Journal {
-    /// Bytes of a snapshot at most.
+    /// Returns the largest size of a snapshot in bytes.
     pub fn snapshot_bytes_max(&self) -> u64 {
         self.config.snapshot_bytes
     }
 
-    /// Bytes of one record at most, were it the only one behind the largest snapshot.
+    /// Returns the largest size in bytes of a record that is alone behind the largest snapshot.
     pub fn record_bytes_max(&self) -> u64 {
         let frames = self.capacity.generation_frames(self.pool.usable_count());
         let base = self.capacity.snapshot_frames;
@@ -53,14 +53,14 @@ impl Journal {
         bytes.saturating_sub(RECORD_HEADER as u64).min(u32::MAX.into())
     }
 
-    /// Whether a generation has begun that is not complete.
+    /// Returns whether a generation has begun and is not complete.
     pub fn is_snapshot_in_progress(&self) -> bool {
         self.pending_log.base().is_some()
     }
 
-    /// Whether a snapshot should be taken soon: three quarters of the generation's room are used, it
-    /// cannot be continued, or it has fewer copies than there are chunks for. Not while one is
-    /// under way.
+    /// Returns whether a snapshot should be taken soon: three quarters of the generation's capacity
+    /// are used, it cannot be continued, or it has fewer copies than the chunks allow. `false` while
+    /// a snapshot is in progress.
     pub fn needs_snapshot(&self) -> bool {
         if self.failed.is_some() || self.is_snapshot_in_progress() {
             return false;
@@ -71,8 +71,8 @@ impl Journal {
             || self.available_frames() * 4 <= self.initial_available_frames
     }
 
-    /// Frames that the newest generation has room for beyond those it was given. Holds back what the
-    /// next snapshot needs; failures can still make it less.
+    /// Returns the free frames of the newest generation. The space of the next snapshot is reserved;
+    /// failures can still reduce the result.
     pub(super) fn available_frames(&self) -> u64 {
         let newest = self.pending_log.generation();
         let base = self.pending_log.base();
@@ -81,7 +81,8 @@ impl Journal {
         let (good, units) = (self.pool.usable_count(), self.capacity.units);
         let whole =
             base.map_or(0, |base| self.capacity.base_pairing_units(good, base.frames, units));
-        // Frames that fit what a lane has, less those that wait for it: less than none, perhaps.
+        // Frames that fit the chunk of a copy, less those that wait for it; this can be
+        // negative.
         let fits = |i: usize| {
             let lane = &self.mirrors[i];
             let is_open = lane.pool_index.is_some() && lane.generation == newest && !lane.failing;
@@ -109,11 +110,11 @@ impl Journal {
         room.max(0) as u64
     }
 
-    /// Lets the lanes that have given up take part in the newest generation.
+    /// Lets the aborted copies take part in the newest generation.
     pub(super) fn join_newest_generation(&mut self) {
         let Some(first) = self.pending_log.base().map(|base| base.first_seq) else { return };
         if self.mirrors.iter().all(|lane| !lane.live) {
-            // What is in front can be written nowhere; the snapshot stands for it.
+            // No copy can write the older frames; the snapshot supersedes them.
             self.pending_log.discard_older();
         }
         for lane in &mut self.mirrors[..self.copy_count] {
@@ -123,7 +124,7 @@ impl Journal {
         }
     }
 
-    /// Finds a chunk for the next frame of lane `i`, which has nothing under way.
+    /// Finds a chunk for the next frame of copy `i`, which has no program in flight.
     pub(super) fn choose_next_write(&mut self, i: usize, generation: u64, base: bool) -> NextWrite {
         if i >= self.copy_count && generation != self.generations.committed() {
             // The generation has one copy only.
@@ -155,7 +156,7 @@ impl Journal {
         if self.pool.has_erase_pending() {
             return NextWrite::Wait;
         }
-        // What can be read must not go before what comes after it can be.
+        // The readable generation is kept until its successor can be read.
         if !self.can_pad_for_pairing() && self.is_paddable(i) {
             return NextWrite::PadForPairing;
         }
@@ -165,9 +166,9 @@ impl Journal {
         self.free_space_for_base(i, generation)
     }
 
-    /// Gives lane `i` up until the next generation.
+    /// Aborts copy `i` until the next generation.
     fn abort_copy(&mut self, i: usize) {
-        // Programs that are under way no longer count.
+        // Programs in flight no longer count.
         let done = self.mirrors[i].done_seq;
         let generation = self.pending_log.segment_at(done).map(|s| s.generation);
         self.mirrors[i].stop();
@@ -176,15 +177,15 @@ impl Journal {
         if !other.live {
             self.join_newest_generation();
         } else if generation == Some(self.generations.committed()) && other.joined_seq <= done {
-            // What this copy lacks becomes durable in the other.
+            // The missing frames become durable in the other copy.
             self.generations.mark_incomplete(i);
         }
         self.advance_durable();
     }
 
-    /// Frees a chunk for the snapshot of copy `i`. Drops the first that exists of: the copy with
-    /// less progress; what this copy has programmed, if failures have taken a part; the second copy
-    /// of the old generation; the journal.
+    /// Frees a chunk for the snapshot of copy `i`. Drops the first of these that exists: the copy
+    /// with less progress; this copy's own programmed frames, if failures took a part of them; the
+    /// second copy of the old generation. If none exists, the journal fails.
     fn free_space_for_base(&mut self, i: usize, generation: u64) -> NextWrite {
         let other = 1 - i;
         if self.mirrors[other].live {

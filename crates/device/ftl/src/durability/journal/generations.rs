@@ -1,4 +1,4 @@
-//! [`Generations`]: which generations of a journal are on the media, and which numbers are used up.
+//! [`Generations`]: the generations of a journal that are on the media, and the used numbers.
 
 use crate::check::{Subject, Violation, require};
 
@@ -7,21 +7,22 @@ use crate::check::{Subject, Violation, require};
 /// Invariant: readable ≤ committed ≤ last number + 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Generations {
-    /// The generation that would be found now; 0 if there is none.
+    /// The generation that a recovery would find now; 0 if there is none.
     committed: u64,
     /// Last generation whose snapshot can be read without padding; 0 if there is none. It is kept
     /// until the next one can be read, unless its chunks are needed.
     readable: u64,
-    /// Which copies hold all of the committed generation that is durable.
+    /// Whether each copy holds all durable frames of the committed generation.
     complete_copies: [bool; 2],
-    /// No generation up to this one is begun any more.
+    /// Generation numbers up to this one are used.
     last: u64,
-    /// Whether a frame of the newest generation may be on the media: its number is used up.
+    /// Whether a frame of the newest generation may be on the media, so that its number is used.
     begun: bool,
 }
 
 impl Generations {
-    /// The generation that was found, 0 for none, and the newest of which there was a sign.
+    /// Creates the state after a recovery: the generation found, 0 for none, and the newest one with
+    /// any frame.
     pub(super) fn found(generation: u64, newest: u64, complete_copies: [bool; 2]) -> Generations {
         Generations {
             committed: generation,
@@ -32,12 +33,12 @@ impl Generations {
         }
     }
 
-    /// The generation that would be found now; 0 if there is none.
+    /// Returns the generation that a recovery would find now; 0 if there is none.
     pub(super) fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// The last generation of which a snapshot can be read without padding; 0 if there is none.
+    /// Returns the last generation whose snapshot can be read without padding; 0 if there is none.
     pub(super) fn readable(&self) -> u64 {
         self.readable
     }
@@ -52,22 +53,22 @@ impl Generations {
         std::mem::replace(&mut self.readable, now)
     }
 
-    /// A generation is durable, in these copies.
+    /// Records that a generation is durable in these copies.
     pub(super) fn commit(&mut self, generation: u64, copies: [bool; 2]) {
         (self.committed, self.complete_copies) = (generation, copies);
     }
 
-    /// Whether a copy holds all of the committed generation that is durable.
+    /// Returns whether a copy holds all durable frames of the committed generation.
     pub(super) fn is_complete(&self, copy: usize) -> bool {
         self.complete_copies[copy]
     }
 
-    /// A copy lacks something of the committed generation.
+    /// Records that a copy lacks frames of the committed generation.
     pub(super) fn mark_incomplete(&mut self, copy: usize) {
         self.complete_copies[copy] = false;
     }
 
-    /// A frame of the newest generation may be on the media.
+    /// Records that a frame of the newest generation may be on the media.
     pub(super) fn mark_begun(&mut self) {
         self.begun = true;
     }
@@ -77,7 +78,7 @@ impl Generations {
         self.begun
     }
 
-    /// Uses the numbers up to this one up.
+    /// Marks the numbers up to this one as used.
     pub(super) fn use_up(&mut self, generation: u64) {
         self.last = self.last.max(generation);
     }
@@ -102,7 +103,7 @@ impl Generations {
         Ok(())
     }
 
-    /// Says that a generation is committed that was never begun.
+    /// Breaks the order: commits a generation that never began.
     #[cfg(test)]
     pub(super) fn break_order(&mut self) {
         self.committed = self.last + 2;

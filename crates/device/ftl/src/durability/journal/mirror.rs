@@ -5,15 +5,15 @@
 //! completed. So a frame is on the media only if all earlier frames of its copy were programmed
 //! too. Recovery relies on it.
 
-/// Programs under way per lane at most.
+/// Maximum number of programs in flight per copy.
 pub(crate) const PROGRAMS_MAX: u32 = 4;
 
-/// The place of one copy in the backlog and on the flash.
+/// The position of one copy in the pending log and on the flash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MirrorCopy {
-    /// Whether the copy is being written. One that is not waits for the next generation.
+    /// Whether the copy is being written. Otherwise it waits for the next generation.
     pub(crate) live: bool,
-    /// The chunk being written, as a place in the pool.
+    /// The chunk being written, as an index in the pool.
     pub(crate) pool_index: Option<usize>,
     /// The write unit in it that is programmed next.
     pub(crate) next_unit: u32,
@@ -25,24 +25,23 @@ pub(crate) struct MirrorCopy {
     pub(crate) next_seq: u64,
     /// All frames before this one are programmed.
     pub(crate) done_seq: u64,
-    /// Which frames from `done` on are programmed too.
+    /// Frames from `done_seq` on that are programmed too; one bit each.
     programmed_bits: u32,
     pub(crate) in_flight: u32,
-    /// A program has failed: nothing is issued until all have ended.
+    /// Whether a program failed: no program is issued until all in flight have ended.
     pub(crate) failing: bool,
-    /// The frame behind the snapshot of its generation, and how many write units must still be programmed
-    /// behind that before all of it can be read: frames, or else padding.
+    /// The frame behind the snapshot of its generation, and the number of write units, frames or
+    /// padding, still to be programmed behind it before all of the snapshot can be read.
     base_end: u64,
     pub(crate) pairing_remaining: u32,
     /// Padding is being programmed.
     pub(crate) padding: bool,
-    /// Programs that were issued under another number are of no interest any more.
+    /// Completions of programs issued in another epoch are ignored.
     pub(crate) epoch: u32,
 }
 
 impl MirrorCopy {
-    /// Goes on with frame number `seq`, in a chunk that is yet to be found; programs under way no
-    /// longer matter.
+    /// Continues with frame `seq` in a chunk that is chosen later. Programs in flight are ignored.
     pub(crate) fn restart(&mut self, seq: u64) {
         *self = MirrorCopy {
             live: true,
@@ -62,19 +61,19 @@ impl MirrorCopy {
         self.live = false;
     }
 
-    /// A program of frame number `seq` has begun.
+    /// Records that the program of frame `seq` was started.
     pub(crate) fn on_program_issued(&mut self) {
         self.next_seq += 1;
         self.next_unit += 1;
         self.in_flight += 1;
     }
 
-    /// The last frame of a snapshot has begun, the one before `behind`.
+    /// Records that the program of a snapshot's last frame, the one before `behind`, was started.
     pub(crate) fn base_written(&mut self, behind: u64, uncovered: u32) {
         (self.base_end, self.pairing_remaining) = (behind, uncovered);
     }
 
-    /// Whether all of a generation's snapshot can be read as it is.
+    /// Returns whether a generation's snapshot can be read without padding.
     pub(crate) fn is_readable_without_padding(&self, generation: u64) -> bool {
         self.live
             && self.generation == generation
@@ -82,13 +81,13 @@ impl MirrorCopy {
             && self.pairing_remaining == 0
     }
 
-    /// A program of padding has begun.
+    /// Records that a program of padding was started.
     pub(crate) fn on_pad_issued(&mut self) {
         (self.next_unit, self.padding) = (self.next_unit + 1, true);
     }
 
-    /// A program of padding has ended. One that failed makes the chunk readable, and those behind it fail
-    /// as well.
+    /// Records the end of a program of padding. A failed one closes the chunk, which makes it
+    /// readable.
     pub(crate) fn on_pad_complete(&mut self, ok: bool) {
         self.padding = false;
         self.pairing_remaining = self.pairing_remaining.saturating_sub(1);
@@ -96,8 +95,8 @@ impl MirrorCopy {
         self.complete_failure();
     }
 
-    /// A program of frame number `seq` has ended. When one has failed, and no more is under way,
-    /// everything from that frame on goes to another chunk.
+    /// Records the end of the program of frame `seq`. After a failure, and with no other program in
+    /// flight, all frames from the failed one on go to another chunk.
     pub(crate) fn on_program_complete(&mut self, seq: u64, ok: bool) {
         self.in_flight -= 1;
         if ok {

@@ -10,11 +10,10 @@
 //! different parallel units where the chunks allow it. Records up to [`Journal::durable`] are
 //! recovered after a power cut, as long as one copy of every frame can be read.
 //!
-//! Where paired pages must be programmed before a unit can be read, the records behind a snapshot
-//! make it readable. Until then the previous generation is kept. If there is none, or its chunks
-//! are needed, a copy that has nothing else to write pads instead. So recovery can identify the
-//! journal and its owner without writing. The padding uses no capacity that was announced: if none
-//! is left, there is less padding.
+//! On flash with paired pages, records behind a snapshot make it readable. Until then the previous
+//! generation is kept. If there is none, or its chunks are needed, a copy without other work pads
+//! instead, so that a recovery can identify the journal and its owner without writing. Padding uses only
+//! capacity beyond the announced records: if none is left, there is less padding.
 //!
 //! # Recovery is idempotent
 //!
@@ -85,8 +84,8 @@ pub trait JournalMedia: JournalFlash {
     /// Reads sectors of one write unit.
     fn read(&mut self, now: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32);
 
-    /// Copies what a finished read has found: as many bytes as `out` has, from its first sector on.
-    /// Bytes of sectors that failed are of no interest.
+    /// Copies the data of a completed read into `out`, from its first sector on. The bytes of failed
+    /// sectors are undefined.
     fn read_data(&mut self, op: u32, out: &mut [u8]);
 }
 

@@ -34,13 +34,13 @@ pub(crate) struct LogSegment {
     pub(crate) generation: u64,
     /// Number of the first frame in its generation.
     pub(crate) index: u32,
-    /// The position that is durable when all of it is.
+    /// The position that is durable when the whole segment is.
     pub(crate) position: u64,
     pub(crate) body: SegmentBody,
 }
 
 impl LogSegment {
-    /// Whether its generation is complete only with it.
+    /// Returns whether its generation is complete only with it.
     pub(crate) fn is_base(&self) -> bool {
         !matches!(self.body, SegmentBody::Records { .. })
     }
@@ -69,11 +69,11 @@ impl LogSegment {
     }
 }
 
-/// Everything that is not durable yet.
+/// Records and snapshots that are not durable yet.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingLog {
     segments: VecDeque<LogSegment>,
-    /// Records of the frame that fills up, and how many bytes of it continue a record.
+    /// Records of the open frame, and the number of its first bytes that continue a record.
     open_frame: Vec<u8>,
     continues: u32,
     buffers: Vec<Vec<u8>>,
@@ -90,7 +90,8 @@ pub(crate) struct PendingLog {
 }
 
 impl PendingLog {
-    /// Nothing; the next frame is number `index` of `generation`, and `position` is durable.
+    /// Creates an empty log. The next frame is number `index` of `generation`, and `position` is
+    /// durable.
     pub(crate) fn new(
         payload_bytes: usize,
         generation: u64,
@@ -112,12 +113,12 @@ impl PendingLog {
         }
     }
 
-    /// The position of all that was given.
+    /// Returns the position behind everything appended.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The position up to which all is durable.
+    /// Returns the position up to which everything is durable.
     pub(crate) fn durable(&self) -> u64 {
         self.durable
     }
@@ -137,17 +138,17 @@ impl PendingLog {
         self.generation
     }
 
-    /// Whether no frame waits, be it full or not.
+    /// Returns whether no frame is pending, full or open.
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Frames that fill up: one or none.
+    /// Returns the number of open frames: one or none.
     pub(crate) fn open_frames(&self) -> u64 {
         u64::from(!self.open_frame.is_empty())
     }
 
-    /// Frames that a record of so many bytes adds to those there are.
+    /// Returns the number of frames that a record of `bytes` bytes adds.
     pub(crate) fn frames_of_record(&self, bytes: usize) -> u64 {
         let stream = self.open_frame.len() + RECORD_HEADER + bytes;
         stream.div_ceil(self.payload_bytes) as u64 - self.open_frames()
@@ -177,7 +178,7 @@ impl PendingLog {
         self.index += frames;
     }
 
-    /// Closes the frame that fills up, if it holds anything.
+    /// Closes the open frame, if it holds data.
     pub(crate) fn seal(&mut self) {
         if self.open_frame.is_empty() {
             return;
@@ -211,7 +212,7 @@ impl PendingLog {
         }
     }
 
-    /// Begins a generation: with a snapshot, or with nothing.
+    /// Begins a generation, with or without a snapshot.
     pub(crate) fn begin_generation(&mut self, generation: u64, snapshot: Option<Vec<u8>>) {
         self.generation = generation;
         self.index = 0;
@@ -238,13 +239,13 @@ impl PendingLog {
         }
     }
 
-    /// Forgets the frame that fills up.
+    /// Drops the open frame.
     pub(crate) fn discard_open_frame(&mut self) {
         self.open_frame.clear();
         self.continues = 0;
     }
 
-    /// Forgets what is in front of the newest generation, which stands for it.
+    /// Drops the frames before the newest generation, which supersedes them.
     pub(crate) fn discard_older(&mut self) {
         if self.base().is_some() {
             while self.segments.front().is_some_and(|s| s.generation != self.generation) {
@@ -253,8 +254,8 @@ impl PendingLog {
         }
     }
 
-    /// Everything before frame number `done` is durable: forgets it, and says which generation has
-    /// become complete, if one has.
+    /// Drops the frames before `done`, which are durable. Returns the generation that this
+    /// completes, if any.
     pub(crate) fn mark_durable_to(&mut self, done: u64) -> Option<u64> {
         let mut complete = None;
         while let Some(segment) = self.segments.pop_front_if(|s| s.end() <= done) {

@@ -1,4 +1,4 @@
-//! [`JournalRecovery`]: reads the chunks after a power loss, and makes the journal that continues.
+//! [`JournalRecovery`]: reads the chunks after a power loss, and builds the journal that continues.
 //!
 //! It takes the newest generation with a complete snapshot, and its records up to the first frame
 //! that no copy has. It writes nothing but padding.
@@ -32,8 +32,8 @@ pub struct Recovered {
     pub unreadable: u64,
     /// Frames of padding that recovery has programmed.
     pub padding: u64,
-    /// The journal that goes on. Everything found is durable in it, and it touches nothing before
-    /// it is [kicked](Journal::kick); then it erases what is not part of what was found.
+    /// The journal that continues. Everything found is durable in it. Its first
+    /// [kick](Journal::kick) erases the chunks that are not part of what was found.
     pub journal: Journal,
 }
 
@@ -45,8 +45,8 @@ enum Phase {
     Taken,
 }
 
-/// Reads a journal back. Driven like a [`Journal`], until [`finish`](JournalRecovery::finish) has
-/// something. It can be cut and repeated at any time.
+/// Reads a journal. Driven like a [`Journal`], until [`finish`](JournalRecovery::finish) returns a
+/// result. It can be interrupted and repeated at any time.
 #[derive(Debug)]
 pub struct JournalRecovery {
     geometry: FlashGeometry,
@@ -85,7 +85,7 @@ impl JournalRecovery {
         })
     }
 
-    /// Starts what can be started; says whether anything was.
+    /// Starts all possible operations. Returns whether any was started.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let mut any = false;
         loop {
@@ -101,13 +101,13 @@ impl JournalRecovery {
         }
     }
 
-    /// A program of padding has ended. [`kick`](JournalRecovery::kick) afterwards.
+    /// Reports the end of a program of padding. Call [`kick`](JournalRecovery::kick) afterwards.
     pub fn program_done(&mut self, op: u32, status: Status) {
         self.scan.program_done(op, status.is_success());
     }
 
-    /// A read has ended; bit `i` of `failed` says that its sector number `i` could not be read.
-    /// [`kick`](JournalRecovery::kick) afterwards.
+    /// Reports the end of a read; bit `i` of `failed` says that its sector number `i` could not be
+    /// read. Call [`kick`](JournalRecovery::kick) afterwards.
     pub fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
         match &mut self.phase {
             Phase::Scan => self.scan.read_done(op, failed, flash),
@@ -150,7 +150,8 @@ impl JournalRecovery {
                     let resume = self.resume();
                     self.complete_with(resume);
                 } else {
-                    // With its end or anything behind, it was complete in one copy at least.
+                    // Frames from the snapshot's end on show that the generation was
+                    // complete in one copy at least.
                     self.truncated |= seen().any(|h| h.kind != FrameKind::SnapshotPart);
                     self.next_generation();
                 }
@@ -180,7 +181,7 @@ impl JournalRecovery {
         self.result = Some(result);
     }
 
-    /// How the journal goes on, and the chunks it has then.
+    /// Returns where the journal continues, and its chunks.
     fn resume(&self) -> Result<(ChunkPool, ResumePoint), JournalError> {
         let chunks = &self.scan.chunks;
         let mut pool = ChunkPool::new(&self.geometry, chunks.iter().map(|c| c.chunk))?;
@@ -232,7 +233,7 @@ impl JournalRecovery {
                     }
                 }
             }
-            // Anything but padding could be the sequel, or is.
+            // Any unit but padding could be the next frame.
             resume.can_continue &=
                 chunk.units[behind..].iter().all(|unit| *unit == UnitContent::Padding);
         }

@@ -19,18 +19,18 @@ struct FrameCopy {
     sector: u32,
 }
 
-/// A frame that is being fetched; its number is that of the operation, modulo `OPS_MAX`.
+/// A frame being fetched; its index is the operation number modulo `OPS_MAX`.
 #[derive(Debug, Default)]
 struct FrameFetch {
     state: State,
-    /// Which copy is being read.
+    /// Number of the copy being read.
     copy: usize,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// To be read.
+    /// Not read yet.
     #[default]
     Pending,
     Reading,
@@ -39,7 +39,7 @@ enum State {
     Missing,
 }
 
-/// One generation.
+/// The frames of one generation.
 #[derive(Debug)]
 pub(super) struct Replay {
     pub(super) generation: u64,
@@ -57,7 +57,7 @@ pub(super) struct Replay {
     has_snapshot: bool,
     pub(super) snapshot: Vec<u8>,
     pub(super) records: Vec<Vec<u8>>,
-    /// The beginning of a record whose rest is in later frames, with its length in front.
+    /// The first bytes of a record that continues in later frames, after its length.
     partial: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Replay {
         self.copies.get(first + i).copied().filter(|copy| copy.header.index == index)
     }
 
-    /// Starts reads of the frames that come next.
+    /// Starts reads of the next frames.
     pub(super) fn kick(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let mut moved = false;
         loop {
@@ -172,7 +172,7 @@ impl Replay {
         }
     }
 
-    /// Takes the frames that are there, in order.
+    /// Processes the fetched frames in order.
     fn deliver(&mut self) -> bool {
         let mut moved = false;
         while !self.complete {
@@ -194,7 +194,7 @@ impl Replay {
         moved
     }
 
-    /// Takes one frame. Returns `false` if it does not continue the generation.
+    /// Processes one frame. Returns `false` if it does not continue the generation.
     fn frame(&mut self, bytes: &[u8]) -> bool {
         let FrameDecode::Frame(header) = FrameHeader::decode(bytes, self.capacity.payload_bytes)
         else {
@@ -216,7 +216,7 @@ impl Replay {
         true
     }
 
-    /// Takes the payload of a frame of records. A record whose rest never was durable is dropped
+    /// Parses the payload of a frame of records. A record whose rest never became durable is dropped
     /// when the next frame does not continue it.
     fn parse_records(&mut self, payload: &[u8], continues: usize) {
         let start = if self.partial.is_empty() { continues.min(payload.len()) } else { 0 };

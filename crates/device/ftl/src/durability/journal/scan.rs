@@ -29,7 +29,7 @@ pub(super) enum UnitContent {
     Frame(FrameHeader),
 }
 
-/// A reserved chunk as it is found.
+/// A reserved chunk as found.
 #[derive(Debug)]
 pub(super) struct ScannedChunk {
     pub(super) chunk: ChunkId,
@@ -46,7 +46,7 @@ pub(super) struct ScannedChunk {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Reads what can be read as it is.
+    /// Reads the units that are readable without padding.
     ReadBeforePadding,
     Pad,
     /// Reads the rest.
@@ -60,7 +60,7 @@ enum Op {
     Pad { chunk: usize },
 }
 
-/// The look at all units.
+/// The scan of all units.
 #[derive(Debug)]
 pub(super) struct JournalScan {
     pub(super) chunks: Vec<ScannedChunk>,
@@ -69,12 +69,12 @@ pub(super) struct JournalScan {
     ws_opt: u32,
     pair_units: u32,
     phase: Phase,
-    /// Where the phase has got to.
+    /// Next chunk and unit of the phase.
     cursor: (usize, usize),
     ops: [Option<Op>; OPS_MAX],
     /// Padding programmed.
     pub(super) padded: u64,
-    /// The first chunk with a unit that can be read and is no frame, and how many frames there are.
+    /// The first chunk with a readable unit that is no frame, and the number of frames found.
     garbage: Option<ChunkId>,
     frames: u64,
     refused: Option<JournalError>,
@@ -176,7 +176,7 @@ impl JournalScan {
         };
     }
 
-    /// Starts one read, if there is one to start.
+    /// Starts the next read, if any. Returns whether one was started.
     fn read(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
         while let Some(chunk) = self.chunks.get(self.cursor.0) {
@@ -201,7 +201,7 @@ impl JournalScan {
         false
     }
 
-    /// Starts one program of padding, if there is one to start.
+    /// Starts the next program of padding, if any. Returns whether one was started.
     fn pad(&mut self, now: Nanos, flash: &mut impl JournalMedia) -> bool {
         let Some(op) = self.ops.iter().position(Option::is_none) else { return false };
         let wants = |c: &ScannedChunk| !c.padding && c.open && c.units.len() < c.pad_to.index();

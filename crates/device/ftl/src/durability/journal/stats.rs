@@ -1,12 +1,11 @@
 //! [`JournalStats`]: counters of a journal; [`Lsn`]: a position in it.
 
-/// A place in the order of everything that was given to a
-/// [`Journal`](super::Journal). Positions of one journal value
-/// can be compared; they are not kept over a restart.
+/// A position in the order of everything given to a [`Journal`](super::Journal). Positions of the same
+/// journal value are comparable; they are not kept across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
-/// Counters since the journal was made or recovered.
+/// Counters since the journal was created or recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
     /// Records appended.
@@ -15,7 +14,7 @@ pub struct JournalStats {
     pub bytes: u64,
     /// Frames programmed, every copy counted.
     pub frames: u64,
-    /// Write units of padding programmed, so that snapshots can be read as they are.
+    /// Write units of padding programmed to make snapshots readable.
     pub padding: u64,
     /// Generations completed.
     pub generations: u64,
@@ -25,7 +24,7 @@ pub struct JournalStats {
     pub erases: u64,
     /// Erases that failed.
     pub erase_failures: u64,
-    /// Chunks that are not used any more; at power-on, the bad ones.
+    /// Retired chunks, those that were bad at power-on included.
     pub retired_chunks: u64,
     /// Copies dropped because chunks ran short.
     pub copies_lost: u64,

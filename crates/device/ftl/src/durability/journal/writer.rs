@@ -15,7 +15,7 @@ use crate::FlashGeometry;
 use crate::check::Violation;
 use crate::ids::{ToIndex, ToU32};
 
-/// Erases under way at most.
+/// Maximum number of erases in flight.
 const ERASES_MAX: usize = 4;
 
 /// Meaning of an operation number.
@@ -26,8 +26,8 @@ pub(super) enum Op {
     Erase { pool_index: usize },
 }
 
-/// A journal: see the [module](super). It is driven by [`kick`](Journal::kick) after anything was
-/// given to it or has ended; it owns no thread and reads no clock.
+/// A journal: see the [module](super). It advances in [`kick`](Journal::kick), called after a record was
+/// appended or an operation ended. It owns no thread and reads no clock.
 #[derive(Clone, Debug)]
 pub struct Journal {
     pub(super) capacity: JournalCapacity,
@@ -40,32 +40,32 @@ pub struct Journal {
     pub(super) generations: Generations,
     /// Copies that the newest generation is to have.
     pub(super) copy_count: usize,
-    /// Frames of records that the generation had room for when it was complete.
+    /// Free frames of the generation when it became complete.
     pub(super) initial_available_frames: u64,
-    /// Times that the snapshot was begun anew for want of chunks.
+    /// Number of times that the snapshot was restarted for lack of chunks.
     pub(super) attempts: u32,
     pub(super) failed: Option<JournalError>,
     pub(super) stats: JournalStats,
     scratch: Vec<u8>,
-    /// Nothing was given to it and nothing has ended since a kick that started nothing.
+    /// Whether nothing was appended and no operation ended since a kick that started nothing.
     unchanged: bool,
 }
 
-/// How a recovered journal goes on.
+/// Where a recovered journal continues.
 pub(super) struct ResumePoint {
     /// The generation found; 0 for none.
     pub(super) generation: u64,
-    /// The newest generation that there was a sign of.
+    /// The newest generation with any frame.
     pub(super) newest: u64,
-    /// Frames found of it, and those of its snapshot.
+    /// Frames found of the generation, and those of its snapshot.
     pub(super) frames: u32,
     pub(super) base_frames: u32,
     /// Records and snapshots found.
     pub(super) position: u64,
-    /// Whether it can go on, and where: chunks and their next write units.
+    /// Whether the generation can be continued, and where: chunks and their next write units.
     pub(super) can_continue: bool,
     pub(super) open: [Option<(usize, u32)>; 2],
-    /// Which copies are whole.
+    /// Whether each copy is complete.
     pub(super) copies: [bool; 2],
 }
 
@@ -102,7 +102,7 @@ impl Journal {
         Ok(Journal::resume(shape, capacity, config, pool, &nothing))
     }
 
-    /// A journal that goes on with what was found.
+    /// Creates a journal that continues what was found.
     pub(super) fn resume(
         shape: &FlashGeometry,
         capacity: JournalCapacity,
@@ -178,8 +178,8 @@ impl Journal {
         Ok(self.position())
     }
 
-    /// Has everything appended so far programmed, in a frame that is not full if need be, and returns
-    /// the position to wait for.
+    /// Requests that everything appended so far be programmed, in a partly filled frame if
+    /// necessary. Returns the position to wait for.
     pub fn flush(&mut self) -> Lsn {
         self.unchanged = false;
         self.pending_log.seal();
@@ -233,7 +233,7 @@ impl Journal {
         self.failed.as_ref()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> JournalStats {
         self.stats
     }
@@ -243,18 +243,18 @@ impl Journal {
         self.generations.check_invariants()
     }
 
-    /// Says that a generation is committed that was never begun.
+    /// Breaks the order: commits a generation that never began.
     #[cfg(test)]
     pub(crate) fn break_generations(&mut self) {
         self.generations.break_order();
     }
 
-    /// Chunks of the journal, retired ones included.
+    /// Returns the chunks of the journal, retired ones included.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = ChunkId> {
         self.pool.chunks.iter().map(|slot| slot.chunk)
     }
 
-    /// Whether nothing is under way, and [`kick`](Journal::kick) would start nothing.
+    /// Returns whether no operation is in flight and [`kick`](Journal::kick) would start none.
     pub fn is_idle(&self) -> bool {
         let blocked = self.failed.is_some() || self.mirrors.iter().all(|lane| !lane.live);
         self.ops.iter().all(Option::is_none)
@@ -269,14 +269,14 @@ impl Journal {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether nothing has changed since a [`kick`](Journal::kick) that started nothing: another would
-    /// start nothing, and [`needs_snapshot`](Journal::needs_snapshot) says what it said.
+    /// Returns whether nothing changed since a [`kick`](Journal::kick) that started nothing: another
+    /// would start nothing, and [`needs_snapshot`](Journal::needs_snapshot) returns the same.
     #[inline]
     pub fn is_unchanged(&self) -> bool {
         self.unchanged
     }
 
-    /// Starts what can be started; says whether anything was.
+    /// Starts all possible operations. Returns whether any was started.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl JournalFlash) -> bool {
         if self.unchanged {
             return false;
@@ -425,7 +425,7 @@ impl Journal {
         self.ops.get_mut(op.index())?.take()
     }
 
-    /// A program has ended. [`kick`](Journal::kick) afterwards.
+    /// Reports the end of a program. Call [`kick`](Journal::kick) afterwards.
     pub fn program_done(&mut self, op: u32, status: Status) {
         self.unchanged = false;
         let (lane, epoch, seq, slot) = match self.pop_op(op) {
@@ -456,7 +456,7 @@ impl Journal {
         }
     }
 
-    /// An erase has ended. [`kick`](Journal::kick) afterwards.
+    /// Reports the end of an erase. Call [`kick`](Journal::kick) afterwards.
     pub fn erase_done(&mut self, op: u32, status: Status) {
         self.unchanged = false;
         let Some(Op::Erase { pool_index: slot }) = self.pop_op(op) else {
@@ -472,13 +472,13 @@ impl Journal {
         }
     }
 
-    /// Notes what is durable now, and what need not be kept therefore.
+    /// Updates the durable position, and drops what need not be kept any more.
     pub(super) fn advance_durable(&mut self) {
         let live = self.mirrors.iter().filter(|lane| lane.live);
         let joined = live.clone().map(|lane| lane.joined_seq).min();
         if joined > self.pending_log.front() {
-            // Every copy has skipped the frames in front: they are never written, and the snapshot
-            // behind them stands for them.
+            // Every copy skipped the older frames: they are never written, and the snapshot
+            // supersedes them.
             self.pending_log.discard_older();
         }
         let Some(done) = live.map(|lane| lane.done_seq).min() else { return };
@@ -498,7 +498,7 @@ impl Journal {
         }
     }
 
-    /// Whether the snapshot of the generation that would be found now can be read as it is.
+    /// Returns whether the snapshot of the committed generation can be read without padding.
     fn is_committed_readable(&self) -> bool {
         let committed = self.generations.committed();
         self.mirrors.iter().any(|lane| lane.is_readable_without_padding(committed))

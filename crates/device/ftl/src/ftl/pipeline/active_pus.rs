@@ -4,9 +4,10 @@
 use crate::{ActivePusError, Ftl};
 
 impl Ftl {
-    /// From now on, users' data is written to `count` parallel units at a time, and so is moved data if
-    /// it has lines of its own; 0 for as many as the layer was opened with. Not kept across restarts.
-    /// [`kick`](Ftl::kick) afterwards.
+    /// Sets the number of parallel units that host data is written to at a time; 0 restores the
+    /// number that the FTL was opened with. Relocated data follows if it has lines of its own
+    /// (hot/cold separation). The setting is not kept across restarts. Call [`kick`](Ftl::kick)
+    /// afterwards.
     ///
     /// # Errors
     /// [`ActivePusError`] for more than that; nothing changes.
@@ -19,12 +20,13 @@ impl Ftl {
         Ok(())
     }
 
-    /// Parallel units that are written at a time.
+    /// Returns the number of parallel units that are written at a time.
     pub fn active_pus(&self) -> u32 {
         self.space.active_pus()
     }
 
-    /// Lines opened ahead: behind another of their stream that still takes write units.
+    /// Returns the number of lines opened ahead of need: each is behind another line of its stream
+    /// that still takes write units.
     pub fn lines_ahead(&self) -> u32 {
         self.space.lines_ahead()
     }

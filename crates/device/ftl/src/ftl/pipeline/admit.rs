@@ -34,9 +34,9 @@ impl Ftl {
         self.enqueue(QueuedWriteKind::Zeroes, tag, lba, sectors, durable);
     }
 
-    /// Unmaps sectors. The trim is as durable as a buffered write: a flush makes it so. Of a map in
-    /// frames one may end with [`Status::CAPACITY_EXCEEDED`], when nothing can be written any more so that
-    /// a page could come for one that goes.
+    /// Unmaps sectors. A trim is as durable as a buffered write: the next flush makes it durable.
+    /// With a map cache a trim can fail with [`Status::CAPACITY_EXCEEDED`]: its translation page
+    /// needs a frame, and the dirty page in that frame cannot be written, because nothing can.
     pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
         self.enqueue(QueuedWriteKind::Trim, tag, lba, sectors, false);
     }
@@ -57,7 +57,7 @@ impl Ftl {
         });
     }
 
-    /// Puts one sector into the user's ring and points the map at it.
+    /// Puts one sector into the host ring and points the map at it.
     #[inline(always)]
     pub(crate) fn admit(&mut self, lba: u32) -> u32 {
         let slot = self.buffer.ring(HOST).next_slot();
@@ -82,8 +82,8 @@ impl Ftl {
         slot
     }
 
-    /// Prefetches the map entries of queued writes, and the lines that they are about to be taken
-    /// from.
+    /// Prefetches the map entries of queued writes, and the line entries of the copies that the
+    /// writes invalidate.
     #[inline]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
@@ -100,8 +100,8 @@ impl Ftl {
             return false;
         }
         let (mut moved, mut written) = (false, 0);
-        // Nothing here changes any of these but what is admitted, by as much; and pages of the map that
-        // go, which are looked for.
+        // In this loop only the admitted sectors change these counts, and evictions of
+        // translation pages, after which the counts are taken again.
         let (mut free, mut slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
@@ -157,7 +157,8 @@ impl Ftl {
             moved |= took > 0;
             if p.done_sectors < p.sectors {
                 self.requests.writes_mut().update_front(p);
-                // A trim goes on next time round; a write waits for room.
+                // A trim continues with the next stage run; a write waits for free
+                // slots.
                 break;
             }
             self.requests.writes_mut().pop_front();
@@ -179,8 +180,8 @@ impl Ftl {
         moved
     }
 
-    /// The sectors that the `i`-th waiting request that changes the map has still to do: the first one
-    /// and the end.
+    /// Returns the sectors that the `i`-th waiting write or trim has still to process, as the first
+    /// one and the end.
     pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
         self.requests.writes().get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
     }
@@ -192,7 +193,7 @@ impl Ftl {
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
-        // Of a cached map page by page.
+        // With a map cache, page by page.
         let Some(run) = self.mapping.run_in_page(lba, sectors) else {
             return self.trim_entries(lba, sectors);
         };
@@ -211,7 +212,7 @@ impl Ftl {
         let page = TranslationPage::entries_per_page(&self.env.geometry);
         let mut at = lba;
         while at < lba + sectors {
-            // Skip what is not mapped without asking for every sector.
+            // Unmapped sectors are skipped as a range.
             let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip.to_u32();
@@ -227,9 +228,9 @@ impl Ftl {
         sectors
     }
 
-    /// Fails what can never go on: writes without space and flushes of data without space, when
-    /// nothing is under way that would give any back, and writes are not let in out of the reserve. Returns
-    /// whether they are, or a trim that waited behind failed writes can go on now.
+    /// Fails the requests that can never continue: writes without space, and flushes of data without
+    /// space, when no operation in flight would free any and writes may not use the reserve. Returns
+    /// whether writes may use the reserve, or a trim behind failed writes can continue.
     pub(crate) fn fail_if_full(&mut self) -> bool {
         if self.requests.writes().is_empty() && !self.durability.barriers().has_host_requests() {
             return false;
@@ -256,7 +257,7 @@ impl Ftl {
         }
         let mut failed = false;
         while let Some(p) = self.requests.writes().front() {
-            // One that was first has had its chance, if it needs a page that has no room.
+            // The first trim was tried already: it needs a page for which there is no frame.
             if p.is_trim() && (failed || self.mapping.can_modify_now(&self.env, p.next_lba())) {
                 return true;
             }

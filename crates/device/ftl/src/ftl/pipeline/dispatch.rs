@@ -16,14 +16,15 @@ use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
 
-/// Names a program of padding from outside of the rings; the rest of the name is its chunk.
+/// Marks the operation number of a program of padding that is not in a ring; the other bits are the
+/// chunk.
 const PAD_BIT: u32 = 1 << 28;
 
 impl Ftl {
-    /// Starts programs for all units that are ready, as far as parallel units take them.
+    /// Starts programs for all full units for which a parallel unit has a free program slot.
     pub(crate) fn dispatch_ready(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = self.write_headers(now, flash);
-        // One per parallel unit at most: users have the other program that it takes.
+        // At most one footer per parallel unit: the second program slot is for host data.
         moved |= self.write_footers(now, flash);
         let mut at = 0;
         while let Some(id) = self.buffer.redispatch().get(at) {
@@ -39,8 +40,8 @@ impl Ftl {
                 return self.write_footers(now, flash) || moved;
             }
         }
-        // Users first: what they may write has been limited on admission, and victims may wait for
-        // it to be durable.
+        // The host ring first: admission has limited it already, and victims may wait for its
+        // data to be durable.
         for ring in [HOST, GC] {
             self.update_avoided_pus(ring, flash);
             while let Some(unit) = self.buffer.ring(ring).ready() {
@@ -78,7 +79,7 @@ impl Ftl {
             if ring == GC {
                 self.gc.record_unplaced();
             }
-            // If nothing is under way, what unblocks it is not foreseen here.
+            // With no program in flight no event would retry the unit.
             let blocked = self.space.programs().total() > 0 && !self.gc.is_program_deferred();
             self.space.set_blocked(stream, blocked);
             return false;
@@ -118,14 +119,14 @@ impl Ftl {
         true
     }
 
-    /// When a ring is full of units that wait for their pairs, nothing can be put into it that
-    /// would program those: padding does, from outside of the rings.
+    /// Pads chunks from outside of the rings when a ring is full of units that wait for their paired
+    /// pages: no unit can enter the ring that would program those pages.
     pub(crate) fn break_pair_deadlock(
         &mut self,
         now: Nanos,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        // A chunk that has something under way gets there by itself.
+        // A chunk with a program in flight needs no padding yet.
         let waits = |chunk: &ChunkId| self.buffer.first_on(*chunk).is_some();
         let still = |chunk: &ChunkId| {
             !self.space.programs().has_pad_on(*chunk) && self.buffer.only_waits_for_pairs(*chunk)
@@ -139,7 +140,7 @@ impl Ftl {
         true
     }
 
-    /// Programs padding, from outside of the rings, into a write unit that was taken from an open line.
+    /// Programs padding, from outside of the rings, into a write unit of an open line.
     pub(crate) fn pad_unit(&mut self, now: Nanos, at: Placement, flash: &mut impl FlashBackend) {
         let Placement { chunk, sector, .. } = at;
         let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
@@ -155,7 +156,8 @@ impl Ftl {
         flash.program(now, op, unit);
     }
 
-    /// The stream that a unit goes to: what is moved for the sake of wear alone does not mix with others.
+    /// Returns the stream of a unit. Data relocated for static wear leveling is not mixed with other
+    /// data.
     fn stream_of(&self, ring: usize, unit: u32) -> usize {
         if ring == HOST && self.holds_only_map_pages(unit) {
             MAP_PAGES
@@ -168,11 +170,12 @@ impl Ftl {
         }
     }
 
-    /// A place for a ring's next unit. When the ring is half full of what cannot be read yet, its
-    /// oldest chunk comes first: slots are free in order, and one chunk that lags behind the others
-    /// because its parallel unit has been busy would hold up all of them.
+    /// Chooses the location of a ring's next unit. When half of the ring is not readable on flash
+    /// yet, the chunk of the oldest such unit comes first: slots are freed in order, so one chunk
+    /// that falls behind, because its parallel unit was busy, holds up the whole ring.
     fn choose_placement(&mut self, ring: usize, stream: usize) -> Option<Placement> {
-        // Any line that takes units of the ring may lag, not only one of this unit's stream.
+        // A line of any stream of this ring may fall behind, not only one of the unit's own
+        // stream.
         let last = if ring == HOST { HOST } else { stream };
         let streams = [stream, GC_COLD, MAP_PAGES, last];
         let retained = self.space.retained_units(ring);
@@ -187,13 +190,14 @@ impl Ftl {
         {
             return Some(at);
         }
-        // Units keep their slots until a line's footer is written, and so wait for all of that line: as much
-        // of the ring as the line takes is kept for it.
+        // With retained units, slots are freed only after the line's footer is written: the ring
+        // must have room for all units up to the footer.
         if retained.first != NO_RETAINED_UNIT && from.units_to_spare <= 0 {
             return self.space.place_on_retained_line(&self.env, from);
         }
-        // Written to fewer parallel units than before, chunks that were left behind would be continued one at
-        // a time: as many at a time as are written, so that the write buffer keeps flowing.
+        // After `set_active_pus` lowered the width, chunks of the former stripe may be left
+        // behind. They are continued as many at a time as the stripe is wide, so that the write
+        // buffer drains at the usual rate.
         let width = self.space.stripe_width(self.env.plan.active_pus);
         if width != WIDTH_UNLIMITED {
             let chunks = units.unreadable_chunks(width);
@@ -205,15 +209,15 @@ impl Ftl {
         self.place_unit(from, stream)
     }
 
-    /// Finds a place for a write unit, opening a line when the open ones have none. When no chunk
-    /// is left, the other stream's open lines will do.
+    /// Finds a location for a write unit, and opens a line if the open ones have no room. Without a
+    /// free chunk, open lines of another stream are used.
     fn place_unit(&mut self, from: PlacementBudget, stream: usize) -> Option<Placement> {
         loop {
             let OpenLineSpace { placed, free_units: room } = self.place_on_open_line(from, stream);
             if placed.is_some() {
                 return placed;
             }
-            // Room that is kept for cold data is everybody's when there is no other.
+            // Without other room, any data may use the room kept for cold data.
             if stream != GC_COLD
                 && !self.space.open_lines(GC_COLD).is_empty()
                 && self.gc.limiter().headroom(self.free_sectors()) <= 0.0
@@ -221,16 +225,17 @@ impl Ftl {
             {
                 return placed;
             }
-            // A second line is opened when the first one draws to its end: early enough for the
-            // journal to say so before it is needed, three programs in a row at worst.
+            // The next line is opened before the first one is full: early enough that the
+            // journal record of its opening is durable in time, which takes three successive
+            // programs at worst.
             let units = self.env.plan.line_sectors / self.env.geometry.ws_opt;
             let end = (4 * self.env.plan.active_pus).min(units / 2).max(self.env.plan.active_pus);
             let one = stream == GC_COLD && room > 0;
             if one || room >= end || self.space.open_lines(stream).len() >= 2 && room > 0 {
                 return None;
             }
-            // With no line to spare, room in any open line comes first: what was overwritten in it cannot
-            // be won back before it is full.
+            // Without a free line, room in any open line comes first: sectors that were
+            // overwritten in it can be reclaimed only after it is full.
             if self.space.free_chunks() < 2 * self.env.plan.active_pus {
                 let mut left = room;
                 for other in (0..STREAM_COUNT).filter(|other| *other != stream) {
@@ -245,7 +250,8 @@ impl Ftl {
                     return None;
                 }
             }
-            // A line is opened narrower than it should be only when no chunk is on its way back.
+            // A line narrower than configured is opened only if no erase is in flight that
+            // would add chunks.
             if self.space.free_chunks() < self.env.plan.active_pus && self.space.erasing() > 0 {
                 return None;
             }
@@ -264,10 +270,11 @@ impl Ftl {
         }
     }
 
-    /// Has the journal say that a line was opened. Without room there it is not.
+    /// Appends the record of a line's opening to the journal. Returns `false` if the journal has no
+    /// room.
     fn journal_line_open(&mut self, stream: usize, open: OpenLine) -> bool {
         let mut recorded = None;
-        // The recovery from a drive's own map does not ask for lines.
+        // The recovery from the drive's L2P does not use line records.
         if !self.durability.has_device_l2p() {
             let chunks = open.members.iter().map(|m| m.chunk).collect();
             recorded = self.durability.line_opened(&LineOpened { stream: stream as u8, chunks });
@@ -281,13 +288,14 @@ impl Ftl {
         true
     }
 
-    /// A location in a stream's open lines, or how many write units they have room for.
+    /// Returns a location in a stream's open lines, or the number of write units that they have room
+    /// for.
     fn place_on_open_line(&mut self, from: PlacementBudget, stream: usize) -> OpenLineSpace {
         let (recorded, gc) = (self.durability.journal().durable(), &self.gc);
         self.space.place_on_open_line(&self.env, from, stream, recorded, |pu| gc.should_avoid(pu))
     }
 
-    /// A program has ended. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of a program. Call [`kick`](Ftl::kick) afterwards.
     pub fn program_done(
         &mut self,
         now: Nanos,
@@ -357,7 +365,7 @@ impl Ftl {
         let u = self.buffer.unit(id);
         let first_phys = geometry.first_sector_of(u.chunk) + u.sector;
         let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());
-        // Host sectors, whose pages are to say so.
+        // The translation pages of these host sectors become dirty.
         let has_pages = !self.durability.has_device_l2p();
         let paged = if has_pages { self.env.plan.logical } else { 0 };
         for i in 0..geometry.ws_opt {
@@ -375,14 +383,16 @@ impl Ftl {
         }
     }
 
-    /// A chunk takes no more, is reclaimed next, and retired [LightNVM17 §4.2.3].
+    /// Handles a failed program: the chunk takes no further units, its line is the next victim, and
+    /// the chunk is retired after the erase [LightNVM17 §4.2.3].
     pub(crate) fn program_failed(&mut self, chunk: ChunkId) {
         self.stats.program_failures += 1;
         tracing::info!(chunk = chunk.get(), "a program failed: the chunk is closed");
         self.space.program_failed(&self.env, chunk);
     }
 
-    /// Closes a line if nothing more will be mapped into it and nothing is outstanding.
+    /// Closes a line if no further sector will be mapped into it and no operation on it is in
+    /// flight.
     pub(crate) fn close_if_done(&mut self, line: LineId) {
         if let Some(closed) = self.space.close_if_done(line) {
             self.gc.add_candidate(closed);
@@ -408,7 +418,8 @@ impl Ftl {
             match self.mapping.move_to_flash(lba, first_slot + i, first_phys + i) {
                 Ok(()) => self.space.count_valid(line),
                 Err(L2pEntry::Unmapped) => self.space.wait_before_erase(line, None),
-                // Overwritten in the buffer: until the new copy is durable this one counts.
+                // Overwritten in the buffer: this copy stays valid for recovery until
+                // the new one is durable.
                 Err(_) => self.space.wait_before_erase(line, Some(head)),
             }
         }

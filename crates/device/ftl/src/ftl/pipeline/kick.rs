@@ -1,4 +1,4 @@
-//! [`Ftl::kick`]: the stages that move requests on, in their order.
+//! [`Ftl::kick`]: the stages of the pipeline, in their order.
 //!
 //! The order is part of the FTL's behavior. Pages are written before host data is admitted, which would
 //! take every slot of the host ring; the host's units are dispatched before garbage collection's.
@@ -8,10 +8,10 @@ use time::Nanos;
 use crate::{FlashBackend, Ftl};
 
 impl Ftl {
-    /// Moves requests on as far as possible. Call it after a batch of requests and after operations
+    /// Advances requests as far as possible. Call it after a batch of requests and after operations
     /// are reported.
     ///
-    /// Where requests do not complete, [`explain_stall`](Ftl::explain_stall) tells what they wait for.
+    /// If requests do not complete, [`explain_stall`](Ftl::explain_stall) names what they wait for.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         while self.run_stages(now, flash) || self.break_pair_deadlock(now, flash) {}
         let free = self.free_sectors();
@@ -21,7 +21,7 @@ impl Ftl {
         }
     }
 
-    /// Runs every stage once. Returns whether one of them made progress, so that others may.
+    /// Runs every stage once. Returns whether one of them made progress, after which others may.
     fn run_stages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let was_deferring = self.gc.is_deferring();
         let mut moved = self.complete_fetches(now, flash);
@@ -33,11 +33,11 @@ impl Ftl {
         moved |= self.step_finish_line(now, flash);
         moved |= self.step_checkpoint(now, flash);
         moved |= self.start_fetches(now, flash);
-        // While garbage collection defers work, the host need not earn credits for what it writes.
+        // While garbage collection defers work, host writes need no credits.
         moved || self.gc.is_deferring() && !was_deferring
     }
 
-    /// Completes barriers and pads the open unit, if host requests or a line wait for that.
+    /// Completes barriers, and pads the partly filled unit if host requests or a line wait for it.
     fn pad_for_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         if self.needs_padding() {
             self.complete_barriers(now, flash);
@@ -45,7 +45,7 @@ impl Ftl {
         }
     }
 
-    /// Collects garbage, but not before the valid sectors of all lines are known.
+    /// Runs garbage collection, but not before the valid sectors of all lines are known.
     fn collect_garbage(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         !self.mapping.reconcile().is_running() && self.step_gc(now, flash)
     }

@@ -1,4 +1,4 @@
-//! Headers and footers of lines are written. The rules are in
+//! Writes the headers and footers of lines. The rules are in
 //! [`line_meta_writer`](crate::space::line_meta_writer).
 
 use nvme::Status;
@@ -10,7 +10,7 @@ use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};
 use crate::{BufferEntry, FlashBackend, Ftl, OpToken, WriteUnit};
 
 impl Ftl {
-    /// Slots for metadata of lines, to be written and to be read.
+    /// Returns the number of slots for line metadata, written and read.
     pub(crate) fn metadata_slots(&self) -> u32 {
         let reads = if self.mapping.has_p2l() { 0 } else { VICTIM_READS_MAX.to_u32() };
         if self.env.plan.line_metadata_units == 0 {
@@ -24,7 +24,7 @@ impl Ftl {
         self.buffer.capacity() + self.env.geometry.ws_opt + self.mapping.slots()
     }
 
-    /// The slots that a victim's metadata is read into.
+    /// Returns the slot that this read of a victim's metadata uses.
     pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
         let units = self.space.metadata().write_units() + read.to_u32();
         self.first_metadata_slot() + units * self.env.geometry.ws_opt
@@ -97,7 +97,7 @@ impl Ftl {
         moved
     }
 
-    /// A program of metadata has ended.
+    /// Reports the end of a program of line metadata.
     pub(super) fn metadata_program_done(&mut self, slot: u32, status: Status) {
         let MetaWrite { line, chunk, sector } = self.space.metadata_done(&self.env, slot);
         if status.is_success() {

@@ -56,7 +56,7 @@ impl Ftl {
         })
     }
 
-    /// A read of anything.
+    /// Reads host sectors or padding for any purpose.
     fn read_many(
         &mut self,
         now: Nanos,
@@ -69,7 +69,7 @@ impl Ftl {
         let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.reads().get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
-            // Room for the page must be made, or it must be waited for.
+            // The page needs a frame first, or its fetch must end.
             self.mapping.add_waiting_read(index);
         }
         if !looked_up || self.mapping.page_rebuild().has_new_job() {
@@ -77,8 +77,8 @@ impl Ftl {
         }
     }
 
-    /// Looks up what is left of a read, and reads that. `false` if it needs a page of the map that
-    /// cannot be had as `demand` asks for it; the caller sees to the read then.
+    /// Looks up the remaining sectors of a read and starts their flash reads. Returns `false` if it
+    /// needs a page that cannot be fetched as `demand` asks; the caller then queues the read.
     #[inline]
     fn lookup(
         &mut self,
@@ -145,7 +145,7 @@ impl Ftl {
         if waits.is_some() {
             tracepoint::trace_at(now, || Event::FtlMapWait { tag });
         }
-        // The page counts as something outstanding.
+        // The fetch of the page counts as outstanding.
         read.outstanding += u32::from(waits.is_some());
         self.requests.reads_mut().update(index, read);
         match waits {
@@ -159,7 +159,7 @@ impl Ftl {
         true
     }
 
-    /// Goes on with a read whose page of the map is there, or may be asked for now; `false` as of
+    /// Continues a read whose page is in memory or may be fetched now; `false` as for
     /// [`lookup`](Ftl::lookup).
     pub(crate) fn step_read(
         &mut self,
@@ -173,14 +173,14 @@ impl Ftl {
         self.lookup(now, index, read, demand, flash)
     }
 
-    /// Users' reads that wait for the flash.
+    /// Returns the number of host reads that wait for the flash.
     #[inline]
     pub(crate) fn host_reads_in_flight(&self) -> usize {
         self.requests.reads().in_flight()
     }
 
-    /// Looks at what the map says of sectors that are about to be looked up, one after the other: here
-    /// the cache misses overlap, there each would be waited for.
+    /// Prefetches the map entries of sectors that are looked up next, so that their cache misses
+    /// overlap.
     #[inline]
     pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
         let mut seen = 0;
@@ -190,9 +190,9 @@ impl Ftl {
         std::hint::black_box(seen);
     }
 
-    /// A read has ended; [`kick`](Ftl::kick) afterwards if something may follow from it (`true`): it
-    /// was not a user's, it failed, or something was kept back for users' reads. Bit `i` of `failed`
-    /// stands for the `i`-th address of the call.
+    /// Reports the end of a read. Returns whether [`kick`](Ftl::kick) is to be called: the read was
+    /// not a host's, it failed, or work was deferred for host reads. Bit `i` of `failed` stands for
+    /// the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpToken, failed: u64, flash: &mut impl FlashBackend) -> bool {
         match op.kind() {

@@ -7,20 +7,20 @@ use crate::{Ftl, L2pEntry};
 use nvme::ChunkId;
 
 impl Ftl {
-    /// The program of a unit has failed: it goes elsewhere, ahead of everything newer.
+    /// Queues a unit whose program failed for another location, ahead of all newer units.
     pub(super) fn requeue_failed(&mut self, id: UnitId) {
         let unit = *self.buffer.unit(id);
-        // Nothing names its location any more. (A redispatched unit is where it was: its line says so, and
-        // is kept.)
+        // No map entry names the failed location. (A redispatched unit is still valid at its
+        // former location; its line keeps that.)
         let first_phys = self.env.geometry.first_sector_of(unit.chunk) + unit.sector;
         self.mapping.record_nothing(first_phys, self.env.geometry.ws_opt);
         self.space.erase_unit(unit.chunk, unit.sector);
         self.buffer.program_failed(id);
     }
 
-    /// Has every unit that is durable on a chunk, but not readable there and so still in the write buffer,
-    /// programmed again elsewhere. Until it is durable there its line is not closed, and so not erased: this
-    /// copy is what a power cut leaves.
+    /// Queues every unit that is durable on a chunk but not readable there, and so still in the
+    /// write buffer, to be programmed again elsewhere. Until the new copy is durable the line stays
+    /// open and is not erased: after a power cut the old copy is the only one.
     pub(super) fn redispatch_unreadable(&mut self, chunk: ChunkId) {
         let line = self.space.line_of(chunk);
         let mut at = self.buffer.first_on(chunk);
@@ -32,7 +32,7 @@ impl Ftl {
             }
             let first_phys = self.env.geometry.first_sector_of(chunk) + unit.sector;
             self.buffer.redispatch_durable(id, line, first_phys);
-            // The sectors are valid where they are going.
+            // The sectors become valid at the new location.
             let sectors = first_phys..first_phys + self.env.geometry.ws_opt;
             sectors.for_each(|phys| self.mapping.invalidate(phys));
             self.space.hold_open(line);
@@ -40,8 +40,8 @@ impl Ftl {
         }
     }
 
-    /// Makes padding of the superseded entries of a unit that gets a sequence number now. The copies that
-    /// those leave on flash count until what supersedes them is durable.
+    /// Turns the superseded entries of a unit that gets a sequence number now into padding. Their
+    /// copies on flash stay valid until the entries that supersede them are durable.
     pub(super) fn drop_superseded(&mut self, id: UnitId) {
         let geometry = self.env.geometry;
         let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());

@@ -30,37 +30,37 @@ use crate::requests::host_reads::HostReads;
 use crate::space::lines::{LineTable, NONE};
 use crate::{CapacityPlan, FlashGeometry, L2pEntry};
 
-/// Pages that are read from the media at the same time at most, and how many of those for others than
-/// requests.
+/// Maximum number of fetches at a time, and those of them for other users than requests.
 pub(crate) const FETCH_MAX: u32 = 32;
 pub(crate) const BACKGROUND_FETCH_MAX: u32 = 24;
 
 /// Read attempts before a page is lost.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
-/// Reason of a fetch, which decides what may be done for it.
+/// Reason of a fetch, which decides the frames that it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchReason {
-    /// A read that has just come: a frame if one is free or clean.
+    /// A read at its submission: a free frame or one with a clean page.
     ReadFast,
-    /// A read that has waited: any frame, or none at all.
+    /// A read that waits: any frame, or none.
     ReadBlocking,
     /// A write, a trim or garbage collection: any frame.
     Modify,
-    /// A request behind others: a frame that is free or clean, as long as fetches are to spare.
+    /// A request that is not at the head: a free frame or one with a clean page, as long as enough
+    /// fetches remain.
     Prefetch,
-    /// Counting, of what needs no frame.
+    /// Reconciliation of a page that needs no frame.
     ReconcileView,
-    /// Counting, of what has changed since it was written.
+    /// Reconciliation of a page that changed since it was written.
     ReconcileLoad,
 }
 
 /// Result of a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchOutcome {
-    /// It is there now.
+    /// The page is in memory.
     Resident,
-    /// This fetch brings it.
+    /// The page is being fetched by this fetch.
     InFlight(u32),
     /// No frame is available now.
     NoFrame,
@@ -70,14 +70,14 @@ pub(crate) enum FetchOutcome {
 enum State {
     Idle,
     Reading,
-    /// It waits for the page to be rebuilt.
+    /// The fetch waits for the page to be rebuilt.
     Rebuilding,
     Complete {
         failed: bool,
     },
 }
 
-/// A page on its way from the media.
+/// A page being fetched.
 #[derive(Clone, Copy, Debug)]
 struct PageFetch {
     state: State,
@@ -86,19 +86,19 @@ struct PageFetch {
     frame: u32,
     phys: u32,
     attempts: u32,
-    /// Reads that wait for it, the first and the last.
+    /// The first and the last read that wait for it.
     first_waiter: u32,
     last_waiter: u32,
 }
 
 /// Contents of a page.
 enum PageContents<'a> {
-    /// It was never written.
+    /// The page was never written.
     Unwritten,
     Page(TranslationPage<'a>),
-    /// It could not be read, but these copies of its sectors were found.
+    /// The page could not be read, but these copies of its sectors were found.
     Rebuilt(&'a [CopyRef]),
-    /// It cannot be read.
+    /// The page cannot be read.
     Lost,
 }
 
@@ -117,14 +117,14 @@ pub(crate) enum PageSource {
     Rebuilt,
 }
 
-/// A read of a translation page that has ended, and has not been taken over.
+/// A completed read of a translation page that was not processed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompletedFetch {
     pub(crate) page: u32,
     pub(crate) failed: bool,
     /// The physical sector that was read.
     pub(crate) phys: u32,
-    /// How often the page has been read.
+    /// Number of read attempts.
     pub(crate) attempts: u32,
     /// The slot with its bytes.
     pub(crate) slot: u32,
@@ -137,7 +137,7 @@ pub(crate) struct PageRead {
     pub(crate) slot: u32,
 }
 
-/// Transfers between the media and the frames.
+/// The fetches, and the reads of lines for rebuilds.
 #[derive(Clone)]
 pub(crate) struct PageFetches {
     fetches: Box<[PageFetch]>,
@@ -149,7 +149,7 @@ pub(crate) struct PageFetches {
     scan_slots: u32,
     /// The page in the frame for look-ups.
     scratch_page: u32,
-    /// Bytes of a page that was read.
+    /// Buffer for the bytes of a page.
     read_buf: Vec<u8>,
 }
 
@@ -189,12 +189,12 @@ impl PageFetches {
         }
     }
 
-    /// Slots that pages are read into, and what they are rebuilt of.
+    /// Returns the number of slots for fetched pages and for the lines that pages are rebuilt from.
     pub(crate) fn slots(&self) -> u32 {
         self.fetches.len().to_u32() + self.scan_slots
     }
 
-    /// Pages on their way.
+    /// Returns the number of fetches in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_transfer() + self.rebuilding
     }
@@ -314,23 +314,23 @@ impl PageFetches {
 }
 
 impl Mapping {
-    /// Slots that pages, and lines to rebuild them of, are read into.
+    /// Returns the number of slots for fetched pages and for the lines that pages are rebuilt from.
     pub(crate) fn slots(&self) -> u32 {
         self.fetches.slots()
     }
 
-    /// Translation pages on their way into frames.
+    /// Returns the number of fetches in flight.
     #[inline]
     pub(crate) fn fetches_in_flight(&self) -> u32 {
         self.fetches.in_flight()
     }
 
-    /// Translation pages on their way into frames that are not being rebuilt.
+    /// Returns the number of fetches in flight that are not rebuilds.
     pub(crate) fn fetches_in_transfer(&self) -> u32 {
         self.fetches.in_transfer()
     }
 
-    /// Whether reads of translation pages have ended.
+    /// Returns whether completed reads of translation pages wait to be processed.
     #[inline]
     pub(crate) fn has_completed_fetches(&self) -> bool {
         self.fetches.completed > 0
@@ -351,7 +351,7 @@ impl Mapping {
         self.fetches.find(page)
     }
 
-    /// Whether a fetch has no frame for its page, which is only to be shown.
+    /// Returns whether a fetch has no frame for its page, which is used for a lookup only.
     pub(crate) fn is_view(&self, fetch: u32) -> bool {
         self.fetches.fetches[fetch.index()].frame == NONE
     }
@@ -398,7 +398,7 @@ impl Mapping {
         PageRead { phys, slot }
     }
 
-    /// Has the page of a fetch rebuilt, which cannot be read.
+    /// Queues the rebuild of an unreadable page that a fetch needs.
     pub(crate) fn wait_for_rebuild(
         &mut self,
         env: &Env,
@@ -427,8 +427,8 @@ impl Mapping {
         PageRead { phys: fetch.phys, slot: self.fetches.first_slot + index }
     }
 
-    /// Takes a read of a page that has ended: to be followed by
-    /// [`complete_fetch`](Mapping::complete_fetch), another read, or a rebuild.
+    /// Takes a completed read of a page; [`complete_fetch`](Mapping::complete_fetch), another read,
+    /// or a rebuild follows.
     pub(crate) fn take_completed(&mut self, index: u32) -> Option<CompletedFetch> {
         let fetch = &self.fetches.fetches[index.index()];
         let State::Complete { failed } = fetch.state else { return None };
@@ -466,9 +466,9 @@ impl Mapping {
         self.fetches.read_buf = bytes;
     }
 
-    /// Ends a fetch: puts its page into its frame, pinned for the requests that wait to change it, or
-    /// shows it. `bytes` are those of a [buffered](PageSource::Buffered) page. Without `gives_up` nothing
-    /// changes if the page is lost.
+    /// Completes a fetch: puts its page into its frame, pinned for the requests that will change it,
+    /// or shows it in the scratch frame. `bytes` are those of a [buffered](PageSource::Buffered)
+    /// page. Without `gives_up` nothing changes if the page is lost.
     pub(crate) fn complete_fetch(
         &mut self,
         env: &Env,
@@ -486,7 +486,7 @@ impl Mapping {
         Some(installed)
     }
 
-    /// Puts a page that needs no fetch into a frame, or shows it.
+    /// Puts a page that needs no fetch into a frame, or shows it in the scratch frame.
     pub(crate) fn install_page(
         &mut self,
         env: &Env,
@@ -530,13 +530,13 @@ impl Mapping {
         }
         let installed = self.install_contents(env, &view, page, frame, &contents);
         if let Some(copies) = copies {
-            // They are forgotten if the page is in a frame.
+            // The copies are dropped if the page is in a frame.
             self.page_rebuild.return_copies(page, copies);
         }
         Some(installed)
     }
 
-    /// Puts a page into its frame, which is not pinned then; or without one shows it.
+    /// Puts a page into its frame, without a pin; or without a frame shows it in the scratch frame.
     fn install_contents(
         &mut self,
         env: &Env,
@@ -578,8 +578,8 @@ impl Mapping {
         installed
     }
 
-    /// Writes the entries of a page into a frame. The first time since a recovery, unless the page is only
-    /// shown, they are counted.
+    /// Writes the entries of a page into a frame. The first time after a recovery they are counted,
+    /// unless the page is only shown.
     fn fill(
         &mut self,
         page: u32,
@@ -592,7 +592,7 @@ impl Mapping {
         let ((first, count), at) = (frames.page_range(page), frames.frame_base(frame));
         let view = frame == frames.scratch_frame();
         let lost = matches!(contents, PageContents::Lost | PageContents::Rebuilt(_));
-        // For entries that are not known to be valid it is not known either whether they were counted.
+        // For entries that may not be valid it is not known either whether they were counted.
         let again = match contents {
             PageContents::Rebuilt(_) => !self.p2l.is_in_memory(),
             _ => lost,
@@ -615,7 +615,7 @@ impl Mapping {
         };
         let mut counts = uncounted;
         if view && uncounted {
-            // Without a frame only a page that holds as it is can be counted.
+            // Without a frame only a page without newer copies can be counted.
             let geometry = frames.geometry();
             counts = !lost
                 && !self.reconcile.has_copies(page, frames)
@@ -678,7 +678,7 @@ impl Mapping {
         }
     }
 
-    /// Has the scratch frame show no page.
+    /// Clears the scratch frame.
     pub(crate) fn unmap_scratch(&mut self) {
         let shown = std::mem::replace(&mut self.fetches.scratch_page, NONE);
         if let (true, Some(frames)) = (shown != NONE, self.l2p.frames_mut()) {

@@ -17,11 +17,11 @@ use crate::space::lines::NONE;
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// The page in it, or that is on its way into it; [`NONE`] if it is free.
+    /// The page in it or being fetched into it; [`NONE`] if it is free.
     page: u32,
-    /// How many need it to stay.
+    /// Number of pins.
     pins: u32,
-    /// It has been used since the hand was here.
+    /// Whether it was used since the CLOCK hand passed.
     referenced: bool,
 }
 
@@ -37,7 +37,7 @@ impl ClockFrame for Frame {
     }
 }
 
-/// Which page is in which frame.
+/// The frames, and the page in each.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
     geometry: FlashGeometry,
@@ -49,7 +49,7 @@ pub(crate) struct Frames {
     gtd_base: usize,
     frame_of: Box<[u32]>,
     frames: ClockFrames<Frame>,
-    /// Frames that are held.
+    /// Number of pinned frames.
     pinned: u32,
     resident_max: u32,
 }
@@ -76,12 +76,12 @@ impl Frames {
         &self.geometry
     }
 
-    /// Words of the map: of all frames and of the pages' own places.
+    /// Returns the number of map entries: of all frames, and of the pages' own locations.
     pub(crate) fn entry_count(&self) -> usize {
         self.gtd_base + self.frame_of.len()
     }
 
-    /// Bytes of memory, those of the words included.
+    /// Returns the size in bytes, map entries included.
     pub(crate) fn bytes(&self) -> u64 {
         let words = self.entry_count() + self.frame_of.len() + self.frames.len().index();
         4 * words as u64 + u64::from(self.frames.len()) * size_of::<Frame>() as u64
@@ -105,13 +105,13 @@ impl Frames {
         (lba < self.logical).then(|| self.map_pages.page_of(lba))
     }
 
-    /// The sectors of a page: the first one and how many.
+    /// Returns the first sector of a page and the number of its sectors.
     pub(crate) fn page_range(&self, page: u32) -> (u32, u32) {
         let first = page * self.sectors_per_page;
         (first, self.sectors_per_page.min(self.logical - first))
     }
 
-    /// How many of the sectors from `lba` on are in the same page as it.
+    /// Returns the number of sectors from `lba` on that are in its page.
     #[inline]
     pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
         let (first, count) = self.page_range(self.map_pages.page_of(lba));
@@ -141,7 +141,7 @@ impl Frames {
         self.frames.get(frame).is_some_and(|f| f.pins > 0)
     }
 
-    /// A page must stay where it is.
+    /// Pins a page.
     #[inline]
     pub(crate) fn pin(&mut self, page: u32) {
         self.pin_frame(self.frame_of[page.index()]);
@@ -168,7 +168,7 @@ impl Frames {
         self.pinned -= u32::from(frame.pins == 0);
     }
 
-    /// Takes a free frame for a page on its way, which holds it.
+    /// Takes a free frame for a page being fetched, which pins it.
     pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
         let frame = self.frames.take_free()?;
         self.frames[frame] = Frame { page, pins: 0, referenced: true };
@@ -177,7 +177,7 @@ impl Frames {
         Some(frame)
     }
 
-    /// The page has arrived in its frame. It is still held.
+    /// Records that the page is in its frame, still pinned.
     pub(crate) fn fill_done(&mut self, frame: u32) {
         let page = self.frames[frame].page;
         debug_assert!(!self.is_resident(page));
@@ -204,7 +204,7 @@ impl Frames {
         Some(self.frames[frame].page)
     }
 
-    /// A page goes; its frame is free.
+    /// Evicts a page; its frame is free.
     pub(crate) fn evict(&mut self, page: u32) {
         let frame = std::mem::replace(&mut self.frame_of[page.index()], NONE);
         debug_assert_eq!(self.frames[frame].pins, 0);
@@ -257,38 +257,38 @@ impl Frames {
         self.frames.len()
     }
 
-    /// Shows a page in the frame for look-ups, until it is hidden.
+    /// Shows a page in the scratch frame, until it is cleared.
     pub(crate) fn map_scratch(&mut self, page: u32) {
         debug_assert!(!self.is_resident(page));
         self.frame_of[page.index()] = self.scratch_frame();
     }
 
-    /// The frame for look-ups shows nothing.
+    /// Clears the scratch frame.
     pub(crate) fn unmap_scratch(&mut self, page: u32) {
         self.frame_of[page.index()] = NONE;
     }
 
-    /// Where the words of a frame begin.
+    /// Returns the index of the first entry of a frame.
     pub(crate) fn frame_base(&self, frame: u32) -> usize {
         frame.index() * self.sectors_per_page.index()
     }
 
-    /// Frames with a page in them, or on its way.
+    /// Returns the number of frames with a page in them or being fetched.
     pub(crate) fn resident(&self) -> u32 {
         self.frames.in_use()
     }
 
-    /// The most there ever were.
+    /// Returns the maximum of the resident pages so far.
     pub(crate) fn resident_max(&self) -> u32 {
         self.resident_max
     }
 
-    /// Frames whose pages are held.
+    /// Returns the number of pinned frames.
     pub(crate) fn pinned(&self) -> u32 {
         self.pinned
     }
 
-    /// Frames, that for look-ups not among them.
+    /// Returns the number of frames without the scratch frame.
     pub(crate) fn len(&self) -> u32 {
         self.frames.len()
     }
@@ -350,7 +350,7 @@ mod tests {
         let mut f = frames(8, 3);
         (0..3).for_each(|page| fill(&mut f, page));
         f.pin(1);
-        // The first round takes the marks away.
+        // The first round clears the reference bits.
         let second = f.pick_victim(6, true, |_| true).expect("two may go");
         assert_ne!(second, 1);
         f.evict(second);

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use crate::ids::LineId;
 use crate::space::lines::LineTable;
 
-/// Facts that other parts must learn of a page that was put into a frame, or shown in the scratch frame.
+/// Changes for other parts, of a page that was put into a frame or shown in the scratch frame.
 #[derive(Debug, Default)]
 pub(crate) struct PageInstalled {
-    /// The page differs from its copy on flash.
+    /// Whether the page differs from its copy on flash.
     pub(crate) is_dirty: bool,
     /// Whether the page is lost.
     pub(crate) is_lost: bool,
-    /// The page was rebuilt.
+    /// Whether the page was rebuilt.
     pub(crate) is_rebuilt: bool,
-    /// Sectors whose latest version turned out to be lost.
+    /// Number of sectors whose latest version is lost.
     pub(crate) lost_sectors: u64,
-    /// Sectors that the page has elsewhere than they were found.
+    /// Number of sectors whose entry differs from the copy that was found.
     pub(crate) mismatches: u64,
-    /// Physical sectors that turned out to be valid.
+    /// Physical sectors that are valid.
     pub(crate) valid: Vec<u32>,
     /// By line, sectors of a rebuilt page that are valid and may have been counted before.
     pub(crate) recounted: BTreeMap<LineId, u32>,

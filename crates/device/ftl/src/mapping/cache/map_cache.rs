@@ -53,13 +53,13 @@ const CLEAN_STEPS: u32 = 64;
 /// Memory for the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapCacheStats {
-    /// Pages that fit; all there are if all of the map is in memory.
+    /// Maximum number of resident pages; all pages if the whole map is in memory.
     pub frames: u32,
-    /// Pages that are there, or on their way.
+    /// Pages that are resident or being fetched.
     pub resident: u32,
-    /// The most there ever were.
+    /// Maximum of the resident pages so far.
     pub resident_max: u32,
-    /// Pages that cannot go now.
+    /// Pinned pages.
     pub pinned: u32,
     /// Bytes of memory for the map and for finding pages.
     pub bytes: u64,
@@ -70,20 +70,20 @@ pub struct MapCacheStats {
 struct PinRequest {
     page: u32,
     pinned: bool,
-    /// It has been asked for once more.
+    /// Whether the next unit needs it, too.
     still_wanted: bool,
 }
 
 /// Waiters for map pages.
 #[derive(Clone)]
 pub(crate) struct MapPager {
-    /// Reads that wait for a fetch to be free.
+    /// Reads that wait for a free fetch.
     waiting_reads: VecDeque<u32>,
-    /// The page that the first write or trim waits for, and whether it is held for it.
+    /// The page that the first write or trim waits for, and whether it is pinned for it.
     head_write_page: (u32, bool),
-    /// Those of what garbage collection looks at next.
+    /// Pages of the unit that garbage collection scans next.
     gc_pages: Vec<PinRequest>,
-    /// Bytes of a page that is made.
+    /// Buffer for an encoded page.
     page_scratch: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ impl MapPager {
 }
 
 impl Mapping {
-    /// Has a read wait until a fetch is free.
+    /// Queues a read until a fetch is free.
     pub(crate) fn add_waiting_read(&mut self, index: u32) {
         self.pager.waiting_reads.push_back(index);
     }
@@ -156,8 +156,8 @@ impl Mapping {
         self.pager.page_scratch = bytes;
     }
 
-    /// How many of the sectors from `lba` on are in the page of the first one; none if all of the map is
-    /// in memory.
+    /// Returns the number of sectors from `lba` on that are in the page of the first one; `None` if
+    /// the whole map is in memory.
     #[inline]
     pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> Option<u32> {
         Some(self.l2p.frames()?.run_in_page(lba, sectors))
@@ -291,14 +291,14 @@ impl Mapping {
         }
     }
 
-    /// Whether a page may be fetched ahead: a good part of the frames can be had.
+    /// Returns whether a page may be prefetched: enough frames can be evicted.
     pub(crate) fn can_prefetch(&self, page: u32) -> bool {
         let Some(frames) = self.l2p.frames() else { return false };
         let easy = self.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
         easy && !frames.is_resident(page) && self.fetches.find(page).is_none()
     }
 
-    /// Takes a free frame for a page, which is pinned until the page is there.
+    /// Takes a free frame for a page, pinned until the page is fetched.
     pub(crate) fn take_free_frame(&mut self, page: u32) -> Option<u32> {
         self.l2p.frames_mut()?.allocate(page)
     }
@@ -332,23 +332,23 @@ impl Mapping {
         frames.allocate(new)
     }
 
-    /// The page that is counted next in this round, and how it is read.
+    /// Returns the next page to reconcile in this round, and the reason of its fetch.
     pub(crate) fn peek_reconcile(&self) -> Option<(u32, FetchReason)> {
         self.reconcile.peek(self.l2p.frames())
     }
 
-    /// Begins the next round of counting.
+    /// Begins the next round of the reconciliation.
     pub(crate) fn restart_reconcile(&mut self) {
         self.reconcile.restart();
     }
 
-    /// Goes on with counting behind a page.
+    /// Continues the reconciliation behind a page.
     pub(crate) fn advance_reconcile(&mut self, page: u32) {
         self.unmap_scratch();
         self.reconcile.advance(page);
     }
 
-    /// Every page is counted.
+    /// Ends the reconciliation.
     pub(crate) fn finish_reconcile(&mut self) {
         self.reconcile = Default::default();
     }

@@ -79,7 +79,7 @@ const NO_COPY: CopyRef = CopyRef { sequence: 0, phys: NONE, poison: false };
 /// A page that is being rebuilt.
 #[derive(Clone)]
 struct RebuildJob {
-    /// It is done when the scan, once round, comes here.
+    /// The rebuild is complete when the scan reaches this line again.
     stop_line: LineId,
     rounds: u32,
     done: bool,
@@ -113,18 +113,19 @@ impl RebuildJob {
 pub(crate) struct PageRebuild {
     jobs: BTreeMap<u32, RebuildJob>,
     reader: P2lReader,
-    /// Whether a job has joined that needs only the reverse map, and has not been processed.
+    /// Whether a job was added that needs only the reverse map and was not processed yet.
     has_exact_job: bool,
-    /// A page has joined since the scan went on.
+    /// Whether a page was added since the scan's last step.
     has_new_job: bool,
-    /// Pages in no frame that are on chunks at risk: they are to be fetched, and written elsewhere.
+    /// Pages in no frame that are on chunks at risk: to be fetched and written elsewhere.
     at_risk_pages: BTreeSet<u32>,
-    /// Pages that alone know of some of their sectors that those were lost, and the number that the next unit
-    /// had when that was last seen.
+    /// Pages that alone record the loss of some of their sectors, each with the next sequence number
+    /// when that was last seen.
     unlocated_losses: BTreeMap<u32, u64>,
-    /// Units with numbers up to this one may be where nothing was found since power came on.
+    /// Units with sequence numbers up to this one may be in locations that could not be read since
+    /// power-on.
     unknown_below_seq: u64,
-    /// The number of the first unit since then.
+    /// The first sequence number since power-on.
     start_seq: u64,
     /// Sectors that were already unreadable at power-on.
     unreadable: BTreeSet<u32>,
@@ -142,8 +143,8 @@ impl fmt::Debug for PageRebuild {
 }
 
 impl PageRebuild {
-    /// Learns what a recovery could not read, which number comes next, and whether there may be chunks with
-    /// something in them that are in no line.
+    /// Imports the sectors that a recovery could not read, the next sequence number, and whether
+    /// written chunks may be in no line.
     pub(in crate::mapping) fn import_recovery(
         &mut self,
         unreadable: BTreeSet<u32>,
@@ -181,7 +182,7 @@ impl PageRebuild {
         }
     }
 
-    /// A page is in a frame. Returns whether it is to be written elsewhere.
+    /// Records that a page is in a frame. Returns whether it is to be written elsewhere.
     pub(super) fn remove(&mut self, page: u32) -> bool {
         self.jobs.remove(&page);
         self.at_risk_pages.remove(&page)
@@ -203,7 +204,7 @@ impl PageRebuild {
         self.unlocated_losses.insert(page, next);
     }
 
-    /// Whether a page has joined that the scan has not gone on for.
+    /// Returns whether a page was added since the scan's last step.
     #[inline]
     pub(crate) fn has_new_job(&self) -> bool {
         self.has_new_job
@@ -222,7 +223,7 @@ impl PageRebuild {
         }
     }
 
-    /// A line has been looked at, this one is next. Returns whether a page has been rebuilt.
+    /// Ends the scan of a line. Returns whether a page has been rebuilt.
     fn advance(&mut self, lines: usize) -> bool {
         let (at, wraps) = self.reader.advance(lines);
         let mut ended = false;
@@ -257,13 +258,14 @@ impl Mapping {
         self.page_rebuild.remove(page)
     }
 
-    /// Whether there is something that a page can be rebuilt of: not without data, and a recovery that
-    /// scanned everything knows all that there is.
+    /// Returns whether a page can be rebuilt: not without data, nor after a recovery that scanned
+    /// everything and so knows all copies.
     pub(crate) fn can_rebuild(&self, page: u32, stores_data: bool) -> bool {
         stores_data && !self.reconcile.recovery_is_complete_for(page)
     }
 
-    /// Has a page rebuilt that cannot be read; [`is_rebuilt`](PageRebuild::is_rebuilt) says when it is.
+    /// Queues the rebuild of an unreadable page; [`is_rebuilt`](PageRebuild::is_rebuilt) says when
+    /// it is complete.
     #[cold]
     pub(super) fn rebuild_page(
         &mut self,
@@ -295,10 +297,11 @@ impl Mapping {
         let uncounted = self.reconcile.is_pending(page);
         let exact = self.p2l.is_in_memory() && !uncounted;
         let s = &mut self.page_rebuild;
-        // A page that has not been counted has not been in a frame since power came on.
+        // A page that was not reconciled has not been in a frame since power-on.
         let until = if uncounted { s.start_seq } else { u64::MAX };
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
-        // A part of the line that is being read has been missed.
+        // A part of the line that is read now was read without this page: the scan must come
+        // back to this line.
         let stop = s.reader.next_line();
         let copies = vec![NO_COPY; count.index()].into();
         let rebuild = RebuildJob {
@@ -313,8 +316,7 @@ impl Mapping {
         s.jobs.insert(page, rebuild);
     }
 
-    /// Has the other pages that are known to be lost, or were on chunks that have gone, rebuilt in the same
-    /// scan.
+    /// Adds the other pages that are known to be lost, or were on failed chunks, to the same scan.
     fn add_lost_pages(&mut self, env: &Env, lines: &LineTable, buffer: &WriteBuffer) {
         for page in 0..env.plan.map_pages {
             if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
@@ -343,7 +345,7 @@ impl Mapping {
         jobs.find(|(page, r)| r.done && !waits(page)).map(|(page, _)| *page)
     }
 
-    /// Begins a step of the rebuilds: takes the valid sectors of pages that the P2L knows all of. Returns
+    /// Begins a step of the rebuilds: completes the pages whose valid sectors the P2L knows. Returns
     /// whether a page has been rebuilt.
     pub(crate) fn rebuild_from_p2l(&mut self, env: &Env, lines: &LineTable) -> bool {
         self.page_rebuild.has_new_job = false;
@@ -387,8 +389,8 @@ impl Mapping {
         self.fetches.complete_rebuilt(&self.page_rebuild)
     }
 
-    /// Goes on reading the line whose turn it is. With `hurries` several units are read at a time; else
-    /// one, and that only if the host is `idle`.
+    /// Continues the read of the current line. With `hurries` several units are read at a time;
+    /// otherwise one, and only if the host is `idle`.
     pub(crate) fn step_line_scan(
         &mut self,
         env: &Env,
@@ -407,7 +409,7 @@ impl Mapping {
         step
     }
 
-    /// Ends the line that has been read. Returns whether a page has been rebuilt.
+    /// Ends the scan of the current line. Returns whether a page has been rebuilt.
     pub(crate) fn advance_rebuild(&mut self, lines: &LineTable) -> bool {
         self.page_rebuild.advance(lines.len())
     }
@@ -421,7 +423,7 @@ impl Mapping {
         self.fetches.scan_op(at)
     }
 
-    /// Records that a read of a line has ended; none if the unit is read again or not wanted any more.
+    /// Records that a read of a line ended; `None` if the unit is read again or not needed any more.
     ///
     /// # Panics
     /// If no such read is in flight.
@@ -429,7 +431,7 @@ impl Mapping {
         self.page_rebuild.reader.read_done(at, failed)
     }
 
-    /// The memory for the `i`-th sector of a unit of a line's footer.
+    /// Returns the memory for the `i`-th sector of a unit of a line's footer.
     pub(crate) fn scan_footer_bytes(&mut self, env: &Env, read: ScanRead, i: u32) -> &mut [u8] {
         self.page_rebuild.reader.footer_bytes(env, read, i)
     }
@@ -490,7 +492,7 @@ impl Mapping {
     }
 }
 
-/// Takes out the copies in lines that are about to be erased, or in none.
+/// Removes the copies in lines that are about to be erased, or in no line.
 pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [CopyRef]) {
     for copy in copies.iter_mut().filter(|c| c.phys != NONE) {
         let chunk = env.geometry.chunk_of(copy.phys);
@@ -505,7 +507,7 @@ pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [Cop
     }
 }
 
-/// Adds a copy that was found to the page that it belongs to, if that is being rebuilt.
+/// Adds a copy to the page that it belongs to, if that is being rebuilt.
 fn add_copy(jobs: &mut BTreeMap<u32, RebuildJob>, map: &L2p, phys: u32, oob: Oob) {
     let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
     let Some(page) = frames.page_of(lba) else { return };

@@ -105,7 +105,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Pins of frames, against the sectors of the write buffer and those who wait for pages.
+    /// Compares the pins of frames with the buffered sectors and the requests that wait for pages.
     fn check_pins(&self) -> Result<(), Violation> {
         let Some(frames) = self.mapping.frames() else { return Ok(()) };
         let mut pins: BTreeMap<u32, u32> = BTreeMap::new();

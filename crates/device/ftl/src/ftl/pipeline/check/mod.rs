@@ -13,8 +13,8 @@ use crate::Ftl;
 use crate::check::Violation;
 
 impl Ftl {
-    /// Checks the invariants of every part. May be called between any two calls of the layer's
-    /// methods; takes time proportional to the size of the flash.
+    /// Checks the invariants of every part. May be called between any two calls of the FTL's
+    /// methods. Takes time proportional to the number of sectors of the flash.
     ///
     /// # Errors
     /// The first invariant that does not hold.

@@ -17,7 +17,7 @@ impl Ftl {
         self.check_programs()
     }
 
-    /// Every chunk that can be used is free, in a line, or the journal's.
+    /// Checks that every usable chunk is free, in a line, or reserved for the journal.
     fn check_ownership(&self) -> Result<(), Violation> {
         let mut owned = vec![false; self.env.geometry.total_chunks().index()];
         for chunk in self.durability.journal().chunks().chain(self.space.table().free_list()) {
@@ -102,7 +102,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The counters of programs under way, and where those write.
+    /// Compares the counters of programs in flight with the units that are programmed.
     fn check_programs(&self) -> Result<(), Violation> {
         let mut on_pu = vec![0u32; self.env.geometry.pus.index()];
         let mut on_line = vec![0u32; self.space.table().len()];
@@ -145,7 +145,7 @@ impl Ftl {
         for (chunk, sector) in self.space.metadata().in_flight() {
             program(chunk, sector, Subject::Chunk(chunk))?;
         }
-        // A unit that is redispatched keeps the line that it is in open.
+        // A redispatched unit keeps its former line open.
         for ring in [HOST, GC] {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let from = self.buffer.ring(ring).unit(unit).redispatch_from;

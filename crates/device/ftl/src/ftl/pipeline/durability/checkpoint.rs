@@ -13,7 +13,7 @@ use crate::ids::{LineId, ToIndex, ToU32};
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
-/// The journal's way to the flash: through the last slots of the write buffer.
+/// The journal's access to the flash, with the last slots of the write buffer as its memory.
 struct JournalFlashAdapter<'a, F> {
     flash: &'a mut F,
     geometry: &'a FlashGeometry,
@@ -39,28 +39,28 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
 }
 
 impl Ftl {
-    /// Slots that the journal needs.
+    /// Returns the number of slots that the journal needs.
     pub(crate) fn journal_slots(geometry: &FlashGeometry) -> u32 {
         OPS_MAX.to_u32() * geometry.ws_opt
     }
 
-    /// The journal, for its counters.
+    /// Returns the journal, for its counters.
     pub fn journal(&self) -> &Journal {
         self.durability.journal()
     }
 
-    /// Asks for a checkpoint of everything that is on the media now, as fast as it goes: after a flush
-    /// and this, a recovery has nothing to find but the map's pages. [`kick`](Ftl::kick) afterwards.
+    /// Requests a checkpoint of all that is on the media now, at full speed. After a flush and this
+    /// checkpoint, a recovery reads the map's pages only. Call [`kick`](Ftl::kick) afterwards.
     pub fn checkpoint(&mut self) {
         self.durability.request_checkpoint();
     }
 
-    /// Whether a checkpoint that was asked for is not durable yet.
+    /// Returns whether a requested checkpoint is not durable yet.
     pub fn is_checkpointing(&self) -> bool {
         self.durability.checkpoint().is_requested()
     }
 
-    /// Goes on with a checkpoint, or begins one when it is time.
+    /// Continues a checkpoint, or begins one when it is due.
     pub(crate) fn step_checkpoint(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = if self.durability.has_device_l2p() {
             self.step_seq_reservation()
@@ -100,8 +100,8 @@ impl Ftl {
         }
     }
 
-    /// Writes the pages that are due: before host data is admitted, which would take every slot of the ring
-    /// that becomes free, and put the checkpoint off for ever.
+    /// Writes the pages that are due. This comes before the admission of host data, which would take
+    /// every slot that becomes free, and so delay the checkpoint for ever.
     #[inline]
     pub(crate) fn write_due_pages(&mut self, flash: &mut impl FlashBackend) -> bool {
         match self.durability.page_cursor() {
@@ -110,7 +110,7 @@ impl Ftl {
         }
     }
 
-    /// Writes pages, as many as are due.
+    /// Writes as many pages as are due.
     fn write_checkpoint_pages(&mut self, from: PageCursor, flash: &mut impl FlashBackend) -> bool {
         let PageCursor { mut next, mut written } = from;
         let due = self.durability.due_pages(&self.env, self.buffer.next_seq());
@@ -142,10 +142,10 @@ impl Ftl {
             crate::space::lines::NONE => 0,
             phys => phys + 1,
         };
-        // Some of a line's chunks may have been erased, and be in another one by now.
+        // Some of the line's chunks may have been erased since and belong to another line now.
         let table = self.space.table();
         let lines = table.iter().filter(|(_, l)| l.state != LineState::Free);
-        // Full ones that are only counted take no units any more.
+        // Full lines whose valid sectors are not counted yet take no units.
         let takes = |line: &Line| {
             let counted =
                 self.space.is_reconciling() && line.fully_mapped && line.programs_in_flight == 0;
@@ -167,11 +167,12 @@ impl Ftl {
         .encode(&self.env.geometry, layout)
     }
 
-    /// Writes a page of the map: where everything in it is on the media now.
+    /// Writes a translation page with the entries that point to the media now.
     pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
         let mut bytes = self.mapping.take_page_buffer();
         bytes.clear();
-        // An unpinned page has no sector in the write buffer: all units so far, and all trims, are in it.
+        // An unpinned page has no sector in the write buffer: it includes all units and trims so
+        // far.
         let unpinned = self.mapping.is_unpinned(page);
         let low = if unpinned { self.buffer.next_seq() } else { self.buffer.low_watermark() };
         if flash.stores_data() {
@@ -185,7 +186,7 @@ impl Ftl {
         self.stats.metadata += 1;
     }
 
-    /// An operation of the journal has ended.
+    /// Reports the end of an operation of the journal.
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
         self.durability.journal_program_done(op, status);
         self.space.unblock();

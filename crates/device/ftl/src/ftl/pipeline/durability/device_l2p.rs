@@ -11,8 +11,8 @@ use crate::ftl::{GC, HOST};
 use crate::{FlashBackend, Ftl, L2pEntry, OpToken};
 
 impl Ftl {
-    /// Identifies the trim that a sector written now comes after and that the drive has not been told of; 0
-    /// for none.
+    /// Returns the number of the trim that precedes a write of a sector and that the drive has not
+    /// been told of; 0 for none.
     #[inline]
     pub(crate) fn trim_before(&self, lba: u32, old: L2pEntry) -> u64 {
         if !self.durability.has_device_l2p() {
@@ -27,7 +27,7 @@ impl Ftl {
         }
     }
 
-    /// The trim that a buffered sector of the host comes after, as long as the sector is not durable.
+    /// Returns the trim that precedes a buffered host sector, as long as the sector is not durable.
     fn trim_dep_of(&self, slot: u32) -> u64 {
         let is_host = slot < self.buffer.ring(HOST).capacity();
         if is_host && self.buffer.unit_of(slot).state < UnitState::Persisted {
@@ -37,8 +37,8 @@ impl Ftl {
         }
     }
 
-    /// Makes the first `trimmed` trims durable: everything that was written before is numbered up to
-    /// `sequence` and durable.
+    /// Makes the first `trimmed` trims durable. All earlier writes are durable and have sequence
+    /// numbers up to `sequence`.
     pub(super) fn sync_trims(
         &mut self,
         now: Nanos,
@@ -48,7 +48,7 @@ impl Ftl {
     ) -> TrimSync {
         let (mapping, buffer) = (&self.mapping, &self.buffer);
         let host_slots = buffer.ring(HOST).capacity();
-        // Whether no copy of a trimmed sector since its trim is durable.
+        // Whether no copy of the trimmed sector written after its trim is durable.
         let needs_sync = |lba| match mapping.get(lba) {
             L2pEntry::Unmapped => true,
             L2pEntry::Flash(_) | L2pEntry::Lost => false,
@@ -72,22 +72,22 @@ impl Ftl {
         self.durability.trims_sent(taken)
     }
 
-    /// The drive has answered [`FlashBackend::device_trim`]. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of a [`FlashBackend::device_trim`]. Call [`kick`](Ftl::kick) afterwards.
     pub fn device_trim_done(&mut self, now: Nanos, status: Status, flash: &mut impl FlashBackend) {
         self.durability.device_trim_done(status);
         self.complete_barriers(now, flash);
     }
 
-    /// Whether the next unit of a ring may get a sequence number.
+    /// Returns whether the next unit of a ring may get a sequence number.
     #[inline]
     pub(crate) fn can_assign_seq(&self, ring: usize) -> bool {
         self.durability.can_assign_seq(self.buffer.next_seq(), ring == GC)
     }
 
-    /// Reserves sequence numbers, and gives the journal what it must say.
+    /// Reserves sequence numbers and appends the journal's record of the reservation.
     pub(super) fn step_seq_reservation(&mut self) -> bool {
         let mapping = &self.mapping;
-        // Data on flash that is whole, and a trim that the drive knows of, are no longer in doubt.
+        // Readable data on flash, and a trim that the drive has recorded, are no longer lost.
         let is_lost = |lba, is_trim_pending| match mapping.get(lba) {
             L2pEntry::Flash(phys) => mapping.is_poisoned(phys),
             L2pEntry::Unmapped => is_trim_pending,

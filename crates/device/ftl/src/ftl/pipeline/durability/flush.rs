@@ -12,7 +12,7 @@ use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl};
 
 impl Ftl {
-    /// Makes everything that completed so far durable, trims included.
+    /// Makes all completed writes and trims durable, then completes.
     pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl FlashBackend) {
         self.stats.flushes += 1;
         tracepoint::trace_at(now, || Event::FtlFlush { tag });
@@ -25,7 +25,7 @@ impl Ftl {
         self.durability.add_barrier(self.buffer.ring(HOST).head_pos(), owner, trims);
     }
 
-    /// Completes what waits for durability as far as it is reached.
+    /// Completes the barriers whose position is durable.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         while let Some(w) = self.durability.barriers().front() {
             if w.position > self.buffer.ring(HOST).durable_pos() {
@@ -62,7 +62,8 @@ impl Ftl {
                     }
                     self.durability.start_next_trims();
                 }
-                // Another barrier may have had them written, and wait for them, too.
+                // An earlier barrier may have written these pages, and waits for them as
+                // well.
                 if self.durability.trims().pages_pos() > self.buffer.ring(HOST).durable_pos() {
                     self.durability.pop_barrier();
                     self.add_barrier(w.owner, TrimDep::None);
@@ -77,8 +78,8 @@ impl Ftl {
         }
     }
 
-    /// Whether a begun unit of the user's ring is to be padded: a request waits for it, or a line
-    /// whose space is needed.
+    /// Returns whether the host ring's partly filled unit is to be padded: a request, or a line
+    /// whose space is needed, waits for it.
     pub(crate) fn needs_padding(&self) -> bool {
         self.durability.barriers().has_host_barriers()
             || self.durability.has_urgent_pages()
@@ -86,7 +87,7 @@ impl Ftl {
                 && self.gc.limiter().headroom(self.free_sectors()) < 0.5
     }
 
-    /// Writes the map pages of the first `trimmed` sectors that were trimmed, as far as the ring has
+    /// Writes the translation pages of the first `trimmed` trimmed sectors, as far as the ring has
     /// room.
     fn write_trimmed_pages(&mut self, trimmed: u64, flash: &mut impl FlashBackend) {
         while self.buffer.ring(HOST).free() > 0 {
@@ -95,8 +96,8 @@ impl Ftl {
         }
     }
 
-    /// The contents of a page of the map, made of what is on the media now; whatever units with numbers
-    /// below `low` wrote is in it.
+    /// Encodes a translation page from the entries that point to the media now. It includes all
+    /// writes of units with sequence numbers below `low`.
     pub(crate) fn encode_map_page(&self, page: u32, low: u64, out: &mut Vec<u8>) {
         let count = TranslationPage::entries_per_page(&self.env.geometry);
         let first = page * count;
@@ -111,7 +112,7 @@ impl Ftl {
         TranslationPage::encode(&self.env.geometry, page, low, mapped, out);
     }
 
-    /// Pads the open unit, because a barrier waits for it.
+    /// Pads the partly filled unit, because a barrier waits for it.
     pub(crate) fn pad_open_host_unit(&mut self, flash: &mut impl FlashBackend) {
         for _ in 0..self.buffer.ring(HOST).free_in_unit() {
             let slot = self.buffer.push(HOST, BufferEntry::PADDING, false);

@@ -1,4 +1,4 @@
-//! Losses: sectors whose every copy is unreadable. They must not read as older data after a power
+//! Losses: sectors of which no readable copy is left. They must not read as older data after a power
 //! cut.
 //!
 //! The out-of-band bytes of a sector are lost with it. Recovery could not know of the lost version,
@@ -18,7 +18,7 @@ use crate::space::lines::{LOST, LineState};
 use crate::{FlashBackend, Ftl, L2pEntry};
 
 impl Ftl {
-    /// Something in a chunk cannot be read.
+    /// A sector of a chunk cannot be read.
     #[cold]
     pub(crate) fn record_uncorrectable(&mut self, chunk: ChunkId) {
         let line = self.space.line_of(chunk);
@@ -29,7 +29,7 @@ impl Ftl {
             self.space.record_read_error(chunk) && self.mark_pages_on_chunk_dirty(chunk);
         let pu = self.env.geometry.pu_of(chunk);
         if self.health.record_read_error(pu) {
-            // Perhaps the first that is seen of a die's end.
+            // This may be the first sign of a failed die.
             pages |= self.mark_pages_on_pu_dirty(pu);
         }
         let l = self.space.line(line);
@@ -40,7 +40,7 @@ impl Ftl {
         }
     }
 
-    /// Map pages that are on a chunk are to be written again: what they say is in memory. Returns whether
+    /// Marks the resident translation pages whose media copy is on a chunk as dirty. Returns whether
     /// there are any.
     fn mark_pages_on_chunk_dirty(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
@@ -58,8 +58,8 @@ impl Ftl {
         any | self.mark_pages_at_risk(chunk)
     }
 
-    /// Has the pages of a map in frames that are on a chunk, and in none, brought into frames and written
-    /// elsewhere; returns whether there are any.
+    /// Requests that pages on a chunk that are in no frame be fetched and written elsewhere. Returns
+    /// whether there are any.
     fn mark_pages_at_risk(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
@@ -93,20 +93,21 @@ impl Ftl {
         any
     }
 
-    /// A page is to be written again, if what it says is in memory. One that is not in a frame cannot be
-    /// now: the checkpoint says where it is, so that it is not the page before that is found.
+    /// Marks a page as dirty if it is in a frame. A page that is not cannot be read now: the
+    /// checkpoint records its location, so that recovery does not take the version before it.
     fn mark_resident_page_dirty(&mut self, page: u32) {
         if self.mapping.is_page_resident(page) {
             self.durability.mark_dirty(page);
         }
     }
 
-    /// A user's read of these sectors has failed somewhere.
+    /// Handles a failed host read of these sectors.
     ///
-    /// Of a page of the map that has left its frame meanwhile it is not known where. What is in such a
-    /// page was all on the media when it was written last, and it says where; a flush that begins from
-    /// now on waits for that. Unless it was not looked at since the recovery: then the copies that are
-    /// newer than the page are found again after the next, or not.
+    /// If a sector's translation page has been evicted meanwhile, the sector's location is not known
+    /// here. No checkpoint is needed for it: when the page was last written, all of its sectors were
+    /// on the media, and a flush that begins now waits until the page is durable. The exception is a
+    /// page that is not reconciled since the recovery: its newer copies may not be found again after
+    /// the next one, so a checkpoint begins.
     #[cold]
     pub(crate) fn host_read_failed(&mut self, lba: u32, sectors: u32) {
         let mut unknown = false;
@@ -124,8 +125,8 @@ impl Ftl {
         }
     }
 
-    /// A sector that cannot be read is to be moved: if it is a page of the map, what it should say may be
-    /// in memory, and goes into the slot instead. Returns whether it does.
+    /// Handles an unreadable sector that is to be relocated. If it is a translation page whose
+    /// entries are in memory, the page is encoded into the slot instead. Returns whether it is.
     #[cold]
     pub(crate) fn restore_map_page(
         &mut self,
@@ -146,14 +147,14 @@ impl Ftl {
         true
     }
 
-    /// Whether requests for durability must not end yet.
+    /// Returns whether flushes must not complete yet.
     #[inline]
     pub(crate) fn must_defer_flushes(&self) -> bool {
         self.durability.checkpoint().has_undurable_loss()
             || self.buffer.redispatch().defers_flush_at(self.buffer.ring(HOST).durable_pos())
     }
 
-    /// A request for durability has what it needs: it ends, or waits for what is lost to be known.
+    /// Completes a flush, or defers it until the lost sectors are recorded.
     #[inline]
     pub(crate) fn complete_flush(&mut self, tag: u64) {
         if self.must_defer_flushes() {
@@ -163,14 +164,14 @@ impl Ftl {
         }
     }
 
-    /// Ends the requests that were held, if nothing holds them any more.
+    /// Completes the deferred flushes once nothing defers them any more.
     pub(crate) fn complete_deferred(&mut self) {
         if self.durability.barriers().has_deferred() && !self.must_defer_flushes() {
             self.complete_deferred_with(Status::SUCCESS);
         }
     }
 
-    /// Ends the requests that were held.
+    /// Completes the deferred flushes with this status.
     pub(crate) fn complete_deferred_with(&mut self, status: Status) {
         while let Some(tag) = self.durability.pop_deferred() {
             self.complete(tag, status);

@@ -1,5 +1,5 @@
-//! Victims are chosen, their valid sectors relocated, and their chunks erased. The rules are in
-//! [`gc`](crate::gc).
+//! Garbage collection: chooses victims, relocates their valid sectors, and erases their chunks. The
+//! rules are in [`gc`](crate::gc).
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::space::ChunkErase;
 use crate::space::lines::{LineState, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
 
-/// Members of a line whose write units are looked up together.
+/// Number of members of a line whose P2L entries are prefetched together.
 const PREFETCH_MEMBERS: u32 = 16;
 
 impl Ftl {
@@ -41,7 +41,7 @@ impl Ftl {
         self.pad_open_gc_unit(flash) || moved
     }
 
-    /// Reclaims lines that have nothing to be moved, as long as space is wanted.
+    /// Reclaims lines without valid sectors, as long as free space is below the target.
     fn reclaim_empty(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = false;
         while self.gc.has_empty()
@@ -56,7 +56,7 @@ impl Ftl {
         moved
     }
 
-    /// Space that victims already drained will give back.
+    /// Returns the space that drained victims will free.
     fn reclaimable_soon(&self) -> u64 {
         u64::from(self.gc.draining()) * u64::from(self.env.plan.line_sectors)
     }
@@ -64,8 +64,9 @@ impl Ftl {
     fn select_victim(&mut self) -> bool {
         let hurt = self.gc.has_degraded();
         let (free, coming) = (self.free_sectors(), self.reclaimable_soon());
-        // When users wait, what is still to be written counts as gone: else one victim at a time would
-        // be padded to its end, and give nothing back if it has no more to give than the padding takes.
+        // When the host is stopped, padding still to be written counts as used: else each victim
+        // would be padded to the end of its unit, and free nothing if the padding takes as much
+        // as it frees.
         let waiting = if free <= self.gc.limiter().watermarks().0 {
             self.buffer.undispatched_sectors(&self.env.geometry, GC)
         } else {
@@ -76,8 +77,8 @@ impl Ftl {
         if !hurt && !collects && self.gc.draining() == 0 && !self.can_refresh() {
             return false;
         }
-        // When nothing is under way and no space left, the drained ones wait for users' data that
-        // finds no place: a victim without valid sectors may not have to wait, and makes some.
+        // With no operation in flight and no space, drained victims wait for host data that has
+        // no location. A victim without valid sectors may not have to wait, and frees some.
         let stuck = self.gc.draining() > 0
             && self.space.programs().total() == 0
             && self.space.erasing() == 0
@@ -113,7 +114,8 @@ impl Ftl {
         true
     }
 
-    /// Sectors that moved data may take, besides what has been promised and what is on its way already.
+    /// Returns the sectors that relocations may still take: free ones, less those committed to the
+    /// host and those of relocations in flight.
     pub(crate) fn relocation_budget(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
         let promised = self.committed_sectors()
@@ -122,7 +124,7 @@ impl Ftl {
         self.space.writable_sectors(&self.env, self.space.free_chunks()).saturating_sub(promised)
     }
 
-    /// Everything that is in a line now is looked at.
+    /// Starts the scan of all write units that a line has now.
     fn begin_victim_scan(&mut self, line: LineId) {
         let written = |c: &ChunkId| self.space.chunk(*c).write_pointer;
         let most = self.space.line(line).chunks.iter().map(written).max().unwrap_or(0);
@@ -133,8 +135,8 @@ impl Ftl {
         self.gc.begin_scan(line, units);
     }
 
-    /// Looks at one write unit of the oldest victim and reads what is valid in it. Returns whether it
-    /// did: not if all that is left is kept back for users' reads.
+    /// Scans one write unit of the oldest victim and reads its valid sectors. Returns `false` if all
+    /// that is left is deferred for host reads.
     fn scan_unit(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let Some(VictimScan { line: line_id, unit, member, units }) = self.gc.current_scan() else {
             return false;
@@ -143,9 +145,10 @@ impl Ftl {
         let chosen = self.gc.chosen_unit();
         let whole = unit >= units && !self.gc.has_skipped_units() && chosen.is_none();
         let member = chosen.map_or(member, |u| u.member);
-        // One that was being written may have been reclaimed meanwhile, and be another one.
+        // A line that was open when the scan began may have been reclaimed and opened again
+        // meanwhile.
         if line.valid_sectors == 0 || whole || member.index() >= line.chunks.len() {
-            // What is still being read has been overwritten.
+            // All sectors still being read have been overwritten.
             self.complete_scan(now, line_id, flash);
             return true;
         }
@@ -204,7 +207,7 @@ impl Ftl {
         true
     }
 
-    /// The sectors of a write unit of a victim; none if it was not written.
+    /// Returns the physical sectors of a victim's write unit; an empty range if it was not written.
     pub(crate) fn sectors_of_unit(&self, line: LineId, unit: u32, member: u32) -> Range<u32> {
         let sector = unit * self.env.geometry.ws_opt;
         match self.space.line(line).chunks.get(member.index()) {
@@ -216,7 +219,7 @@ impl Ftl {
         }
     }
 
-    /// The logical sector that was written at a physical one of a victim.
+    /// Returns the logical sector that was written at a physical sector of a victim.
     #[inline]
     pub(crate) fn p2l_lookup(&self, line: LineId, phys: u32) -> Option<u32> {
         if self.mapping.has_p2l() {
@@ -225,14 +228,13 @@ impl Ftl {
         let list = self.space.line(line).p2l.as_deref().or(self.gc.victim_p2l())?;
         let chunk = self.env.geometry.chunk_of(phys);
         let place = self.space.chunk(chunk).member_index;
-        // Whatever the media says: there is no sector beyond these.
+        // The media is not trusted: sectors from here on do not exist.
         let sectors = self.env.plan.logical + self.env.plan.map_pages;
         list.lba(place, phys - self.env.geometry.first_sector_of(chunk))
             .filter(|lba| *lba < sectors)
     }
 
-    /// Touches what the scan of the next members will look up, so that those cache misses overlap
-    /// instead of following each other.
+    /// Prefetches the P2L entries of the next members, so that their cache misses overlap.
     fn prefetch_p2l(&self, line: LineId, unit: u32, member: u32) {
         let members = self.space.line(line).chunks.iter().skip(member.index());
         let mut touched = 0u32;
@@ -248,7 +250,7 @@ impl Ftl {
         std::hint::black_box(touched);
     }
 
-    /// The oldest victim has nothing left to be read.
+    /// Ends the scan of the oldest victim.
     fn complete_scan(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
         self.gc.complete_scan();
         self.mapping.release_gc_pages();
@@ -263,7 +265,7 @@ impl Ftl {
         self.reclaim_if_relocated(now, line, flash);
     }
 
-    /// Sectors of a victim have been read.
+    /// Reports the end of a read of a victim's sectors.
     pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
         let read = self.gc.end_relocation(index);
         let mut moved = 0;
@@ -304,7 +306,7 @@ impl Ftl {
         self.gc.relocated(moved.to_u32(), free);
     }
 
-    /// The `i`-th slot after `first`, around the end of the ring.
+    /// Returns the `i`-th slot after `first`; the ring wraps around.
     fn relocation_slot(&self, first: u32, i: u32) -> u32 {
         let base = self.buffer.ring(HOST).capacity();
         let slot = first + i;
@@ -315,8 +317,8 @@ impl Ftl {
         }
     }
 
-    /// Pads the ring's last unit when nothing else will fill it and space is short, so that victims
-    /// get done.
+    /// Pads the ring's last unit when no other relocation will fill it and space is short, so that
+    /// victims can complete.
     fn pad_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
         if self.gc.draining() == 0 && !self.health.is_refreshing_any()
             || self.gc.current_scan().is_some()
@@ -335,7 +337,7 @@ impl Ftl {
         missing > 0
     }
 
-    /// A unit is durable: the victims that its sectors came from are nearer to their end.
+    /// Counts the sectors of a durable unit as relocated, at the victims that they came from.
     pub(crate) fn record_durable_relocations(
         &mut self,
         id: UnitId,
@@ -357,20 +359,20 @@ impl Ftl {
         }
     }
 
-    /// Erases a victim that has been scanned and whose sectors are all durable elsewhere.
+    /// Erases a victim whose scan has ended and whose relocated sectors are all durable.
     fn reclaim_if_relocated(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
         let l = self.space.line(line);
         if l.state != LineState::Draining || l.gate().relocations_in_flight() > 0 {
             return;
         }
         self.health.on_relocated(line);
-        // What a lost page of the map said of it is not known.
+        // The entries of a lost translation page are not known.
         let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
         debug_assert!(
             l.valid_sectors == 0 || !exact,
             "line {line} is reclaimed with valid sectors"
         );
-        // A drive that keeps the map forgets with the chunk what was in it.
+        // A drive that keeps the L2P drops the entries of a chunk with its erase.
         let trimmed = l.gate().is_after_trims() && !self.durability.has_device_l2p();
         if trimmed || l.gate().after_pos() > self.buffer.ring(HOST).durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
@@ -380,7 +382,7 @@ impl Ftl {
         }
     }
 
-    /// Erases the chunks of a line that nothing depends on any more.
+    /// Erases the chunks of a line that no reader, barrier or trim depends on any more.
     pub(crate) fn erase_line(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
         tracepoint::trace_at(now, || Event::GcEnds { line: line.get() });
         let l = self.space.line(line);
@@ -412,7 +414,7 @@ impl Ftl {
         self.space.release_if_erased(line);
     }
 
-    /// An erase has ended. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of an erase. Call [`kick`](Ftl::kick) afterwards.
     pub fn erase_done(&mut self, op: OpToken, status: Status) {
         if op.kind() == OpKind::Journal {
             return self.durability.journal_erase_done(op.index(), status);

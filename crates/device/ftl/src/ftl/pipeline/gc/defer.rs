@@ -15,7 +15,7 @@ impl Ftl {
             && !self.gc.limiter().is_below_critical(self.free_sectors())
     }
 
-    /// Whether garbage collection avoids a parallel unit, if it yields.
+    /// Returns whether garbage collection avoids a parallel unit because of host reads.
     #[inline]
     fn is_pu_avoided(&self, pu: PuId, flash: &impl FlashBackend) -> bool {
         match self.gc.read_priority() {
@@ -25,8 +25,8 @@ impl Ftl {
         }
     }
 
-    /// Before programs of a ring are placed: those of garbage collection avoid parallel units with host
-    /// reads in flight.
+    /// Updates, before a ring's units are placed, the parallel units that garbage collection avoids:
+    /// those with host reads in flight.
     pub(crate) fn update_avoided_pus(&mut self, ring: usize, flash: &impl FlashBackend) {
         if ring != GC || self.gc.read_priority() == GcReadPriority::Off {
             return;
@@ -41,8 +41,8 @@ impl Ftl {
         }
     }
 
-    /// The next write unit of the oldest victim to be scanned: the first one on a quiet parallel unit; none
-    /// if there is none, or no victim.
+    /// Returns the next write unit of the oldest victim to scan: the first one on a parallel unit
+    /// without host reads; `None` if there is none, or no victim.
     pub(crate) fn next_victim_unit(&mut self, flash: &impl FlashBackend) -> Option<VictimUnit> {
         self.gc.set_scan_deferred(false);
         let yields = self.can_defer_gc();
@@ -59,14 +59,15 @@ impl Ftl {
         self.gc.next_victim_unit(self.space.table(), quiet)
     }
 
-    /// Whether the erase of a chunk is deferred: not if the chunk may be wanted soon.
+    /// Returns whether the erase of a chunk is deferred. It is not if the chunk may be needed soon.
     fn should_defer_erase(&self, chunk: ChunkId, flash: &impl FlashBackend) -> bool {
         self.can_defer_gc()
             && self.space.free_chunks() >= 2 * self.env.plan.active_pus
             && self.is_pu_avoided(self.env.geometry.pu_of(chunk), flash)
     }
 
-    /// Erases a chunk that counts as being erased, now or as soon as its parallel unit is quiet.
+    /// Starts the erase of a chunk now, or as soon as its parallel unit has no host reads. The chunk
+    /// counts as being erased from now on.
     pub(super) fn erase_or_defer(
         &mut self,
         now: Nanos,
@@ -80,8 +81,7 @@ impl Ftl {
         }
     }
 
-    /// Begins a round of garbage collection: starts the deferred erases that need not be deferred any more.
-    /// Returns whether there was one.
+    /// Starts the deferred erases that need not be deferred any more. Returns whether there was one.
     pub(super) fn run_deferred_erases(
         &mut self,
         now: Nanos,

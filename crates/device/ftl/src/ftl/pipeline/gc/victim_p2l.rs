@@ -12,7 +12,7 @@ use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
 
 impl Ftl {
-    /// Whether it is known what was written in a victim; begins to read it if not.
+    /// Returns whether the P2L of a victim is in memory; starts to read it if not.
     pub(super) fn victim_p2l_ready(
         &mut self,
         now: Nanos,
@@ -33,7 +33,7 @@ impl Ftl {
         self.gc.has_victim_p2l()
     }
 
-    /// Starts as many reads as there are slots for, and takes the P2L when all have ended.
+    /// Starts as many reads as there are free slots, and takes the P2L when all have completed.
     fn step_victim_p2l(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         let Some(mut reading) = self.gc.take_p2l_read() else { return };
         let by_footer = loop {
@@ -73,7 +73,7 @@ impl Ftl {
         flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
     }
 
-    /// A read of a victim's metadata has ended. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of a read of a victim's metadata. Call [`kick`](Ftl::kick) afterwards.
     pub(crate) fn metadata_read_done(
         &mut self,
         at: u32,
@@ -97,7 +97,7 @@ impl Ftl {
         }
     }
 
-    /// Records the sectors that the L2P has in a line with unreadable parts. Fetches translation
+    /// Records the sectors that the L2P maps to a line with unreadable P2L. Fetches translation
     /// pages that are not in frames, one after the other. Returns whether all have been searched.
     #[cold]
     fn recover_p2l_from_l2p(

@@ -21,8 +21,8 @@ use crate::space::placement::FinishStep;
 use crate::{FlashBackend, Ftl};
 
 impl Ftl {
-    /// Ends an open line that is to be refreshed, if that can be afforded. It will ask for that again when
-    /// it is closed.
+    /// Finishes an open line that is to be refreshed, if there is space for that. The refresh is
+    /// requested again when the line closes.
     pub(super) fn finish_line(&mut self, line: LineId) -> bool {
         let recorded = self.durability.journal().durable();
         let Some(open) = self.space.finish_candidate(line, recorded) else { return false };
@@ -32,9 +32,9 @@ impl Ftl {
         let spare = self.gc.limiter().headroom(free) > 0.0;
         let enough =
             self.relocation_budget() >= given_up + u64::from(self.env.plan.line_sectors) + unit;
-        // If a die has gone, every line that is opened has a chunk there: not all of them are given up.
-        // A line from which data is being relocated is relocated before it can be a victim. One that was
-        // opened just now has nothing in it.
+        // With a failed die every open line has a bad chunk there: not every such line is
+        // finished. A line whose data is being relocated must first become a victim; one opened
+        // just now has no data.
         if open.has_bad_chunk
             || self.space.line(line).gate().relocations_in_flight() > 0
             || self.gc.is_scanned(line)
@@ -53,7 +53,7 @@ impl Ftl {
         true
     }
 
-    /// Pads the line that is being finished. Returns whether there was something to do.
+    /// Pads the line that is being finished. Returns whether a program was started.
     pub(crate) fn step_finish_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         match self.space.step_finish(&self.env) {
             FinishStep::Wait => false,

@@ -9,26 +9,25 @@ use crate::{BufferEntry, Ftl};
 use nvme::ChunkId;
 
 impl Ftl {
-    /// Asks for the data of the line that a chunk is in to be moved soon, and its chunks to be erased
-    /// and used again: what is in the chunk is hard to read where it is. [`kick`](Ftl::kick)
-    /// afterwards. Returns whether anything will be moved for it: not for a chunk that is in no line,
-    /// is the journal's (which is mirrored), or is on its way already. A line that is being written is
-    /// filled up with padding first, if there is room for that; else what is there is moved, and the line
-    /// goes on being written.
+    /// Requests that the line of a chunk be relocated soon and its chunks be erased and used again,
+    /// because the chunk's data is hard to read. Call [`kick`](Ftl::kick) afterwards. Returns
+    /// whether the line will be relocated: not for a chunk that is in no line, is the journal's
+    /// (which is mirrored), or is being relocated already. An open line is finished with padding
+    /// first if there is room for that; otherwise its data is relocated and the line stays open.
     pub fn refresh(&mut self, chunk: ChunkId) -> bool {
         self.is_in_line(chunk) && self.space.request_refresh(self.space.line_of(chunk))
     }
 
-    /// Whether a chunk exists and is in a line.
+    /// Returns whether a chunk exists and is in a line.
     fn is_in_line(&self, chunk: ChunkId) -> bool {
         chunk.get() < self.env.geometry.total_chunks() && self.space.line_of(chunk) != LineId::NONE
     }
 
-    /// Learns that a chunk has gone offline: it cannot be programmed or erased any more, and perhaps
-    /// not be read. What is written to it goes elsewhere from now on, what is still in the write buffer
-    /// is written again, and its line is [refreshed](Ftl::refresh). [`kick`](Ftl::kick) afterwards.
-    /// Returns whether that was news. Chunks of the journal are the journal's business, which finds out
-    /// by itself.
+    /// Reports that a chunk went offline: it cannot be programmed or erased any more, and perhaps
+    /// not read. Later write units go elsewhere, units still in the write buffer are programmed
+    /// again, and the chunk's line is [refreshed](Ftl::refresh). Call [`kick`](Ftl::kick)
+    /// afterwards. Returns whether the FTL did not know it yet. A chunk of the journal is ignored:
+    /// the journal detects failures itself.
     pub fn chunk_offline(&mut self, chunk: ChunkId) -> bool {
         if !self.space.chunk_offline(chunk) {
             return false;
@@ -49,8 +48,8 @@ impl Ftl {
         true
     }
 
-    /// All that was found in a line is durable elsewhere: if it was swept while it was being written, that
-    /// was it.
+    /// Ends the refresh of a line that was open when it was relocated: all data found in it is
+    /// durable elsewhere.
     pub(crate) fn sweep_done_if_open(&mut self, line: LineId) {
         let scanned = self.gc.current_victim() != Some(line);
         let state = self.space.line(line).state;
@@ -59,14 +58,15 @@ impl Ftl {
         }
     }
 
-    /// Whether [`take_refresh`](Ftl::pop_refresh_victim) has anything to look at.
+    /// Returns whether [`pop_refresh_victim`](Ftl::pop_refresh_victim) may find a line.
     #[inline]
     pub(crate) fn can_refresh(&self) -> bool {
         self.space.table().has_refresh_queued()
             || self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed)
     }
 
-    /// Takes the line that has waited longest to be refreshed: a victim, or one that is being written.
+    /// Removes and returns the line that has waited longest to be refreshed: a closed or an open
+    /// one.
     fn pop_refresh(&mut self) -> Option<LineId> {
         let line = self.space.pop_refresh()?;
         if self.space.table().line(line).state == LineState::Closed {
@@ -75,14 +75,14 @@ impl Ftl {
         Some(line)
     }
 
-    /// Makes a closed line a victim, out of turn.
+    /// Makes a closed line a victim, whatever the victim policy says.
     fn take_candidate(&mut self, line: LineId) {
         self.gc.remove_candidate(self.space.table(), line);
         self.space.begin_victim(line);
     }
 
-    /// Takes the next line to be refreshed as a victim, if it is its turn: `collects` says whether
-    /// space is wanted, `room` how many sectors can be written.
+    /// Makes the next line to be refreshed a victim, if its time has come: `collects` says whether
+    /// free space is below the target, `room` how many sectors can be written.
     pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<LineId> {
         let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
         let spare = self.gc.limiter().headroom(self.free_sectors()) > 0.0 && room >= line;
@@ -95,7 +95,7 @@ impl Ftl {
                 self.durability.record_host_change();
                 (line, false)
             }
-            // It may want a line of its own.
+            // Cold data may need a new line.
             None if room >= 2 * line => (self.pick_static_wl_line()?, true),
             None => return None,
         };
@@ -120,8 +120,8 @@ impl Ftl {
         }
     }
 
-    /// Static wear levelling: of the lines that are cold and much less worn than the most worn chunk,
-    /// the least worn, and of those the one that was closed first.
+    /// Chooses a line for static wear leveling: of the cold lines with much less wear than the most
+    /// worn chunk, the least worn one; of those the one closed first.
     fn pick_static_wl_line(&mut self) -> Option<LineId> {
         if !self.health.is_wl_check_due(&self.env, self.stats.lines_reclaimed) {
             return None;
@@ -135,8 +135,8 @@ impl Ftl {
         Some(line)
     }
 
-    /// Whether all that is in a unit of garbage collection's ring comes from a line that is moved for
-    /// the sake of wear.
+    /// Returns whether all sectors of a unit of the GC ring come from a line that is relocated for
+    /// static wear leveling.
     pub(crate) fn is_cold(&self, unit: u32) -> bool {
         let Some(line) = self.health.static_wl_line() else { return false };
         let comes_from = |entry: &BufferEntry| {
@@ -146,22 +146,22 @@ impl Ftl {
         self.buffer.ring(GC).entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))
     }
 
-    /// From here on [`pop_chunk_event`](Ftl::pop_chunk_event) tells of chunks that are closed and emptied;
-    /// those that are closed already come first.
+    /// Starts the reports of [`pop_chunk_event`](Ftl::pop_chunk_event) on closed and emptied chunks.
+    /// Chunks closed so far are reported first.
     pub fn subscribe_chunk_events(&mut self) {
         self.space.subscribe_chunk_events();
     }
 
-    /// Writes what is on a chunk but not yet readable there, and so still in the write buffer, once more
-    /// behind everything else: it cannot be looked after where it is. [`kick`](Ftl::kick) afterwards.
+    /// Programs the units again that are on a chunk but not readable there yet, and so still in the
+    /// write buffer: a scrub cannot check them on the media. Call [`kick`](Ftl::kick) afterwards.
     pub fn rewrite_buffered(&mut self, chunk: ChunkId) {
         if self.is_in_line(chunk) && !self.space.chunk(chunk).offline {
             self.redispatch_unreadable(chunk);
         }
     }
 
-    /// Chunks that are being written, how many sectors of each can be read from there, and how many are
-    /// written.
+    /// Returns the open chunks, each with the number of sectors readable from the media and the
+    /// number of written ones.
     pub fn open_chunks(&self) -> impl Iterator<Item = (ChunkId, u32, u32)> + '_ {
         self.space.open_members().map(|member| {
             let c = self.space.chunk(member.chunk);

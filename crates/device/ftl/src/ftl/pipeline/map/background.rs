@@ -8,11 +8,11 @@ use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReas
 use crate::mapping::p2l_reader::LineScanStep;
 use crate::{FlashBackend, Ftl, Oob, OpToken, ReadDest};
 
-/// Pages on chunks that are going that are fetched at a time.
+/// Maximum number of fetches in flight for pages on failing chunks.
 const AT_RISK_FETCH_MAX: u32 = 4;
 
 impl Ftl {
-    /// Fetches the pages that reads wait for, and goes on with counting and rebuilding.
+    /// Fetches the pages that reads wait for, and continues reconciliation and rebuild.
     #[inline]
     pub(crate) fn start_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         self.mapping.is_cached() && self.start_fetches_now(now, flash)
@@ -35,7 +35,7 @@ impl Ftl {
         self.step_rebuild(now, flash) | moved
     }
 
-    /// Counts pages: one at a time, or many if space or a checkpoint waits for it.
+    /// Reconciles pages: one at a time, or many if free space or a checkpoint waits for it.
     fn step_reconcile(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         if !self.space.is_reconciling() {
             return false;
@@ -66,7 +66,7 @@ impl Ftl {
         moved
     }
 
-    /// Every page is counted: the valid sectors of all lines are known.
+    /// Ends the reconciliation: the valid sectors of all lines are known.
     fn finish_reconcile(&mut self) {
         self.mapping.finish_reconcile();
         self.space.finish_reconcile();
@@ -75,8 +75,8 @@ impl Ftl {
         }
     }
 
-    /// Goes on with rebuilding pages, and puts rebuilt pages that no request waits for into frames. Returns
-    /// whether a page has been rebuilt or put there.
+    /// Continues the rebuild of pages, and puts rebuilt pages that no request waits for into frames.
+    /// Returns whether a page was rebuilt or put into a frame.
     fn step_rebuild(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         self.mapping.page_rebuild().is_busy() && self.step_rebuild_now(now, flash)
     }
@@ -96,7 +96,7 @@ impl Ftl {
         self.load_at_risk_pages(now, flash) | moved
     }
 
-    /// Brings pages that are on chunks that are going into frames, from which they are written elsewhere.
+    /// Fetches pages that are on failing chunks into frames, from which they are written elsewhere.
     fn load_at_risk_pages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let (mut moved, mut from) = (false, 0);
         while let Some(page) = self.mapping.next_page_at_risk(from) {
@@ -105,7 +105,7 @@ impl Ftl {
             }
             match self.request_page(now, page, FetchReason::ReconcileLoad, flash) {
                 FetchOutcome::Resident => {
-                    // It may have been there before.
+                    // The page may have been in a frame already.
                     if self.mapping.drop_rebuild(page) {
                         self.durability.mark_dirty(page);
                     }
@@ -120,7 +120,7 @@ impl Ftl {
         moved
     }
 
-    /// Reads what the line whose turn it is says was written in it. Returns whether that has ended.
+    /// Reads the P2L of the next line of the scan. Returns whether the scan of that line has ended.
     fn scan_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let hurries =
             self.mapping.has_rebuild_waiters() || self.durability.checkpoint().is_wanted();
@@ -153,7 +153,7 @@ impl Ftl {
         flash.read(now, op, &addresses[..unit.index()], ReadDest::Buffer);
     }
 
-    /// A read of a line that is scanned has ended. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of a read of a scanned line. Call [`kick`](Ftl::kick) afterwards.
     pub(super) fn scan_read_done(&mut self, at: u32, failed: u64, flash: &mut impl FlashBackend) {
         let first_slot = self.mapping.scan_slot(&self.env, at);
         let Some(read) = self.mapping.scan_read_done(at, failed) else { return };

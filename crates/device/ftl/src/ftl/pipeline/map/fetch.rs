@@ -10,7 +10,7 @@ use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::{FlashBackend, Ftl, OpToken, ReadDest};
 
 impl Ftl {
-    /// Has a translation page brought into memory.
+    /// Starts the fetch of a translation page.
     pub(crate) fn request_page(
         &mut self,
         now: Nanos,
@@ -76,7 +76,8 @@ impl Ftl {
         FetchOutcome::Resident
     }
 
-    /// The bytes of a page that is in a slot; to be given back to the map.
+    /// Returns the bytes of a page that is in a slot, in a buffer of the map that the caller gives
+    /// back.
     fn page_bytes(&mut self, source: PageSource, flash: &mut impl FlashBackend) -> Vec<u8> {
         let mut bytes = self.mapping.take_read_buffer();
         if let PageSource::Buffered(slot) = source {
@@ -85,7 +86,8 @@ impl Ftl {
         bytes
     }
 
-    /// Tells the other parts what a page that was put into a frame, or shown, brings with it.
+    /// Tells the other parts the changes that a page brings when it is put into a frame or looked at
+    /// once.
     fn page_installed(&mut self, page: u32, installed: &PageInstalled) {
         for &phys in &installed.valid {
             let line = self.space.line_of(self.env.geometry.chunk_of(phys));
@@ -107,7 +109,7 @@ impl Ftl {
         }
     }
 
-    /// Has the page of a fetch rebuilt, which cannot be read.
+    /// Queues the rebuild of an unreadable page that a fetch needs.
     fn wait_for_rebuild(&mut self, fetch: u32, flash: &impl FlashBackend) {
         let (env, lines, buffer) = (&self.env, self.space.table(), &self.buffer);
         self.mapping.wait_for_rebuild(env, lines, buffer, fetch, flash.stores_data());
@@ -120,7 +122,7 @@ impl Ftl {
         flash.read(now, op, &[(read.phys, read.slot)], ReadDest::Buffer);
     }
 
-    /// A read of a translation page has ended. [`kick`](Ftl::kick) afterwards.
+    /// Reports the end of a read of a translation page. Call [`kick`](Ftl::kick) afterwards.
     pub(crate) fn map_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
         if let Some(at) = index.checked_sub(FETCH_MAX) {
             return self.scan_read_done(at, failed, flash);
@@ -131,7 +133,7 @@ impl Ftl {
         }
     }
 
-    /// Puts the pages that have been read into their frames, and resumes the reads that wait for them.
+    /// Puts the fetched pages into their frames, and resumes the reads that wait for them.
     pub(crate) fn complete_fetches(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         if !self.mapping.has_completed_fetches() {
             return false;
@@ -143,7 +145,7 @@ impl Ftl {
             if !self.complete_fetch(index, page, read, false, flash) {
                 let rebuilt = self.mapping.page_rebuild().is_rebuilt(page);
                 self.stats.map_read_errors += u64::from(!rebuilt);
-                // The page may be somewhere else by now.
+                // The page may have been written elsewhere meanwhile.
                 let source = match self.mapping.source_of(&self.env, &self.buffer, page) {
                     PageSource::OnFlash(phys)
                         if !rebuilt && (attempts < READ_ATTEMPTS || phys != read_at) =>
@@ -168,7 +170,8 @@ impl Ftl {
         true
     }
 
-    /// Ends a fetch with what is at `source`; `false` if the page is lost and is not to be given up.
+    /// Completes a fetch with the page at `source`. Returns `false` if the page is lost and is to be
+    /// rebuilt.
     fn complete_fetch(
         &mut self,
         index: u32,
@@ -191,7 +194,7 @@ impl Ftl {
         installed.is_some()
     }
 
-    /// Resumes the reads that waited for a page, while it is there.
+    /// Resumes the reads that waited for a page, while the page is in memory.
     fn resume_waiting_reads(
         &mut self,
         now: Nanos,

@@ -10,16 +10,16 @@ use crate::ids::{LineId, ToIndex};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
 
-/// Pages that are fetched ahead for requests that wait behind others.
+/// Maximum number of pages prefetched for queued requests.
 const PREFETCH_PAGES_MAX: u32 = 8;
 
 impl Ftl {
-    /// The memory for the map.
+    /// Returns the statistics of the map cache.
     pub fn map_cache(&self) -> MapCacheStats {
         self.mapping.cache_stats(&self.env)
     }
 
-    /// How many of a read's sectors from `lba` on can be looked up now, at least one.
+    /// Returns the number of a read's sectors from `lba` on that can be looked up now, at least one.
     ///
     /// # Errors
     /// The fetch that brings the page of the first one, if there is room for it.
@@ -44,15 +44,15 @@ impl Ftl {
         }
     }
 
-    /// Counts that a request needs a page.
+    /// Counts one use of a page by a request.
     fn count_page_use(&mut self, page: u32) {
         let resident = self.mapping.is_page_resident(page);
         self.stats.map_hits += u64::from(resident);
         self.stats.map_misses += u64::from(!resident);
     }
 
-    /// How many sectors from `lba` on can be written or trimmed now, for which the host ring has `room`; if
-    /// none, their page is on its way, or will be, or waits for room.
+    /// Returns the number of sectors from `lba` on that can be written or trimmed now, for which the
+    /// host ring has `room`. If it is 0, their page is being fetched, or waits for a frame.
     pub(crate) fn prepare_modify(
         &mut self,
         now: Nanos,
@@ -69,13 +69,13 @@ impl Ftl {
             self.mapping.set_head_write_page(Some(page));
         }
         if self.request_page(now, page, FetchReason::Modify, flash) != FetchOutcome::Resident {
-            // Once for each page that is waited for: what was fetched ahead may have to go again.
+            // Once per awaited page: a prefetched page may have to be evicted again.
             if !waited {
                 self.prefetch_queued_pages(now, lba + run, lba + sectors, flash);
             }
             return 0;
         }
-        // A page that was evicted may have taken the last room.
+        // The eviction of a page may have taken the last slots.
         let run = run.min(room(self.buffer.ring(HOST)));
         if run == 0 {
             self.mapping.pin_head_write_page();
@@ -85,8 +85,9 @@ impl Ftl {
         run
     }
 
-    /// Whether garbage collection can look at a write unit of a line now: the pages of what was written
-    /// there are in frames. If not, they are on their way, and pinned when they come.
+    /// Returns whether garbage collection can scan a write unit of a line now: the translation pages
+    /// of its sectors are in frames. If not, they are being fetched, and are pinned when they
+    /// arrive.
     #[inline]
     pub(crate) fn prepare_gc_unit(
         &mut self,
@@ -105,7 +106,7 @@ impl Ftl {
         unit: VictimUnit,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        // Looked up each time: a line that was being written may be another one by now.
+        // Looked up each time: an open line may have been reclaimed and opened again meanwhile.
         let sectors = self.sectors_of_unit(line, unit.unit, unit.member);
         let pages: Vec<u32> = sectors.filter_map(|phys| self.page_of_p2l(line, phys)).collect();
         let first_time = self.mapping.want_gc_pages(pages.into_iter());
@@ -134,19 +135,20 @@ impl Ftl {
         ready
     }
 
-    /// The page of the host sector that was written at a physical one of a victim.
+    /// Returns the translation page of the host sector that was written at a physical sector of a
+    /// victim.
     fn page_of_p2l(&self, line: LineId, phys: u32) -> Option<u32> {
         self.mapping.page_of(self.p2l_lookup(line, phys)?)
     }
 
-    /// Fetches a page that will be needed, if a good part of the frames can be had.
+    /// Prefetches a page, if enough frames can be evicted.
     fn prefetch_page(&mut self, now: Nanos, page: u32, flash: &mut impl FlashBackend) {
         if self.mapping.can_prefetch(page) {
             self.request_page(now, page, FetchReason::Prefetch, flash);
         }
     }
 
-    /// Fetches the pages that the first request will need next, up to `end`, and those of the requests
+    /// Prefetches the pages that the first request will need up to `end`, and those of the requests
     /// behind it.
     fn prefetch_queued_pages(
         &mut self,
@@ -167,7 +169,8 @@ impl Ftl {
         }
     }
 
-    /// A frame for a page, pinned for it; without `writes` only one that is free or whose page is clean.
+    /// Allocates a pinned frame for a page; without `writes` only a free frame or one with a clean
+    /// page.
     pub(crate) fn allocate_frame(
         &mut self,
         page: u32,
@@ -192,8 +195,8 @@ impl Ftl {
         taken
     }
 
-    /// Fills a unit that a dirty page has begun with the dirty pages that would be evicted next: pages are
-    /// to have units of their own.
+    /// Fills a unit that begins with a dirty page with the dirty pages that would be evicted next:
+    /// units hold either pages or data.
     fn write_next_dirty_pages(&mut self, flash: &mut impl FlashBackend) {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
         if !self.buffer.ring(HOST).open_entries().iter().all(page) {
@@ -209,7 +212,7 @@ impl Ftl {
         }
     }
 
-    /// Whether a unit of the host ring holds nothing but pages of a cached map.
+    /// Returns whether a unit of the host ring holds translation pages of a map cache only.
     #[inline]
     pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
