@@ -20,6 +20,8 @@ pub struct LintConfig {
     pub part_invariants: PartInvariants,
     /// Settings of the check of type names.
     pub duplicate_types: DuplicateTypes,
+    /// Settings of the check of integer parameters.
+    pub integer_parameters: IntegerParameters,
     /// Settings of the check of integer casts.
     pub integer_casts: IntegerCasts,
     /// Settings of the check of dependencies.
@@ -99,6 +101,16 @@ pub struct DuplicateTypes {
     pub private: bool,
     /// Names that several crates may define.
     pub allow: Vec<String>,
+}
+
+/// Settings of the check of integer parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IntegerParameters {
+    /// Crates in whose `src` parameters are counted.
+    pub crates: Vec<String>,
+    /// Last words of the names of addresses and identities.
+    pub words: Vec<String>,
 }
 
 /// Settings of the check of integer casts.

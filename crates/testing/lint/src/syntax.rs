@@ -108,6 +108,21 @@ pub struct TupleParameter {
     pub line: usize,
 }
 
+/// A parameter whose type is a primitive integer, or a reference to or an option of one.
+#[derive(Clone, Debug)]
+pub struct IntegerParameter {
+    /// Name of the function.
+    pub function: String,
+    /// Name of the parameter.
+    pub name: String,
+    /// Whether the function is visible outside of its module.
+    pub is_visible: bool,
+    /// Whether the function is compiled only for tests.
+    pub is_test: bool,
+    /// Line, from 1.
+    pub line: usize,
+}
+
 /// A module declaration without a body that is compiled only for tests.
 #[derive(Clone, Debug)]
 pub struct TestModule {
@@ -128,6 +143,8 @@ pub struct FileSyntax {
     pub impls: Vec<InherentImpl>,
     /// Parameters of tuple types.
     pub tuple_parameters: Vec<TupleParameter>,
+    /// Parameters of functions that are primitive integers.
+    pub integer_parameters: Vec<IntegerParameter>,
     /// Modules in files of their own that are compiled only for tests.
     pub test_modules: Vec<TestModule>,
     /// Lines of items that are compiled only for tests.
@@ -190,6 +207,32 @@ fn has_tuple(ty: &Type) -> bool {
         Type::Ptr(inner) => has_tuple(&inner.elem),
         Type::Paren(inner) => has_tuple(&inner.elem),
         Type::Group(inner) => has_tuple(&inner.elem),
+        _ => false,
+    }
+}
+
+/// The primitive integer types.
+pub const INTEGERS: [&str; 12] =
+    ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
+
+/// Whether a type is a primitive integer, or a reference to or an option of one.
+fn is_integer(ty: &Type) -> bool {
+    match ty {
+        Type::Path(path) => {
+            let Some(last) = path.path.segments.last() else { return false };
+            let name = last.ident.to_string();
+            match &last.arguments {
+                syn::PathArguments::AngleBracketed(inner) if name == "Option" => {
+                    inner.args.iter().any(
+                        |argument| matches!(argument, syn::GenericArgument::Type(ty) if is_integer(ty)),
+                    )
+                }
+                _ => INTEGERS.contains(&name.as_str()),
+            }
+        }
+        Type::Reference(inner) => is_integer(&inner.elem),
+        Type::Paren(inner) => is_integer(&inner.elem),
+        Type::Group(inner) => is_integer(&inner.elem),
         _ => false,
     }
 }
@@ -279,6 +322,17 @@ impl Visitor {
             if has_tuple(&typed.ty) {
                 self.syntax.tuple_parameters.push(TupleParameter {
                     function: name_of(&signature.ident),
+                    is_visible,
+                    is_test: self.in_test,
+                    line: typed.span().start().line,
+                });
+            }
+            if let syn::Pat::Ident(pattern) = &*typed.pat
+                && is_integer(&typed.ty)
+            {
+                self.syntax.integer_parameters.push(IntegerParameter {
+                    function: name_of(&signature.ident),
+                    name: name_of(&pattern.ident),
                     is_visible,
                     is_test: self.in_test,
                     line: typed.span().start().line,

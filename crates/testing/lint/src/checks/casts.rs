@@ -3,10 +3,8 @@
 use super::Violation;
 use crate::config::LintConfig;
 use crate::lexer::TokenKind;
+use crate::syntax::INTEGERS;
 use crate::workspace::Workspace;
-
-const INTEGERS: [&str; 12] =
-    ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
 
 /// `as` casts to integers in the crates of `integer_casts.crates`, also inside of macros.
 pub fn integer_casts(workspace: &Workspace, config: &LintConfig) -> Vec<Violation> {

@@ -77,6 +77,11 @@ pub const CHECKS: &[Check] = &[
         run: parameters::tuple_parameters,
     },
     Check {
+        name: "integer_parameters",
+        purpose: "Integer parameters of visible functions that are addresses or identities, by crate.",
+        run: parameters::integer_parameters,
+    },
+    Check {
         name: "part_fields",
         purpose: "Visible fields of parts of the FTL, by type.",
         run: parts::part_fields,

@@ -43,6 +43,7 @@ tests! {
     folder_files
     file_lines
     tuple_parameters
+    integer_parameters
     part_fields
     part_invariants
     duplicate_types
