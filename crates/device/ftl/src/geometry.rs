@@ -6,7 +6,7 @@ use nvme::FlashGeometry;
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
-use crate::ids::ToU32;
+use crate::ids::{MapPageId, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -30,8 +30,8 @@ impl MapPages {
 
     /// Returns the page of a logical sector.
     #[inline]
-    pub(crate) fn page_of(self, lba: u32) -> u32 {
-        self.by_page.divide(lba)
+    pub(crate) fn page_of(self, lba: u32) -> MapPageId {
+        MapPageId(self.by_page.divide(lba))
     }
 }
 
@@ -213,6 +213,23 @@ pub struct CapacityPlan {
 }
 
 impl CapacityPlan {
+    /// Returns all translation pages, in order.
+    pub(crate) fn pages(&self) -> impl ExactSizeIterator<Item = MapPageId> + Clone + use<> {
+        (0..self.map_pages).map(MapPageId)
+    }
+
+    /// Returns the logical sector of a translation page: pages are behind the host's sectors.
+    #[inline]
+    pub(crate) fn page_sector(&self, page: MapPageId) -> u32 {
+        self.logical + page.get()
+    }
+
+    /// Returns the translation page of a logical sector behind the host's.
+    #[inline]
+    pub(crate) fn page_at_sector(&self, lba: u32) -> Option<MapPageId> {
+        lba.checked_sub(self.logical).map(MapPageId)
+    }
+
     /// Returns the sizes that the FTL needs of its journal.
     pub(crate) fn journal_config(&self, drive_map: bool) -> JournalConfig {
         let JournalConfig { owner, .. } = self.journal.config;

@@ -1,4 +1,4 @@
-//! [`LineId`]; conversions between integers of different width, without casts in the code that uses them.
+//! [`LineId`], [`MapPageId`]; conversions between integers of different width, without casts in the code that uses them.
 //!
 //! Indices are 32 bits wide in tables and on the media, and `usize` in slices. Widening is lossless, because
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
@@ -50,6 +50,16 @@ impl fmt::Display for LineId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+collections::id_type! {
+    /// A page of the map: the translation page that maps the logical sectors from `number × sectors per page` on.
+    pub struct MapPageId(pub u32), "page ";
+}
+
+impl MapPageId {
+    /// In place of a page: no page.
+    pub(crate) const NONE: MapPageId = MapPageId(u32::MAX);
 }
 
 /// Conversion into an index of a slice.

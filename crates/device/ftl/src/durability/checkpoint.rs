@@ -17,6 +17,7 @@ use crate::durability::dirty_pages::DirtyPages;
 use crate::durability::journal::Lsn;
 use crate::durability::loss_epochs::LossEpochs;
 use crate::env::Env;
+use crate::ids::MapPageId;
 use crate::{CapacityPlan, FtlConfig};
 
 /// Phase of a checkpoint.
@@ -175,20 +176,20 @@ impl Checkpoint {
 
     /// Marks a page as changed since it was written.
     #[inline]
-    pub(crate) fn mark_dirty(&mut self, page: u32) {
+    pub(crate) fn mark_dirty(&mut self, page: MapPageId) {
         self.pages.mark_dirty(page);
     }
 
     /// Whether a page's copy on the media differs from the map, or will when the buffered units are
     /// programmed.
     #[inline]
-    pub(crate) fn is_dirty(&self, page: u32) -> bool {
+    pub(crate) fn is_dirty(&self, page: MapPageId) -> bool {
         self.pages.is_dirty(page)
     }
 
     /// Records that a page was encoded from the current entries.
     #[inline]
-    pub(super) fn mark_clean(&mut self, page: u32) {
+    pub(super) fn mark_clean(&mut self, page: MapPageId) {
         self.pages.mark_clean(page);
     }
 }
@@ -345,7 +346,7 @@ impl Durability {
     }
 
     /// Returns the first page from this one on that the checkpoint in progress writes.
-    pub(crate) fn next_checkpoint_page(&self, from: u32) -> Option<u32> {
+    pub(crate) fn next_checkpoint_page(&self, from: MapPageId) -> Option<MapPageId> {
         self.checkpoint.pages.next_to_write(from)
     }
 

@@ -31,7 +31,7 @@ use crate::durability::Durability;
 use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{MapPageId, ToIndex, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashGeometry};
 
@@ -76,7 +76,7 @@ pub(crate) struct DeviceL2p {
     ranges: Vec<(u32, u32)>,
     sync_seq: u64,
     /// Map page whose trims are being synced, and the position in it.
-    cursor: Option<(u32, u32)>,
+    cursor: Option<(MapPageId, u32)>,
     /// End of the reserved sequence numbers; and the next end, with the journal position of its
     /// reservation.
     reserved_seq_end: u64,
@@ -114,7 +114,7 @@ impl DeviceL2p {
     }
 
     /// The page whose trims did not all fit the last sync.
-    pub(crate) fn cursor_page(&self) -> Option<u32> {
+    pub(crate) fn cursor_page(&self) -> Option<MapPageId> {
         self.cursor.map(|(page, _)| page)
     }
 
@@ -260,9 +260,9 @@ impl Durability {
         // Pages in ascending order let ranges span pages.
         self.trims.sort_dirty();
         loop {
-            let next = || self.trims.pop_dirty().map(|page| (page, page * count));
+            let next = || self.trims.pop_dirty().map(|page| (page, page.get() * count));
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
-            let end = ((page + 1) * count).min(env.plan.logical);
+            let end = ((page.get() + 1) * count).min(env.plan.logical);
             // Trimmed again since: copies written before the later trim may still get a
             // sequence number.
             let again = self.trims.is_later_than(page, trimmed);

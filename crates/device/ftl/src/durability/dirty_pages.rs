@@ -3,7 +3,7 @@
 use collections::BitSet;
 
 use crate::check::{Subject, Violation, require_eq};
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{MapPageId, ToIndex};
 
 /// Changed pages, and those of them that the checkpoint in progress writes; one bit each.
 ///
@@ -26,20 +26,20 @@ impl DirtyPages {
 
     /// Records that a page differs from its copy on flash.
     #[inline]
-    pub(super) fn mark_dirty(&mut self, page: u32) {
+    pub(super) fn mark_dirty(&mut self, page: MapPageId) {
         self.dirty.insert(page.index());
     }
 
     /// Whether a page differs from its copy on flash, or will when the buffered units are
     /// programmed.
     #[inline]
-    pub(super) fn is_dirty(&self, page: u32) -> bool {
+    pub(super) fn is_dirty(&self, page: MapPageId) -> bool {
         self.dirty.contains(page.index()) | self.to_write.contains(page.index())
     }
 
     /// Records that a page was encoded from the current entries.
     #[inline]
-    pub(super) fn mark_clean(&mut self, page: u32) {
+    pub(super) fn mark_clean(&mut self, page: MapPageId) {
         self.dirty.remove(page.index());
         self.to_write.remove(page.index());
     }
@@ -57,8 +57,8 @@ impl DirtyPages {
     }
 
     /// Returns the first page from this one on that the checkpoint has not written.
-    pub(super) fn next_to_write(&self, from: u32) -> Option<u32> {
-        self.to_write.next_at(from.index()).map(|page| page.to_u32())
+    pub(super) fn next_to_write(&self, from: MapPageId) -> Option<MapPageId> {
+        self.to_write.next_at(from.index()).map(MapPageId::from_index)
     }
 
     fn remaining(&self) -> u64 {

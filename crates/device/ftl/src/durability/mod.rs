@@ -15,7 +15,7 @@ use time::Nanos;
 
 use crate::check::Violation;
 use crate::env::Env;
-use crate::ids::LineId;
+use crate::ids::{LineId, MapPageId};
 use barriers::{Barrier, BarrierOwner, BarrierQueue, TrimDep};
 use checkpoint::Checkpoint;
 use device_l2p::DeviceL2p;
@@ -144,7 +144,7 @@ impl Durability {
 
     /// Records that a mapped sector of a translation page is trimmed.
     #[inline]
-    pub(crate) fn trimmed(&mut self, lba: u32, page: u32) {
+    pub(crate) fn trimmed(&mut self, lba: u32, page: MapPageId) {
         self.trims.record(page);
         match &mut self.device_l2p {
             Some(map) => map.mark_trimmed(lba),
@@ -161,7 +161,7 @@ impl Durability {
     }
 
     /// Takes the next page of those with trims among the first `trimmed` ones, which is to be written.
-    pub(crate) fn next_trimmed_page(&mut self, trimmed: u64) -> Option<u32> {
+    pub(crate) fn next_trimmed_page(&mut self, trimmed: u64) -> Option<MapPageId> {
         loop {
             let page = self.trims.pop_dirty()?;
             if self.trims.clear_written(page) {
@@ -180,13 +180,13 @@ impl Durability {
     }
 
     /// Returns whether a translation page can be evicted without being written.
-    pub(crate) fn is_page_clean(&self, page: u32) -> bool {
+    pub(crate) fn is_page_clean(&self, page: MapPageId) -> bool {
         !self.checkpoint.is_dirty(page) && self.trims.is_written(page)
     }
 
     /// Records that a page differs from its copy on flash.
     #[inline]
-    pub(crate) fn mark_dirty(&mut self, page: u32) {
+    pub(crate) fn mark_dirty(&mut self, page: MapPageId) {
         self.checkpoint.mark_dirty(page);
     }
 
@@ -199,7 +199,7 @@ impl Durability {
 
     /// Records that a page was encoded from the current entries; with `unpinned` it includes all of
     /// its trims.
-    pub(crate) fn page_made(&mut self, page: u32, unpinned: bool) {
+    pub(crate) fn page_made(&mut self, page: MapPageId, unpinned: bool) {
         if unpinned {
             self.trims.mark_written(page);
         }

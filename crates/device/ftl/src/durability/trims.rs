@@ -1,7 +1,7 @@
 //! [`TrimLog`]: translation pages with trims that no flush has made durable.
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::ToIndex;
+use crate::ids::{MapPageId, ToIndex};
 
 /// Flag in a page's epoch: a copy of the page was written that includes all of its trims.
 const WRITTEN_BIT: u64 = 1 << 63;
@@ -11,9 +11,9 @@ const WRITTEN_BIT: u64 = 1 << 63;
 /// Invariant: a page has an epoch exactly as long as it is listed.
 #[derive(Clone, Debug)]
 pub(crate) struct TrimLog {
-    dirty: Vec<u32>,
+    dirty: Vec<MapPageId>,
     /// Pages with trims after the flush in progress began; they belong to the next flush.
-    redirtied: Vec<u32>,
+    redirtied: Vec<MapPageId>,
     /// By page, the number of trimmed sectors at the page's latest trim; 0 without trims.
     page_epoch: Vec<u64>,
     /// Number of trims of mapped sectors.
@@ -36,7 +36,7 @@ impl TrimLog {
 
     /// Records that a mapped sector of a page is trimmed.
     #[inline]
-    pub(crate) fn record(&mut self, page: u32) {
+    pub(crate) fn record(&mut self, page: MapPageId) {
         self.epoch += 1;
         if std::mem::replace(&mut self.page_epoch[page.index()], self.epoch) == 0 {
             self.dirty.push(page);
@@ -78,18 +78,18 @@ impl TrimLog {
 
     /// Removes and returns a page that a flush makes durable; call [`settle`](TrimLog::settle) on it
     /// afterwards.
-    pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
+    pub(crate) fn pop_dirty(&mut self) -> Option<MapPageId> {
         self.dirty.pop()
     }
 
     /// Whether a page has trims that came later than the first `epoch` ones.
-    pub(crate) fn is_later_than(&self, page: u32, epoch: u64) -> bool {
+    pub(crate) fn is_later_than(&self, page: MapPageId, epoch: u64) -> bool {
         self.page_epoch[page.index()] > epoch
     }
 
     /// Records that the flush has handled a page. With `redirtied`, its later trims belong to the
     /// next flush.
-    pub(crate) fn settle(&mut self, page: u32, redirtied: bool) {
+    pub(crate) fn settle(&mut self, page: MapPageId, redirtied: bool) {
         if redirtied {
             self.redirtied.push(page);
         } else {
@@ -104,21 +104,21 @@ impl TrimLog {
 
     /// Records that a copy of a page was written that includes all of its trims.
     #[inline]
-    pub(crate) fn mark_written(&mut self, page: u32) {
+    pub(crate) fn mark_written(&mut self, page: MapPageId) {
         let epoch = &mut self.page_epoch[page.index()];
         *epoch |= if *epoch == 0 { 0 } else { WRITTEN_BIT };
     }
 
     /// Returns whether every trim of a page is in a written copy of it.
     #[inline]
-    pub(crate) fn is_written(&self, page: u32) -> bool {
+    pub(crate) fn is_written(&self, page: MapPageId) -> bool {
         let epoch = self.page_epoch[page.index()];
         epoch == 0 || epoch & WRITTEN_BIT != 0
     }
 
     /// Drops the trims of a page if a copy of it was written that includes all of them. Returns
     /// whether it was.
-    pub(crate) fn clear_written(&mut self, page: u32) -> bool {
+    pub(crate) fn clear_written(&mut self, page: MapPageId) -> bool {
         let epoch = &mut self.page_epoch[page.index()];
         let written = *epoch & WRITTEN_BIT != 0;
         *epoch = if written { 0 } else { *epoch };
@@ -127,7 +127,7 @@ impl TrimLog {
 
     /// Checks the invariant; `cursor` is a page that was taken and is not settled, `head` the position of
     /// the host ring.
-    pub(crate) fn check(&self, cursor: Option<u32>, head: u64) -> Result<(), Violation> {
+    pub(crate) fn check(&self, cursor: Option<MapPageId>, head: u64) -> Result<(), Violation> {
         require!(
             self.pages_pos <= head,
             Durability,

@@ -8,7 +8,7 @@ use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
 use crate::ftl::HOST;
-use crate::ids::ToIndex;
+use crate::ids::{MapPageId, ToIndex};
 use crate::mapping::reconcile::Reconcile;
 use crate::mapping::translation_page::TranslationPage;
 use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
@@ -55,9 +55,10 @@ impl RecoveredState {
             (self.env.plan.logical, TranslationPage::entries_per_page(&self.env.geometry));
         let copies = std::mem::take(&mut self.copies);
         let written = self.pages.iter().map(|found| found.page);
-        let found = copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| lba / count);
+        let found =
+            copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| MapPageId(lba / count));
         let lost = self.lost_pages.iter().copied();
-        let to_count: BTreeSet<u32> = written.chain(found).chain(lost).collect();
+        let to_count: BTreeSet<MapPageId> = written.chain(found).chain(lost).collect();
         let seen = ScanObservations {
             chunk_reports: self.observations.chunk_reports.clone(),
             observed_lbas: std::mem::take(&mut self.observations.observed_lbas),
@@ -99,11 +100,11 @@ impl RecoveredState {
             }
         }
         for &PageLocation { phys, page } in &self.pages {
-            ftl.mapping.set(logical + page, L2pEntry::Flash(phys));
-            ftl.mapping.record_found(phys, logical + page, false);
+            ftl.mapping.set(logical + page.get(), L2pEntry::Flash(phys));
+            ftl.mapping.record_found(phys, logical + page.get(), false);
         }
         for &page in &self.lost_pages {
-            ftl.mapping.set(logical + page, L2pEntry::Lost);
+            ftl.mapping.set(logical + page.get(), L2pEntry::Lost);
         }
         if self.env.plan.map_cache.frames > 0 {
             return;

@@ -8,7 +8,7 @@
 use crate::Oob;
 use crate::env::Env;
 use crate::gc::Gc;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, MapPageId, ToIndex, ToU32};
 use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
 use crate::space::lines::{Footer, Line, LineTable};
@@ -166,8 +166,8 @@ impl VictimP2lRead {
     }
 
     /// Returns the translation page to search next.
-    pub(crate) fn next_page(&self, env: &Env) -> Option<u32> {
-        Some(self.pages_searched).filter(|page| *page < env.plan.map_pages)
+    pub(crate) fn next_page(&self, env: &Env) -> Option<MapPageId> {
+        (self.pages_searched < env.plan.map_pages).then_some(MapPageId(self.pages_searched))
     }
 
     /// Records that a translation page has been searched.

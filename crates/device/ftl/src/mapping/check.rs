@@ -52,7 +52,7 @@ pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
             !mapping.l2p.is_page_resident(page),
             Mapping,
             "a page that is rebuilt is in no frame",
-            Subject::Page(page),
+            Subject::Page(page.get()),
             "no frame",
             "a frame"
         );

@@ -1,6 +1,7 @@
 //! [`L2p`]: the logical-to-physical map, four bytes per sector; all of it in memory, or the pages
 //! that are in [`Frames`].
 
+use crate::ids::MapPageId;
 use std::io;
 
 use mem::HugeArray;
@@ -187,7 +188,7 @@ impl L2p {
 
     /// Returns whether the entries of a page are in memory.
     #[inline]
-    pub(crate) fn is_page_resident(&self, page: u32) -> bool {
+    pub(crate) fn is_page_resident(&self, page: MapPageId) -> bool {
         self.frames.as_ref().is_none_or(|frames| frames.is_resident(page))
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod p2l_reader;
 pub(crate) mod reconcile;
 pub(crate) mod translation_page;
 
+use crate::ids::MapPageId;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -107,7 +108,7 @@ impl Mapping {
 
     /// Whether the entries of a translation page are in memory.
     #[inline]
-    pub(crate) fn is_page_resident(&self, page: u32) -> bool {
+    pub(crate) fn is_page_resident(&self, page: MapPageId) -> bool {
         self.l2p.is_page_resident(page)
     }
 
@@ -259,15 +260,17 @@ impl Mapping {
     pub(crate) fn resident_sectors(&self, env: &Env) -> impl Iterator<Item = u32> {
         let (logical, pages) = (env.plan.logical, env.plan.map_pages);
         let per_page = TranslationPage::entries_per_page(&env.geometry);
-        (0..pages)
+        env.plan
+            .pages()
             .filter(|page| self.l2p.is_page_resident(*page))
+            .map(MapPageId::get)
             .flat_map(move |page| page * per_page..((page + 1) * per_page).min(logical))
             .chain(logical..logical + pages)
     }
 
     /// Resident pages and the pins of each, and pages that are pinned for the head of the write queue and
     /// for garbage collection, once per pin.
-    pub(crate) fn pins(&self) -> (Vec<(u32, u32)>, Vec<u32>) {
+    pub(crate) fn pins(&self) -> (Vec<(MapPageId, u32)>, Vec<MapPageId>) {
         let resident = self.l2p.frames().map(|frames| frames.resident_pins().collect());
         (resident.unwrap_or_default(), self.pager.pinned_pages().collect())
     }

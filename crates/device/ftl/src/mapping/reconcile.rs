@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use collections::BitSet;
 
 use crate::FlashGeometry;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{MapPageId, ToIndex, ToU32};
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
 use crate::mapping::cache::install::PageInstalled;
@@ -31,7 +31,7 @@ pub(crate) struct Reconcile {
     remaining: u32,
     next: u32,
     /// Pages that need a frame: they could not be read without one, or contradict the copies.
-    frame_needed: BTreeSet<u32>,
+    frame_needed: BTreeSet<MapPageId>,
     copies: NewestCopies,
     /// Whether all of the media was scanned; and the observations of that scan.
     full_scan: bool,
@@ -42,7 +42,7 @@ impl Reconcile {
     /// Creates the state in which these of `pages` pages are to be reconciled.
     pub(crate) fn new(
         pages: u32,
-        to_count: impl Iterator<Item = u32>,
+        to_count: impl Iterator<Item = MapPageId>,
         copies: NewestCopies,
         full_scan: bool,
         observations: ScanObservations,
@@ -71,14 +71,14 @@ impl Reconcile {
 
     /// Returns whether this page is not reconciled.
     #[inline]
-    pub(crate) fn is_pending(&self, page: u32) -> bool {
+    pub(crate) fn is_pending(&self, page: MapPageId) -> bool {
         self.remaining > 0 && self.pending.contains(page.index())
     }
 
     /// Returns whether the recovery found all copies of the sectors of a page that is not
     /// reconciled.
     #[inline]
-    pub(crate) fn recovery_is_complete_for(&self, page: u32) -> bool {
+    pub(crate) fn recovery_is_complete_for(&self, page: MapPageId) -> bool {
         self.full_scan && self.is_pending(page)
     }
 
@@ -88,28 +88,28 @@ impl Reconcile {
     }
 
     /// Records that a page needs a frame: it cannot be read without one, or contradicts the copies.
-    pub(crate) fn mark_frame_needed(&mut self, page: u32) {
+    pub(crate) fn mark_frame_needed(&mut self, page: MapPageId) {
         if self.is_pending(page) {
             self.frame_needed.insert(page);
         }
     }
 
     /// Records that a page is reconciled.
-    pub(crate) fn mark_done(&mut self, page: u32) {
+    pub(crate) fn mark_done(&mut self, page: MapPageId) {
         self.remaining -= u32::from(self.is_pending(page));
         self.pending.remove(page.index());
         self.frame_needed.remove(&page);
     }
 
     /// Whether copies wait for a page.
-    pub(crate) fn has_copies(&self, page: u32, frames: &Frames) -> bool {
+    pub(crate) fn has_copies(&self, page: MapPageId, frames: &Frames) -> bool {
         let (first, count) = frames.page_range(page);
         self.copies.any_in(first..first + count)
     }
 
     /// Returns the next page that is not reconciled, from `self.next` on.
-    fn next_page(&self) -> Option<u32> {
-        self.pending.next_at(self.next.index()).map(|page| page.to_u32())
+    fn next_page(&self) -> Option<MapPageId> {
+        self.pending.next_at(self.next.index()).map(MapPageId::from_index)
     }
 
     /// Returns whether a round over the pages is in progress.
@@ -123,13 +123,13 @@ impl Reconcile {
     }
 
     /// Continues behind a page.
-    pub(super) fn advance(&mut self, page: u32) {
-        self.next = page + 1;
+    pub(super) fn advance(&mut self, page: MapPageId) {
+        self.next = page.get() + 1;
     }
 
     /// Returns the next page of this round, and the reason of its fetch: a page that changed since
     /// it was written needs a frame.
-    pub(super) fn peek(&self, frames: Option<&Frames>) -> Option<(u32, FetchReason)> {
+    pub(super) fn peek(&self, frames: Option<&Frames>) -> Option<(MapPageId, FetchReason)> {
         let page = self.next_page()?;
         let changed = self.frame_needed.contains(&page)
             || frames.is_some_and(|frames| self.has_copies(page, frames));

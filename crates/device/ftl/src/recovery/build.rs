@@ -7,6 +7,7 @@ use super::{NewestCopies, PageLocation, Phase, Recovery, RecoveryError, ScanObse
 use crate::Ftl;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
+use crate::ids::MapPageId;
 use nvme::ChunkId;
 
 impl Recovery {
@@ -77,7 +78,7 @@ pub(crate) struct RecoveredState {
     /// The newest copies of the translation pages.
     pub(crate) pages: Vec<PageLocation>,
     /// Translation pages whose latest version is lost.
-    pub(crate) lost_pages: Vec<u32>,
+    pub(crate) lost_pages: Vec<MapPageId>,
     /// Copies that are newer than the translation pages.
     pub(crate) copies: NewestCopies,
     pub(crate) observations: ScanObservations,

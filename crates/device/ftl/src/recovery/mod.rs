@@ -479,7 +479,7 @@ impl Recovery {
                 self.stats.page_sectors += 1;
                 // An unreadable page may have repeated the reads of the others in its batch.
                 if matches!(self.phase, Phase::MapPages) {
-                    self.import_page(page, readable);
+                    self.import_page(page.get(), readable);
                 }
             }
             RecoveryOpPurpose::Pad { .. } => of_another_kind(id),

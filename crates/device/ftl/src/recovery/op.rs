@@ -1,5 +1,6 @@
 //! [`RecoveryOp`]: a flash operation that a recovery requests.
 
+use crate::ids::MapPageId;
 use nvme::{ChunkId, Status};
 
 use crate::Oob;
@@ -52,7 +53,7 @@ pub(crate) enum RecoveryOpPurpose {
     /// A page of the map.
     Page {
         /// Number of the translation page.
-        page: u32,
+        page: MapPageId,
     },
 }
 

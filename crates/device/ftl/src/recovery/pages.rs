@@ -5,14 +5,14 @@ use super::{NewestCopies, OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
-use crate::ids::ToIndex;
+use crate::ids::MapPageId;
 use crate::space::lines::LOST;
 
 /// A translation page and the physical sector of its newest copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageLocation {
     pub(crate) phys: u32,
-    pub(crate) page: u32,
+    pub(crate) page: MapPageId,
 }
 
 /// Finds the newest copies of the translation pages, and reads them.
@@ -24,7 +24,7 @@ pub(super) struct PageLoader {
     /// The index in the queue of the next page to read.
     next: usize,
     /// Pages whose latest version is lost.
-    lost: Vec<u32>,
+    lost: Vec<MapPageId>,
 }
 
 impl PageLoader {
@@ -39,13 +39,14 @@ impl PageLoader {
     ) {
         *self = PageLoader::default();
         let named = snapshot.map_or(&[][..], |s| &s.pages);
-        let logical = env.plan.logical;
-        for page in 0..env.plan.map_pages {
-            let newest = copies.get(logical + page).map(|c| c.phys);
+        for page in env.plan.pages() {
+            let newest = copies.get(env.plan.page_sector(page)).map(|c| c.phys);
             let base = named.get(page.index()).and_then(|word| word.checked_sub(1));
             // A copy is erased when a newer one is on the media: if that is not found, it is lost.
-            let stale =
-                |phys| phys == LOST || observations.is_stale(&env.geometry, logical + page, phys);
+            let stale = |phys| {
+                phys == LOST
+                    || observations.is_stale(&env.geometry, env.plan.page_sector(page), phys)
+            };
             match newest.or(base) {
                 Some(phys) if newest.is_none() && stale(phys) => self.lost.push(page),
                 Some(phys) => self.queue.push(PageLocation { phys, page }),
@@ -99,7 +100,7 @@ impl PageLoader {
                 self.queue.binary_search_by_key(&page, |found| found.page).is_err(),
                 Recovery,
                 "a lost page is not read",
-                Subject::Page(page),
+                Subject::Page(page.get()),
                 "lost",
                 "found"
             );
@@ -110,11 +111,11 @@ impl PageLoader {
     /// Breaks an invariant: finds a lost page, or a page twice.
     #[cfg(test)]
     pub(super) fn break_pages(&mut self, is_lost: bool) {
-        self.queue.push(PageLocation { phys: 0, page: 0 });
+        self.queue.push(PageLocation { phys: 0, page: MapPageId(0) });
         if is_lost {
-            self.lost.push(0);
+            self.lost.push(MapPageId(0));
         } else {
-            self.queue.push(PageLocation { phys: 1, page: 0 });
+            self.queue.push(PageLocation { phys: 1, page: MapPageId(0) });
         }
     }
 }
@@ -123,5 +124,5 @@ impl PageLoader {
 #[derive(Debug)]
 pub(super) struct FoundPages {
     pub(super) pages: Vec<PageLocation>,
-    pub(super) lost: Vec<u32>,
+    pub(super) lost: Vec<MapPageId>,
 }

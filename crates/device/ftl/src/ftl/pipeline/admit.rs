@@ -11,7 +11,7 @@ use tracepoint::{Admission, Event};
 use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
-use crate::ids::ToU32;
+use crate::ids::{MapPageId, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
@@ -222,7 +222,7 @@ impl Ftl {
                 self.gc.on_candidate(change);
             }
             self.stats.trimmed += 1;
-            self.durability.trimmed(at, at / page);
+            self.durability.trimmed(at, MapPageId(at / page));
             at += 1;
         }
         sectors

@@ -1,5 +1,6 @@
 //! [`Stall`]: why host requests do not complete.
 
+use crate::ids::MapPageId;
 use std::fmt;
 
 use crate::ids::LineId;
@@ -32,7 +33,7 @@ pub enum Blocker {
     /// The write or trim at the head of the queue needs this translation page.
     TranslationPage {
         /// The page.
-        page: u32,
+        page: MapPageId,
         /// Frames of the map cache whose pages are pinned, of all.
         pinned_frames: u32,
     },
@@ -90,10 +91,7 @@ impl fmt::Display for Blocker {
                 write!(f, "the rate limiter admits nothing at {free_sectors} free sectors")
             }
             Blocker::TranslationPage { page, pinned_frames } => {
-                write!(
-                    f,
-                    "translation page {page} is not in memory, {pinned_frames} frames are pinned"
-                )
+                write!(f, "translation {page} is not in memory, {pinned_frames} frames are pinned")
             }
             Blocker::NoLocation { ring, free_chunks } => {
                 write!(f, "a unit of ring {ring} has no location, {free_chunks} chunks are free")

@@ -18,7 +18,7 @@ use std::fmt;
 use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{MapPageId, ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::mapping::cache::rebuild::{PageRebuild, drop_erased_copies};
@@ -81,7 +81,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct PageFetch {
     state: State,
-    page: u32,
+    page: MapPageId,
     /// Frame of the page; [`NONE`] if it is only used for a lookup.
     frame: u32,
     phys: u32,
@@ -120,7 +120,7 @@ pub(crate) enum PageSource {
 /// A completed read of a translation page that was not processed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompletedFetch {
-    pub(crate) page: u32,
+    pub(crate) page: MapPageId,
     pub(crate) failed: bool,
     /// The physical sector that was read.
     pub(crate) phys: u32,
@@ -148,7 +148,7 @@ pub(crate) struct PageFetches {
     /// Slots that lines are read into to rebuild pages.
     scan_slots: u32,
     /// The page in the frame for look-ups.
-    scratch_page: u32,
+    scratch_page: MapPageId,
     /// Buffer for the bytes of a page.
     read_buf: Vec<u8>,
 }
@@ -168,7 +168,7 @@ impl PageFetches {
     ) -> PageFetches {
         let idle = PageFetch {
             state: State::Idle,
-            page: NONE,
+            page: MapPageId(NONE),
             frame: NONE,
             phys: NONE,
             attempts: 0,
@@ -184,7 +184,7 @@ impl PageFetches {
             completed: 0,
             rebuilding: 0,
             scan_slots: if fetches == 0 { 0 } else { P2lReader::slots(shape.ws_opt) },
-            scratch_page: NONE,
+            scratch_page: MapPageId(NONE),
             read_buf: vec![0; bytes],
         }
     }
@@ -244,7 +244,7 @@ impl PageFetches {
     }
 
     /// The fetch that brings a page.
-    pub(crate) fn find(&self, page: u32) -> Option<u32> {
+    pub(crate) fn find(&self, page: MapPageId) -> Option<u32> {
         let mut fetches = (0..).zip(&self.fetches);
         Some(fetches.find(|(_, f)| f.state != State::Idle && f.page == page)?.0)
     }
@@ -272,7 +272,7 @@ impl PageFetches {
                 !map.is_page_resident(fetch.page),
                 Mapping,
                 "a page that is fetched is in no frame",
-                Subject::Page(fetch.page),
+                Subject::Page(fetch.page.get()),
                 "no frame",
                 "a frame"
             );
@@ -281,7 +281,7 @@ impl PageFetches {
             require_eq!(
                 Mapping,
                 "a page is fetched once at a time",
-                Subject::Page(fetch.page),
+                Subject::Page(fetch.page.get()),
                 0,
                 again.count()
             );
@@ -295,7 +295,7 @@ impl PageFetches {
             rebuilding,
             self.rebuilding
         );
-        Ok(self.scratch_page)
+        Ok(self.scratch_page.get())
     }
 
     /// Returns an unused fetch, if enough remain for requests or this is one.
@@ -342,12 +342,12 @@ impl Mapping {
     }
 
     /// Whether a page is in memory, which counts as a use of its frame.
-    pub(crate) fn touch_page(&mut self, page: u32) -> bool {
+    pub(crate) fn touch_page(&mut self, page: MapPageId) -> bool {
         self.l2p.frames_mut().is_none_or(|frames| frames.touch(page))
     }
 
     /// The fetch that brings a page.
-    pub(crate) fn fetch_of(&self, page: u32) -> Option<u32> {
+    pub(crate) fn fetch_of(&self, page: MapPageId) -> Option<u32> {
         self.fetches.find(page)
     }
 
@@ -367,8 +367,8 @@ impl Mapping {
     }
 
     /// Returns where the latest version of a page that is in no frame is.
-    pub(crate) fn source_of(&self, env: &Env, buffer: &WriteBuffer, page: u32) -> PageSource {
-        match self.l2p.get(env.plan.logical + page) {
+    pub(crate) fn source_of(&self, env: &Env, buffer: &WriteBuffer, page: MapPageId) -> PageSource {
+        match self.l2p.get(env.plan.page_sector(page)) {
             L2pEntry::Unmapped => PageSource::Unwritten,
             L2pEntry::Buffer(slot) if !buffer.entry(slot).poison => PageSource::Buffered(slot),
             L2pEntry::Flash(phys) if !self.p2l.is_poisoned(phys) => PageSource::OnFlash(phys),
@@ -383,7 +383,7 @@ impl Mapping {
     }
 
     /// Begins to fetch a page into a frame, or into none.
-    pub(crate) fn begin_fetch(&mut self, fetch: u32, page: u32, frame: Option<u32>) {
+    pub(crate) fn begin_fetch(&mut self, fetch: u32, page: MapPageId, frame: Option<u32>) {
         let fetch = &mut self.fetches.fetches[fetch.index()];
         (fetch.page, fetch.frame, fetch.attempts) = (page, frame.unwrap_or(NONE), 0);
         (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
@@ -491,7 +491,7 @@ impl Mapping {
         &mut self,
         env: &Env,
         view: InstallView<'_>,
-        page: u32,
+        page: MapPageId,
         frame: Option<u32>,
         source: PageSource,
     ) -> PageInstalled {
@@ -504,7 +504,7 @@ impl Mapping {
         &mut self,
         env: &Env,
         view: InstallView<'_>,
-        page: u32,
+        page: MapPageId,
         frame: u32,
         source: PageSource,
         fetch: Option<u32>,
@@ -519,8 +519,10 @@ impl Mapping {
                 drop_erased_copies(env, view.lines, found);
                 PageContents::Rebuilt(found)
             }
-            PageSource::Buffered(_) => TranslationPage::decode(&env.geometry, page, view.bytes)
-                .map_or(PageContents::Lost, PageContents::Page),
+            PageSource::Buffered(_) => {
+                TranslationPage::decode(&env.geometry, page.get(), view.bytes)
+                    .map_or(PageContents::Lost, PageContents::Page)
+            }
         };
         if !gives_up && matches!(contents, PageContents::Lost) {
             return None;
@@ -541,7 +543,7 @@ impl Mapping {
         &mut self,
         env: &Env,
         view: &InstallView<'_>,
-        page: u32,
+        page: MapPageId,
         frame: u32,
         contents: &PageContents<'_>,
     ) -> PageInstalled {
@@ -582,7 +584,7 @@ impl Mapping {
     /// unless the page is only shown.
     fn fill(
         &mut self,
-        page: u32,
+        page: MapPageId,
         frame: u32,
         contents: &PageContents<'_>,
         next_seq: u64,
@@ -664,12 +666,12 @@ impl Mapping {
     }
 
     /// Whether the scratch frame shows a page.
-    pub(crate) fn shows(&self, page: u32) -> bool {
+    pub(crate) fn shows(&self, page: MapPageId) -> bool {
         self.fetches.scratch_page == page
     }
 
     /// Shows a page that has been put into the scratch frame.
-    pub(crate) fn map_scratch(&mut self, page: u32) {
+    pub(crate) fn map_scratch(&mut self, page: MapPageId) {
         if let Some(frames) = self.l2p.frames_mut()
             && self.fetches.scratch_page != page
         {
@@ -680,8 +682,8 @@ impl Mapping {
 
     /// Clears the scratch frame.
     pub(crate) fn unmap_scratch(&mut self) {
-        let shown = std::mem::replace(&mut self.fetches.scratch_page, NONE);
-        if let (true, Some(frames)) = (shown != NONE, self.l2p.frames_mut()) {
+        let shown = std::mem::replace(&mut self.fetches.scratch_page, MapPageId(NONE));
+        if let (true, Some(frames)) = (shown != MapPageId(NONE), self.l2p.frames_mut()) {
             frames.unmap_scratch(shown);
         }
     }

@@ -11,14 +11,14 @@ use collections::{ClockFrame, ClockFrames};
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::geometry::MapPages;
-use crate::ids::ToIndex;
+use crate::ids::{MapPageId, ToIndex};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::NONE;
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// The page in it or being fetched into it; [`NONE`] if it is free.
-    page: u32,
+    /// The page in it or being fetched into it; [`MapPageId::NONE`] if it is free.
+    page: MapPageId,
     /// Number of pins.
     pins: u32,
     /// Whether it was used since the CLOCK hand passed.
@@ -28,7 +28,7 @@ struct Frame {
 impl ClockFrame for Frame {
     #[inline]
     fn is_evictable(&self) -> bool {
-        self.page != NONE && self.pins == 0
+        self.page != MapPageId::NONE && self.pins == 0
     }
 
     #[inline]
@@ -58,7 +58,7 @@ impl Frames {
     /// Frames for `pages` pages of the map of `logical` sectors: one for look-ups, `frames` others.
     pub(crate) fn new(shape: &FlashGeometry, logical: u32, pages: u32, frames: u32) -> Frames {
         let sectors_per_page = TranslationPage::entries_per_page(shape);
-        let free = Frame { page: NONE, pins: 0, referenced: false };
+        let free = Frame { page: MapPageId::NONE, pins: 0, referenced: false };
         Frames {
             geometry: *shape,
             map_pages: MapPages::new(shape),
@@ -95,19 +95,20 @@ impl Frames {
         }
         let page = self.map_pages.page_of(lba);
         let frame = self.frame_of[page.index()];
-        debug_assert_ne!(frame, NONE, "page {page} is used without being there");
-        frame.index() * self.sectors_per_page.index() + (lba - page * self.sectors_per_page).index()
+        debug_assert_ne!(frame, NONE, "{page} is used without being there");
+        frame.index() * self.sectors_per_page.index()
+            + (lba - page.get() * self.sectors_per_page).index()
     }
 
     /// Returns the page of a host sector; `None` for the pages' own sectors.
     #[inline]
-    pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
+    pub(crate) fn page_of(&self, lba: u32) -> Option<MapPageId> {
         (lba < self.logical).then(|| self.map_pages.page_of(lba))
     }
 
     /// Returns the first sector of a page and the number of its sectors.
-    pub(crate) fn page_range(&self, page: u32) -> (u32, u32) {
-        let first = page * self.sectors_per_page;
+    pub(crate) fn page_range(&self, page: MapPageId) -> (u32, u32) {
+        let first = page.get() * self.sectors_per_page;
         (first, self.sectors_per_page.min(self.logical - first))
     }
 
@@ -120,13 +121,13 @@ impl Frames {
 
     /// Whether a page is in a frame.
     #[inline]
-    pub(crate) fn is_resident(&self, page: u32) -> bool {
+    pub(crate) fn is_resident(&self, page: MapPageId) -> bool {
         self.frame_of[page.index()] != NONE
     }
 
     /// Returns whether a page is in a frame, and marks it as used.
     #[inline]
-    pub(crate) fn touch(&mut self, page: u32) -> bool {
+    pub(crate) fn touch(&mut self, page: MapPageId) -> bool {
         let frame = self.frame_of[page.index()];
         if let Some(frame) = self.frames.get_mut(frame) {
             frame.referenced = true;
@@ -136,14 +137,14 @@ impl Frames {
 
     /// Whether a page in a frame is pinned.
     #[inline]
-    pub(crate) fn is_pinned(&self, page: u32) -> bool {
+    pub(crate) fn is_pinned(&self, page: MapPageId) -> bool {
         let frame = self.frame_of[page.index()];
         self.frames.get(frame).is_some_and(|f| f.pins > 0)
     }
 
     /// Pins a page.
     #[inline]
-    pub(crate) fn pin(&mut self, page: u32) {
+    pub(crate) fn pin(&mut self, page: MapPageId) {
         self.pin_frame(self.frame_of[page.index()]);
     }
 
@@ -156,7 +157,7 @@ impl Frames {
 
     /// Releases one pin of a page.
     #[inline]
-    pub(crate) fn unpin(&mut self, page: u32) {
+    pub(crate) fn unpin(&mut self, page: MapPageId) {
         self.unpin_frame(self.frame_of[page.index()]);
     }
 
@@ -169,7 +170,7 @@ impl Frames {
     }
 
     /// Takes a free frame for a page being fetched, which pins it.
-    pub(crate) fn allocate(&mut self, page: u32) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, page: MapPageId) -> Option<u32> {
         let frame = self.frames.take_free()?;
         self.frames[frame] = Frame { page, pins: 0, referenced: true };
         self.pin_frame(frame);
@@ -190,13 +191,17 @@ impl Frames {
         &mut self,
         steps: u32,
         any: bool,
-        clean: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
+        clean: impl Fn(MapPageId) -> bool,
+    ) -> Option<MapPageId> {
         self.pick_victim_if(steps, |page| any || clean(page))
     }
 
     /// Picks a frame to evict among those for which `may` holds.
-    pub(crate) fn pick_victim_if(&mut self, steps: u32, may: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn pick_victim_if(
+        &mut self,
+        steps: u32,
+        may: impl Fn(MapPageId) -> bool,
+    ) -> Option<MapPageId> {
         if self.pinned == self.frames.len() {
             return None;
         }
@@ -205,16 +210,17 @@ impl Frames {
     }
 
     /// Evicts a page; its frame is free.
-    pub(crate) fn evict(&mut self, page: u32) {
+    pub(crate) fn evict(&mut self, page: MapPageId) {
         let frame = std::mem::replace(&mut self.frame_of[page.index()], NONE);
         debug_assert_eq!(self.frames[frame].pins, 0);
-        self.frames[frame].page = NONE;
+        self.frames[frame].page = MapPageId::NONE;
         self.frames.release(frame);
     }
 
     /// Resident pages and the number of pins of each; pages that are being read are not resident.
-    pub(crate) fn resident_pins(&self) -> impl Iterator<Item = (u32, u32)> {
-        let frames = self.frames.iter().filter(|f| f.page != NONE && self.is_resident(f.page));
+    pub(crate) fn resident_pins(&self) -> impl Iterator<Item = (MapPageId, u32)> {
+        let frames =
+            self.frames.iter().filter(|f| f.page != MapPageId::NONE && self.is_resident(f.page));
         frames.map(|f| (f.page, f.pins))
     }
 
@@ -222,7 +228,7 @@ impl Frames {
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for (page, &frame) in (0..).zip(&self.frame_of) {
             if frame != NONE {
-                let found = self.frames.get(frame).map_or(NONE, |f| f.page);
+                let found = self.frames.get(frame).map_or(NONE, |f| f.page.get());
                 require_eq!(
                     Mapping,
                     "the frame of a page holds it",
@@ -244,7 +250,7 @@ impl Frames {
                 "a frame is free or holds a page",
                 Subject::Frame(frame),
                 is_free,
-                f.page == NONE
+                f.page == MapPageId::NONE
             );
             held += u32::from(f.pins > 0 && !is_free);
         }
@@ -258,13 +264,13 @@ impl Frames {
     }
 
     /// Shows a page in the scratch frame, until it is cleared.
-    pub(crate) fn map_scratch(&mut self, page: u32) {
+    pub(crate) fn map_scratch(&mut self, page: MapPageId) {
         debug_assert!(!self.is_resident(page));
         self.frame_of[page.index()] = self.scratch_frame();
     }
 
     /// Clears the scratch frame.
-    pub(crate) fn unmap_scratch(&mut self, page: u32) {
+    pub(crate) fn unmap_scratch(&mut self, page: MapPageId) {
         self.frame_of[page.index()] = NONE;
     }
 
@@ -317,7 +323,7 @@ mod tests {
         Frames::new(&shape, pages * 112 - 5, pages, frames)
     }
 
-    fn fill(f: &mut Frames, page: u32) {
+    fn fill(f: &mut Frames, page: MapPageId) {
         let frame = f.allocate(page).expect("a free frame");
         f.fill_done(frame);
         f.unpin(page);
@@ -327,42 +333,50 @@ mod tests {
     fn words_of_a_page_are_in_its_frame_and_the_pages_own_behind_all() {
         let mut f = frames(4, 2);
         assert_eq!(
-            (f.entry_count(), f.scratch_frame(), f.page_range(3)),
+            (f.entry_count(), f.scratch_frame(), f.page_range(MapPageId(3))),
             (3 * 112 + 4, 2, (336, 107))
         );
-        assert_eq!((f.page_of(442), f.page_of(443)), (Some(3), None));
+        assert_eq!((f.page_of(442), f.page_of(443)), (Some(MapPageId(3)), None));
         assert_eq!(
             (f.run_in_page(100, 50), f.run_in_page(440, 9), f.run_in_page(0, 7)),
             (12, 3, 7)
         );
-        fill(&mut f, 3);
-        fill(&mut f, 1);
+        fill(&mut f, MapPageId(3));
+        fill(&mut f, MapPageId(1));
         assert_eq!((f.index(336), f.index(113), f.index(443)), (0, 113, 336));
-        assert!(f.is_resident(3) && !f.is_resident(0) && f.allocate(0).is_none());
-        f.map_scratch(0);
+        assert!(
+            f.is_resident(MapPageId(3))
+                && !f.is_resident(MapPageId(0))
+                && f.allocate(MapPageId(0)).is_none()
+        );
+        f.map_scratch(MapPageId(0));
         assert_eq!(f.index(1), 225);
-        f.unmap_scratch(0);
-        assert!(!f.is_resident(0));
+        f.unmap_scratch(MapPageId(0));
+        assert!(!f.is_resident(MapPageId(0)));
     }
 
     #[test]
     fn the_hand_spares_what_was_used_once_and_what_is_pinned_always() {
         let mut f = frames(8, 3);
-        (0..3).for_each(|page| fill(&mut f, page));
-        f.pin(1);
+        (0..3).for_each(|page| fill(&mut f, MapPageId(page)));
+        f.pin(MapPageId(1));
         // The first round clears the reference bits.
         let second = f.pick_victim(6, true, |_| true).expect("two may go");
-        assert_ne!(second, 1);
-        f.evict(second);
-        fill(&mut f, 5);
+        assert_ne!(second, MapPageId(1));
+        f.evict(MapPageId(second.get()));
+        fill(&mut f, MapPageId(5));
         let third = f.pick_victim(6, true, |_| true).expect("one has no mark");
-        assert!(third != 1 && third != 5, "{third}");
-        f.pin(third);
-        assert_eq!(f.pick_victim(6, false, |page| page != 5), None, "what is left is not clean");
-        f.pin(5);
+        assert!(third != MapPageId(1) && third != MapPageId(5), "{third}");
+        f.pin(MapPageId(third.get()));
+        assert_eq!(
+            f.pick_victim(6, false, |page| page != MapPageId(5)),
+            None,
+            "what is left is not clean"
+        );
+        f.pin(MapPageId(5));
         assert_eq!((f.pinned(), f.pick_victim(100, true, |_| true)), (3, None));
-        f.unpin(5);
-        assert_eq!(f.pick_victim(6, true, |_| true), Some(5));
+        f.unpin(MapPageId(5));
+        assert_eq!(f.pick_victim(6, true, |_| true), Some(MapPageId(5)));
     }
 
     #[test]
@@ -377,35 +391,40 @@ mod tests {
                 let holds = &mut model[page.index()];
                 match (rng.below(4), *holds) {
                     (0 | 1, None) => {
-                        if f.allocate(page).is_none() {
+                        if f.allocate(MapPageId(page)).is_none() {
                             let clean = rng.below(pages.into()).to_u32();
                             let any = rng.chance(0.5);
-                            let chosen = f.pick_victim(2 * count + 1, any, |p| p >= clean);
+                            let chosen =
+                                f.pick_victim(2 * count + 1, any, |p| p >= MapPageId(clean));
                             let may = |p: &u32| model[p.index()] == Some(0) && (any || *p >= clean);
                             assert_eq!(chosen.is_some(), (0..pages).any(|p| may(&p)), "{seed}");
                             let Some(chosen) = chosen else { continue };
-                            assert!(may(&chosen), "seed {seed}: {chosen}");
+                            assert!(may(&chosen.get()), "seed {seed}: {chosen}");
                             f.evict(chosen);
                             model[chosen.index()] = None;
-                            f.allocate(page).expect("it is free now");
+                            f.allocate(MapPageId(page)).expect("it is free now");
                         }
-                        let frame = f.frames.iter().position(|x| x.page == page);
+                        let frame = f.frames.iter().position(|x| x.page == MapPageId(page));
                         f.fill_done(frame.expect("it was taken").to_u32());
                         model[page.index()] = Some(1);
                     }
                     (0 | 2, Some(n)) => {
-                        f.pin(page);
+                        f.pin(MapPageId(page));
                         *holds = Some(n + 1);
                     }
                     (_, Some(n @ 1..)) => {
-                        f.unpin(page);
+                        f.unpin(MapPageId(page));
                         *holds = Some(n - 1);
                     }
                     _ => {}
                 }
                 for (page, holds) in (0..).zip(&model) {
-                    assert_eq!(f.touch(page), holds.is_some(), "seed {seed}");
-                    assert_eq!(f.is_pinned(page), holds.is_some_and(|n| n > 0), "seed {seed}");
+                    assert_eq!(f.touch(MapPageId(page)), holds.is_some(), "seed {seed}");
+                    assert_eq!(
+                        f.is_pinned(MapPageId(page)),
+                        holds.is_some_and(|n| n > 0),
+                        "seed {seed}"
+                    );
                 }
                 let resident = model.iter().flatten().count().to_u32();
                 assert_eq!(f.resident(), resident, "seed {seed}");

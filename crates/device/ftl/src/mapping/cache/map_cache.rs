@@ -40,7 +40,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{MapPageId, ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
@@ -68,7 +68,7 @@ pub struct MapCacheStats {
 /// A page that garbage collection waits for.
 #[derive(Clone, Copy, Debug)]
 struct PinRequest {
-    page: u32,
+    page: MapPageId,
     pinned: bool,
     /// Whether the next unit needs it, too.
     still_wanted: bool,
@@ -80,7 +80,7 @@ pub(crate) struct MapPager {
     /// Reads that wait for a free fetch.
     waiting_reads: VecDeque<u32>,
     /// The page that the first write or trim waits for, and whether it is pinned for it.
-    head_write_page: (u32, bool),
+    head_write_page: (MapPageId, bool),
     /// Pages of the unit that garbage collection scans next.
     gc_pages: Vec<PinRequest>,
     /// Buffer for an encoded page.
@@ -101,7 +101,7 @@ impl MapPager {
     pub(crate) fn new(shape: &FlashGeometry) -> MapPager {
         MapPager {
             waiting_reads: VecDeque::new(),
-            head_write_page: (NONE, false),
+            head_write_page: (MapPageId(NONE), false),
             gc_pages: Vec::new(),
             page_scratch: Vec::with_capacity(shape.sector_bytes.index()),
         }
@@ -113,13 +113,13 @@ impl MapPager {
     }
 
     /// Pages pinned for the queue head and for GC, once per pin.
-    pub(crate) fn pinned_pages(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn pinned_pages(&self) -> impl Iterator<Item = MapPageId> {
         let scan = self.gc_pages.iter().filter(|w| w.pinned).map(|w| w.page);
         scan.chain(self.head_write_page.1.then_some(self.head_write_page.0))
     }
 
     /// Records that a page has arrived in its frame, and pins it for the waiting modifications.
-    pub(crate) fn fill_done(&mut self, page: u32, frames: &mut Frames) {
+    pub(crate) fn fill_done(&mut self, page: MapPageId, frames: &mut Frames) {
         let scanned = self.gc_pages.iter_mut().map(|w| (w.page, &mut w.pinned));
         for (wanted, held) in scanned.chain([(self.head_write_page.0, &mut self.head_write_page.1)])
         {
@@ -164,23 +164,23 @@ impl Mapping {
     }
 
     /// The translation page of a host sector of a cached map.
-    pub(crate) fn page_of(&self, lba: u32) -> Option<u32> {
+    pub(crate) fn page_of(&self, lba: u32) -> Option<MapPageId> {
         self.l2p.frames()?.page_of(lba)
     }
 
     /// Whether a page is pinned in its frame; not if all of the map is in memory.
-    pub(crate) fn is_unpinned(&self, page: u32) -> bool {
+    pub(crate) fn is_unpinned(&self, page: MapPageId) -> bool {
         self.l2p.frames().is_some_and(|frames| !frames.is_pinned(page))
     }
 
     /// The page that the first write or trim waits for.
-    pub(crate) fn head_write_page(&self) -> Option<u32> {
-        Some(self.pager.head_write_page.0).filter(|page| *page != NONE)
+    pub(crate) fn head_write_page(&self) -> Option<MapPageId> {
+        Some(self.pager.head_write_page.0).filter(|page| *page != MapPageId(NONE))
     }
 
     /// Replaces the page that the first write or trim waits for.
-    pub(crate) fn set_head_write_page(&mut self, page: Option<u32>) {
-        let page = (page.unwrap_or(NONE), false);
+    pub(crate) fn set_head_write_page(&mut self, page: Option<MapPageId>) {
+        let page = (page.unwrap_or(MapPageId(NONE)), false);
         let (before, held) = std::mem::replace(&mut self.pager.head_write_page, page);
         if let (true, Some(frames)) = (held, self.l2p.frames_mut()) {
             frames.unpin(before);
@@ -203,9 +203,9 @@ impl Mapping {
     }
 
     /// Whether a page that is in no frame is known to have no mapped sector.
-    pub(crate) fn is_known_empty(&self, env: &Env, page: u32) -> bool {
+    pub(crate) fn is_known_empty(&self, env: &Env, page: MapPageId) -> bool {
         let resident = self.l2p.is_page_resident(page);
-        let written = self.l2p.get(env.plan.logical + page) != L2pEntry::Unmapped;
+        let written = self.l2p.get(env.plan.page_sector(page)) != L2pEntry::Unmapped;
         !resident && !written && !self.reconcile.is_pending(page)
     }
 
@@ -240,7 +240,7 @@ impl Mapping {
 
     /// Replaces the pages that garbage collection waits for by those of the unit that it scans next.
     /// Pages that it waits for already stay pinned. Returns whether it waited for none.
-    pub(crate) fn want_gc_pages(&mut self, pages: impl Iterator<Item = u32>) -> bool {
+    pub(crate) fn want_gc_pages(&mut self, pages: impl Iterator<Item = MapPageId>) -> bool {
         let wanted = &mut self.pager.gc_pages;
         let first_time = wanted.is_empty();
         wanted.iter_mut().for_each(|wanted| wanted.still_wanted = false);
@@ -255,7 +255,7 @@ impl Mapping {
 
     /// The index, from `from` on, and the page of a page that garbage collection wants and that is not
     /// pinned for it.
-    pub(crate) fn unpinned_gc_page(&self, from: usize) -> Option<(usize, u32)> {
+    pub(crate) fn unpinned_gc_page(&self, from: usize) -> Option<(usize, MapPageId)> {
         let mut wanted = self.pager.gc_pages.iter().enumerate().skip(from);
         wanted.find(|(_, w)| w.still_wanted && !w.pinned).map(|(index, w)| (index, w.page))
     }
@@ -292,14 +292,14 @@ impl Mapping {
     }
 
     /// Returns whether a page may be prefetched: enough frames can be evicted.
-    pub(crate) fn can_prefetch(&self, page: u32) -> bool {
+    pub(crate) fn can_prefetch(&self, page: MapPageId) -> bool {
         let Some(frames) = self.l2p.frames() else { return false };
         let easy = self.fetches.in_flight() < (frames.len() - frames.pinned()) / 2;
         easy && !frames.is_resident(page) && self.fetches.find(page).is_none()
     }
 
     /// Takes a free frame for a page, pinned until the page is fetched.
-    pub(crate) fn take_free_frame(&mut self, page: u32) -> Option<u32> {
+    pub(crate) fn take_free_frame(&mut self, page: MapPageId) -> Option<u32> {
         self.l2p.frames_mut()?.allocate(page)
     }
 
@@ -309,8 +309,8 @@ impl Mapping {
         &mut self,
         waits: bool,
         any: bool,
-        is_clean: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
+        is_clean: impl Fn(MapPageId) -> bool,
+    ) -> Option<MapPageId> {
         let frames = self.l2p.frames_mut()?;
         let steps = if waits { 2 * frames.len() + 1 } else { CLEAN_STEPS };
         frames.pick_victim(steps, any, is_clean)
@@ -320,20 +320,20 @@ impl Mapping {
     pub(crate) fn choose_dirty(
         &mut self,
         steps: u32,
-        is_dirty: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
+        is_dirty: impl Fn(MapPageId) -> bool,
+    ) -> Option<MapPageId> {
         self.l2p.frames_mut()?.pick_victim_if(steps, is_dirty)
     }
 
     /// Evicts a page, and takes its frame for another one.
-    pub(crate) fn replace_page(&mut self, old: u32, new: u32) -> Option<u32> {
+    pub(crate) fn replace_page(&mut self, old: MapPageId, new: MapPageId) -> Option<u32> {
         let frames = self.l2p.frames_mut()?;
         frames.evict(old);
         frames.allocate(new)
     }
 
     /// Returns the next page to reconcile in this round, and the reason of its fetch.
-    pub(crate) fn peek_reconcile(&self) -> Option<(u32, FetchReason)> {
+    pub(crate) fn peek_reconcile(&self) -> Option<(MapPageId, FetchReason)> {
         self.reconcile.peek(self.l2p.frames())
     }
 
@@ -343,7 +343,7 @@ impl Mapping {
     }
 
     /// Continues the reconciliation behind a page.
-    pub(crate) fn advance_reconcile(&mut self, page: u32) {
+    pub(crate) fn advance_reconcile(&mut self, page: MapPageId) {
         self.unmap_scratch();
         self.reconcile.advance(page);
     }

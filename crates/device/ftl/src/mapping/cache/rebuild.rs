@@ -61,7 +61,7 @@ use std::fmt;
 
 use crate::buffer::WriteBuffer;
 use crate::env::Env;
-use crate::ids::{LineId, ToIndex};
+use crate::ids::{LineId, MapPageId, ToIndex};
 use crate::mapping::Mapping;
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
@@ -111,17 +111,17 @@ impl RebuildJob {
 /// Pages that are being rebuilt.
 #[derive(Clone, Default)]
 pub(crate) struct PageRebuild {
-    jobs: BTreeMap<u32, RebuildJob>,
+    jobs: BTreeMap<MapPageId, RebuildJob>,
     reader: P2lReader,
     /// Whether a job was added that needs only the reverse map and was not processed yet.
     has_exact_job: bool,
     /// Whether a page was added since the scan's last step.
     has_new_job: bool,
     /// Pages in no frame that are on chunks at risk: to be fetched and written elsewhere.
-    at_risk_pages: BTreeSet<u32>,
+    at_risk_pages: BTreeSet<MapPageId>,
     /// Pages that alone record the loss of some of their sectors, each with the next sequence number
     /// when that was last seen.
-    unlocated_losses: BTreeMap<u32, u64>,
+    unlocated_losses: BTreeMap<MapPageId, u64>,
     /// Units with sequence numbers up to this one may be in locations that could not be read since
     /// power-on.
     unknown_below_seq: u64,
@@ -156,7 +156,7 @@ impl PageRebuild {
     }
 
     /// Pages being rebuilt, and rebuilt pages that no frame holds yet.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = MapPageId> {
         self.jobs.keys().copied()
     }
 
@@ -167,29 +167,29 @@ impl PageRebuild {
     }
 
     /// Whether a page has been rebuilt and is in no frame yet.
-    pub(crate) fn is_rebuilt(&self, page: u32) -> bool {
+    pub(crate) fn is_rebuilt(&self, page: MapPageId) -> bool {
         self.jobs.get(&page).is_some_and(|r| r.done)
     }
 
     /// Takes the copies of a rebuilt page. The caller returns them if it does not install the page.
-    pub(super) fn take_copies(&mut self, page: u32) -> Box<[CopyRef]> {
+    pub(super) fn take_copies(&mut self, page: MapPageId) -> Box<[CopyRef]> {
         self.jobs.get_mut(&page).map_or_else(Box::default, |r| std::mem::take(&mut r.copies))
     }
 
-    pub(super) fn return_copies(&mut self, page: u32, copies: Box<[CopyRef]>) {
+    pub(super) fn return_copies(&mut self, page: MapPageId, copies: Box<[CopyRef]>) {
         if let Some(rebuild) = self.jobs.get_mut(&page) {
             rebuild.copies = copies;
         }
     }
 
     /// Records that a page is in a frame. Returns whether it is to be written elsewhere.
-    pub(super) fn remove(&mut self, page: u32) -> bool {
+    pub(super) fn remove(&mut self, page: MapPageId) -> bool {
         self.jobs.remove(&page);
         self.at_risk_pages.remove(&page)
     }
 
     /// Marks a page that is in no frame as on a chunk at risk.
-    pub(super) fn mark_at_risk(&mut self, page: u32) {
+    pub(super) fn mark_at_risk(&mut self, page: MapPageId) {
         self.at_risk_pages.insert(page);
     }
 
@@ -200,7 +200,7 @@ impl PageRebuild {
 
     /// Records that a page has a lost sector without location: no other structure names it.
     #[cold]
-    pub(super) fn record_unlocated_loss(&mut self, page: u32, next: u64) {
+    pub(super) fn record_unlocated_loss(&mut self, page: MapPageId, next: u64) {
         self.unlocated_losses.insert(page, next);
     }
 
@@ -243,24 +243,24 @@ impl PageRebuild {
 
 impl Mapping {
     /// Records that a page in no frame is on a chunk at risk.
-    pub(crate) fn mark_page_at_risk(&mut self, page: u32) {
+    pub(crate) fn mark_page_at_risk(&mut self, page: MapPageId) {
         self.page_rebuild.mark_at_risk(page);
     }
 
     /// Returns the next page on a chunk at risk, from this one on.
-    pub(crate) fn next_page_at_risk(&self, from: u32) -> Option<u32> {
+    pub(crate) fn next_page_at_risk(&self, from: MapPageId) -> Option<MapPageId> {
         self.page_rebuild.at_risk_pages.range(from..).next().copied()
     }
 
     /// Records that a page was in a frame before it could be rebuilt. Returns whether it is to be written
     /// elsewhere.
-    pub(crate) fn drop_rebuild(&mut self, page: u32) -> bool {
+    pub(crate) fn drop_rebuild(&mut self, page: MapPageId) -> bool {
         self.page_rebuild.remove(page)
     }
 
     /// Returns whether a page can be rebuilt: not without data, nor after a recovery that scanned
     /// everything and so knows all copies.
-    pub(crate) fn can_rebuild(&self, page: u32, stores_data: bool) -> bool {
+    pub(crate) fn can_rebuild(&self, page: MapPageId, stores_data: bool) -> bool {
         stores_data && !self.reconcile.recovery_is_complete_for(page)
     }
 
@@ -272,7 +272,7 @@ impl Mapping {
         env: &Env,
         lines: &LineTable,
         buffer: &WriteBuffer,
-        page: u32,
+        page: MapPageId,
         stores_data: bool,
     ) {
         if self.page_rebuild.jobs.contains_key(&page) || !self.can_rebuild(page, stores_data) {
@@ -291,7 +291,7 @@ impl Mapping {
         }
     }
 
-    fn add_rebuild_job(&mut self, page: u32) {
+    fn add_rebuild_job(&mut self, page: MapPageId) {
         let Some(frames) = self.l2p.frames() else { return };
         let (_, count) = frames.page_range(page);
         let uncounted = self.reconcile.is_pending(page);
@@ -318,11 +318,11 @@ impl Mapping {
 
     /// Adds the other pages that are known to be lost, or were on failed chunks, to the same scan.
     fn add_lost_pages(&mut self, env: &Env, lines: &LineTable, buffer: &WriteBuffer) {
-        for page in 0..env.plan.map_pages {
+        for page in env.plan.pages() {
             if self.page_rebuild.jobs.len() >= REBUILD_PAGES_MAX / 2 {
                 return;
             }
-            let lost = match self.l2p.get(env.plan.logical + page) {
+            let lost = match self.l2p.get(env.plan.page_sector(page)) {
                 L2pEntry::Lost => true,
                 L2pEntry::Flash(phys) => {
                     self.p2l.is_poisoned(phys) || lines.chunk(env.geometry.chunk_of(phys)).offline
@@ -339,8 +339,8 @@ impl Mapping {
     }
 
     /// A page that has been rebuilt and that no fetch waits for.
-    pub(crate) fn unclaimed_rebuilt_page(&self) -> Option<u32> {
-        let waits = |page: &u32| self.fetches.find(*page).is_some();
+    pub(crate) fn unclaimed_rebuilt_page(&self) -> Option<MapPageId> {
+        let waits = |page: &MapPageId| self.fetches.find(*page).is_some();
         let mut jobs = self.page_rebuild.jobs.iter();
         jobs.find(|(page, r)| r.done && !waits(page)).map(|(page, _)| *page)
     }
@@ -352,7 +352,7 @@ impl Mapping {
         if !std::mem::take(&mut self.page_rebuild.has_exact_job) {
             return false;
         }
-        let mut known: BTreeMap<u32, &mut RebuildJob> = BTreeMap::new();
+        let mut known: BTreeMap<MapPageId, &mut RebuildJob> = BTreeMap::new();
         for (page, rebuild) in self.page_rebuild.jobs.iter_mut().filter(|(_, r)| r.exact && !r.done)
         {
             known.insert(*page, rebuild);
@@ -508,7 +508,7 @@ pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [Cop
 }
 
 /// Adds a copy to the page that it belongs to, if that is being rebuilt.
-fn add_copy(jobs: &mut BTreeMap<u32, RebuildJob>, map: &L2p, phys: u32, oob: Oob) {
+fn add_copy(jobs: &mut BTreeMap<MapPageId, RebuildJob>, map: &L2p, phys: u32, oob: Oob) {
     let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
     let Some(page) = frames.page_of(lba) else { return };
     let Some(rebuild) = jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else { return };

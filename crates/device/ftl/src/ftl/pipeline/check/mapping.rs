@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
-use crate::ids::{LineId, ToIndex};
+use crate::ids::{LineId, MapPageId, ToIndex};
 use crate::space::lines::LineState;
 use crate::{Ftl, L2pEntry};
 
@@ -108,7 +108,7 @@ impl Ftl {
     /// Compares the pins of frames with the buffered sectors and the requests that wait for pages.
     fn check_pins(&self) -> Result<(), Violation> {
         let Some(frames) = self.mapping.frames() else { return Ok(()) };
-        let mut pins: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut pins: BTreeMap<MapPageId, u32> = BTreeMap::new();
         for ring in [HOST, GC] {
             for (unit, filled) in self.buffer.ring(ring).occupied() {
                 if self.buffer.ring(ring).unit(unit).state == UnitState::Released {
@@ -128,10 +128,22 @@ impl Ftl {
         }
         for (page, found) in resident {
             let expected = pins.remove(&page).unwrap_or(0);
-            require_eq!(Mapping, "pins of a resident page", Subject::Page(page), expected, found);
+            require_eq!(
+                Mapping,
+                "pins of a resident page",
+                Subject::Page(page.get()),
+                expected,
+                found
+            );
         }
         if let Some((page, expected)) = pins.first_key_value() {
-            require_eq!(Mapping, "a pinned page is resident", Subject::Page(*page), *expected, 0);
+            require_eq!(
+                Mapping,
+                "a pinned page is resident",
+                Subject::Page(page.get()),
+                *expected,
+                0
+            );
         }
         Ok(())
     }

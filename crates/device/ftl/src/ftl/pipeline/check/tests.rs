@@ -1,5 +1,6 @@
 //! Broken invariants are reported by the name of their part and their own.
 
+use crate::ids::MapPageId;
 use nvme::ChunkId;
 use std::collections::VecDeque;
 
@@ -226,7 +227,7 @@ fn a_broken_invariant_is_reported_by_name() {
             f.durability.trims_mut().set_pages_pos(u64::MAX);
         }),
         (Part::Durability, "a page with trims is listed", |f| {
-            f.durability.trims_mut().settle(0, true)
+            f.durability.trims_mut().settle(MapPageId(0), true)
         }),
         (Part::Health, "an offline chunk is bad", |f| {
             f.space.break_table().break_chunks().break_state(ChunkId(3)).offline = true

@@ -9,7 +9,7 @@ use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
 use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, MapPageId, ToIndex, ToU32};
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
@@ -116,7 +116,7 @@ impl Ftl {
         let due = self.durability.due_pages(&self.env, self.buffer.next_seq());
         let fast = self.durability.is_checkpoint_urgent();
         while written < due {
-            let Some(page) = self.durability.next_checkpoint_page(next) else {
+            let Some(page) = self.durability.next_checkpoint_page(MapPageId(next)) else {
                 self.durability.await_pages();
                 return true;
             };
@@ -126,7 +126,7 @@ impl Ftl {
                 break;
             }
             self.write_map_page(page, flash);
-            (next, written) = (page + 1, written + 1);
+            (next, written) = (page.get() + 1, written + 1);
         }
         self.durability.set_page_cursor(PageCursor { next, written });
         next != from.next
@@ -134,9 +134,9 @@ impl Ftl {
 
     fn encode_snapshot(&self, base: u64) -> Vec<u8> {
         let layout = &self.env.plan;
-        let page = |page| match self
+        let page = |page: MapPageId| match self
             .buffer
-            .durable_copy_of(&self.env.geometry, self.mapping.get(layout.logical + page))
+            .durable_copy_of(&self.env.geometry, self.mapping.get(layout.page_sector(page)))
             .0
         {
             crate::space::lines::NONE => 0,
@@ -161,14 +161,14 @@ impl Ftl {
         Snapshot {
             usable_chunks: layout.usable_chunks,
             base_seq: base,
-            pages: (0..layout.map_pages).map(page).collect(),
+            pages: layout.pages().map(page).collect(),
             lines: lines.filter(|l| !l.chunks.is_empty()).collect(),
         }
         .encode(&self.env.geometry, layout)
     }
 
     /// Writes a translation page with the entries that point to the media now.
-    pub(crate) fn write_map_page(&mut self, page: u32, flash: &mut impl FlashBackend) {
+    pub(crate) fn write_map_page(&mut self, page: MapPageId, flash: &mut impl FlashBackend) {
         let mut bytes = self.mapping.take_page_buffer();
         bytes.clear();
         // An unpinned page has no sector in the write buffer: it includes all units and trims so
@@ -179,7 +179,7 @@ impl Ftl {
             self.encode_map_page(page, low, &mut bytes);
         }
         self.durability.page_made(page, unpinned);
-        let slot = self.admit(self.env.plan.logical + page);
+        let slot = self.admit(self.env.plan.page_sector(page));
         flash.write_slot(slot, &bytes);
         self.mapping.return_page_buffer(bytes);
         self.durability.page_written(self.buffer.ring(HOST).head_pos());

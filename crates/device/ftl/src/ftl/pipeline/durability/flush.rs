@@ -1,6 +1,7 @@
 //! Flushes: barriers, padding for urgent ones, and the map pages that a flush writes [LightNVM17
 //! §4.2.1].
 
+use crate::ids::MapPageId;
 use time::Nanos;
 use tracepoint::Event;
 
@@ -98,9 +99,9 @@ impl Ftl {
 
     /// Encodes a translation page from the entries that point to the media now. It includes all
     /// writes of units with sequence numbers below `low`.
-    pub(crate) fn encode_map_page(&self, page: u32, low: u64, out: &mut Vec<u8>) {
+    pub(crate) fn encode_map_page(&self, page: MapPageId, low: u64, out: &mut Vec<u8>) {
         let count = TranslationPage::entries_per_page(&self.env.geometry);
-        let first = page * count;
+        let first = page.get() * count;
         let last = (first + count).min(self.env.plan.logical);
         let mapped = (first..last).map(|lba| {
             match self.buffer.durable_copy_of(&self.env.geometry, self.mapping.get(lba)).0 {
@@ -109,7 +110,7 @@ impl Ftl {
                 phys => PageEntry { phys: Some(phys), poison: self.mapping.is_poisoned(phys) },
             }
         });
-        TranslationPage::encode(&self.env.geometry, page, low, mapped, out);
+        TranslationPage::encode(&self.env.geometry, page.get(), low, mapped, out);
     }
 
     /// Pads the partly filled unit, because a barrier waits for it.

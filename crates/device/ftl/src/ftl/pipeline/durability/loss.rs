@@ -13,7 +13,7 @@
 use nvme::{ChunkId, PuId, Status};
 
 use crate::ftl::HOST;
-use crate::ids::LineId;
+use crate::ids::{LineId, MapPageId};
 use crate::space::lines::{LOST, LineState};
 use crate::{FlashBackend, Ftl, L2pEntry};
 
@@ -46,10 +46,9 @@ impl Ftl {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
         for phys in first..first + self.space.chunk(chunk).write_pointer {
-            let page =
-                self.mapping.lba_at(phys).and_then(|lba| lba.checked_sub(self.env.plan.logical));
+            let page = self.mapping.lba_at(phys).and_then(|lba| self.env.plan.page_at_sector(lba));
             if let Some(page) = page
-                && self.mapping.is_mapped_to(self.env.plan.logical + page, phys)
+                && self.mapping.is_mapped_to(self.env.plan.page_sector(page), phys)
             {
                 self.mark_resident_page_dirty(page);
                 any = true;
@@ -63,11 +62,11 @@ impl Ftl {
     fn mark_pages_at_risk(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for page in 0..self.env.plan.map_pages {
+        for page in self.env.plan.pages() {
             if self.mapping.is_page_resident(page) {
                 continue;
             }
-            if let L2pEntry::Flash(phys) = self.mapping.get(self.env.plan.logical + page)
+            if let L2pEntry::Flash(phys) = self.mapping.get(self.env.plan.page_sector(page))
                 && (first..first + self.env.geometry.sectors_per_chunk).contains(&phys)
             {
                 self.mapping.mark_page_at_risk(page);
@@ -80,10 +79,10 @@ impl Ftl {
     /// Marks the map pages on a parallel unit as dirty. Returns whether there were any.
     fn mark_pages_on_pu_dirty(&mut self, pu: PuId) -> bool {
         let mut any = false;
-        for page in 0..self.env.plan.map_pages {
+        for page in self.env.plan.pages() {
             let (phys, _) = self.buffer.durable_copy_of(
                 &self.env.geometry,
-                self.mapping.get(self.env.plan.logical + page),
+                self.mapping.get(self.env.plan.page_sector(page)),
             );
             if phys < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(phys)) == pu {
                 self.mark_resident_page_dirty(page);
@@ -95,7 +94,7 @@ impl Ftl {
 
     /// Marks a page as dirty if it is in a frame. A page that is not cannot be read now: the
     /// checkpoint records its location, so that recovery does not take the version before it.
-    fn mark_resident_page_dirty(&mut self, page: u32) {
+    fn mark_resident_page_dirty(&mut self, page: MapPageId) {
         if self.mapping.is_page_resident(page) {
             self.durability.mark_dirty(page);
         }
@@ -134,7 +133,7 @@ impl Ftl {
         slot: u32,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let Some(page) = lba.checked_sub(self.env.plan.logical) else { return false };
+        let Some(page) = self.env.plan.page_at_sector(lba) else { return false };
         if !self.mapping.is_page_resident(page) {
             return false;
         }

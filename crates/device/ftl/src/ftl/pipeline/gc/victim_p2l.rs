@@ -115,7 +115,7 @@ impl Ftl {
                 {
                     return false;
                 }
-                let first = page * count;
+                let first = page.get() * count;
                 self.search_l2p(first..logical.min(first + count), reading);
             }
             reading.page_searched();

@@ -3,7 +3,7 @@
 use time::Nanos;
 
 use crate::flash::OpKind;
-use crate::ids::ToIndex;
+use crate::ids::{MapPageId, ToIndex};
 use crate::mapping::cache::fetch::{BACKGROUND_FETCH_MAX, FetchOutcome, FetchReason};
 use crate::mapping::p2l_reader::LineScanStep;
 use crate::{FlashBackend, Ftl, Oob, OpToken, ReadDest};
@@ -99,7 +99,7 @@ impl Ftl {
     /// Fetches pages that are on failing chunks into frames, from which they are written elsewhere.
     fn load_at_risk_pages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let (mut moved, mut from) = (false, 0);
-        while let Some(page) = self.mapping.next_page_at_risk(from) {
+        while let Some(page) = self.mapping.next_page_at_risk(MapPageId(from)) {
             if self.mapping.fetches_in_transfer() >= AT_RISK_FETCH_MAX {
                 break;
             }
@@ -115,7 +115,7 @@ impl Ftl {
                 FetchOutcome::NoFrame => break,
             }
             self.mapping.unmap_scratch();
-            from = page + 1;
+            from = page.get() + 1;
         }
         moved
     }

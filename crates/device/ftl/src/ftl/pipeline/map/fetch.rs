@@ -1,5 +1,6 @@
 //! Fetches of translation pages, from flash or from the write buffer, into their frames.
 
+use crate::ids::MapPageId;
 use time::Nanos;
 
 use crate::flash::OpKind;
@@ -14,7 +15,7 @@ impl Ftl {
     pub(crate) fn request_page(
         &mut self,
         now: Nanos,
-        page: u32,
+        page: MapPageId,
         demand: FetchReason,
         flash: &mut impl FlashBackend,
     ) -> FetchOutcome {
@@ -88,7 +89,7 @@ impl Ftl {
 
     /// Tells the other parts the changes that a page brings when it is put into a frame or looked at
     /// once.
-    fn page_installed(&mut self, page: u32, installed: &PageInstalled) {
+    fn page_installed(&mut self, page: MapPageId, installed: &PageInstalled) {
         for &phys in &installed.valid {
             let line = self.space.line_of(self.env.geometry.chunk_of(phys));
             self.space.count_valid(line);
@@ -175,7 +176,7 @@ impl Ftl {
     fn complete_fetch(
         &mut self,
         index: u32,
-        page: u32,
+        page: MapPageId,
         source: PageSource,
         gives_up: bool,
         flash: &mut impl FlashBackend,
@@ -199,7 +200,7 @@ impl Ftl {
         &mut self,
         now: Nanos,
         index: u32,
-        page: u32,
+        page: MapPageId,
         flash: &mut impl FlashBackend,
     ) {
         let is_shown = self.mapping.shows(page);

@@ -6,7 +6,7 @@ use time::Nanos;
 use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;
 use crate::gc::defer::VictimUnit;
-use crate::ids::{LineId, ToIndex};
+use crate::ids::{LineId, MapPageId, ToIndex};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
 
@@ -45,7 +45,7 @@ impl Ftl {
     }
 
     /// Counts one use of a page by a request.
-    fn count_page_use(&mut self, page: u32) {
+    fn count_page_use(&mut self, page: MapPageId) {
         let resident = self.mapping.is_page_resident(page);
         self.stats.map_hits += u64::from(resident);
         self.stats.map_misses += u64::from(!resident);
@@ -108,7 +108,8 @@ impl Ftl {
     ) -> bool {
         // Looked up each time: an open line may have been reclaimed and opened again meanwhile.
         let sectors = self.sectors_of_unit(line, unit.unit, unit.member);
-        let pages: Vec<u32> = sectors.filter_map(|phys| self.page_of_p2l(line, phys)).collect();
+        let pages: Vec<MapPageId> =
+            sectors.filter_map(|phys| self.page_of_p2l(line, phys)).collect();
         let first_time = self.mapping.want_gc_pages(pages.into_iter());
         let (mut ready, mut from) = (true, 0);
         while let Some((index, page)) = self.mapping.unpinned_gc_page(from) {
@@ -137,12 +138,12 @@ impl Ftl {
 
     /// Returns the translation page of the host sector that was written at a physical sector of a
     /// victim.
-    fn page_of_p2l(&self, line: LineId, phys: u32) -> Option<u32> {
+    fn page_of_p2l(&self, line: LineId, phys: u32) -> Option<MapPageId> {
         self.mapping.page_of(self.p2l_lookup(line, phys)?)
     }
 
     /// Prefetches a page, if enough frames can be evicted.
-    fn prefetch_page(&mut self, now: Nanos, page: u32, flash: &mut impl FlashBackend) {
+    fn prefetch_page(&mut self, now: Nanos, page: MapPageId, flash: &mut impl FlashBackend) {
         if self.mapping.can_prefetch(page) {
             self.request_page(now, page, FetchReason::Prefetch, flash);
         }
@@ -173,7 +174,7 @@ impl Ftl {
     /// page.
     pub(crate) fn allocate_frame(
         &mut self,
-        page: u32,
+        page: MapPageId,
         writes: bool,
         flash: &mut impl FlashBackend,
     ) -> Option<u32> {
@@ -182,13 +183,13 @@ impl Ftl {
         }
         let any = writes && self.buffer.ring(HOST).free() > 0;
         let durability = &self.durability;
-        let clean = |page: u32| durability.is_page_clean(page);
+        let clean = |page: MapPageId| durability.is_page_clean(page);
         let old = self.mapping.choose_eviction(writes, any, clean)?;
-        if !clean(old) {
-            self.write_map_page(old, flash);
+        if !clean(MapPageId(old.get())) {
+            self.write_map_page(MapPageId(old.get()), flash);
             self.stats.map_page_writes += 1;
         }
-        let taken = self.mapping.replace_page(old, page);
+        let taken = self.mapping.replace_page(MapPageId(old.get()), page);
         if self.buffer.ring(HOST).free_in_unit() > 0 {
             self.write_next_dirty_pages(flash);
         }
