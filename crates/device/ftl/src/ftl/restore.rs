@@ -77,7 +77,7 @@ impl RecoveredState {
     }
 
     /// Returns whether a chunk is bad.
-    fn is_gone(&self, chunk: ChunkId) -> bool {
+    fn is_bad(&self, chunk: ChunkId) -> bool {
         let report = self.observations.chunk_reports[chunk.index()];
         matches!(report, ChunkReport::Bad | ChunkReport::NotOwned)
     }
@@ -136,7 +136,7 @@ impl RecoveredState {
         for line in &self.lines {
             for &chunk in &line.chunks {
                 known[chunk.index()] = true;
-                ftl.space.restore_bad(chunk, self.is_gone(chunk));
+                ftl.space.restore_bad(chunk, self.is_bad(chunk));
             }
             let found = |chunk: &ChunkId| self.observations.chunk_reports[chunk.index()];
             let mut members: Vec<WritableChunk> = Vec::new();

@@ -75,7 +75,7 @@ pub(crate) struct RecoveredState {
     pub(crate) l2p_entries: Vec<u32>,
     /// Logical sectors whose data was lost.
     pub(crate) poison: Vec<u32>,
-    /// The newest copies of the translation pages.
+    /// The latest versions of the translation pages.
     pub(crate) pages: Vec<PageLocation>,
     /// Translation pages whose latest version is lost.
     pub(crate) lost_pages: Vec<MapPageId>,

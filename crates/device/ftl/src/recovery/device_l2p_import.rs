@@ -25,7 +25,7 @@ use crate::ids::ToIndex;
 pub struct DeviceL2pEntry {
     /// The logical sector.
     pub lba: u32,
-    /// The flat physical sector that has its newest copy.
+    /// The flat physical sector that has its latest version.
     pub phys: u32,
 }
 

@@ -8,14 +8,14 @@ use crate::env::Env;
 use crate::ids::MapPageId;
 use crate::space::lines::LOST;
 
-/// A translation page and the physical sector of its newest copy.
+/// A translation page and the physical sector of its latest version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageLocation {
     pub(crate) phys: u32,
     pub(crate) page: MapPageId,
 }
 
-/// Finds the newest copies of the translation pages, and reads them.
+/// Finds the latest versions of the translation pages, and reads them.
 ///
 /// Invariants: pages are in ascending order; a lost page is not read.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl PageLoader {
         }
     }
 
-    /// Whether the newest copy of a page is lost.
+    /// Whether the latest version of a page is lost.
     pub(super) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Losses: sectors of which no readable copy is left. They must not read as older data after a power
+//! Losses: sectors without a readable copy. They must not read as older data after a power
 //! cut.
 //!
 //! The out-of-band bytes of a sector are lost with it. Recovery could not know of the lost version,
