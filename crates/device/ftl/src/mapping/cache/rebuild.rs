@@ -300,8 +300,8 @@ impl Mapping {
         // A page that was not reconciled has not been in a frame since power-on.
         let until = if uncounted { s.start_seq } else { u64::MAX };
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
-        // A part of the line that is read now was read without this page: the scan must come
-        // back to this line.
+        // A part of the line that is read now was read without this page: the scan must
+        // return to this line.
         let stop = s.reader.next_line();
         let copies = vec![NO_COPY; count.index()].into();
         let rebuild = RebuildJob {
