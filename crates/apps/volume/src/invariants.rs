@@ -50,4 +50,8 @@ impl fmt::Display for VolumePart {
 pub type VolumeViolation = BrokenInvariant<VolumePart>;
 
 collections::invariant_macros!($ crate::invariants::VolumeViolation, crate::invariants::VolumePart, of_values);
+#[expect(
+    clippy::single_component_path_imports,
+    reason = "it makes the macros visible outside of this file"
+)]
 pub(crate) use {require, require_eq};

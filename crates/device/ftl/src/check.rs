@@ -100,4 +100,8 @@ impl fmt::Display for Subject {
 pub type Violation = BrokenInvariant<Part, Subject>;
 
 collections::invariant_macros!($ crate::check::Violation, crate::check::Part, new);
+#[expect(
+    clippy::single_component_path_imports,
+    reason = "it makes the macros visible outside of this file"
+)]
 pub(crate) use {require, require_eq};

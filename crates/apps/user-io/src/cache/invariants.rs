@@ -38,4 +38,8 @@ impl fmt::Display for CachePart {
 pub type CacheViolation = BrokenInvariant<CachePart>;
 
 collections::invariant_macros!($ crate::cache::invariants::CacheViolation, crate::cache::invariants::CachePart, of_values);
+#[expect(
+    clippy::single_component_path_imports,
+    reason = "it makes the macros visible outside of this file"
+)]
 pub(super) use {require, require_eq};
