@@ -102,12 +102,18 @@ impl JournalRecovery {
     }
 
     /// Reports the end of a program of padding. Call [`kick`](JournalRecovery::kick) afterwards.
+    ///
+    /// # Panics
+    /// If it is not in flight.
     pub fn program_done(&mut self, op: u32, status: Status) {
         self.scan.program_done(op, status.is_success());
     }
 
     /// Reports the end of a read; bit `i` of `failed` says that its sector number `i` could not be
     /// read. Call [`kick`](JournalRecovery::kick) afterwards.
+    ///
+    /// # Panics
+    /// If it is not in flight, unless the result is known already.
     pub fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
         match &mut self.phase {
             Phase::Scan => self.scan.read_done(op, failed, flash),

@@ -149,10 +149,9 @@ impl Replay {
     }
 
     pub(super) fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
-        let Some(fetch) = self.fetches.get(op.index()) else { return };
-        if fetch.state != State::Reading {
-            return;
-        }
+        let Some(fetch) = self.fetches.get(op.index()).filter(|f| f.state == State::Reading) else {
+            panic!("journal operation {op} is no read in flight");
+        };
         // The window starts at `next`, and holds one frame of each remainder.
         let ahead = (op.index() + OPS_MAX - self.next.index() % OPS_MAX) % OPS_MAX;
         let index = self.next + ahead.to_u32();

@@ -215,8 +215,9 @@ impl JournalScan {
     }
 
     pub(super) fn program_done(&mut self, op: u32, ok: bool) {
-        let op = self.ops.get_mut(op.index()).and_then(Option::take);
-        let Some(Op::Pad { chunk }) = op else { return };
+        let Some(Op::Pad { chunk }) = self.ops.get_mut(op.index()).and_then(Option::take) else {
+            panic!("journal operation {op} is no padding in flight");
+        };
         let chunk = &mut self.chunks[chunk];
         chunk.padding = false;
         if ok {
@@ -229,14 +230,15 @@ impl JournalScan {
     }
 
     pub(super) fn read_done(&mut self, op: u32, failed: u64, flash: &mut impl JournalMedia) {
-        let name = op;
-        let op = self.ops.get_mut(op.index()).and_then(Option::take);
-        let Some(Op::Read { chunk, unit }) = op else { return };
+        let in_flight = self.ops.get_mut(op.index()).and_then(Option::take);
+        let Some(Op::Read { chunk, unit }) = in_flight else {
+            panic!("journal operation {op} is no read in flight");
+        };
         let mut bytes = [0; HEADER_BYTES];
         let number = self.chunks[chunk].chunk;
         let mut seen = UnitContent::Unreadable;
         if failed & 1 == 0 {
-            flash.read_data(name, &mut bytes);
+            flash.read_data(op, &mut bytes);
             match FrameHeader::decode(&bytes, self.capacity.payload_bytes) {
                 FrameDecode::Frame(header) if header.kind == FrameKind::Padding => {
                     self.frames += 1;

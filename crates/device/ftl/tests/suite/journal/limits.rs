@@ -210,3 +210,32 @@ fn no_chunks_at_all_are_an_empty_journal_that_fails_when_it_is_used() {
     assert_eq!(recovered.journal.failed(), Some(&worn));
     assert_eq!(recovered.journal.append(b"x"), Err(worn));
 }
+
+/// A recovery of a journal with a snapshot, with its first reads in flight.
+fn recovery() -> (JournalRecovery, TestFlash) {
+    let (shape, config) = (shape(2, 4, 8, 1, 0), config(100, 100));
+    let chunks = spread(6, 2, 4);
+    let ids: Vec<ChunkId> = chunks.iter().copied().map(ChunkId).collect();
+    let mut journal = Journal::create(&shape, config, &ids).unwrap();
+    let mut flash = TestFlash::new(shape, &chunks, 1);
+    journal.snapshot(vec![1; 100]).unwrap();
+    flash.settle(&mut journal);
+    flash.power_cut();
+    let mut recovery = JournalRecovery::new(&shape, config, &flash.chunk_reports()).unwrap();
+    assert!(recovery.kick(Nanos(0), &mut flash) && flash.outstanding() > 0);
+    (recovery, flash)
+}
+
+#[test]
+#[should_panic(expected = "journal operation 15 is no read in flight")]
+fn a_read_that_was_not_started_is_not_ignored() {
+    let (mut recovery, mut flash) = recovery();
+    recovery.read_done(15, 0, &mut flash);
+}
+
+#[test]
+#[should_panic(expected = "journal operation 0 is no padding in flight")]
+fn padding_that_was_not_started_is_not_ignored() {
+    let (mut recovery, _) = recovery();
+    recovery.program_done(0, nvme::Status::SUCCESS);
+}
