@@ -66,7 +66,9 @@ pub(crate) enum CallError {
     #[error("the memory is not, or not all of it, in a buffer of sluice_buffer_create()")]
     NoBuffer,
     /// The device did not complete the outstanding requests in time.
-    #[error("{outstanding} requests have not ended within {seconds} s: the device does not answer")]
+    #[error(
+        "{outstanding} requests did not complete within {seconds} s: the device does not respond"
+    )]
     Timeout { outstanding: u32, seconds: u64 },
     /// The library panicked.
     #[error("internal error: {0}")]

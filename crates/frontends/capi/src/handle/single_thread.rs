@@ -67,8 +67,8 @@ impl<T> SingleThreadCell<T> {
         match self.state.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(Guard { cell: self }),
             Err(ENTERED) => Err(CallError::InUse(
-                "another call is inside of the handle or vector queue: it is for one thread at a \
-                 time, and not for its own callback",
+                "another call uses the handle or vector queue: one thread at a time may, and its \
+                 callbacks may not",
             )),
             Err(_) => Err(CallError::Poisoned),
         }
@@ -79,7 +79,7 @@ impl<T> SingleThreadCell<T> {
         match self.state.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(false),
             Err(POISONED) => Ok(true),
-            Err(_) => Err(CallError::InUse("another call is inside of the handle or vector queue")),
+            Err(_) => Err(CallError::InUse("another call uses the handle or vector queue")),
         }
     }
 }

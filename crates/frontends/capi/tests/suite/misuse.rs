@@ -371,7 +371,7 @@ fn one_thread_is_in_a_handle_at_a_time() {
     assert_eq!(ANSWER.load(Ordering::Acquire), -libc::EBUSY, "not for its own callback");
     expect!(sluice_flush(handle), EBUSY, "one thread at a time");
     expect!(sluice_reap(handle, null_mut(), 0), EBUSY, "one thread at a time");
-    expect!(sluice_handle_destroy(handle), EBUSY, "inside of the handle");
+    expect!(sluice_handle_destroy(handle), EBUSY, "another call uses the handle");
     LEAVE.store(true, Ordering::Release);
     assert_eq!(first.join().unwrap(), 0);
     ok!(sluice_flush(handle));
