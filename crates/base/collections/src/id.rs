@@ -71,7 +71,6 @@ macro_rules! id_type {
 ///
 /// let first = Row::new(7);
 /// assert_eq!((first + 2).get(), 9);
-/// assert_eq!(first + 2 - first, 2);
 /// assert!(first.run(2).eq([Row::new(7), Row::new(8)]));
 /// ```
 #[macro_export]
@@ -100,22 +99,6 @@ macro_rules! position_type {
             #[inline]
             fn add(self, count: $int) -> $name {
                 $name(self.0 + count)
-            }
-        }
-
-        impl std::ops::AddAssign<$int> for $name {
-            #[inline]
-            fn add_assign(&mut self, count: $int) {
-                self.0 += count;
-            }
-        }
-
-        impl std::ops::Sub for $name {
-            type Output = $int;
-
-            #[inline]
-            fn sub(self, first: $name) -> $int {
-                self.0 - first.0
             }
         }
     };

@@ -1,13 +1,24 @@
 //! [`Env`]: configuration that every part may read and none changes.
 
+use std::ops::Range;
+
 use crate::geometry::MapPages;
+use crate::ids::MapPageId;
 use crate::{CapacityPlan, FlashGeometry, FtlConfig};
 
 /// The flash, the configuration, and the capacity plan that follows from both.
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
     pub(crate) geometry: FlashGeometry,
-    pub(crate) map_pages: MapPages,
+    pub(crate) pages: MapPages,
     pub(crate) config: FtlConfig,
     pub(crate) plan: CapacityPlan,
+}
+
+impl Env {
+    /// Returns the host's logical sectors of a translation page.
+    pub(crate) fn sectors_of_page(&self, page: MapPageId) -> Range<u32> {
+        let first = self.pages.first_sector_of(page);
+        first..(first + self.pages.sectors_per_page()).min(self.plan.logical)
+    }
 }

@@ -105,7 +105,7 @@ impl Ftl {
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
         let first_seq = drive_map_from.unwrap_or(1);
         let device_l2p = drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, from, &[]));
-        let env = Env { geometry: shape, map_pages: MapPages::new(&shape), config, plan: layout };
+        let env = Env { geometry: shape, pages: MapPages::new(&shape), config, plan: layout };
         let durability = Durability::new(&env, journal, 1, device_l2p);
         let mut ftl = Ftl::empty(env, durability, first_seq)?;
         // The journal takes the good ones of its chunks; a bad one belongs to nothing.
@@ -220,7 +220,7 @@ impl Ftl {
     pub fn location(&self, lba: u64) -> Option<L2pEntry> {
         assert!(self.in_range(lba, 1));
         let lba = lba.to_u32();
-        let page = self.env.map_pages.page_of(lba);
+        let page = self.env.pages.page_of(lba);
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
     }
 

@@ -28,10 +28,22 @@ impl MapPages {
         MapPages { by_page: FastDivisor::new(TranslationPage::entries_per_page(geometry)) }
     }
 
+    /// Returns the number of sectors of a page; the last page may have fewer.
+    #[inline]
+    pub(crate) fn sectors_per_page(self) -> u32 {
+        self.by_page.get()
+    }
+
     /// Returns the page of a logical sector.
     #[inline]
     pub(crate) fn page_of(self, lba: u32) -> MapPageId {
         MapPageId(self.by_page.divide(lba))
+    }
+
+    /// Returns the first logical sector of a page.
+    #[inline]
+    pub(crate) fn first_sector_of(self, page: MapPageId) -> u32 {
+        page.get() * self.sectors_per_page()
     }
 }
 
@@ -214,8 +226,8 @@ pub struct CapacityPlan {
 
 impl CapacityPlan {
     /// Returns all translation pages, in order.
-    pub(crate) fn pages(&self) -> impl ExactSizeIterator<Item = MapPageId> + Clone + use<> {
-        (0..self.map_pages).map(MapPageId)
+    pub(crate) fn pages(&self) -> impl DoubleEndedIterator<Item = MapPageId> + Clone + use<> {
+        MapPageId(0).run(self.map_pages)
     }
 
     /// Returns the logical sector of a translation page: pages are behind the host's sectors.

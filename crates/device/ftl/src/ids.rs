@@ -3,42 +3,16 @@
 //! Indices are 32 bits wide in tables and on the media, and `usize` in slices. Widening is lossless, because
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
 
-use std::fmt;
-
 const _: () = assert!(usize::BITS >= u32::BITS, "an index of 32 bits fits usize");
 
-/// A line, as an index in the table of lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct LineId(u32);
+collections::id_type! {
+    /// A line, as an index in the table of lines. It is displayed as its number.
+    pub struct LineId(u32), "";
+}
 
 impl LineId {
     /// In place of a line: no line.
     pub const NONE: LineId = LineId(u32::MAX);
-
-    /// The line with this number.
-    #[inline]
-    pub const fn new(number: u32) -> LineId {
-        LineId(number)
-    }
-
-    /// The line with this index in a table.
-    #[inline]
-    pub fn from_index(index: usize) -> LineId {
-        LineId(index.to_u32())
-    }
-
-    /// Returns the number.
-    #[inline]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// Returns the index in a table of lines.
-    #[inline]
-    pub fn index(self) -> usize {
-        self.0.index()
-    }
 
     /// All lines that there may be, in order.
     pub(crate) fn all() -> impl Iterator<Item = LineId> + Clone {
@@ -46,13 +20,7 @@ impl LineId {
     }
 }
 
-impl fmt::Display for LineId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-collections::id_type! {
+collections::position_type! {
     /// A page of the map: the translation page that maps the logical sectors from `number × sectors per page` on.
     pub struct MapPageId(pub u32), "page ";
 }

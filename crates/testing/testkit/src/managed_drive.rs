@@ -14,8 +14,8 @@ use lnvm::{
     MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, PuSet, QuotaLimits, Sharing,
     TargetKind, TargetOptions, Uid,
 };
+use media::NandTiming;
 use media::{CellType, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
-use media::{NandTiming, PhysSector};
 use nvme::{ChunkDescriptor, HealthLog};
 use ocssd::vector::VectorQueue;
 use time::{Component, Nanos};
@@ -229,7 +229,7 @@ impl ManagedDrive {
         for unit in 0..layout.units_per_chunk() {
             let first = nand.layout().unit_start(chunk, unit);
             for sector in 0..layout.write_unit() {
-                if nand.stage_bytes(PhysSector(first.0 + sector), &bytes).is_err() {
+                if nand.stage_bytes(first + sector, &bytes).is_err() {
                     return false;
                 }
             }

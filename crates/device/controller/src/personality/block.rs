@@ -418,11 +418,11 @@ fn program_padding(
     let unit = sector / shape.ws_opt;
     let first = nand.layout().unit_start(chunk, unit);
     let mut sectors = bytes.chunks(shape.sector_bytes as usize);
-    for phys in first.0..first.0 + shape.ws_opt {
+    for phys in first.run(shape.ws_opt) {
         let mut contents = sectors.next().unwrap_or_default().to_vec();
         contents.resize(shape.sector_bytes as usize, 0);
-        nand.stage_bytes(PhysSector(phys), &contents)?;
-        nand.set_oob(PhysSector(phys), &RecoveryOp::PADDING.encode())?;
+        nand.stage_bytes(phys, &contents)?;
+        nand.set_oob(phys, &RecoveryOp::PADDING.encode())?;
     }
     nand.begin_program(chunk, unit)?;
     nand.complete_program(chunk, unit)

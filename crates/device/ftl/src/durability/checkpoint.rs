@@ -62,7 +62,7 @@ pub(crate) enum CheckpointStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageCursor {
     /// The next page to write.
-    pub(crate) next: u32,
+    pub(crate) next: MapPageId,
     pub(crate) written: u64,
 }
 
@@ -240,7 +240,7 @@ impl Checkpoint {
         self.pages.begin();
         self.pace.begin(facts.next_seq);
         self.pending_base_seq = facts.low_watermark;
-        self.phase = Phase::WritePages(PageCursor { next: 0, written: 0 });
+        self.phase = Phase::WritePages(PageCursor { next: MapPageId(0), written: 0 });
         tracepoint::trace(|| tracepoint::Event::CheckpointBegins);
         tracing::debug!(pages = self.pages.to_write_count(), "checkpoint begins");
         CheckpointStep::Begun

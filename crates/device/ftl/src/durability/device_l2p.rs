@@ -32,7 +32,6 @@ use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
 use crate::ids::{MapPageId, ToIndex, ToU32};
-use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashGeometry};
 
 /// Maximum number of ranges per sync.
@@ -256,13 +255,13 @@ impl Durability {
     fn gather_trims(&mut self, env: &Env, trimmed: u64, needs_sync: impl Fn(u32) -> bool) {
         let Some(map) = &mut self.device_l2p else { return };
         map.ranges.clear();
-        let count = TranslationPage::entries_per_page(&env.geometry);
         // Pages in ascending order let ranges span pages.
         self.trims.sort_dirty();
         loop {
-            let next = || self.trims.pop_dirty().map(|page| (page, page.get() * count));
+            let first = |page| (page, env.pages.first_sector_of(page));
+            let next = || self.trims.pop_dirty().map(first);
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
-            let end = ((page.get() + 1) * count).min(env.plan.logical);
+            let end = env.sectors_of_page(page).end;
             // Trimmed again since: copies written before the later trim may still get a
             // sequence number.
             let again = self.trims.is_later_than(page, trimmed);

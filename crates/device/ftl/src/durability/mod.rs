@@ -193,7 +193,7 @@ impl Durability {
     /// Records that a host sector's location on flash differs from the one in its page's copy.
     pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: u32) {
         if lba < env.plan.logical && self.device_l2p.is_none() {
-            self.checkpoint.mark_dirty(env.map_pages.page_of(lba));
+            self.checkpoint.mark_dirty(env.pages.page_of(lba));
         }
     }
 

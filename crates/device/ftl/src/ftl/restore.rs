@@ -10,7 +10,6 @@ use crate::durability::journal::Journal;
 use crate::ftl::HOST;
 use crate::ids::{MapPageId, ToIndex};
 use crate::mapping::reconcile::Reconcile;
-use crate::mapping::translation_page::TranslationPage;
 use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
 use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::space::restore::{FoundChunk, RestoredLine};
@@ -51,12 +50,11 @@ impl RecoveredState {
     /// Leaves the translation pages on the media, and gives the FTL the entries that are newer than
     /// the pages.
     fn defer_map_pages(&mut self, ftl: &mut Ftl) {
-        let (logical, count) =
-            (self.env.plan.logical, TranslationPage::entries_per_page(&self.env.geometry));
+        let (logical, pages) = (self.env.plan.logical, self.env.pages);
         let copies = std::mem::take(&mut self.copies);
         let written = self.pages.iter().map(|found| found.page);
         let found =
-            copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| MapPageId(lba / count));
+            copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| pages.page_of(lba));
         let lost = self.lost_pages.iter().copied();
         let to_count: BTreeSet<MapPageId> = written.chain(found).chain(lost).collect();
         let seen = ScanObservations {

@@ -65,8 +65,8 @@ pub(crate) struct VictimP2lRead {
     next: u32,
     reads: [Option<VictimUnitRead>; VICTIM_READS_MAX],
     failed: bool,
-    /// Translation pages that have been searched for sectors of the line.
-    pages_searched: u32,
+    /// The translation page that is searched next for sectors of the line.
+    next_page: MapPageId,
     bytes: Vec<u8>,
     p2l: Box<P2lTable>,
 }
@@ -83,7 +83,7 @@ impl VictimP2lRead {
             next: 0,
             reads: [None; VICTIM_READS_MAX],
             failed: false,
-            pages_searched: 0,
+            next_page: MapPageId(0),
             bytes: vec![0; if is_footer { units * bytes } else { 0 }],
             p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len().to_u32(), 0)),
         }
@@ -167,12 +167,12 @@ impl VictimP2lRead {
 
     /// Returns the translation page to search next.
     pub(crate) fn next_page(&self, env: &Env) -> Option<MapPageId> {
-        (self.pages_searched < env.plan.map_pages).then_some(MapPageId(self.pages_searched))
+        Some(self.next_page).filter(|page| page.get() < env.plan.map_pages)
     }
 
     /// Records that a translation page has been searched.
     pub(crate) fn page_searched(&mut self) {
-        self.pages_searched += 1;
+        self.next_page = self.next_page + 1;
     }
 
     /// Records a logical sector at a sector of a member.

@@ -22,7 +22,6 @@ use cache::rebuild::PageRebuild;
 use l2p::L2p;
 use p2l::{P2l, WrittenSector};
 use reconcile::Reconcile;
-use translation_page::TranslationPage;
 
 /// The maps, and the cache of translation pages.
 ///
@@ -259,12 +258,10 @@ impl Mapping {
     /// Logical sectors whose entries are in memory, those of the translation pages themselves included.
     pub(crate) fn resident_sectors(&self, env: &Env) -> impl Iterator<Item = u32> {
         let (logical, pages) = (env.plan.logical, env.plan.map_pages);
-        let per_page = TranslationPage::entries_per_page(&env.geometry);
         env.plan
             .pages()
             .filter(|page| self.l2p.is_page_resident(*page))
-            .map(MapPageId::get)
-            .flat_map(move |page| page * per_page..((page + 1) * per_page).min(logical))
+            .flat_map(|page| env.sectors_of_page(page))
             .chain(logical..logical + pages)
     }
 

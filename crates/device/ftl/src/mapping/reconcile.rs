@@ -29,7 +29,7 @@ pub(crate) struct Reconcile {
     /// One bit per page; the number of set bits; the next page.
     pending: BitSet,
     remaining: u32,
-    next: u32,
+    next: MapPageId,
     /// Pages that need a frame: they could not be read without one, or contradict the copies.
     frame_needed: BTreeSet<MapPageId>,
     copies: NewestCopies,
@@ -55,7 +55,7 @@ impl Reconcile {
         Reconcile {
             pending: uncounted,
             remaining,
-            next: 0,
+            next: MapPageId(0),
             frame_needed: BTreeSet::new(),
             copies,
             full_scan,
@@ -114,17 +114,17 @@ impl Reconcile {
 
     /// Returns whether a round over the pages is in progress.
     pub(crate) fn is_in_round(&self) -> bool {
-        self.next > 0
+        self.next > MapPageId(0)
     }
 
     /// Begins the next round.
     pub(super) fn restart(&mut self) {
-        self.next = 0;
+        self.next = MapPageId(0);
     }
 
     /// Continues behind a page.
     pub(super) fn advance(&mut self, page: MapPageId) {
-        self.next = page.get() + 1;
+        self.next = page + 1;
     }
 
     /// Returns the next page of this round, and the reason of its fetch: a page that changed since

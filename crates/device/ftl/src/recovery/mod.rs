@@ -241,7 +241,7 @@ impl Recovery {
         };
         let plan = CapacityPlan::new(&geometry, &config, owned_chunks(&found), counted);
         let plan = plan.map_err(NewFtlError::from)?;
-        let env = Env { geometry, map_pages: MapPages::new(&geometry), config, plan };
+        let env = Env { geometry, pages: MapPages::new(&geometry), config, plan };
         let reserved = journal_chunks(&geometry, &found, plan.journal.chunks);
         let report = |chunk: &ChunkId| FoundJournalChunk {
             chunk: *chunk,

@@ -237,9 +237,7 @@ impl Nand {
             self.torn.remove(&unit);
         }
         let first = self.layout.phys(chunk, 0);
-        while let Some(&phys) =
-            self.uncorrectable.range(first..PhysSector(first.0 + sectors)).next()
-        {
+        while let Some(&phys) = self.uncorrectable.range(first..first + sectors).next() {
             self.uncorrectable.remove(&phys);
         }
     }

@@ -44,7 +44,7 @@ pub(crate) fn stage(
     let first = nand.layout().unit_start(chunk, unit);
     let mut bytes = vec![0; nand.layout().sector_bytes() as usize];
     for i in 0..nand.layout().write_unit() {
-        let phys = PhysSector(first.0 + i);
+        let phys = first + i;
         fill_pattern(stamp << 32 | u64::from(phys.0), &mut bytes);
         nand.stage_bytes(phys, &bytes)?;
         let oob = nand.layout().oob_bytes().min(8) as usize;

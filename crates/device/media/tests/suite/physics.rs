@@ -151,13 +151,13 @@ fn what_was_programmed_is_read_through_regions_and_slices() {
         let first = n.layout().unit_start(C, 0);
         for i in 0..4u32 {
             from.fill(100 + 512 * i as usize, 512, i as u8 + 1);
-            n.stage(PhysSector(first.0 + i), &from, 100 + 512 * i as usize).unwrap();
-            n.set_oob(PhysSector(first.0 + i), &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
+            n.stage(first + i, &from, 100 + 512 * i as usize).unwrap();
+            n.set_oob(first + i, &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
         }
         n.begin_program(C, 0).unwrap();
         n.complete_program(C, 0).unwrap();
         for i in 0..4u32 {
-            let phys = PhysSector(first.0 + i);
+            let phys = first + i;
             n.check_read(phys).unwrap();
             n.copy_out(phys, &to, 4096);
             let (mut a, mut b, mut oob) = ([0; 512], [0; 512], [7; 20]);

@@ -11,8 +11,7 @@ use tracepoint::{Admission, Event};
 use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
-use crate::ids::{MapPageId, ToU32};
-use crate::mapping::translation_page::TranslationPage;
+use crate::ids::ToU32;
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 
@@ -197,7 +196,7 @@ impl Ftl {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else {
             return self.trim_entries(lba, sectors);
         };
-        if !self.mapping.is_known_empty(&self.env, self.env.map_pages.page_of(lba)) {
+        if !self.mapping.is_known_empty(&self.env, self.env.pages.page_of(lba)) {
             let run = self.prepare_modify(now, lba, sectors, |_| u32::MAX, flash);
             return self.trim_entries(lba, run);
         }
@@ -209,7 +208,6 @@ impl Ftl {
             self.gc.record_host_change();
             self.durability.record_host_change();
         }
-        let page = TranslationPage::entries_per_page(&self.env.geometry);
         let mut at = lba;
         while at < lba + sectors {
             // Unmapped sectors are skipped as a range.
@@ -222,7 +220,7 @@ impl Ftl {
                 self.gc.on_candidate(change);
             }
             self.stats.trimmed += 1;
-            self.durability.trimmed(at, MapPageId(at / page));
+            self.durability.trimmed(at, self.env.pages.page_of(at));
             at += 1;
         }
         sectors

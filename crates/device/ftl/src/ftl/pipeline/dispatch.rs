@@ -373,7 +373,7 @@ impl Ftl {
             let Some(lba) = entry.lba() else { continue };
             let trim = entry.trim_dep;
             if lba < paged {
-                self.durability.mark_dirty(self.env.map_pages.page_of(lba));
+                self.durability.mark_dirty(self.env.pages.page_of(lba));
             }
             if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
                 && let L2pEntry::Buffer(slot) = self.mapping.get(lba)

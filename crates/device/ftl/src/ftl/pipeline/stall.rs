@@ -173,7 +173,7 @@ impl Ftl {
     fn push_admission(&self, blockers: &mut Vec<Blocker>) {
         let Some(first) = self.requests.writes().front() else { return };
         if !self.mapping.can_modify_now(&self.env, first.next_lba()) {
-            let page = self.env.map_pages.page_of(first.next_lba());
+            let page = self.env.pages.page_of(first.next_lba());
             let pinned_frames = self.mapping.frames().map_or(0, |f| f.pinned());
             blockers.push(Blocker::TranslationPage { page, pinned_frames });
         }

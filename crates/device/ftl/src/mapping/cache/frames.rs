@@ -12,7 +12,6 @@ use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::geometry::MapPages;
 use crate::ids::{MapPageId, ToIndex};
-use crate::mapping::translation_page::TranslationPage;
 use crate::space::lines::NONE;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +40,8 @@ impl ClockFrame for Frame {
 #[derive(Clone, Debug)]
 pub(crate) struct Frames {
     geometry: FlashGeometry,
-    map_pages: MapPages,
-    /// Logical sectors per page; host sectors; index of the first entry for the pages' own
-    /// locations.
-    sectors_per_page: u32,
+    pages: MapPages,
+    /// Host sectors; index of the first entry for the pages' own locations.
     logical: u32,
     gtd_base: usize,
     frame_of: Box<[u32]>,
@@ -57,14 +54,13 @@ pub(crate) struct Frames {
 impl Frames {
     /// Frames for `pages` pages of the map of `logical` sectors: one for look-ups, `frames` others.
     pub(crate) fn new(shape: &FlashGeometry, logical: u32, pages: u32, frames: u32) -> Frames {
-        let sectors_per_page = TranslationPage::entries_per_page(shape);
+        let pages_of_map = MapPages::new(shape);
         let free = Frame { page: MapPageId::NONE, pins: 0, referenced: false };
         Frames {
             geometry: *shape,
-            map_pages: MapPages::new(shape),
-            sectors_per_page,
+            pages: pages_of_map,
             logical,
-            gtd_base: (frames.index() + 1) * sectors_per_page.index(),
+            gtd_base: (frames.index() + 1) * pages_of_map.sectors_per_page().index(),
             frame_of: vec![NONE; pages.index()].into(),
             frames: ClockFrames::new(vec![free; frames.index()], u32::from(frames > 1)),
             pinned: 0,
@@ -93,29 +89,28 @@ impl Frames {
         if lba >= self.logical {
             return self.gtd_base + (lba - self.logical).index();
         }
-        let page = self.map_pages.page_of(lba);
+        let page = self.pages.page_of(lba);
         let frame = self.frame_of[page.index()];
         debug_assert_ne!(frame, NONE, "{page} is used without being there");
-        frame.index() * self.sectors_per_page.index()
-            + (lba - page.get() * self.sectors_per_page).index()
+        self.frame_base(frame) + (lba - self.pages.first_sector_of(page)).index()
     }
 
     /// Returns the page of a host sector; `None` for the pages' own sectors.
     #[inline]
     pub(crate) fn page_of(&self, lba: u32) -> Option<MapPageId> {
-        (lba < self.logical).then(|| self.map_pages.page_of(lba))
+        (lba < self.logical).then(|| self.pages.page_of(lba))
     }
 
     /// Returns the first sector of a page and the number of its sectors.
     pub(crate) fn page_range(&self, page: MapPageId) -> (u32, u32) {
-        let first = page.get() * self.sectors_per_page;
-        (first, self.sectors_per_page.min(self.logical - first))
+        let first = self.pages.first_sector_of(page);
+        (first, self.pages.sectors_per_page().min(self.logical - first))
     }
 
     /// Returns the number of sectors from `lba` on that are in its page.
     #[inline]
     pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
-        let (first, count) = self.page_range(self.map_pages.page_of(lba));
+        let (first, count) = self.page_range(self.pages.page_of(lba));
         sectors.min(first + count - lba)
     }
 
@@ -275,8 +270,9 @@ impl Frames {
     }
 
     /// Returns the index of the first entry of a frame.
+    #[inline]
     pub(crate) fn frame_base(&self, frame: u32) -> usize {
-        frame.index() * self.sectors_per_page.index()
+        frame.index() * self.pages.sectors_per_page().index()
     }
 
     /// Returns the number of frames with a page in them or being fetched.
@@ -363,11 +359,11 @@ mod tests {
         // The first round clears the reference bits.
         let second = f.pick_victim(6, true, |_| true).expect("two may go");
         assert_ne!(second, MapPageId(1));
-        f.evict(MapPageId(second.get()));
+        f.evict(second);
         fill(&mut f, MapPageId(5));
         let third = f.pick_victim(6, true, |_| true).expect("one has no mark");
         assert!(third != MapPageId(1) && third != MapPageId(5), "{third}");
-        f.pin(MapPageId(third.get()));
+        f.pin(third);
         assert_eq!(
             f.pick_victim(6, false, |page| page != MapPageId(5)),
             None,

@@ -198,7 +198,7 @@ impl Mapping {
     /// Whether a sector's entry can be changed without a read of its page.
     pub(crate) fn can_modify_now(&self, env: &Env, lba: u32) -> bool {
         let Some(frames) = self.l2p.frames() else { return true };
-        let page = env.map_pages.page_of(lba);
+        let page = env.pages.page_of(lba);
         frames.is_resident(page) || self.is_known_empty(env, page)
     }
 
@@ -220,7 +220,7 @@ impl Mapping {
         };
         let (mut at, end, mut state) = (lba, lba + sectors, None);
         while at < end {
-            let (page, run) = (env.map_pages.page_of(at), frames.run_in_page(at, end - at));
+            let (page, run) = (env.pages.page_of(at), frames.run_in_page(at, end - at));
             if frames.is_resident(page) {
                 let words = self.l2p.raw_range(at, run);
                 let state = *state.get_or_insert(words[0] != 0);

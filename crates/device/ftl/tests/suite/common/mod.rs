@@ -528,8 +528,7 @@ impl FlashBackend for TestFlash {
 
     fn erase(&mut self, _now: Nanos, op: OpToken, chunk: ChunkId) {
         self.calls.erase(chunk.get());
-        self.queues[self.geometry.pu_of(ChunkId(chunk.get())).index()]
-            .push(Op::Erase { op, chunk: chunk.get() });
+        self.queues[self.geometry.pu_of(chunk).index()].push(Op::Erase { op, chunk: chunk.get() });
     }
 
     fn host_reads_in_flight(&self, pu: PuId) -> u32 {

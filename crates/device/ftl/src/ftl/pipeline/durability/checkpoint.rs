@@ -116,7 +116,7 @@ impl Ftl {
         let due = self.durability.due_pages(&self.env, self.buffer.next_seq());
         let fast = self.durability.is_checkpoint_urgent();
         while written < due {
-            let Some(page) = self.durability.next_checkpoint_page(MapPageId(next)) else {
+            let Some(page) = self.durability.next_checkpoint_page(next) else {
                 self.durability.await_pages();
                 return true;
             };
@@ -126,7 +126,7 @@ impl Ftl {
                 break;
             }
             self.write_map_page(page, flash);
-            (next, written) = (page.get() + 1, written + 1);
+            (next, written) = (page + 1, written + 1);
         }
         self.durability.set_page_cursor(PageCursor { next, written });
         next != from.next

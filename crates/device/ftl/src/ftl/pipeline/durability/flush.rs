@@ -100,10 +100,7 @@ impl Ftl {
     /// Encodes a translation page from the entries that point to the media now. It includes all
     /// writes of units with sequence numbers below `low`.
     pub(crate) fn encode_map_page(&self, page: MapPageId, low: u64, out: &mut Vec<u8>) {
-        let count = TranslationPage::entries_per_page(&self.env.geometry);
-        let first = page.get() * count;
-        let last = (first + count).min(self.env.plan.logical);
-        let mapped = (first..last).map(|lba| {
+        let mapped = self.env.sectors_of_page(page).map(|lba| {
             match self.buffer.durable_copy_of(&self.env.geometry, self.mapping.get(lba)).0 {
                 NONE => PageEntry { phys: None, poison: false },
                 LOST => PageEntry { phys: None, poison: true },

@@ -111,7 +111,7 @@ impl Ftl {
     pub(crate) fn host_read_failed(&mut self, lba: u32, sectors: u32) {
         let mut unknown = false;
         for lba in lba..lba + sectors {
-            let page = self.env.map_pages.page_of(lba);
+            let page = self.env.pages.page_of(lba);
             if !self.mapping.is_page_resident(page) {
                 unknown |= self.mapping.reconcile().is_pending(page);
             } else if let L2pEntry::Flash(phys) = self.mapping.get(lba) {

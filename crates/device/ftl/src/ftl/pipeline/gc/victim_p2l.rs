@@ -8,7 +8,6 @@ use crate::flash::OpKind;
 use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};
 use crate::ids::{LineId, ToIndex, ToU32};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
-use crate::mapping::translation_page::TranslationPage;
 use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
 
 impl Ftl {
@@ -107,7 +106,6 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         let CapacityPlan { logical, map_pages, .. } = self.env.plan;
-        let count = TranslationPage::entries_per_page(&self.env.geometry);
         while let Some(page) = reading.next_page(&self.env) {
             if !self.mapping.is_known_empty(&self.env, page) {
                 if self.request_page(now, page, FetchReason::Modify, flash)
@@ -115,8 +113,7 @@ impl Ftl {
                 {
                     return false;
                 }
-                let first = page.get() * count;
-                self.search_l2p(first..logical.min(first + count), reading);
+                self.search_l2p(self.env.sectors_of_page(page), reading);
             }
             reading.page_searched();
         }

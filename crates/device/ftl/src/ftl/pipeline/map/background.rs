@@ -98,8 +98,8 @@ impl Ftl {
 
     /// Fetches pages that are on failing chunks into frames, from which they are written elsewhere.
     fn load_at_risk_pages(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let (mut moved, mut from) = (false, 0);
-        while let Some(page) = self.mapping.next_page_at_risk(MapPageId(from)) {
+        let (mut moved, mut from) = (false, MapPageId(0));
+        while let Some(page) = self.mapping.next_page_at_risk(from) {
             if self.mapping.fetches_in_transfer() >= AT_RISK_FETCH_MAX {
                 break;
             }
@@ -115,7 +115,7 @@ impl Ftl {
                 FetchOutcome::NoFrame => break,
             }
             self.mapping.unmap_scratch();
-            from = page.get() + 1;
+            from = page + 1;
         }
         moved
     }

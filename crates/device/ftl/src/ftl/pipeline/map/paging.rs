@@ -33,7 +33,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> Result<u32, Option<u32>> {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else { return Ok(sectors) };
-        let page = self.env.map_pages.page_of(lba);
+        let page = self.env.pages.page_of(lba);
         if demand == FetchReason::ReadFast {
             self.count_page_use(page);
         }
@@ -62,7 +62,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> u32 {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else { return sectors };
-        let page = self.env.map_pages.page_of(lba);
+        let page = self.env.pages.page_of(lba);
         let waited = self.mapping.head_write_page() == Some(page);
         if !waited {
             self.count_page_use(page);
@@ -162,7 +162,7 @@ impl Ftl {
         for i in 0..PREFETCH_PAGES_MAX.index() {
             while at < end && left > 0 {
                 let Some(run) = self.mapping.run_in_page(at, end - at) else { return };
-                self.prefetch_page(now, self.env.map_pages.page_of(at), flash);
+                self.prefetch_page(now, self.env.pages.page_of(at), flash);
                 (at, left) = (at + run, left - 1);
             }
             let Some(next) = self.pending_sectors(i) else { return };
@@ -185,11 +185,11 @@ impl Ftl {
         let durability = &self.durability;
         let clean = |page: MapPageId| durability.is_page_clean(page);
         let old = self.mapping.choose_eviction(writes, any, clean)?;
-        if !clean(MapPageId(old.get())) {
-            self.write_map_page(MapPageId(old.get()), flash);
+        if !clean(old) {
+            self.write_map_page(old, flash);
             self.stats.map_page_writes += 1;
         }
-        let taken = self.mapping.replace_page(MapPageId(old.get()), page);
+        let taken = self.mapping.replace_page(old, page);
         if self.buffer.ring(HOST).free_in_unit() > 0 {
             self.write_next_dirty_pages(flash);
         }
