@@ -71,6 +71,7 @@ macro_rules! id_type {
 ///
 /// let first = Row::new(7);
 /// assert_eq!((first + 2).get(), 9);
+/// assert_eq!(Row::new(9) - first, 2);
 /// assert!(first.run(2).eq([Row::new(7), Row::new(8)]));
 /// ```
 #[macro_export]
@@ -91,6 +92,12 @@ macro_rules! position_type {
             ) -> impl DoubleEndedIterator<Item = $name> + Clone + use<> {
                 (self.0..self.0 + count).map($name)
             }
+
+            /// This position and all that follow it.
+            #[inline]
+            $vis fn ascending(self) -> impl Iterator<Item = $name> + Clone + use<> {
+                (self.0..).map($name)
+            }
         }
 
         impl std::ops::Add<$int> for $name {
@@ -99,6 +106,22 @@ macro_rules! position_type {
             #[inline]
             fn add(self, count: $int) -> $name {
                 $name(self.0 + count)
+            }
+        }
+
+        impl std::ops::AddAssign<$int> for $name {
+            #[inline]
+            fn add_assign(&mut self, count: $int) {
+                self.0 += count;
+            }
+        }
+
+        impl std::ops::Sub for $name {
+            type Output = $int;
+
+            #[inline]
+            fn sub(self, earlier: $name) -> $int {
+                self.0 - earlier.0
             }
         }
     };

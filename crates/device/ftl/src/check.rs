@@ -8,12 +8,13 @@
 //! Every part checks its own state in a `check_invariants` method. `ftl::pipeline::check` calls
 //! these, and compares the parts with one another.
 
+use crate::buffer::unit_id::UnitId;
 use std::fmt;
 
-use crate::ids::LineId;
+use crate::ids::{FrameId, Lba, LineId, MapPageId};
 
 use collections::BrokenInvariant;
-use nvme::{ChunkId, PuId};
+use nvme::{ChunkId, PhysSector, PuId};
 
 /// A part of the FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,23 +58,23 @@ pub enum Subject {
     /// The part as a whole.
     Part,
     /// A logical sector.
-    Lba(u32),
+    Lba(Lba),
     /// A physical sector.
-    Sector(u32),
+    Sector(PhysSector),
     /// A chunk.
     Chunk(ChunkId),
     /// A parallel unit.
     Pu(PuId),
     /// A line.
     Line(LineId),
-    /// A write unit of the buffer: the ring (0 host, 1 garbage collection) and the index in it.
-    Unit(usize, u32),
+    /// A write unit of the buffer.
+    Unit(UnitId),
     /// A ring of the write buffer.
     Ring(usize),
     /// A translation page.
-    Page(u32),
+    Page(MapPageId),
     /// A frame of the map cache.
-    Frame(u32),
+    Frame(FrameId),
     /// A request or an operation, by its index in a table.
     Index(u32),
 }
@@ -82,15 +83,15 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Part => f.write_str("the part"),
-            Subject::Lba(n) => write!(f, "logical sector {n}"),
-            Subject::Sector(n) => write!(f, "physical sector {n}"),
+            Subject::Lba(n) => write!(f, "logical sector {}", n.get()),
+            Subject::Sector(n) => write!(f, "physical sector {}", n.get()),
             Subject::Chunk(n) => write!(f, "{n}"),
             Subject::Pu(n) => write!(f, "parallel unit {}", n.get()),
             Subject::Line(n) => write!(f, "line {n}"),
-            Subject::Unit(ring, n) => write!(f, "unit {n} of ring {ring}"),
+            Subject::Unit(n) => write!(f, "unit {} of ring {}", n.index(), n.ring()),
             Subject::Ring(n) => write!(f, "ring {n}"),
-            Subject::Page(n) => write!(f, "translation page {n}"),
-            Subject::Frame(n) => write!(f, "frame {n}"),
+            Subject::Page(n) => write!(f, "translation page {}", n.get()),
+            Subject::Frame(n) => write!(f, "{n}"),
             Subject::Index(n) => write!(f, "entry {n}"),
         }
     }

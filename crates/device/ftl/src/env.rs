@@ -1,9 +1,7 @@
 //! [`Env`]: configuration that every part may read and none changes.
 
-use std::ops::Range;
-
 use crate::geometry::MapPages;
-use crate::ids::MapPageId;
+use crate::ids::{LbaRun, MapPageId};
 use crate::{CapacityPlan, FlashGeometry, FtlConfig};
 
 /// The flash, the configuration, and the capacity plan that follows from both.
@@ -17,8 +15,9 @@ pub(crate) struct Env {
 
 impl Env {
     /// Returns the host's logical sectors of a translation page.
-    pub(crate) fn sectors_of_page(&self, page: MapPageId) -> Range<u32> {
+    pub(crate) fn sectors_of_page(&self, page: MapPageId) -> LbaRun {
         let first = self.pages.first_sector_of(page);
-        first..(first + self.pages.sectors_per_page()).min(self.plan.logical)
+        let sectors = self.pages.sectors_per_page().min(self.plan.logical - first.get());
+        LbaRun { first, sectors }
     }
 }

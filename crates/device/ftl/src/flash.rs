@@ -1,11 +1,12 @@
 //! [`FlashBackend`]: the interface between the FTL and the flash below it.
 
-use nvme::{ChunkId, PuId};
+use nvme::{ChunkId, PhysSector, PuId};
 use time::Nanos;
 use tracepoint::Cause;
 
 use crate::buffer::unit_id::UnitId;
 use crate::ftl::HOST;
+use crate::ids::{Lba, LbaRun, SlotId, ToU32, WriteSeq};
 use crate::{BufferEntry, Oob};
 
 /// Identifies a flash operation of the FTL; the backend returns it on completion.
@@ -75,11 +76,38 @@ impl OpToken {
 /// Destination of the sectors of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadDest {
-    /// To the memory of the request with this tag; second halves of the addresses are sector
-    /// numbers in the request.
+    /// To the memory of the request with this tag; places are sector numbers in the request.
     Host(u64),
-    /// To write-buffer slots; second halves of the addresses are slots.
+    /// To write-buffer slots; places are slots.
     Buffer,
+}
+
+/// A sector that is read, and the place that its data goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAddress {
+    /// The sector.
+    pub phys: PhysSector,
+    /// With [`ReadDest::Host`] the number of the sector in the request, with [`ReadDest::Buffer`] the slot.
+    pub place: u32,
+}
+
+impl ReadAddress {
+    /// The sector, which goes to sector number `sector` of the request.
+    #[inline]
+    pub(crate) fn to_host(phys: PhysSector, sector: u32) -> ReadAddress {
+        ReadAddress { phys, place: sector }
+    }
+
+    /// The sector, which goes to a slot.
+    #[inline]
+    pub(crate) fn to_slot(phys: PhysSector, slot: SlotId) -> ReadAddress {
+        ReadAddress { phys, place: slot.get() }
+    }
+
+    /// The sectors from `phys` on, which go to the slots from `slot` on.
+    pub(crate) fn unit(phys: PhysSector, slot: SlotId) -> [ReadAddress; 64] {
+        std::array::from_fn(|i| ReadAddress::to_slot(phys + i.to_u32(), slot + i.to_u32()))
+    }
 }
 
 /// A write unit that is programmed.
@@ -90,10 +118,10 @@ pub struct WriteUnit<'a> {
     /// Its first sector in the chunk.
     pub sector: u32,
     /// The slot of the first sector's data; the others follow.
-    pub first_slot: u32,
+    pub first_slot: SlotId,
     /// Its sequence number: of two copies of a sector the one in the unit with the larger number is
     /// newer.
-    pub sequence: u64,
+    pub sequence: WriteSeq,
     /// Contents of its sectors.
     pub entries: &'a [BufferEntry],
     /// Whether it is metadata of a line.
@@ -102,8 +130,8 @@ pub struct WriteUnit<'a> {
 
 impl WriteUnit<'_> {
     /// The first logical sector that is written, if the unit is not all padding.
-    pub fn first_lba(&self) -> Option<u64> {
-        self.entries.iter().find_map(|entry| entry.lba().map(u64::from))
+    pub fn first_lba(&self) -> Option<Lba> {
+        self.entries.iter().find_map(BufferEntry::lba)
     }
 
     /// The out-of-band bytes of each sector.
@@ -151,8 +179,8 @@ pub trait FlashBackend {
     /// [`Status::OFFLINE_CHUNK`]: nvme::Status::OFFLINE_CHUNK
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>);
 
-    /// Reads up to 64 sectors: pairs of physical sector and place in the target.
-    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest);
+    /// Reads up to 64 sectors.
+    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest);
 
     /// Erases a chunk.
     fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId);
@@ -169,35 +197,41 @@ pub trait FlashBackend {
         0
     }
 
-    /// Trims runs of logical sectors, given as first sector and length, in the drive's own map: it
+    /// Trims runs of logical sectors in the drive's own map: it
     /// drops versions in units with sequence numbers up to `sequence`. The drive reports it through
     /// [`Ftl::device_trim_done`]. At most one trim is outstanding, with at most 256 runs. Returns
     /// whether it was accepted: `false` if the drive keeps no map, which is the default.
     ///
     /// [`Ftl::device_trim_done`]: crate::Ftl::device_trim_done
-    fn device_trim(&mut self, now: Nanos, op: OpToken, runs: &[(u32, u32)], sequence: u64) -> bool {
+    fn device_trim(
+        &mut self,
+        now: Nanos,
+        op: OpToken,
+        runs: &[LbaRun],
+        sequence: WriteSeq,
+    ) -> bool {
         let _ = (now, op, runs, sequence);
         false
     }
 
     /// Copies sector number `sector` of a write request into a slot.
-    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32);
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId);
 
     /// Copies a slot to sector number `sector` of a read request.
-    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32);
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId);
 
     /// Zeros sector number `sector` of a read request.
     fn zero_to_host(&mut self, request: u64, sector: u32);
 
     /// Writes bytes of the FTL into a slot; an empty slice stands for zeros.
-    fn write_slot(&mut self, slot: u32, bytes: &[u8]);
+    fn write_slot(&mut self, slot: SlotId, bytes: &[u8]);
 
     /// Called after a read into slots: ensures that the data of `phys` is in `slot`.
-    fn sync_slot(&mut self, phys: u32, slot: u32);
+    fn sync_slot(&mut self, phys: PhysSector, slot: SlotId);
 
     /// Copies the first bytes of a slot, at most a sector.
-    fn read_slot(&mut self, slot: u32, out: &mut [u8]);
+    fn read_slot(&mut self, slot: SlotId, out: &mut [u8]);
 
     /// Copies the out-of-band bytes of `phys`, which has just been read into `slot`.
-    fn read_slot_oob(&mut self, phys: u32, slot: u32, out: &mut [u8; Oob::BYTES]);
+    fn read_slot_oob(&mut self, phys: PhysSector, slot: SlotId, out: &mut [u8; Oob::BYTES]);
 }

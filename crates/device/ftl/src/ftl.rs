@@ -15,7 +15,7 @@ use crate::env::Env;
 use crate::gc::Gc;
 use crate::geometry::MapPages;
 use crate::health::Health;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{Lba, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
@@ -104,10 +104,11 @@ impl Ftl {
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
         let first_seq = drive_map_from.unwrap_or(1);
-        let device_l2p = drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, from, &[]));
+        let device_l2p =
+            drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, WriteSeq(from), &[]));
         let env = Env { geometry: shape, pages: MapPages::new(&shape), config, plan: layout };
-        let durability = Durability::new(&env, journal, 1, device_l2p);
-        let mut ftl = Ftl::empty(env, durability, first_seq)?;
+        let durability = Durability::new(&env, journal, WriteSeq(1), device_l2p);
+        let mut ftl = Ftl::empty(env, durability, WriteSeq(first_seq))?;
         // The journal takes the good ones of its chunks; a bad one belongs to nothing.
         let is_journals = |chunk: &ChunkId| reserved.contains(chunk) && good(chunk);
         for chunk in shape.chunks().filter(|chunk| !is_journals(chunk)) {
@@ -119,9 +120,9 @@ impl Ftl {
     }
 
     /// Creates an FTL without chunks. Its first unit gets the sequence number `first_seq`.
-    fn empty(env: Env, durability: Durability, first_seq: u64) -> io::Result<Ftl> {
+    fn empty(env: Env, durability: Durability, first_seq: WriteSeq) -> io::Result<Ftl> {
         let buffer = WriteBuffer::new(&env, first_seq);
-        let first_slot = buffer.capacity() + env.geometry.ws_opt;
+        let first_slot = SlotId(buffer.capacity() + env.geometry.ws_opt);
         Ok(Ftl {
             requests: Requests::new(),
             mapping: Mapping::new(&env, first_slot)?,
@@ -217,9 +218,8 @@ impl Ftl {
     ///
     /// If it is not a host sector.
     #[inline]
-    pub fn location(&self, lba: u64) -> Option<L2pEntry> {
-        assert!(self.in_range(lba, 1));
-        let lba = lba.to_u32();
+    pub fn location(&self, slba: u64) -> Option<L2pEntry> {
+        let lba = self.host_sector(slba, 1).expect("it is a host sector");
         let page = self.env.pages.page_of(lba);
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
     }
@@ -287,8 +287,11 @@ impl Ftl {
             >= self.committed_sectors() + unit + kept
     }
 
-    pub(crate) fn in_range(&self, lba: u64, sectors: u32) -> bool {
-        lba.checked_add(sectors.into()).is_some_and(|end| end <= self.sectors())
+    /// Returns the first sector of a range that a command names, if all of it is the host's.
+    #[inline]
+    pub(crate) fn host_sector(&self, slba: u64, sectors: u32) -> Option<Lba> {
+        let end = slba.checked_add(sectors.into())?;
+        (end <= self.sectors()).then(|| Lba(slba.to_u32()))
     }
 
     #[inline]
@@ -303,16 +306,17 @@ impl Ftl {
         self.requests.has_completion()
     }
 
-    /// Returns whether the sectors from `lba` on are mapped, and for how many of `sectors` that
+    /// Returns whether the sectors from `slba` on are mapped, and for how many of `sectors` that
     /// holds. Does not wait: sectors of a map page that is not in memory count as mapped, unless
     /// the page was never written.
     ///
     /// # Panics
     ///
     /// If the range is not within the host's sectors.
-    pub fn extent(&self, lba: u64, sectors: u32) -> (bool, u32) {
-        assert!(self.in_range(lba, sectors) && sectors > 0);
-        self.mapping.extent(&self.env, lba.to_u32(), sectors)
+    pub fn extent(&self, slba: u64, sectors: u32) -> (bool, u32) {
+        assert!(sectors > 0, "an extent has a sector");
+        let lba = self.host_sector(slba, sectors).expect("they are host sectors");
+        self.mapping.extent(&self.env, lba, sectors)
     }
 }
 

@@ -6,7 +6,7 @@ use nvme::FlashGeometry;
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
-use crate::ids::{MapPageId, ToU32};
+use crate::ids::{Lba, MapPageId, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -36,14 +36,14 @@ impl MapPages {
 
     /// Returns the page of a logical sector.
     #[inline]
-    pub(crate) fn page_of(self, lba: u32) -> MapPageId {
-        MapPageId(self.by_page.divide(lba))
+    pub(crate) fn page_of(self, lba: Lba) -> MapPageId {
+        MapPageId(self.by_page.divide(lba.get()))
     }
 
     /// Returns the first logical sector of a page.
     #[inline]
-    pub(crate) fn first_sector_of(self, page: MapPageId) -> u32 {
-        page.get() * self.sectors_per_page()
+    pub(crate) fn first_sector_of(self, page: MapPageId) -> Lba {
+        Lba(page.get() * self.sectors_per_page())
     }
 }
 
@@ -230,16 +230,28 @@ impl CapacityPlan {
         MapPageId(0).run(self.map_pages)
     }
 
+    /// Returns the first logical sector behind the host's.
+    #[inline]
+    pub(crate) fn host_end(&self) -> Lba {
+        Lba(self.logical)
+    }
+
+    /// Returns the first number that is no logical sector: those of the translation pages end here.
+    #[inline]
+    pub(crate) fn lba_end(&self) -> Lba {
+        Lba(self.logical + self.map_pages)
+    }
+
     /// Returns the logical sector of a translation page: pages are behind the host's sectors.
     #[inline]
-    pub(crate) fn page_sector(&self, page: MapPageId) -> u32 {
-        self.logical + page.get()
+    pub(crate) fn page_sector(&self, page: MapPageId) -> Lba {
+        Lba(self.logical + page.get())
     }
 
     /// Returns the translation page of a logical sector behind the host's.
     #[inline]
-    pub(crate) fn page_at_sector(&self, lba: u32) -> Option<MapPageId> {
-        lba.checked_sub(self.logical).map(MapPageId)
+    pub(crate) fn page_at_sector(&self, lba: Lba) -> Option<MapPageId> {
+        lba.get().checked_sub(self.logical).map(MapPageId)
     }
 
     /// Returns the sizes that the FTL needs of its journal.

@@ -1,7 +1,9 @@
-//! [`LineId`], [`MapPageId`]; conversions between integers of different width, without casts in the code that uses them.
+//! [`LineId`], [`MapPageId`], [`Lba`], [`SlotId`], [`WriteSeq`]; conversions between integers of different width, without casts in the code that uses them.
 //!
 //! Indices are 32 bits wide in tables and on the media, and `usize` in slices. Widening is lossless, because
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
+
+use nvme::PhysSector;
 
 const _: () = assert!(usize::BITS >= u32::BITS, "an index of 32 bits fits usize");
 
@@ -28,6 +30,70 @@ collections::position_type! {
 impl MapPageId {
     /// In place of a page: no page.
     pub(crate) const NONE: MapPageId = MapPageId(u32::MAX);
+}
+
+collections::position_type! {
+    /// A logical sector of the FTL: one of the host's, or that of a translation page. Those of the pages follow the
+    /// host's.
+    pub struct Lba(pub u32), "LBA ";
+}
+
+collections::position_type! {
+    /// A slot of the write buffer, or of the reads of translation pages: the memory of one sector.
+    pub struct SlotId(pub u32), "slot ";
+}
+
+collections::position_type! {
+    /// The sequence number of a write unit. Of two copies of a sector, the one in the unit with the larger number is
+    /// newer.
+    pub struct WriteSeq(pub u64), "";
+}
+
+impl WriteSeq {
+    /// No unit has a larger one.
+    pub(crate) const MAX: WriteSeq = WriteSeq(u64::MAX);
+}
+
+/// In place of a physical sector: none.
+pub(crate) const NO_SECTOR: PhysSector = PhysSector(u32::MAX);
+
+/// In place of a physical sector: the location of the logical sector is lost.
+pub(crate) const LOST_SECTOR: PhysSector = PhysSector(u32::MAX - 1);
+
+/// In place of an index of a table: none.
+pub(crate) const NO_INDEX: u32 = u32::MAX;
+
+/// Logical sectors that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LbaRun {
+    /// The first one.
+    pub first: Lba,
+    /// Their number.
+    pub sectors: u32,
+}
+
+impl LbaRun {
+    /// Returns the first sector behind the run.
+    #[inline]
+    pub fn end(self) -> Lba {
+        self.first + self.sectors
+    }
+
+    /// The sectors, in order.
+    #[inline]
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Lba> + ExactSizeIterator + Clone {
+        (self.first.get()..self.end().get()).map(Lba)
+    }
+}
+
+collections::id_type! {
+    /// A frame of the map cache: memory for the entries of one translation page.
+    pub struct FrameId(pub(crate) u32), "frame ";
+}
+
+impl FrameId {
+    /// In place of a frame: none.
+    pub(crate) const NONE: FrameId = FrameId(u32::MAX);
 }
 
 /// Conversion into an index of a slice.

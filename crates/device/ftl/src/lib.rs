@@ -54,14 +54,14 @@ pub use config::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 pub use durability::journal;
-pub use flash::{FlashBackend, OpToken, ReadDest, WriteUnit};
+pub use flash::{FlashBackend, OpToken, ReadAddress, ReadDest, WriteUnit};
 pub use ftl::pipeline::stall::{Blocker, Stall};
 pub use ftl::{Completion, Ftl, NewFtlError};
 pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
 pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
 pub use geometry::{CapacityError, CapacityPlan, JournalPlan, MapCachePlan};
-pub use ids::LineId;
+pub use ids::{Lba, LbaRun, LineId, SlotId, WriteSeq};
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry};
 pub use nvme::FlashGeometry;

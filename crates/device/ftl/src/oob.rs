@@ -1,5 +1,7 @@
 //! [`Oob`]: the out-of-band bytes of every sector.
 
+use crate::ids::{Lba, WriteSeq};
+
 /// The sixteen out-of-band bytes of a sector: the reverse map, on the media.
 ///
 /// ```text
@@ -14,14 +16,14 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oob {
     /// The logical sector; `None` for padding.
-    pub lba: Option<u32>,
+    pub lba: Option<Lba>,
     /// The data was lost before it could be moved: reads of the sector fail.
     pub poison: bool,
     /// Whether the sector holds a line's header or footer (`docs/format/line.md`) instead of data.
     /// Then `sequence` is the line's open sequence number.
     pub metadata: bool,
     /// The write unit's number.
-    pub sequence: u64,
+    pub sequence: WriteSeq,
 }
 
 const MARK: u16 = 0x51ce;
@@ -33,10 +35,10 @@ impl Oob {
     /// The bytes for the media.
     pub fn encode(&self) -> [u8; Oob::BYTES] {
         let mut out = [0; Oob::BYTES];
-        out[..4].copy_from_slice(&self.lba.map_or(0, |l| l + 1).to_le_bytes());
+        out[..4].copy_from_slice(&self.lba.map_or(0, |l| l.get() + 1).to_le_bytes());
         out[4..6].copy_from_slice(&MARK.to_le_bytes());
         out[6] = u8::from(self.poison) | u8::from(self.metadata) << 1;
-        out[8..].copy_from_slice(&self.sequence.to_le_bytes());
+        out[8..].copy_from_slice(&self.sequence.get().to_le_bytes());
         out
     }
 
@@ -44,7 +46,7 @@ impl Oob {
     pub fn decode(bytes: &[u8]) -> Option<Oob> {
         let bytes: &[u8; Oob::BYTES] = bytes.get(..Oob::BYTES)?.try_into().ok()?;
         let [a, b, c, d, m0, m1, flags, zero, s @ ..] = *bytes;
-        let lba = u32::from_le_bytes([a, b, c, d]).checked_sub(1);
+        let lba = u32::from_le_bytes([a, b, c, d]).checked_sub(1).map(Lba);
         // Metadata is of no logical sector.
         let sound = flags < 2 || flags == 2 && lba.is_none();
         if u16::from_le_bytes([m0, m1]) != MARK || !sound || zero != 0 {
@@ -54,7 +56,7 @@ impl Oob {
             lba,
             poison: flags & 1 != 0,
             metadata: flags & 2 != 0,
-            sequence: u64::from_le_bytes(s),
+            sequence: WriteSeq(u64::from_le_bytes(s)),
         })
     }
 }
@@ -66,15 +68,21 @@ mod tests {
     #[test]
     fn survives_the_media_and_foreign_bytes_are_told_apart() {
         for oob in [
-            Oob { lba: None, poison: false, metadata: false, sequence: 0 },
-            Oob { lba: Some(0), poison: false, metadata: false, sequence: 1 },
-            Oob { lba: Some(0x6fff_ffff), poison: true, metadata: false, sequence: u64::MAX },
-            Oob { lba: None, poison: false, metadata: true, sequence: 77 },
+            Oob { lba: None, poison: false, metadata: false, sequence: WriteSeq(0) },
+            Oob { lba: Some(Lba(0)), poison: false, metadata: false, sequence: WriteSeq(1) },
+            Oob {
+                lba: Some(Lba(0x6fff_ffff)),
+                poison: true,
+                metadata: false,
+                sequence: WriteSeq::MAX,
+            },
+            Oob { lba: None, poison: false, metadata: true, sequence: WriteSeq(77) },
         ] {
             assert_eq!(Oob::decode(&oob.encode()), Some(oob));
         }
         let mut metadata_of_a_sector =
-            Oob { lba: Some(3), poison: false, metadata: false, sequence: 1 }.encode();
+            Oob { lba: Some(Lba(3)), poison: false, metadata: false, sequence: WriteSeq(1) }
+                .encode();
         metadata_of_a_sector[6] = 2;
         assert_eq!(Oob::decode(&metadata_of_a_sector), None);
         assert_eq!(Oob::decode(&[0; 16]), None);

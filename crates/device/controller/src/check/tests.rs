@@ -1,7 +1,7 @@
 //! Broken invariants are reported by the name of their part and their own.
 
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
-use nvme::VectorHints;
+use nvme::{PhysSector, VectorHints};
 use time::Nanos;
 
 use super::DrivePart;
@@ -51,7 +51,7 @@ fn busy() -> Controller {
     drive.attach().expect("a port");
     let array = drive.array_mut().expect("a NAND drive");
     array.erase(Nanos(0), OpOwner::Scrub, VectorHints::NONE, 0);
-    let sector = SectorAddress { phys: 0, position: 0 };
+    let sector = SectorAddress { phys: PhysSector(0), position: 0 };
     array.read(Nanos(0), OpOwner::Scrub, VectorHints::NONE, [sector].into_iter());
     assert_eq!(drive.check_invariants(), Ok(()));
     drive

@@ -90,7 +90,7 @@ impl MediaEventHandler {
     pub(crate) fn on_media_event(&mut self, notice: MediaHealthEvent, ftl: &mut Ftl) {
         self.stats.media_events += 1;
         let shape = *ftl.geometry();
-        let chunk = shape.chunk_of(notice.phys.0);
+        let chunk = shape.chunk_of(notice.phys);
         let done = match (notice.scope, notice.kind) {
             (ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable) => {
                 let pu = shape.pu_of(chunk);
@@ -222,7 +222,7 @@ impl MediaScrubber {
                 let sectors = shape.ws_opt.min(end - sector);
                 self.position.1 += sectors;
                 return Some(MediaScrubRead {
-                    first: shape.first_sector_of(ChunkId(chunk)) + sector,
+                    first: (shape.first_sector_of(ChunkId(chunk)) + sector).get(),
                     sectors,
                 });
             }

@@ -1,7 +1,6 @@
 //! The effect of hints on flash operations [LightNVM17 §3.3]: plane mode, suspension of programs
 //! and erases, and limited read retries.
 
-use media::PhysSector;
 use nvme::VectorHints;
 use time::Nanos;
 
@@ -98,7 +97,7 @@ impl NandArray {
         let sectors = usize::from(part.first)..usize::from(part.first) + usize::from(part.count);
         let mut most = 0;
         for address in &op.addresses.get()[sectors] {
-            most = self.nand.retries_needed(PhysSector(address.phys)).max(most);
+            most = self.nand.retries_needed(address.phys).max(most);
         }
         self.counters.retries_forgone += u64::from(most > 0 && part.hints.limited_retry);
         // The error model limits the number to 1000.

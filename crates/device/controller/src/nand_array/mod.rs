@@ -161,12 +161,12 @@ impl NandArray {
         slot.pu_ops_left = 1;
         let (mut first, mut next) = (0, addresses.next());
         while let Some(address) = next {
-            let (chunk, sector) = self.nand.layout().split(PhysSector(address.phys));
+            let (chunk, sector) = self.nand.layout().split(address.phys);
             let page = sector / self.config.stripe;
-            let page_start = address.phys - sector % self.config.stripe;
+            let page_start = PhysSector(address.phys.get() - sector % self.config.stripe);
             let (mut planes, mut count) = (0u64, 0);
             while let Some(address) =
-                next.filter(|a| a.phys.wrapping_sub(page_start) < self.config.stripe)
+                next.filter(|a| a.phys.get().wrapping_sub(page_start.get()) < self.config.stripe)
             {
                 planes |= 1 << ((address.phys - page_start) / self.config.sectors_per_page);
                 count += 1;

@@ -1,6 +1,8 @@
 //! [`NandOp`]: an operation of the NAND array, with one completion for its owner; and [`PuOp`]: its
 //! part on one parallel unit. Reads are split into one part per page and parallel unit.
 
+use nvme::PhysSector;
+
 /// The owner of an operation, which receives its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpOwner {
@@ -65,7 +67,7 @@ pub(crate) struct NandOp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SectorAddress {
     /// Physical sector.
-    pub(crate) phys: u32,
+    pub(crate) phys: PhysSector,
     /// Position in sectors.
     pub(crate) position: u32,
 }

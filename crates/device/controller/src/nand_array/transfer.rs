@@ -12,7 +12,6 @@
 //! [`TransferConfig::dedicated_read_register`]: crate::TransferConfig::dedicated_read_register
 //! [`TransferConfig::cache_read`]: crate::TransferConfig::cache_read
 
-use media::PhysSector;
 use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
@@ -137,7 +136,7 @@ impl NandArray {
         let part = *self.ops.pu_op(id);
         let op = self.ops.op_mut(part.op);
         for i in part.first..part.first + part.count {
-            let phys = PhysSector(op.addresses.get()[usize::from(i)].phys);
+            let phys = op.addresses.get()[usize::from(i)].phys;
             match self.nand.check_read_within(phys, part.retries.into()) {
                 Ok(info) => {
                     if info.high_ecc {
@@ -199,7 +198,7 @@ impl NandArray {
         let end = usize::from(part.first) + usize::from(part.count);
         let rest = &self.ops.op(part.op).addresses.get()[end - usize::from(left)..end];
         // Chunks start at a multiple of the sectors per page.
-        let page = |address: &SectorAddress| address.phys / self.config.sectors_per_page;
+        let page = |address: &SectorAddress| address.phys.get() / self.config.sectors_per_page;
         rest.iter().take_while(|a| page(a) == page(&rest[0])).count() as u8
     }
 

@@ -7,8 +7,8 @@
 
 use ftl::{
     CapacityError, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob,
-    OpToken, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
-    WriteUnit,
+    OpToken, ReadAddress, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,
+    RecoveryOpResult, SlotId, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
@@ -298,7 +298,7 @@ impl BlockDrive {
         self.kick |= kick;
         if let Some(MediaScrubRead { first, sectors }) = read {
             let addresses = (0..sectors.min(64))
-                .map(|position| SectorAddress { phys: first + position, position });
+                .map(|position| SectorAddress { phys: PhysSector(first + position), position });
             self.array.read(now, OpOwner::Scrub, VectorHints::NONE, addresses);
         }
     }
@@ -392,7 +392,7 @@ fn execute_recovery_job(
             let wants_data = matches!(job.action, RecoveryOpKind::ReadData { .. });
             let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
             for i in 0..job.count {
-                let phys = PhysSector(phys + i);
+                let phys = *phys + i;
                 if nand.check_read(phys).is_err() {
                     failed |= 1 << i;
                 } else if wants_data {
@@ -438,8 +438,8 @@ struct DriveFlash<'a> {
 
 impl DriveFlash<'_> {
     #[inline]
-    fn slot_offset(&self, slot: u32) -> usize {
-        slot as usize * self.sector_bytes as usize
+    fn slot_offset(&self, slot: SlotId) -> usize {
+        slot.index() * self.sector_bytes as usize
     }
 
     /// Copies the data of a completed host read to the host.
@@ -461,14 +461,14 @@ impl DriveFlash<'_> {
             let mut whole = true;
             command.data_buffer.for_each_segment(memory, offset, size, |region, at, _, n| {
                 if n == size {
-                    self.array.nand.copy_out(PhysSector(phys), region, at);
+                    self.array.nand.copy_out(phys, region, at);
                 } else {
                     whole = false;
                 }
             });
             if !whole {
                 let mut bytes = vec![0; size];
-                self.array.nand.read_bytes(PhysSector(phys), &mut bytes);
+                self.array.nand.read_bytes(phys, &mut bytes);
                 command.data_buffer.write(memory, offset, &bytes);
             }
         }
@@ -494,14 +494,14 @@ impl FlashBackend for DriveFlash<'_> {
 
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         tracepoint::trace_at(now, || {
-            let (chunk, lba) = (unit.chunk, unit.first_lba());
+            let (chunk, lba) = (unit.chunk, unit.first_lba().map(|lba| lba.get().into()));
             tracepoint::Event::FtlProgram { chunk: chunk.get(), lba }
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().phys(chunk, sector).0;
+            let first = self.array.nand.layout().phys(chunk, sector);
             for (i, oob) in (0..).zip(unit.oobs()) {
-                let (phys, from) = (PhysSector(first + i), self.slot_offset(first_slot + i));
+                let (phys, from) = (first + i, self.slot_offset(first_slot + i));
                 let nand = &mut self.array.nand;
                 let staged = nand.stage(phys, buffer, from).and_then(|()| nand.set_oob(phys, &oob));
                 if let Err(e) = staged {
@@ -513,12 +513,12 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     #[inline]
-    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
+    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         match target {
             ReadDest::Host(request) => {
                 if self.buffer.is_none() {
-                    for &(_, sector) in addresses {
-                        self.copy_pattern_to_host(request, sector);
+                    for address in addresses {
+                        self.copy_pattern_to_host(request, address.place);
                     }
                 }
                 let hints = self.commands.get(request as u32).io.hints();
@@ -542,7 +542,7 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     #[inline]
-    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         let Some(buffer) = self.buffer else { return };
         let command = self.commands.get(request as u32);
         let (to, size) = (self.slot_offset(slot), self.sector_bytes as usize);
@@ -561,7 +561,7 @@ impl FlashBackend for DriveFlash<'_> {
         );
     }
 
-    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         let Some(buffer) = self.buffer else { return self.copy_pattern_to_host(request, sector) };
         let command = self.commands.get(request as u32);
         let (from, size) = (self.slot_offset(slot), self.sector_bytes as usize);
@@ -590,20 +590,20 @@ impl FlashBackend for DriveFlash<'_> {
         );
     }
 
-    fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
+    fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
         let Some(buffer) = self.buffer else { return };
         let at = self.slot_offset(slot);
         buffer.write(at, bytes);
         buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
     }
 
-    fn sync_slot(&mut self, phys: u32, slot: u32) {
+    fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
         if let Some(buffer) = self.buffer {
-            self.array.nand.copy_out(PhysSector(phys), buffer, self.slot_offset(slot));
+            self.array.nand.copy_out(phys, buffer, self.slot_offset(slot));
         }
     }
 
-    fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
+    fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes as usize);
         let out = &mut out[..size];
         match self.buffer {
@@ -612,15 +612,15 @@ impl FlashBackend for DriveFlash<'_> {
         }
     }
 
-    fn read_slot_oob(&mut self, phys: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
-        self.array.nand.oob(PhysSector(phys), out);
+    fn read_slot_oob(&mut self, phys: PhysSector, _slot: SlotId, out: &mut [u8; Oob::BYTES]) {
+        self.array.nand.oob(phys, out);
     }
 }
 
 /// Returns the addresses of a read of the FTL.
 #[inline]
 fn sector_addresses(
-    addresses: &[(u32, u32)],
+    addresses: &[ReadAddress],
 ) -> impl ExactSizeIterator<Item = SectorAddress> + Clone {
-    addresses.iter().map(|&(phys, position)| SectorAddress { phys, position })
+    addresses.iter().map(|address| SectorAddress { phys: address.phys, position: address.place })
 }

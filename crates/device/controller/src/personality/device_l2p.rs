@@ -26,7 +26,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use ftl::Oob;
+use ftl::{Lba, Oob, WriteSeq};
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DeviceL2pLog, DsmRange, Status};
@@ -143,7 +143,7 @@ impl DeviceL2pTable {
     pub(crate) fn reconcile(&mut self, nand: &Nand) {
         for lba in 0..self.entries {
             if let Entry::Mapped(phys) = self.get(lba)
-                && !is_copy_of(nand, phys, lba)
+                && !is_copy_of(nand, phys, Lba(lba))
             {
                 self.set(lba, Entry::Unwritten);
             }
@@ -184,8 +184,8 @@ impl DeviceL2pTable {
                 Entry::Unwritten => {}
                 Entry::Mapped(phys) => {
                     mapped += 1;
-                    newest =
-                        newest.max(oob_mapping(nand, phys).map_or(0, |(_, sequence)| sequence));
+                    newest = newest
+                        .max(oob_mapping(nand, phys).map_or(0, |(_, sequence)| sequence.get()));
                 }
                 Entry::Trimmed { sequence } => {
                     trimmed += 1;
@@ -200,20 +200,20 @@ impl DeviceL2pTable {
     pub(crate) fn on_program(&mut self, nand: &Nand, first: u32, count: u32) {
         for phys in (first..first + count).map(PhysSector) {
             let Some((lba, sequence)) = oob_mapping(nand, phys) else { continue };
-            if lba >= self.entries {
+            if lba >= Lba(self.entries) {
                 self.stats.out_of_range += 1;
                 continue;
             }
-            let newer = match self.get(lba) {
+            let newer = match self.get(lba.get()) {
                 Entry::Unwritten => true,
-                Entry::Trimmed { sequence: trimmed } => sequence > trimmed,
+                Entry::Trimmed { sequence: trimmed } => sequence > WriteSeq(trimmed),
                 // The out-of-band bytes of the mapped sector hold its sequence number.
                 Entry::Mapped(old) => {
                     oob_mapping(nand, old).is_none_or(|(of, than)| of != lba || sequence >= than)
                 }
             };
             if newer {
-                self.set(lba, Entry::Mapped(phys));
+                self.set(lba.get(), Entry::Mapped(phys));
                 self.stats.updates += 1;
             } else {
                 self.stats.stale += 1;
@@ -229,10 +229,10 @@ impl DeviceL2pTable {
         // A refused erase has changed nothing.
         for phys in (written..sectors).map(|sector| nand.layout().phys(chunk, sector)) {
             if let Some((lba, _)) = oob_mapping(nand, phys)
-                && lba < self.entries
-                && self.get(lba) == Entry::Mapped(phys)
+                && lba < Lba(self.entries)
+                && self.get(lba.get()) == Entry::Mapped(phys)
             {
-                self.set(lba, Entry::Unwritten);
+                self.set(lba.get(), Entry::Unwritten);
                 self.stats.resets += 1;
             }
         }
@@ -268,7 +268,7 @@ impl DeviceL2pTable {
                     Entry::Unwritten => true,
                     Entry::Trimmed { sequence: trimmed } => trimmed < sequence,
                     Entry::Mapped(phys) => {
-                        oob_mapping(nand, phys).is_none_or(|(_, of)| of <= sequence)
+                        oob_mapping(nand, phys).is_none_or(|(_, of)| of <= WriteSeq(sequence))
                     }
                 };
                 if older {
@@ -291,7 +291,7 @@ impl DeviceL2pTable {
 
 /// Returns the logical address and sequence number in a sector's out-of-band bytes. No other
 /// function decodes them. `None` for padding and for invalid bytes.
-fn oob_mapping(nand: &Nand, phys: PhysSector) -> Option<(u32, u64)> {
+fn oob_mapping(nand: &Nand, phys: PhysSector) -> Option<(Lba, WriteSeq)> {
     let mut raw = [0; Oob::BYTES];
     nand.oob(phys, &mut raw);
     let oob = Oob::decode(&raw)?;
@@ -300,7 +300,7 @@ fn oob_mapping(nand: &Nand, phys: PhysSector) -> Option<(u32, u64)> {
 
 /// Whether a sector was written with this logical address. Sectors of a chunk that has gone offline
 /// stay mapped: a failing read is better than an unmapped address.
-fn is_copy_of(nand: &Nand, phys: PhysSector, lba: u32) -> bool {
+fn is_copy_of(nand: &Nand, phys: PhysSector, lba: Lba) -> bool {
     if phys.0 >= nand.layout().sector_count() {
         return false;
     }

@@ -232,7 +232,8 @@ impl OpenChannelDrive {
         let command = commands.get_mut(id);
         command.ops_left = 1;
         let sectors = command.source_sectors.iter().enumerate();
-        let addresses = sectors.map(|(i, &phys)| SectorAddress { phys, position: i as u32 });
+        let addresses =
+            sectors.map(|(i, &phys)| SectorAddress { phys: PhysSector(phys), position: i as u32 });
         self.array.read(now, OpOwner::Command(id), command.io.hints(), addresses);
         Ok(())
     }

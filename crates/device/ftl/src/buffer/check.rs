@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use nvme::ChunkId;
 
 use super::WriteBuffer;
-use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
-use crate::ids::LineId;
+use crate::ids::{LineId, WriteSeq};
 
 impl WriteBuffer {
     /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
     pub(crate) fn check_invariants(&self, env: &Env) -> Result<(), Violation> {
         for ring in [HOST, GC] {
-            self.ring(ring).check(ring)?;
+            self.ring(ring).check()?;
         }
         self.check_redispatch()?;
         self.check_chains(env)?;
@@ -42,17 +41,17 @@ impl WriteBuffer {
     fn check_redispatch(&self) -> Result<(), Violation> {
         let mut queued = BTreeSet::new();
         for id in self.redispatch.units() {
-            let (ring, unit) = (id.ring(), id.index());
-            let subject = Subject::Unit(ring, unit);
+            let ring = id.ring();
+            let subject = Subject::Unit(id);
             require!(
-                queued.insert((ring, unit)),
+                queued.insert(id),
                 Buffer,
                 "a unit is queued for redispatch once",
                 subject,
                 1,
                 2
             );
-            let u = self.ring(ring).unit(unit);
+            let u = self.unit(id);
             let keeps_number = ring == HOST && u.redispatch_from == LineId::NONE;
             let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
             require!(
@@ -74,7 +73,7 @@ impl WriteBuffer {
                         u.state < UnitState::Persisted,
                         Buffer,
                         "a redispatched unit that is durable is like any other",
-                        Subject::Unit(ring, unit),
+                        Subject::Unit(unit),
                         "Filling or Programming",
                         format_args!("{:?}", u.state)
                     );
@@ -97,7 +96,7 @@ impl WriteBuffer {
         for (chunk, c) in (0..).map(ChunkId).zip(&self.chains) {
             let (mut at, mut last, mut end) = (c.first, None, 0);
             while let Some(id) = at {
-                let subject = Subject::Unit(id.ring(), id.index());
+                let subject = Subject::Unit(id);
                 require!(
                     chained.insert(id),
                     Buffer,
@@ -141,8 +140,7 @@ impl WriteBuffer {
             for (unit, _) in self.ring(ring).occupied() {
                 let state = self.ring(ring).unit(unit).state;
                 let has_place = matches!(state, UnitState::Programming | UnitState::Persisted);
-                expected +=
-                    usize::from(has_place && !self.redispatch.contains(UnitId::new(ring, unit)));
+                expected += usize::from(has_place && !self.redispatch.contains(unit));
             }
         }
         require_eq!(
@@ -156,7 +154,7 @@ impl WriteBuffer {
     }
 
     fn check_sequence_numbers(&self) -> Result<(), Violation> {
-        let mut programming: Vec<u64> = Vec::new();
+        let mut programming: Vec<WriteSeq> = Vec::new();
         for ring in [HOST, GC] {
             for (unit, _) in self.ring(ring).occupied() {
                 let u = self.ring(ring).unit(unit);
@@ -166,7 +164,7 @@ impl WriteBuffer {
             }
         }
         programming.sort_unstable();
-        let unfinished: Vec<u64> = self.sequencer.unfinished().collect();
+        let unfinished: Vec<WriteSeq> = self.sequencer.unfinished().collect();
         require!(
             programming == unfinished,
             Buffer,
@@ -180,7 +178,7 @@ impl WriteBuffer {
 
     /// A unit, for tests that break an invariant.
     #[cfg(test)]
-    pub(crate) fn break_unit(&mut self, id: UnitId) -> &mut super::BufferUnit {
+    pub(crate) fn break_unit(&mut self, id: super::UnitId) -> &mut super::BufferUnit {
         self.unit_mut(id)
     }
 

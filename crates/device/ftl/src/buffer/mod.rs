@@ -8,10 +8,9 @@ pub(crate) mod write_ring;
 
 use crate::env::Env;
 use crate::ftl::{GC, HOST};
-use crate::ids::{LineId, ToIndex, ToU32};
-use crate::space::lines::{LOST, NONE};
+use crate::ids::{LOST_SECTOR, Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 use redispatch::RedispatchTracker;
 use sequence::WriteSequencer;
 use unit_id::UnitId;
@@ -27,7 +26,7 @@ struct Chain {
 /// A unit whose program starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BegunProgram {
-    pub(crate) sequence: u64,
+    pub(crate) sequence: WriteSeq,
     /// Whether the unit gets a sequence number now. Otherwise it keeps its own.
     pub(crate) is_new: bool,
 }
@@ -35,7 +34,7 @@ pub(crate) struct BegunProgram {
 /// A unit that is durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DurableUnit {
-    pub(crate) sequence: u64,
+    pub(crate) sequence: WriteSeq,
     /// The line that a redispatched unit was in before.
     pub(crate) redispatched_from: Option<LineId>,
 }
@@ -56,9 +55,10 @@ pub(crate) struct WriteBuffer {
 
 impl WriteBuffer {
     /// An empty buffer, whose first unit gets the sequence number `first_seq`.
-    pub(crate) fn new(env: &Env, first_seq: u64) -> WriteBuffer {
-        let host = WriteRing::new(&env.geometry, env.plan.host_buffer_units, 0);
-        let gc = WriteRing::new(&env.geometry, env.plan.gc_buffer_units, host.capacity());
+    pub(crate) fn new(env: &Env, first_seq: WriteSeq) -> WriteBuffer {
+        let host = WriteRing::new(HOST, &env.geometry, env.plan.host_buffer_units, SlotId(0));
+        let gc =
+            WriteRing::new(GC, &env.geometry, env.plan.gc_buffer_units, SlotId(host.capacity()));
         let chunks = env.geometry.total_chunks().index();
         WriteBuffer {
             rings: [host, gc],
@@ -87,26 +87,26 @@ impl WriteBuffer {
 
     /// The sequence number of the next unit.
     #[inline]
-    pub(crate) fn next_seq(&self) -> u64 {
+    pub(crate) fn next_seq(&self) -> WriteSeq {
         self.sequencer.next_seq()
     }
 
     /// All units with smaller sequence numbers are durable.
     #[inline]
-    pub(crate) fn low_watermark(&self) -> u64 {
+    pub(crate) fn low_watermark(&self) -> WriteSeq {
         self.sequencer.low_watermark()
     }
 
     /// Appends an entry to a ring and returns its slot; `pending` if its data is still to be read. The
     /// caller has checked that a slot is free.
     #[inline]
-    pub(crate) fn push(&mut self, ring: usize, entry: BufferEntry, pending: bool) -> u32 {
+    pub(crate) fn push(&mut self, ring: usize, entry: BufferEntry, pending: bool) -> SlotId {
         self.rings[ring].push(entry, pending)
     }
 
     /// Records that the data of a slot of the GC ring has been read. It is written as padding unless
     /// its sector is still `wanted`.
-    pub(crate) fn fill_done(&mut self, slot: u32, wanted: bool, poison: bool) {
+    pub(crate) fn fill_done(&mut self, slot: SlotId, wanted: bool, poison: bool) {
         let entry = self.rings[GC].entry_mut(slot);
         if wanted {
             entry.poison = poison;
@@ -126,12 +126,12 @@ impl WriteBuffer {
     /// A unit.
     #[inline]
     pub(crate) fn unit(&self, id: UnitId) -> &BufferUnit {
-        self.rings[id.ring()].unit(id.index())
+        self.rings[id.ring()].unit(id)
     }
 
     #[inline]
     fn unit_mut(&mut self, id: UnitId) -> &mut BufferUnit {
-        self.rings[id.ring()].unit_mut(id.index())
+        self.rings[id.ring()].unit_mut(id)
     }
 
     /// Records that the program of a unit starts at a location.
@@ -190,10 +190,10 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn older_copy_durable(
         &mut self,
-        slot: u32,
+        slot: SlotId,
         trim_dep: u64,
-        phys: u32,
-        sequence: u64,
+        phys: PhysSector,
+        sequence: WriteSeq,
     ) {
         let newer = self.entry_mut(slot);
         if newer.trim_dep == trim_dep {
@@ -218,10 +218,10 @@ impl WriteBuffer {
 
     /// Queues a durable unit of a line, whose first sector is at `first_phys`, for redispatch. Until
     /// it is durable elsewhere, this copy is the newest.
-    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_phys: u32) {
+    pub(crate) fn redispatch_durable(&mut self, id: UnitId, line: LineId, first_phys: PhysSector) {
         let sequence = self.next_seq();
         let ring = &mut self.rings[id.ring()];
-        for (phys, entry) in (first_phys..).zip(ring.entries_mut(id.index())) {
+        for (phys, entry) in first_phys.ascending().zip(ring.entries_mut(id)) {
             (entry.durable_copy, entry.durable_copy_seq) = (phys, sequence);
         }
         let unit = self.unit_mut(id);
@@ -236,7 +236,7 @@ impl WriteBuffer {
     }
 
     /// Turns a superseded entry into padding. The copy that it comes from stays recorded.
-    pub(crate) fn drop_entry(&mut self, slot: u32) {
+    pub(crate) fn drop_entry(&mut self, slot: SlotId) {
         let entry = self.entry_mut(slot);
         (entry.lba_plus_1, entry.poison) = (0, false);
     }
@@ -263,7 +263,7 @@ impl WriteBuffer {
             L2pEntry::Buffer(at) if unit.redispatch_from != LineId::NONE => {
                 self.unit_of(at).state == UnitState::Filling
                     && self.durable_copy_of(geometry, now).0 == entry.durable_copy
-                    && !self.rings[HOST].is_being_written(entry.lba_plus_1 - 1, unit.sequence)
+                    && !self.rings[HOST].is_being_written(Lba(entry.lba_plus_1 - 1), unit.sequence)
             }
             L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
         }
@@ -339,40 +339,44 @@ impl WriteBuffer {
     }
 
     #[inline]
-    fn ring_of_slot(&self, slot: u32) -> usize {
-        usize::from(slot >= self.rings[HOST].capacity())
+    fn ring_of_slot(&self, slot: SlotId) -> usize {
+        usize::from(slot >= SlotId(self.rings[HOST].capacity()))
     }
 
     /// The entry of a slot.
     #[inline]
-    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
+    pub(crate) fn entry(&self, slot: SlotId) -> &BufferEntry {
         self.rings[self.ring_of_slot(slot)].entry(slot)
     }
 
     #[inline]
-    fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+    fn entry_mut(&mut self, slot: SlotId) -> &mut BufferEntry {
         let ring = self.ring_of_slot(slot);
         self.rings[ring].entry_mut(slot)
     }
 
     /// The write unit of a slot.
     #[inline]
-    pub(crate) fn unit_of(&self, slot: u32) -> &BufferUnit {
+    pub(crate) fn unit_of(&self, slot: SlotId) -> &BufferUnit {
         let ring = &self.rings[self.ring_of_slot(slot)];
-        ring.unit(ring.unit_of_slot(slot).to_u32())
+        ring.unit(ring.unit_of_slot(slot))
     }
 
-    /// Returns the latest version on flash of a sector that is at this location, [`NONE`] or
-    /// [`LOST`], and the sequence number below which no unit holds a newer one.
+    /// Returns the latest version on flash of a sector that is at this location, [`NO_SECTOR`] or
+    /// [`LOST_SECTOR`], and the sequence number below which no unit holds a newer one.
     #[inline]
-    pub(crate) fn durable_copy_of(&self, geometry: &FlashGeometry, at: L2pEntry) -> (u32, u64) {
+    pub(crate) fn durable_copy_of(
+        &self,
+        geometry: &FlashGeometry,
+        at: L2pEntry,
+    ) -> (PhysSector, WriteSeq) {
         match at {
-            L2pEntry::Unmapped => (NONE, self.next_seq()),
-            L2pEntry::Lost => (LOST, self.next_seq()),
+            L2pEntry::Unmapped => (NO_SECTOR, self.next_seq()),
+            L2pEntry::Lost => (LOST_SECTOR, self.next_seq()),
             L2pEntry::Flash(phys) => (phys, self.next_seq()),
             L2pEntry::Buffer(slot) => {
                 let ring = &self.rings[self.ring_of_slot(slot)];
-                let unit = ring.unit(ring.unit_of_slot(slot).to_u32());
+                let unit = ring.unit(ring.unit_of_slot(slot));
                 if unit.state >= UnitState::Persisted {
                     let phys = geometry.first_sector_of(unit.chunk) + unit.sector;
                     return (phys + ring.offset_in_unit(slot), unit.sequence);

@@ -1,6 +1,6 @@
 //! [`WriteSequencer`]: the sequence numbers of write units, and those of them in flight.
 
-use crate::ids::ToIndex;
+use crate::ids::{ToIndex, WriteSeq};
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,31 @@ use std::collections::VecDeque;
 pub(crate) struct WriteSequencer {
     /// Whether each unit from `low` on is on the media or never will be; the first one is neither.
     retired: VecDeque<bool>,
-    low_watermark: u64,
+    low_watermark: WriteSeq,
 }
 
 impl WriteSequencer {
     /// Creates a sequencer that starts at `next`.
-    pub(crate) fn starting_at(next: u64) -> WriteSequencer {
+    pub(crate) fn starting_at(next: WriteSeq) -> WriteSequencer {
         WriteSequencer { retired: VecDeque::with_capacity(64), low_watermark: next }
     }
 
     /// Returns the next sequence number.
     #[inline]
-    pub(crate) fn next_seq(&self) -> u64 {
+    pub(crate) fn next_seq(&self) -> WriteSeq {
         self.low_watermark + self.retired.len() as u64
     }
 
     /// Returns the number below which every unit is on the media.
     #[inline]
-    pub(crate) fn low_watermark(&self) -> u64 {
+    pub(crate) fn low_watermark(&self) -> WriteSeq {
         self.low_watermark
     }
 
     /// Assigned sequence numbers that are not retired, ascending.
-    pub(crate) fn unfinished(&self) -> impl Iterator<Item = u64> {
-        (self.low_watermark..)
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = WriteSeq> {
+        self.low_watermark
+            .ascending()
             .zip(&self.retired)
             .filter(|(_, ended)| !**ended)
             .map(|(number, _)| number)
@@ -41,7 +42,7 @@ impl WriteSequencer {
 
     /// Assigns a sequence number.
     #[inline]
-    pub(crate) fn assign(&mut self) -> u64 {
+    pub(crate) fn assign(&mut self) -> WriteSeq {
         let number = self.next_seq();
         self.retired.push_back(false);
         number
@@ -49,7 +50,7 @@ impl WriteSequencer {
 
     /// Retires a number: its unit is on the media, or will get another number first.
     #[inline]
-    pub(crate) fn retire(&mut self, number: u64) {
+    pub(crate) fn retire(&mut self, number: WriteSeq) {
         let retired = &mut self.retired[(number - self.low_watermark).index()];
         assert!(!*retired, "sequence number {number} is retired twice");
         *retired = true;
@@ -66,14 +67,14 @@ mod tests {
 
     #[test]
     fn low_stops_at_the_first_that_is_in_flight() {
-        let mut issued = WriteSequencer::starting_at(5);
-        assert_eq!((issued.low_watermark(), issued.next_seq()), (5, 5));
-        assert_eq!([issued.assign(), issued.assign(), issued.assign()], [5, 6, 7]);
-        issued.retire(6);
-        assert_eq!((issued.low_watermark(), issued.next_seq()), (5, 8));
-        issued.retire(5);
-        assert_eq!(issued.low_watermark(), 7);
-        issued.retire(7);
-        assert_eq!((issued.low_watermark(), issued.next_seq()), (8, 8));
+        let mut issued = WriteSequencer::starting_at(WriteSeq(5));
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (WriteSeq(5), WriteSeq(5)));
+        assert_eq!([issued.assign(), issued.assign(), issued.assign()], [5, 6, 7].map(WriteSeq));
+        issued.retire(WriteSeq(6));
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (WriteSeq(5), WriteSeq(8)));
+        issued.retire(WriteSeq(5));
+        assert_eq!(issued.low_watermark(), WriteSeq(7));
+        issued.retire(WriteSeq(7));
+        assert_eq!((issued.low_watermark(), issued.next_seq()), (WriteSeq(8), WriteSeq(8)));
     }
 }

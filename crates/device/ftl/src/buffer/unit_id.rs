@@ -8,7 +8,7 @@ const INDEX_BITS: u32 = 27;
 /// A write unit of the buffer: its ring and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
-pub(crate) struct UnitId(u32);
+pub struct UnitId(u32);
 
 impl UnitId {
     /// The unit with this index of a ring (0 host, 1 garbage collection).

@@ -9,9 +9,9 @@
 use crate::FlashGeometry;
 use crate::buffer::unit_id::UnitId;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{Lba, LineId, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 
 /// One slot's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,11 +20,11 @@ pub struct BufferEntry {
     pub(crate) lba_plus_1: u32,
     /// Whether the sector's data was lost.
     pub(crate) poison: bool,
-    /// Latest version on the media while this one is not, or [`NONE`](crate::space::lines::NONE).
+    /// Latest version on the media while this one is not, or [`NO_SECTOR`](crate::ids::NO_SECTOR).
     /// For a relocated sector, its source.
-    pub(crate) durable_copy: u32,
+    pub(crate) durable_copy: PhysSector,
     /// No unit with a smaller sequence number holds a newer copy than `durable_copy`.
-    pub(crate) durable_copy_seq: u64,
+    pub(crate) durable_copy_seq: WriteSeq,
     /// Identifies the pending trim that this entry follows, while no later copy is on the media; 0
     /// for none.
     pub(crate) trim_dep: u64,
@@ -35,15 +35,15 @@ impl BufferEntry {
     pub(crate) const PADDING: BufferEntry = BufferEntry {
         lba_plus_1: 0,
         poison: false,
-        durable_copy: crate::space::lines::NONE,
-        durable_copy_seq: 0,
+        durable_copy: crate::ids::NO_SECTOR,
+        durable_copy_seq: WriteSeq(0),
         trim_dep: 0,
     };
 
     /// The logical sector.
     #[inline]
-    pub(crate) fn lba(&self) -> Option<u32> {
-        self.lba_plus_1.checked_sub(1)
+    pub(crate) fn lba(&self) -> Option<Lba> {
+        self.lba_plus_1.checked_sub(1).map(Lba)
     }
 
     /// The contents of the physical sector that the entry is programmed into.
@@ -53,13 +53,8 @@ impl BufferEntry {
     }
 
     /// Returns the out-of-band bytes of the sector in a write unit with this sequence number.
-    pub fn oob(&self, sequence: u64) -> crate::Oob {
-        crate::Oob {
-            lba: self.lba_plus_1.checked_sub(1),
-            poison: self.poison,
-            metadata: false,
-            sequence,
-        }
+    pub fn oob(&self, sequence: WriteSeq) -> crate::Oob {
+        crate::Oob { lba: self.lba(), poison: self.poison, metadata: false, sequence }
     }
 }
 
@@ -84,21 +79,23 @@ pub(crate) struct BufferUnit {
     pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
     /// Its sequence number.
-    pub(crate) sequence: u64,
+    pub(crate) sequence: WriteSeq,
     /// Next unit of the same chunk that holds its slots.
     pub(crate) chain_next: Option<UnitId>,
     /// The line of its former location if it is redispatched; else
-    /// [`NONE`](crate::space::lines::NONE). That line is not erased until this unit is durable
+    /// [`LineId::NONE`]. That line is not erased until this unit is durable
     /// elsewhere.
     pub(crate) redispatch_from: LineId,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct WriteRing {
+    /// Its number in the buffer.
+    ring: usize,
     ws_opt: u32,
     unit_count: u64,
     /// Number of the first slot. The slots of all rings share one numbering.
-    base: u32,
+    base: SlotId,
     entries: Box<[BufferEntry]>,
     units: Box<[BufferUnit]>,
     /// The unit being filled, and the number of its filled slots.
@@ -113,17 +110,19 @@ pub(crate) struct WriteRing {
 }
 
 impl WriteRing {
-    pub(crate) fn new(shape: &FlashGeometry, units: u32, base: u32) -> WriteRing {
+    /// An empty ring: number `ring` of the buffer, with slots from `base` on.
+    pub(crate) fn new(ring: usize, shape: &FlashGeometry, units: u32, base: SlotId) -> WriteRing {
         let blank = BufferUnit {
             state: UnitState::Filling,
             fills_pending: 0,
             chunk: ChunkId(0),
             sector: 0,
-            sequence: 0,
+            sequence: WriteSeq(0),
             chain_next: None,
             redispatch_from: LineId::NONE,
         };
         WriteRing {
+            ring,
             ws_opt: shape.ws_opt,
             unit_count: units.into(),
             base,
@@ -169,14 +168,14 @@ impl WriteRing {
 
     /// The slot that [`push`](WriteRing::push) fills next.
     #[inline]
-    pub(crate) fn next_slot(&self) -> u32 {
+    pub(crate) fn next_slot(&self) -> SlotId {
         self.base + self.head_index * self.ws_opt + self.fill_sectors
     }
 
     /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
     /// [`free`](WriteRing::free).
     #[inline]
-    pub(super) fn push(&mut self, entry: BufferEntry, pending: bool) -> u32 {
+    pub(super) fn push(&mut self, entry: BufferEntry, pending: bool) -> SlotId {
         debug_assert!(self.free() > 0);
         let at = self.head_index * self.ws_opt + self.fill_sectors;
         self.entries[at.index()] = entry;
@@ -201,22 +200,30 @@ impl WriteRing {
         self.base + at
     }
 
+    /// The unit at a position, counted in units.
+    #[inline]
+    fn unit_at(&self, position: u64) -> UnitId {
+        UnitId::new(self.ring, (position % self.unit_count).to_u32())
+    }
+
     /// A unit.
     #[inline]
-    pub(crate) fn unit(&self, unit: u32) -> &BufferUnit {
-        &self.units[unit.index()]
+    pub(crate) fn unit(&self, id: UnitId) -> &BufferUnit {
+        debug_assert_eq!(id.ring(), self.ring);
+        &self.units[id.index().index()]
     }
 
     #[inline]
-    pub(super) fn unit_mut(&mut self, unit: u32) -> &mut BufferUnit {
-        &mut self.units[unit.index()]
+    pub(super) fn unit_mut(&mut self, id: UnitId) -> &mut BufferUnit {
+        debug_assert_eq!(id.ring(), self.ring);
+        &mut self.units[id.index().index()]
     }
 
     /// Records that the data of a slot has been read.
     #[inline]
-    pub(super) fn fill_done(&mut self, slot: u32) {
-        let unit = self.unit_of_slot(slot);
-        self.units[unit].fills_pending -= 1;
+    pub(super) fn fill_done(&mut self, slot: SlotId) {
+        let id = self.unit_of_slot(slot);
+        self.unit_mut(id).fills_pending -= 1;
     }
 
     /// The position behind the units that have a location.
@@ -237,12 +244,12 @@ impl WriteRing {
 
     /// Returns the next unit to program, if it is full and all its data has been read.
     #[inline]
-    pub(crate) fn ready(&self) -> Option<u32> {
+    pub(crate) fn ready(&self) -> Option<UnitId> {
         if self.dispatched == self.head {
             return None;
         }
-        let unit = (self.dispatched % self.unit_count).to_u32();
-        (self.units[unit.index()].fills_pending == 0).then_some(unit)
+        let id = self.unit_at(self.dispatched);
+        (self.unit(id).fills_pending == 0).then_some(id)
     }
 
     /// Returns the chunk of the oldest unit, if that is programmed and waits for its paired page
@@ -304,14 +311,14 @@ impl WriteRing {
 
     /// Returns whether a unit with a number above this one, whose program is in flight or to be
     /// repeated, holds a logical sector.
-    pub(crate) fn is_being_written(&self, lba: u32, above: u64) -> bool {
+    pub(crate) fn is_being_written(&self, lba: Lba, above: WriteSeq) -> bool {
         let mut under_way = self.persisted..self.dispatched;
         under_way.any(|at| {
-            let unit = (at % self.unit_count).to_u32();
-            let u = &self.units[unit.index()];
-            u.state == UnitState::Programming
-                && u.sequence > above
-                && self.entries(unit).iter().any(|e| e.lba_plus_1 == lba + 1)
+            let id = self.unit_at(at);
+            let unit = self.unit(id);
+            unit.state == UnitState::Programming
+                && unit.sequence > above
+                && self.entries(id).iter().any(|e| e.lba_plus_1 == lba.get() + 1)
         })
     }
 
@@ -337,16 +344,15 @@ impl WriteRing {
     }
 
     /// Units in use, oldest first, with the number of filled entries of each.
-    pub(crate) fn occupied(&self) -> impl Iterator<Item = (u32, u32)> {
-        let full =
-            (self.released..self.head).map(|at| ((at % self.unit_count).to_u32(), self.ws_opt));
-        let open = (self.fill_sectors > 0).then_some((self.head_index, self.fill_sectors));
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = (UnitId, u32)> {
+        let full = (self.released..self.head).map(|at| (self.unit_at(at), self.ws_opt));
+        let open = (self.fill_sectors > 0).then(|| (self.unit_at(self.head), self.fill_sectors));
         full.chain(open)
     }
 
     /// Checks the order of the watermarks and the unit states between them.
-    pub(crate) fn check(&self, ring: usize) -> Result<(), Violation> {
-        let subject = Subject::Ring(ring);
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        let subject = Subject::Ring(self.ring);
         let order = [self.released, self.persisted, self.dispatched, self.head];
         require!(
             order.is_sorted(),
@@ -373,14 +379,14 @@ impl WriteRing {
             u64::from(self.head_index)
         );
         for at in self.released..self.head {
-            let unit = (at % self.unit_count).to_u32();
-            let u = &self.units[unit.index()];
+            let id = self.unit_at(at);
+            let u = self.unit(id);
             let redispatched = u.redispatch_from != LineId::NONE;
             let legal = match u.state {
                 UnitState::Filling => {
                     at >= self.dispatched
                         || redispatched
-                        || ring == crate::ftl::GC && at >= self.persisted
+                        || self.ring == crate::ftl::GC && at >= self.persisted
                 }
                 UnitState::Programming => {
                     (self.persisted..self.dispatched).contains(&at)
@@ -395,7 +401,7 @@ impl WriteRing {
                 legal,
                 Buffer,
                 "a unit's state is one of its position",
-                Subject::Unit(ring, unit),
+                Subject::Unit(id),
                 format_args!("one for {at} of {order:?}"),
                 format_args!("{:?}", u.state)
             );
@@ -404,40 +410,40 @@ impl WriteRing {
     }
 
     #[inline]
-    pub(crate) fn slot_of_unit(&self, unit: u32) -> u32 {
-        self.base + unit * self.ws_opt
+    pub(crate) fn slot_of_unit(&self, id: UnitId) -> SlotId {
+        self.base + id.index() * self.ws_opt
     }
 
     #[inline]
-    pub(crate) fn unit_of_slot(&self, slot: u32) -> usize {
-        ((slot - self.base) / self.ws_opt).index()
+    pub(crate) fn unit_of_slot(&self, slot: SlotId) -> UnitId {
+        UnitId::new(self.ring, (slot - self.base) / self.ws_opt)
     }
 
     /// Returns the index of a slot in its write unit.
     #[inline]
-    pub(crate) fn offset_in_unit(&self, slot: u32) -> u32 {
+    pub(crate) fn offset_in_unit(&self, slot: SlotId) -> u32 {
         (slot - self.base) % self.ws_opt
     }
 
     #[inline]
-    pub(crate) fn entries(&self, unit: u32) -> &[BufferEntry] {
-        let first = (unit * self.ws_opt).index();
+    pub(crate) fn entries(&self, id: UnitId) -> &[BufferEntry] {
+        let first = (id.index() * self.ws_opt).index();
         &self.entries[first..first + self.ws_opt.index()]
     }
 
     #[inline]
-    pub(super) fn entries_mut(&mut self, unit: u32) -> &mut [BufferEntry] {
-        let first = (unit * self.ws_opt).index();
+    pub(super) fn entries_mut(&mut self, id: UnitId) -> &mut [BufferEntry] {
+        let first = (id.index() * self.ws_opt).index();
         &mut self.entries[first..first + self.ws_opt.index()]
     }
 
     #[inline]
-    pub(crate) fn entry(&self, slot: u32) -> &BufferEntry {
+    pub(crate) fn entry(&self, slot: SlotId) -> &BufferEntry {
         &self.entries[(slot - self.base).index()]
     }
 
     #[inline]
-    pub(super) fn entry_mut(&mut self, slot: u32) -> &mut BufferEntry {
+    pub(super) fn entry_mut(&mut self, slot: SlotId) -> &mut BufferEntry {
         &mut self.entries[(slot - self.base).index()]
     }
 }
@@ -460,7 +466,7 @@ mod tests {
             ws_opt: 4,
             mw_cunits: 0,
         });
-        WriteRing::new(&shape, 4, 100)
+        WriteRing::new(0, &shape, 4, SlotId(100))
     }
 
     #[test]
@@ -468,9 +474,9 @@ mod tests {
         let mut r = ring();
         assert_eq!((r.free(), r.free_in_unit(), r.ready()), (16, 0, None));
         for i in 0..5 {
-            assert_eq!(r.push(BufferEntry::default(), false), 100 + i);
+            assert_eq!(r.push(BufferEntry::default(), false), SlotId(100 + i));
         }
-        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(0)));
+        assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(UnitId::new(0, 0))));
         r.advance_dispatched();
         assert_eq!(r.ready(), None, "the second unit is not full");
         for _ in 0..3 {
@@ -478,7 +484,7 @@ mod tests {
         }
         assert_eq!(r.ready(), None, "its data is not there");
         r.units[1].fills_pending = 0;
-        assert_eq!(r.ready(), Some(1));
+        assert_eq!(r.ready(), Some(UnitId::new(0, 1)));
         r.advance_dispatched();
         r.units[1].state = UnitState::Released;
         r.advance_watermarks();

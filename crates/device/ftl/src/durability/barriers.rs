@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 
 /// Owner of a barrier.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) enum TrimDep {
     /// The pages of all earlier trims, once every unit with a smaller sequence number is durable:
     /// such a unit may hold trimmed sectors, and a translation page supersedes only units older than
     /// all those in flight.
-    AfterSeq(u64),
+    AfterSeq(WriteSeq),
 }
 
 /// A wait for everything in front of a position of the host ring to be durable.

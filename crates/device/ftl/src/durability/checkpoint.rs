@@ -17,7 +17,7 @@ use crate::durability::dirty_pages::DirtyPages;
 use crate::durability::journal::Lsn;
 use crate::durability::loss_epochs::LossEpochs;
 use crate::env::Env;
-use crate::ids::MapPageId;
+use crate::ids::{MapPageId, WriteSeq};
 use crate::{CapacityPlan, FtlConfig};
 
 /// Phase of a checkpoint.
@@ -38,8 +38,8 @@ enum Phase {
 pub(crate) struct CheckpointFacts {
     /// The position up to which the host ring is durable.
     pub(crate) durable_pos: u64,
-    pub(crate) next_seq: u64,
-    pub(crate) low_watermark: u64,
+    pub(crate) next_seq: WriteSeq,
+    pub(crate) low_watermark: WriteSeq,
     /// Whether no checkpoint may begin: translation pages are to be reconciled, or fetched from
     /// chunks at risk, and would be missing.
     pub(crate) is_blocked: bool,
@@ -53,7 +53,7 @@ pub(crate) enum CheckpointStep {
     /// A checkpoint has begun.
     Begun,
     /// Its pages are durable: a snapshot with this base is to be written.
-    WriteSnapshot { base_seq: u64 },
+    WriteSnapshot { base_seq: WriteSeq },
     /// The checkpoint is durable.
     Ended,
 }
@@ -74,8 +74,8 @@ pub(crate) struct Checkpoint {
     pace: CheckpointPace,
     losses: LossEpochs,
     /// The base of the last durable snapshot, and of the checkpoint in progress.
-    base_seq: u64,
-    pending_base_seq: u64,
+    base_seq: WriteSeq,
+    pending_base_seq: WriteSeq,
     /// Whether a caller waits for a checkpoint that begins now or later.
     requested: bool,
     /// Whether a caller waits for the checkpoint in progress, which is then not paced.
@@ -90,7 +90,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// Creates the state without a checkpoint in progress. The base of the last one is `base_seq`.
-    pub(crate) fn new(layout: &CapacityPlan, config: &FtlConfig, base_seq: u64) -> Checkpoint {
+    pub(crate) fn new(layout: &CapacityPlan, config: &FtlConfig, base_seq: WriteSeq) -> Checkpoint {
         Checkpoint {
             phase: Phase::Idle,
             pages: DirtyPages::new(layout.map_pages),
@@ -107,7 +107,7 @@ impl Checkpoint {
     }
 
     /// Checks the order of the loss epochs and of the base sequence numbers; `low` is the low watermark.
-    pub(crate) fn check(&self, low: u64) -> Result<(), Violation> {
+    pub(crate) fn check(&self, low: WriteSeq) -> Result<(), Violation> {
         self.losses.check_invariants()?;
         self.pages.check_invariants()?;
         let order = [self.base_seq, self.pending_base_seq, low];
@@ -130,7 +130,7 @@ impl Checkpoint {
 
     /// Returns whether units sequenced up to `newest` are covered neither by the last durable
     /// checkpoint nor by one that would be started for an earlier loss.
-    pub(crate) fn would_lose(&self, newest: u64) -> bool {
+    pub(crate) fn would_lose(&self, newest: WriteSeq) -> bool {
         newest >= self.base_seq && !self.losses.is_begun_due()
     }
 
@@ -218,7 +218,7 @@ impl Checkpoint {
     }
 
     /// The base sequence number of the last durable snapshot.
-    pub(crate) fn base_seq(&self) -> u64 {
+    pub(crate) fn base_seq(&self) -> WriteSeq {
         self.base_seq
     }
 
@@ -285,7 +285,7 @@ impl Durability {
                 c.base_seq = c.pending_base_seq;
                 c.phase = Phase::Idle;
                 tracepoint::trace(|| tracepoint::Event::CheckpointEnds);
-                tracing::debug!(base_seq = c.base_seq, "checkpoint durable");
+                tracing::debug!(base_seq = c.base_seq.get(), "checkpoint durable");
                 c.unpaced = false;
                 c.losses.complete();
                 CheckpointStep::Ended
@@ -335,7 +335,7 @@ impl Durability {
 
     /// Returns the number of pages that should be written by now. Pages are written in half of the
     /// interval; the other half covers delays.
-    pub(crate) fn due_pages(&self, env: &Env, next_seq: u64) -> u64 {
+    pub(crate) fn due_pages(&self, env: &Env, next_seq: WriteSeq) -> u64 {
         let c = &self.checkpoint;
         if self.is_checkpoint_urgent() {
             return u64::MAX;

@@ -1,6 +1,7 @@
 //! [`CheckpointPace`]: when a checkpoint is due.
 
 use crate::env::Env;
+use crate::ids::WriteSeq;
 use crate::{CapacityPlan, FtlConfig};
 
 /// Counts the sectors written since the last checkpoint began.
@@ -11,7 +12,7 @@ pub(super) struct CheckpointPace {
     /// Whether relocated sectors count.
     counts_relocations: bool,
     /// Sequence number of the next write unit when the latest checkpoint began.
-    began_seq: u64,
+    began_seq: WriteSeq,
     /// Sectors of units since then that do not bring on a checkpoint.
     excluded_sectors: u64,
     /// Whether the host or a relocation has changed a page since then. Padding and relocations that
@@ -21,7 +22,11 @@ pub(super) struct CheckpointPace {
 
 impl CheckpointPace {
     /// Starts the pace at a sequence number. The first checkpoint is due without a change.
-    pub(super) fn new(plan: &CapacityPlan, config: &FtlConfig, began_seq: u64) -> CheckpointPace {
+    pub(super) fn new(
+        plan: &CapacityPlan,
+        config: &FtlConfig,
+        began_seq: WriteSeq,
+    ) -> CheckpointPace {
         CheckpointPace {
             interval: plan.checkpoint_sectors,
             counts_relocations: config.checkpoint_sectors > 0,
@@ -54,18 +59,18 @@ impl CheckpointPace {
     }
 
     /// Returns the counted sectors since the latest checkpoint began.
-    pub(super) fn written_since(&self, env: &Env, next_seq: u64) -> u64 {
+    pub(super) fn written_since(&self, env: &Env, next_seq: WriteSeq) -> u64 {
         let written = (next_seq - self.began_seq) * u64::from(env.geometry.ws_opt);
         written.saturating_sub(self.excluded_sectors)
     }
 
     /// Whether a checkpoint is due.
-    pub(super) fn is_due(&self, env: &Env, next_seq: u64) -> bool {
+    pub(super) fn is_due(&self, env: &Env, next_seq: WriteSeq) -> bool {
         self.changed && self.written_since(env, next_seq) >= self.interval
     }
 
     /// Records that a checkpoint begins.
-    pub(super) fn begin(&mut self, next_seq: u64) {
+    pub(super) fn begin(&mut self, next_seq: WriteSeq) {
         (self.began_seq, self.excluded_sectors, self.changed) = (next_seq, 0, false);
     }
 }

@@ -31,7 +31,7 @@ use crate::durability::Durability;
 use crate::durability::journal::Lsn;
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
-use crate::ids::{MapPageId, ToIndex, ToU32};
+use crate::ids::{Lba, LbaRun, MapPageId, ToIndex, ToU32, WriteSeq};
 use crate::{CapacityPlan, FlashGeometry};
 
 /// Maximum number of ranges per sync.
@@ -72,20 +72,20 @@ pub(crate) struct DeviceL2p {
     pending_trims: BitSet,
     sync_state: TrimSyncState,
     /// Ranges being synced, as first sector and length, and the sequence number that they hold for.
-    ranges: Vec<(u32, u32)>,
-    sync_seq: u64,
+    ranges: Vec<LbaRun>,
+    sync_seq: WriteSeq,
     /// Map page whose trims are being synced, and the position in it.
-    cursor: Option<(MapPageId, u32)>,
+    cursor: Option<(MapPageId, Lba)>,
     /// End of the reserved sequence numbers; and the next end, with the journal position of its
     /// reservation.
-    reserved_seq_end: u64,
-    reservation: Option<(u64, Lsn)>,
+    reserved_seq_end: WriteSeq,
+    reservation: Option<(WriteSeq, Lsn)>,
     /// Number of sequence numbers reserved at a time.
     reserve_batch: u64,
     /// Sectors that may be lost; those not in the journal yet; and the journal position of the
     /// others.
-    maybe_lost: BTreeSet<u32>,
-    unrecorded: Vec<u32>,
+    maybe_lost: BTreeSet<Lba>,
+    unrecorded: Vec<Lba>,
     recorded_lsn: Lsn,
 }
 
@@ -94,14 +94,14 @@ impl DeviceL2p {
     pub(crate) fn new(
         shape: &FlashGeometry,
         layout: &CapacityPlan,
-        from: u64,
-        lost: &[u32],
+        from: WriteSeq,
+        lost: &[Lba],
     ) -> DeviceL2p {
         DeviceL2p {
             pending_trims: BitSet::new(layout.logical.index()),
             sync_state: TrimSyncState::Idle,
             ranges: Vec::with_capacity(TRIM_RANGES_MAX),
-            sync_seq: 0,
+            sync_seq: WriteSeq(0),
             cursor: None,
             reserved_seq_end: from,
             reservation: None,
@@ -118,7 +118,7 @@ impl DeviceL2p {
     }
 
     /// Checks that all assigned sequence numbers are reserved.
-    pub(crate) fn check(&self, next: u64) -> Result<(), Violation> {
+    pub(crate) fn check(&self, next: WriteSeq) -> Result<(), Violation> {
         require!(
             next <= self.reserved_seq_end,
             Durability,
@@ -131,37 +131,37 @@ impl DeviceL2p {
     }
 
     #[inline]
-    fn is_trim_pending(&self, lba: u32) -> bool {
+    fn is_trim_pending(&self, lba: Lba) -> bool {
         self.pending_trims.contains(lba.index())
     }
 
     /// Records that a sector was trimmed.
     #[inline]
-    pub(crate) fn mark_trimmed(&mut self, lba: u32) {
+    pub(crate) fn mark_trimmed(&mut self, lba: Lba) {
         self.pending_trims.insert(lba.index());
     }
 
-    fn mark_synced(&mut self, lba: u32) {
+    fn mark_synced(&mut self, lba: Lba) {
         self.pending_trims.remove(lba.index());
     }
 
     /// Returns the first sector with a pending trim from `from` on and before `end`.
-    fn next_pending_trim(&self, from: u32, end: u32) -> Option<u32> {
-        self.pending_trims.next_at(from.index()).map(|at| at.to_u32()).filter(|at| *at < end)
+    fn next_pending_trim(&self, from: Lba, end: Lba) -> Option<Lba> {
+        self.pending_trims.next_at(from.index()).map(Lba::from_index).filter(|at| *at < end)
     }
 
     /// Adds a sector to the ranges; returns `false` if they are full.
-    fn add_range(&mut self, lba: u32) -> bool {
-        if let Some((first, count)) = self.ranges.last_mut()
-            && *first + *count == lba
+    fn add_range(&mut self, lba: Lba) -> bool {
+        if let Some(range) = self.ranges.last_mut()
+            && range.end() == lba
         {
-            *count += 1;
+            range.sectors += 1;
             return true;
         }
         if self.ranges.len() == TRIM_RANGES_MAX {
             return false;
         }
-        self.ranges.push((lba, 1));
+        self.ranges.push(LbaRun { first: lba, sectors: 1 });
         true
     }
 
@@ -181,7 +181,7 @@ impl DeviceL2p {
         if self.maybe_lost.len() > meta {
             return vec![shape.total_sectors().to_u32(); meta];
         }
-        let mut words: Vec<u32> = self.maybe_lost.iter().map(|lba| lba + 1).collect();
+        let mut words: Vec<u32> = self.maybe_lost.iter().map(|lba| lba.get() + 1).collect();
         words.resize(meta, 0);
         words
     }
@@ -192,11 +192,14 @@ impl DeviceL2p {
         snapshot: &Snapshot,
         records: &[Vec<u8>],
         logical: u32,
-    ) -> Option<BTreeSet<u32>> {
-        let sound = |lba: u32| Some(lba).filter(|lba| *lba < logical);
-        let named = snapshot.pages.iter().filter_map(|w| w.checked_sub(1)).map(sound);
+    ) -> Option<BTreeSet<Lba>> {
+        let sound = |lba: Lba| Some(lba).filter(|lba| lba.get() < logical);
+        let named =
+            snapshot.pages.iter().filter_map(|w| w.checked_sub(1)).map(|lba| sound(Lba(lba)));
         let later = records.iter().map(|r| match *r.as_slice() {
-            [RECORD_MAYBE_LOST, 0, 0, 0, a, b, c, d] => sound(u32::from_le_bytes([a, b, c, d])),
+            [RECORD_MAYBE_LOST, 0, 0, 0, a, b, c, d] => {
+                sound(Lba(u32::from_le_bytes([a, b, c, d])))
+            }
             _ => None,
         });
         named.chain(later).collect()
@@ -216,7 +219,7 @@ pub(crate) struct ReservationStep {
 impl Durability {
     /// Returns whether a sector was trimmed and the trim is not synced with the drive.
     #[inline]
-    pub(crate) fn is_trim_pending(&self, lba: u32) -> bool {
+    pub(crate) fn is_trim_pending(&self, lba: Lba) -> bool {
         self.device_l2p.as_ref().is_some_and(|map| map.is_trim_pending(lba))
     }
 
@@ -231,9 +234,9 @@ impl Durability {
     pub(crate) fn sync_trims(
         &mut self,
         env: &Env,
-        sequence: u64,
+        sequence: WriteSeq,
         trimmed: u64,
-        needs_sync: impl Fn(u32) -> bool,
+        needs_sync: impl Fn(Lba) -> bool,
     ) -> TrimSync {
         let Some(map) = &mut self.device_l2p else { return TrimSync::Complete };
         match map.sync_state {
@@ -252,7 +255,7 @@ impl Durability {
         }
     }
 
-    fn gather_trims(&mut self, env: &Env, trimmed: u64, needs_sync: impl Fn(u32) -> bool) {
+    fn gather_trims(&mut self, env: &Env, trimmed: u64, needs_sync: impl Fn(Lba) -> bool) {
         let Some(map) = &mut self.device_l2p else { return };
         map.ranges.clear();
         // Pages in ascending order let ranges span pages.
@@ -261,7 +264,7 @@ impl Durability {
             let first = |page| (page, env.pages.first_sector_of(page));
             let next = || self.trims.pop_dirty().map(first);
             let Some((page, mut at)) = map.cursor.take().or_else(next) else { return };
-            let end = env.sectors_of_page(page).end;
+            let end = env.sectors_of_page(page).end();
             // Trimmed again since: copies written before the later trim may still get a
             // sequence number.
             let again = self.trims.is_later_than(page, trimmed);
@@ -280,13 +283,13 @@ impl Durability {
     }
 
     /// Returns the ranges of trims to send: first sectors and lengths.
-    pub(crate) fn trim_ranges(&self) -> &[(u32, u32)] {
+    pub(crate) fn trim_ranges(&self) -> &[LbaRun] {
         self.device_l2p.as_ref().map_or(&[], |map| &map.ranges)
     }
 
     /// Returns the sequence number up to which the trims supersede copies.
-    pub(crate) fn trim_sequence(&self) -> u64 {
-        self.device_l2p.as_ref().map_or(0, |map| map.sync_seq)
+    pub(crate) fn trim_sequence(&self) -> WriteSeq {
+        self.device_l2p.as_ref().map_or(WriteSeq(0), |map| map.sync_seq)
     }
 
     /// Records that the trims were sent, and whether the drive accepted them.
@@ -314,7 +317,7 @@ impl Durability {
 
     /// Records that a sector's data is lost. The journal records it before the copy with the poison
     /// mark is written.
-    pub(crate) fn record_maybe_lost(&mut self, lba: u32) {
+    pub(crate) fn record_maybe_lost(&mut self, lba: Lba) {
         if let Some(map) = &mut self.device_l2p
             && map.maybe_lost.insert(lba)
         {
@@ -324,7 +327,7 @@ impl Durability {
 
     /// Whether the next unit, of relocated data or the host's, may get the sequence number `next_seq`.
     #[inline]
-    pub(crate) fn can_assign_seq(&self, next_seq: u64, is_relocated: bool) -> bool {
+    pub(crate) fn can_assign_seq(&self, next_seq: WriteSeq, is_relocated: bool) -> bool {
         let Some(map) = &self.device_l2p else { return true };
         let known = map.unrecorded.is_empty() && self.journal.durable() >= map.recorded_lsn;
         next_seq < map.reserved_seq_end && (!is_relocated || known)
@@ -336,8 +339,8 @@ impl Durability {
     pub(crate) fn step_reservation(
         &mut self,
         env: &Env,
-        next_seq: u64,
-        is_lost: impl Fn(u32, bool) -> bool,
+        next_seq: WriteSeq,
+        is_lost: impl Fn(Lba, bool) -> bool,
     ) -> ReservationStep {
         let mut step = ReservationStep::default();
         let Some(map) = &mut self.device_l2p else { return step };
@@ -350,7 +353,7 @@ impl Durability {
         }
         while let Some(lba) = map.unrecorded.last() {
             let mut record = [RECORD_MAYBE_LOST, 0, 0, 0, 0, 0, 0, 0];
-            record[4..].copy_from_slice(&lba.to_le_bytes());
+            record[4..].copy_from_slice(&lba.get().to_le_bytes());
             if self.journal.append(&record).is_err() {
                 self.checkpoint.request_space();
                 break;
@@ -371,8 +374,8 @@ impl Durability {
     fn reserve_seqs(
         &mut self,
         env: &Env,
-        next_seq: u64,
-        is_lost: impl Fn(u32, bool) -> bool,
+        next_seq: WriteSeq,
+        is_lost: impl Fn(Lba, bool) -> bool,
     ) -> bool {
         let Some(map) = &mut self.device_l2p else { return false };
         let pending = &map.pending_trims;

@@ -15,7 +15,7 @@ use time::Nanos;
 
 use crate::check::Violation;
 use crate::env::Env;
-use crate::ids::{LineId, MapPageId};
+use crate::ids::{Lba, LineId, MapPageId, WriteSeq};
 use barriers::{Barrier, BarrierOwner, BarrierQueue, TrimDep};
 use checkpoint::Checkpoint;
 use device_l2p::DeviceL2p;
@@ -43,7 +43,7 @@ impl Durability {
     pub(crate) fn new(
         env: &Env,
         journal: Journal,
-        base_seq: u64,
+        base_seq: WriteSeq,
         device_l2p: Option<DeviceL2p>,
     ) -> Durability {
         Durability {
@@ -144,7 +144,7 @@ impl Durability {
 
     /// Records that a mapped sector of a translation page is trimmed.
     #[inline]
-    pub(crate) fn trimmed(&mut self, lba: u32, page: MapPageId) {
+    pub(crate) fn trimmed(&mut self, lba: Lba, page: MapPageId) {
         self.trims.record(page);
         match &mut self.device_l2p {
             Some(map) => map.mark_trimmed(lba),
@@ -191,8 +191,8 @@ impl Durability {
     }
 
     /// Records that a host sector's location on flash differs from the one in its page's copy.
-    pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: u32) {
-        if lba < env.plan.logical && self.device_l2p.is_none() {
+    pub(crate) fn mark_sector_dirty(&mut self, env: &Env, lba: Lba) {
+        if lba < env.plan.host_end() && self.device_l2p.is_none() {
             self.checkpoint.mark_dirty(env.pages.page_of(lba));
         }
     }
@@ -234,8 +234,8 @@ impl Durability {
     pub(crate) fn check_invariants(
         &self,
         head: u64,
-        low: u64,
-        next: u64,
+        low: WriteSeq,
+        next: WriteSeq,
     ) -> Result<Vec<LineId>, Violation> {
         let waiting = self.barriers.check(head, self.trims.epoch())?;
         let cursor = self.device_l2p.as_ref().and_then(|m| m.cursor_page());

@@ -25,7 +25,7 @@
 //!
 //! The checksum is in the journal's frames.
 
-use crate::ids::ToU32;
+use crate::ids::{ToU32, WriteSeq};
 use collections::{PutBytes, Reader, u32_at};
 use nvme::ChunkId;
 
@@ -46,7 +46,7 @@ pub(crate) struct LineEntry {
     /// Whether its footer is on the media.
     pub(crate) has_footer: bool,
     /// The largest sequence number of a write unit in it; the maximum of the type if it is open.
-    pub(crate) max_seq: u64,
+    pub(crate) max_seq: WriteSeq,
     pub(crate) chunks: Vec<ChunkId>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Snapshot {
     /// Chunks that count towards capacity.
     pub(crate) usable_chunks: u32,
     /// Every write unit with a smaller sequence number is included in the map pages.
-    pub(crate) base_seq: u64,
+    pub(crate) base_seq: WriteSeq,
     /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     pub(crate) pages: Vec<u32>,
     pub(crate) lines: Vec<LineEntry>,
@@ -99,7 +99,7 @@ fn fingerprint(shape: &FlashGeometry, layout: &CapacityPlan) -> [(&'static str, 
 
 impl Snapshot {
     /// Location of a page that was written and whose latest version is lost.
-    const LOST_PAGE: u32 = crate::space::lines::LOST + 1;
+    const LOST_PAGE: u32 = crate::ids::LOST_SECTOR.get() + 1;
 
     /// Returns the largest size of a snapshot in bytes.
     pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
@@ -115,14 +115,14 @@ impl Snapshot {
         for (_, fact) in fingerprint(shape, layout) {
             out.put_u32(fact);
         }
-        out.put_u32(self.usable_chunks).put_u64(self.base_seq);
+        out.put_u32(self.usable_chunks).put_u64(self.base_seq.get());
         out.put_u32(self.lines.len().to_u32()).put_u32(layout.line_metadata_units);
         for page in &self.pages {
             out.put_u32(*page);
         }
         for line in &self.lines {
             out.put_u8(line.stream).put_u8(u8::from(line.open) | u8::from(line.has_footer) << 1);
-            out.put_u16(line.chunks.len() as u16).put_u32(0).put_u64(line.max_seq);
+            out.put_u16(line.chunks.len() as u16).put_u32(0).put_u64(line.max_seq.get());
             for chunk in &line.chunks {
                 out.put_u32(chunk.get());
             }
@@ -183,9 +183,15 @@ impl Snapshot {
                 |r: &mut Reader<'_>| r.u32().filter(|c| *c < shape.total_chunks()).map(ChunkId);
             let chunks = (0..chunks).map(|_| chunk(r)).collect::<Option<Vec<ChunkId>>>()?;
             let (open, last) = (state & 1 != 0, state & 2 != 0);
-            lines.push(LineEntry { stream, open, has_footer: last, max_seq: newest, chunks });
+            lines.push(LineEntry {
+                stream,
+                open,
+                has_footer: last,
+                max_seq: WriteSeq(newest),
+                chunks,
+            });
         }
-        Some(Snapshot { usable_chunks: counted, base_seq: base, pages, lines })
+        Some(Snapshot { usable_chunks: counted, base_seq: WriteSeq(base), pages, lines })
     }
 }
 

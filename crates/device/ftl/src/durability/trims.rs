@@ -142,7 +142,7 @@ impl TrimLog {
         }
         for (page, (&epoch, &found)) in (0..).zip(self.page_epoch.iter().zip(&listed)) {
             let expected = u32::from(epoch != 0);
-            let subject = Subject::Page(page);
+            let subject = Subject::Page(MapPageId(page));
             require_eq!(Durability, "a page with trims is listed", subject, expected, found);
         }
         Ok(())

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 
 use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
 use crate::ftl::HOST;
-use crate::ids::{MapPageId, ToIndex};
+use crate::ids::{Lba, MapPageId, ToIndex, WriteSeq};
 use crate::mapping::reconcile::Reconcile;
 use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
 use crate::space::open_line::{OpenLine, WritableChunk};
@@ -20,7 +20,7 @@ impl RecoveredState {
     pub(crate) fn restore(mut self, journal: Journal) -> Result<Ftl, NewFtlError> {
         let env = self.env.clone();
         tracing::info!(
-            next_seq = self.next_seq,
+            next_seq = self.next_seq.get(),
             full_scan = self.full_scan,
             lost_map_pages = self.lost_pages.len(),
             "recovered"
@@ -50,11 +50,11 @@ impl RecoveredState {
     /// Leaves the translation pages on the media, and gives the FTL the entries that are newer than
     /// the pages.
     fn defer_map_pages(&mut self, ftl: &mut Ftl) {
-        let (logical, pages) = (self.env.plan.logical, self.env.pages);
+        let (host_end, pages) = (self.env.plan.host_end(), self.env.pages);
         let copies = std::mem::take(&mut self.copies);
         let written = self.pages.iter().map(|found| found.page);
         let found =
-            copies.iter().filter(|(lba, _)| *lba < logical).map(|(lba, _)| pages.page_of(lba));
+            copies.iter().filter(|(lba, _)| *lba < host_end).map(|(lba, _)| pages.page_of(lba));
         let lost = self.lost_pages.iter().copied();
         let to_count: BTreeSet<MapPageId> = written.chain(found).chain(lost).collect();
         let seen = ScanObservations {
@@ -81,9 +81,9 @@ impl RecoveredState {
     }
 
     fn fill_map(&self, ftl: &mut Ftl) {
-        let logical = self.env.plan.logical;
-        for (lba, word) in (0..).zip(&self.l2p_entries) {
-            if let Some(phys) = word.checked_sub(1) {
+        let host_end = self.env.plan.host_end();
+        for (lba, word) in Lba(0).ascending().zip(&self.l2p_entries) {
+            if let Some(phys) = word.checked_sub(1).map(PhysSector) {
                 ftl.mapping.set(lba, L2pEntry::Flash(phys));
                 ftl.mapping.record_found(phys, lba, false);
             }
@@ -98,16 +98,16 @@ impl RecoveredState {
             }
         }
         for &PageLocation { phys, page } in &self.pages {
-            ftl.mapping.set(logical + page.get(), L2pEntry::Flash(phys));
-            ftl.mapping.record_found(phys, logical + page.get(), false);
+            ftl.mapping.set(self.env.plan.page_sector(page), L2pEntry::Flash(phys));
+            ftl.mapping.record_found(phys, self.env.plan.page_sector(page), false);
         }
         for &page in &self.lost_pages {
-            ftl.mapping.set(logical + page.get(), L2pEntry::Lost);
+            ftl.mapping.set(self.env.plan.page_sector(page), L2pEntry::Lost);
         }
         if self.env.plan.map_cache.frames > 0 {
             return;
         }
-        for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < logical) {
+        for (lba, copy) in self.copies.iter().filter(|(lba, _)| *lba < host_end) {
             ftl.mapping.set(lba, L2pEntry::Flash(copy.phys));
             ftl.mapping.record_found(copy.phys, lba, copy.poison);
             ftl.durability.mark_sector_dirty(&ftl.env, lba);
@@ -120,8 +120,8 @@ impl RecoveredState {
         let mut valid = vec![0u32; shape.total_chunks().index()];
         // With a map cache the entries of the pages are counted later.
         let counts = self.env.plan.map_cache.frames > 0;
-        let first = if counts { self.env.plan.logical } else { 0 };
-        for lba in first..self.env.plan.logical + self.env.plan.map_pages {
+        let first = if counts { self.env.plan.host_end() } else { Lba(0) };
+        for lba in first.run(self.env.plan.lba_end() - first) {
             if let L2pEntry::Flash(phys) = ftl.mapping.get(lba) {
                 valid[shape.chunk_of(phys).index()] += 1;
             }
@@ -203,7 +203,7 @@ impl RecoveredState {
             };
             let id = ftl.space.restore_line([chunk]);
             ftl.space.restore_chunk(chunk, written, found_chunk(report));
-            let contents = RestoredLine { valid_sectors, stream: 0, max_seq: 0 };
+            let contents = RestoredLine { valid_sectors, stream: 0, max_seq: WriteSeq(0) };
             ftl.space.restore_contents(id, contents);
             ftl.close_if_done(id);
         }

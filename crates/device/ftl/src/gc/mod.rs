@@ -13,6 +13,7 @@ pub(crate) mod pid;
 pub(crate) mod victim;
 pub(crate) mod victim_p2l;
 
+use crate::ReadAddress;
 use std::collections::VecDeque;
 
 use collections::Slab;
@@ -22,7 +23,7 @@ use time::Nanos;
 use crate::RateLimiter;
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, SlotId, ToIndex, ToU32};
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use candidates::VictimCandidates;
@@ -41,7 +42,7 @@ pub(crate) struct Gc {
     /// Reads that may be in flight.
     queue_depth: u32,
     /// Scratch memory for the addresses of one flash read.
-    addresses: Vec<(u32, u32)>,
+    addresses: Vec<ReadAddress>,
     /// Lines whose sectors are all read but not all durable elsewhere.
     draining: u32,
     /// Victims since the host last wrote or space grew, and the largest free space since then.
@@ -72,7 +73,7 @@ pub(crate) struct VictimScan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     pub(crate) line: LineId,
-    pub(crate) first_slot: u32,
+    pub(crate) first_slot: SlotId,
     pub(crate) count: u32,
 }
 
@@ -260,11 +261,11 @@ impl Gc {
     }
 
     /// Takes the empty scratch memory for addresses, to be returned.
-    pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
+    pub(crate) fn take_addresses(&mut self) -> Vec<ReadAddress> {
         std::mem::take(&mut self.addresses)
     }
 
-    pub(crate) fn return_addresses(&mut self, addresses: Vec<(u32, u32)>) {
+    pub(crate) fn return_addresses(&mut self, addresses: Vec<ReadAddress>) {
         self.addresses = addresses;
     }
 

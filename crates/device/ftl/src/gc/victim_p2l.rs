@@ -5,10 +5,12 @@
 //! sectors. If those cannot be read either, the L2P says which logical sectors are in the line.
 //! Their loss is then recorded, instead of erasing the line while it has valid sectors.
 
+use nvme::PhysSector;
+
 use crate::Oob;
 use crate::env::Env;
 use crate::gc::Gc;
-use crate::ids::{LineId, MapPageId, ToIndex, ToU32};
+use crate::ids::{Lba, LineId, MapPageId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
 use crate::space::lines::{Footer, Line, LineTable};
@@ -25,7 +27,7 @@ enum VictimP2lSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VictimP2lStep {
     /// Read the write unit from this physical sector on, as read number `at`.
-    Read { at: usize, first_phys: u32 },
+    Read { at: usize, first_phys: PhysSector },
     /// Wait for a read to end.
     Wait,
     /// The line's footer is not valid: the out-of-band bytes are read instead.
@@ -42,7 +44,7 @@ pub(crate) enum VictimP2lStep {
 pub(crate) struct VictimReadDone {
     /// Whether it read the sectors of the footer; otherwise out-of-band bytes.
     pub(crate) is_footer: bool,
-    pub(crate) first_phys: u32,
+    pub(crate) first_phys: PhysSector,
     unit_index: u32,
     member: u32,
 }
@@ -53,7 +55,7 @@ struct VictimUnitRead {
     /// Index of the unit in the footer; otherwise the first sector.
     unit_index: u32,
     member: u32,
-    first_phys: u32,
+    first_phys: PhysSector,
 }
 
 /// The read of a victim's P2L; one victim at a time.
@@ -85,7 +87,7 @@ impl VictimP2lRead {
             failed: false,
             next_page: MapPageId(0),
             bytes: vec![0; if is_footer { units * bytes } else { 0 }],
-            p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len().to_u32(), 0)),
+            p2l: Box::new(P2lTable::new(&env.geometry, line.chunks.len().to_u32(), WriteSeq(0))),
         }
     }
 
@@ -176,7 +178,7 @@ impl VictimP2lRead {
     }
 
     /// Records a logical sector at a sector of a member.
-    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: u32) {
+    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: Lba) {
         self.p2l.record_lba(member, sector, lba);
     }
 }
@@ -246,11 +248,11 @@ impl Gc {
         &mut self,
         env: &Env,
         read: VictimReadDone,
-        phys: u32,
+        phys: PhysSector,
         oob: Option<Oob>,
     ) {
         if let (Some(lba), Some(reading)) = (oob.and_then(|oob| oob.lba), &mut self.p2l_read) {
-            reading.record_lba(read.member, phys % env.geometry.sectors_per_chunk, lba);
+            reading.record_lba(read.member, env.geometry.sector_in_chunk(phys), lba);
         }
     }
 }

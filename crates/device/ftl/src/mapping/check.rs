@@ -6,14 +6,19 @@ use super::Mapping;
 use crate::L2pEntry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
-use crate::ids::ToIndex;
-use crate::space::lines::NONE;
+use crate::ids::{MapPageId, ToIndex};
 
 /// Checks the maps: mapped sectors are counted, mapped once, and in the P2L; pages are in frames or
 /// being fetched.
 pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
     let shown = mapping.fetches.check(&mapping.l2p)?;
-    require_eq!(Mapping, "the scratch frame is unmapped between calls", Subject::Part, NONE, shown);
+    require_eq!(
+        Mapping,
+        "the scratch frame is unmapped between calls",
+        Subject::Part,
+        MapPageId::NONE.get(),
+        shown
+    );
     let mut sectors = BitSet::new(env.geometry.total_sectors().index());
     let mut mapped = 0;
     for lba in mapping.resident_sectors(env) {
@@ -52,7 +57,7 @@ pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
             !mapping.l2p.is_page_resident(page),
             Mapping,
             "a page that is rebuilt is in no frame",
-            Subject::Page(page.get()),
+            Subject::Page(page),
             "no frame",
             "a frame"
         );

@@ -1,12 +1,12 @@
 //! [`L2p`]: the logical-to-physical map, four bytes per sector; all of it in memory, or the pages
 //! that are in [`Frames`].
 
-use crate::ids::MapPageId;
 use std::io;
 
 use mem::HugeArray;
+use nvme::PhysSector;
 
-use crate::ids::ToIndex;
+use crate::ids::{Lba, MapPageId, SlotId, ToIndex};
 use crate::mapping::cache::frames::Frames;
 
 /// Location of a logical sector.
@@ -15,9 +15,9 @@ pub enum L2pEntry {
     /// Not mapped: it reads as zeros.
     Unmapped,
     /// In the write buffer, in this slot.
-    Buffer(u32),
+    Buffer(SlotId),
     /// On the media, at this physical sector.
-    Flash(u32),
+    Flash(PhysSector),
     /// Lost: its translation page could not be read. Reads fail until it is written.
     Lost,
 }
@@ -47,8 +47,8 @@ const LOST_ENTRY: u32 = u32::MAX;
 pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
     match at {
         L2pEntry::Unmapped => 0,
-        L2pEntry::Buffer(slot) => BUFFER_BIT | slot,
-        L2pEntry::Flash(phys) => phys + 1,
+        L2pEntry::Buffer(slot) => BUFFER_BIT | slot.get(),
+        L2pEntry::Flash(phys) => phys.get() + 1,
         L2pEntry::Lost => LOST_ENTRY,
     }
 }
@@ -59,8 +59,8 @@ fn decode_l2p_entry(word: u32) -> L2pEntry {
     match word {
         0 => L2pEntry::Unmapped,
         LOST_ENTRY => L2pEntry::Lost,
-        w if w & BUFFER_BIT != 0 => L2pEntry::Buffer(w & !BUFFER_BIT),
-        w => L2pEntry::Flash(w - 1),
+        w if w & BUFFER_BIT != 0 => L2pEntry::Buffer(SlotId(w & !BUFFER_BIT)),
+        w => L2pEntry::Flash(PhysSector(w - 1)),
     }
 }
 
@@ -107,7 +107,7 @@ impl L2p {
     }
 
     #[inline]
-    fn index(&self, lba: u32) -> usize {
+    fn index(&self, lba: Lba) -> usize {
         match &self.frames {
             None => lba.index(),
             Some(frames) => frames.index(lba),
@@ -116,23 +116,27 @@ impl L2p {
 
     /// Returns the location of a logical sector.
     #[inline]
-    pub fn get(&self, lba: u32) -> L2pEntry {
+    pub fn get(&self, lba: Lba) -> L2pEntry {
         decode_l2p_entry(self.table[self.index(lba)])
     }
 
     /// Returns the physical sector of a logical one, if it has one, for a prefetch. With a map in
     /// frames it returns nothing.
     #[inline]
-    pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
+    pub(crate) fn prefetch(&self, lba: Lba) -> Option<PhysSector> {
         if self.frames.is_some() {
             return None;
         }
-        self.table.get(lba.index()).filter(|word| **word & BUFFER_BIT == 0)?.checked_sub(1)
+        self.table
+            .get(lba.index())
+            .filter(|word| **word & BUFFER_BIT == 0)?
+            .checked_sub(1)
+            .map(PhysSector)
     }
 
     /// Sets the location of a logical sector, and returns the one before.
     #[inline(always)]
-    pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
+    pub(crate) fn set(&mut self, lba: Lba, to: L2pEntry) -> L2pEntry {
         let (at, to) = (self.index(lba), encode_l2p_entry(to));
         let old = std::mem::replace(&mut self.table[at], to);
         self.mapped = self.mapped + u64::from(to != 0) - u64::from(old != 0);
@@ -146,7 +150,7 @@ impl L2p {
     #[inline(always)]
     pub(crate) fn compare_and_set(
         &mut self,
-        lba: u32,
+        lba: Lba,
         from: L2pEntry,
         to: L2pEntry,
     ) -> Result<(), L2pEntry> {
@@ -163,7 +167,7 @@ impl L2p {
     /// Returns the entries of a run of logical sectors, to find mapped ones quickly; with a map
     /// cache, of one page.
     #[inline]
-    pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
+    pub(crate) fn raw_range(&self, first: Lba, count: u32) -> &[u32] {
         let at = self.index(first);
         &self.table[at..at + count.index()]
     }
@@ -176,13 +180,13 @@ impl L2p {
 
     /// Returns whether a logical sector has this location.
     #[inline]
-    pub(crate) fn is_at(&self, lba: u32, place: L2pEntry) -> bool {
+    pub(crate) fn is_at(&self, lba: Lba, place: L2pEntry) -> bool {
         self.table[self.index(lba)] == encode_l2p_entry(place)
     }
 
     /// Returns whether a logical sector is at this physical sector.
     #[inline]
-    pub(crate) fn is_mapped_to(&self, lba: u32, phys: u32) -> bool {
+    pub(crate) fn is_mapped_to(&self, lba: Lba, phys: PhysSector) -> bool {
         self.is_at(lba, L2pEntry::Flash(phys))
     }
 
@@ -194,7 +198,7 @@ impl L2p {
 
     /// Pins the page of a host sector: the sector is in the write buffer.
     #[inline]
-    pub(crate) fn pin(&mut self, lba: u32) {
+    pub(crate) fn pin(&mut self, lba: Lba) {
         if let Some(frames) = &mut self.frames
             && let Some(page) = frames.page_of(lba)
         {
@@ -204,7 +208,7 @@ impl L2p {
 
     /// Releases the pin of a sector that has left the write buffer.
     #[inline]
-    pub(crate) fn unpin(&mut self, lba: u32) {
+    pub(crate) fn unpin(&mut self, lba: Lba) {
         if let Some(frames) = &mut self.frames
             && let Some(page) = frames.page_of(lba)
         {
@@ -220,17 +224,20 @@ mod tests {
     #[test]
     fn a_sector_is_redirected_from_where_it_is_and_from_nowhere_else() {
         let mut map = L2p::new(8).unwrap();
-        let (slot, media) = (L2pEntry::Buffer(7), L2pEntry::Flash(7));
-        assert_eq!(map.set(3, slot), L2pEntry::Unmapped);
-        assert_eq!(map.compare_and_set(3, L2pEntry::Buffer(6), media), Err(slot));
-        assert_eq!(map.compare_and_set(3, media, slot), Err(slot), "slot 7 is not sector 7");
-        assert!(map.is_at(3, slot) && !map.is_at(3, media));
-        assert_eq!(map.compare_and_set(3, slot, media), Ok(()));
-        assert_eq!((map.get(3), map.is_mapped_to(3, 7), map.mapped), (media, true, 1));
-        assert_eq!(map.set(3, L2pEntry::Lost), media);
-        assert_eq!(map.compare_and_set(3, media, slot), Err(L2pEntry::Lost));
-        assert_eq!((map.set(3, L2pEntry::Unmapped), map.mapped), (L2pEntry::Lost, 0));
-        assert_eq!(map.compare_and_set(3, slot, media), Err(L2pEntry::Unmapped));
-        assert_eq!((map.get(3), map.mapped), (L2pEntry::Unmapped, 0));
+        let (slot, media) = (L2pEntry::Buffer(SlotId(7)), L2pEntry::Flash(PhysSector(7)));
+        assert_eq!(map.set(Lba(3), slot), L2pEntry::Unmapped);
+        assert_eq!(map.compare_and_set(Lba(3), L2pEntry::Buffer(SlotId(6)), media), Err(slot));
+        assert_eq!(map.compare_and_set(Lba(3), media, slot), Err(slot), "slot 7 is not sector 7");
+        assert!(map.is_at(Lba(3), slot) && !map.is_at(Lba(3), media));
+        assert_eq!(map.compare_and_set(Lba(3), slot, media), Ok(()));
+        assert_eq!(
+            (map.get(Lba(3)), map.is_mapped_to(Lba(3), PhysSector(7)), map.mapped),
+            (media, true, 1)
+        );
+        assert_eq!(map.set(Lba(3), L2pEntry::Lost), media);
+        assert_eq!(map.compare_and_set(Lba(3), media, slot), Err(L2pEntry::Lost));
+        assert_eq!((map.set(Lba(3), L2pEntry::Unmapped), map.mapped), (L2pEntry::Lost, 0));
+        assert_eq!(map.compare_and_set(Lba(3), slot, media), Err(L2pEntry::Unmapped));
+        assert_eq!((map.get(Lba(3)), map.mapped), (L2pEntry::Unmapped, 0));
     }
 }

@@ -8,9 +8,12 @@ pub(crate) mod p2l_reader;
 pub(crate) mod reconcile;
 pub(crate) mod translation_page;
 
-use crate::ids::MapPageId;
 use std::collections::BTreeSet;
 use std::io;
+
+use crate::ids::{Lba, MapPageId, SlotId, WriteSeq};
+
+use nvme::PhysSector;
 
 use crate::check::Violation;
 use crate::env::Env;
@@ -44,7 +47,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The error of `mmap(2)`.
-    pub(crate) fn new(env: &Env, first_slot: u32) -> io::Result<Mapping> {
+    pub(crate) fn new(env: &Env, first_slot: SlotId) -> io::Result<Mapping> {
         let Env { geometry, config, plan, .. } = env;
         let l2p = match plan.map_cache.frames {
             0 => L2p::new(plan.logical + plan.map_pages)?,
@@ -67,8 +70,8 @@ impl Mapping {
     pub(crate) fn import_recovery(
         &mut self,
         reconcile: Reconcile,
-        unreadable: BTreeSet<u32>,
-        next_seq: u64,
+        unreadable: BTreeSet<PhysSector>,
+        next_seq: WriteSeq,
         blind: bool,
     ) {
         self.page_rebuild.import_recovery(unreadable, next_seq, blind);
@@ -89,19 +92,19 @@ impl Mapping {
 
     /// The location of a logical sector, whose page must be in memory.
     #[inline]
-    pub(crate) fn get(&self, lba: u32) -> L2pEntry {
+    pub(crate) fn get(&self, lba: Lba) -> L2pEntry {
         self.l2p.get(lba)
     }
 
     /// Whether a logical sector is at this location.
     #[inline]
-    pub(crate) fn is_at(&self, lba: u32, place: L2pEntry) -> bool {
+    pub(crate) fn is_at(&self, lba: Lba, place: L2pEntry) -> bool {
         self.l2p.is_at(lba, place)
     }
 
     /// Whether a logical sector is at this physical sector.
     #[inline]
-    pub(crate) fn is_mapped_to(&self, lba: u32, phys: u32) -> bool {
+    pub(crate) fn is_mapped_to(&self, lba: Lba, phys: PhysSector) -> bool {
         self.l2p.is_mapped_to(lba, phys)
     }
 
@@ -113,13 +116,13 @@ impl Mapping {
 
     /// Prefetches an entry; returns its physical sector, if it has one.
     #[inline]
-    pub(crate) fn prefetch(&self, lba: u64) -> Option<u32> {
+    pub(crate) fn prefetch(&self, lba: Lba) -> Option<PhysSector> {
         self.l2p.prefetch(lba)
     }
 
     /// The raw entries of a run of logical sectors, 0 for unmapped ones; of a cached map, in one page.
     #[inline]
-    pub(crate) fn raw_range(&self, first: u32, count: u32) -> &[u32] {
+    pub(crate) fn raw_range(&self, first: Lba, count: u32) -> &[u32] {
         self.l2p.raw_range(first, count)
     }
 
@@ -131,7 +134,7 @@ impl Mapping {
     /// Sets the location of a logical sector and returns the one before. The physical sector that it
     /// leaves is not valid any more.
     #[inline(always)]
-    pub(crate) fn set(&mut self, lba: u32, to: L2pEntry) -> L2pEntry {
+    pub(crate) fn set(&mut self, lba: Lba, to: L2pEntry) -> L2pEntry {
         let old = self.l2p.set(lba, to);
         if let L2pEntry::Flash(phys) = old {
             self.p2l.invalidate(phys);
@@ -145,7 +148,12 @@ impl Mapping {
     /// # Errors
     /// The location of the sector if it is not in that slot any more.
     #[inline]
-    pub(crate) fn move_to_flash(&mut self, lba: u32, slot: u32, phys: u32) -> Result<(), L2pEntry> {
+    pub(crate) fn move_to_flash(
+        &mut self,
+        lba: Lba,
+        slot: SlotId,
+        phys: PhysSector,
+    ) -> Result<(), L2pEntry> {
         let moved = self.l2p.compare_and_set(lba, L2pEntry::Buffer(slot), L2pEntry::Flash(phys));
         if moved.is_err() {
             self.p2l.invalidate(phys);
@@ -156,13 +164,13 @@ impl Mapping {
 
     /// Pins the page of a logical sector that enters the write buffer.
     #[inline]
-    pub(crate) fn pin(&mut self, lba: u32) {
+    pub(crate) fn pin(&mut self, lba: Lba) {
         self.l2p.pin(lba);
     }
 
     /// Unpins the page of a logical sector that leaves the write buffer.
     #[inline]
-    pub(crate) fn unpin(&mut self, lba: u32) {
+    pub(crate) fn unpin(&mut self, lba: Lba) {
         self.l2p.unpin(lba);
     }
 
@@ -174,18 +182,18 @@ impl Mapping {
 
     /// The logical sector that was written at a physical one, if the P2L is in memory.
     #[inline]
-    pub(crate) fn lba_at(&self, phys: u32) -> Option<u32> {
+    pub(crate) fn lba_at(&self, phys: PhysSector) -> Option<Lba> {
         self.p2l.get(phys)
     }
 
     /// Whether the data at a physical sector was lost before it came there.
     #[inline]
-    pub(crate) fn is_poisoned(&self, phys: u32) -> bool {
+    pub(crate) fn is_poisoned(&self, phys: PhysSector) -> bool {
         self.p2l.is_poisoned(phys)
     }
 
     /// Records a sector that a recovery found at a physical sector.
-    pub(crate) fn record_found(&mut self, phys: u32, lba: u32, poison: bool) {
+    pub(crate) fn record_found(&mut self, phys: PhysSector, lba: Lba, poison: bool) {
         self.p2l.set(phys, Some(lba), poison);
     }
 
@@ -193,19 +201,19 @@ impl Mapping {
     #[inline]
     pub(crate) fn record_written(
         &mut self,
-        first: u32,
+        first: PhysSector,
         sectors: impl ExactSizeIterator<Item = WrittenSector>,
     ) {
         self.p2l.set_run(first, sectors);
     }
 
     /// Records that `count` sectors from `first` on hold no data: padding, or a failed unit.
-    pub(crate) fn record_nothing(&mut self, first: u32, count: u32) {
-        (first..first + count).for_each(|phys| self.p2l.set(phys, None, false));
+    pub(crate) fn record_nothing(&mut self, first: PhysSector, count: u32) {
+        first.run(count).for_each(|phys| self.p2l.set(phys, None, false));
     }
 
     /// Records that a physical sector is not valid any more.
-    pub(crate) fn invalidate(&mut self, phys: u32) {
+    pub(crate) fn invalidate(&mut self, phys: PhysSector) {
         self.p2l.invalidate(phys);
     }
 
@@ -256,13 +264,12 @@ impl Mapping {
     }
 
     /// Logical sectors whose entries are in memory, those of the translation pages themselves included.
-    pub(crate) fn resident_sectors(&self, env: &Env) -> impl Iterator<Item = u32> {
-        let (logical, pages) = (env.plan.logical, env.plan.map_pages);
+    pub(crate) fn resident_sectors(&self, env: &Env) -> impl Iterator<Item = Lba> {
         env.plan
             .pages()
             .filter(|page| self.l2p.is_page_resident(*page))
-            .flat_map(|page| env.sectors_of_page(page))
-            .chain(logical..logical + pages)
+            .flat_map(|page| env.sectors_of_page(page).iter())
+            .chain(env.plan.pages().map(|page| env.plan.page_sector(page)))
     }
 
     /// Resident pages and the pins of each, and pages that are pinned for the head of the write queue and
@@ -280,7 +287,7 @@ impl Mapping {
 
     /// Breaks an entry of the L2P.
     #[cfg(test)]
-    pub(crate) fn break_entry(&mut self, lba: u32, to: L2pEntry) {
+    pub(crate) fn break_entry(&mut self, lba: Lba, to: L2pEntry) {
         self.l2p.set(lba, to);
     }
 }

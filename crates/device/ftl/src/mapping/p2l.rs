@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::io;
 
 use mem::HugeArray;
+use nvme::PhysSector;
 
 use crate::P2lLocation;
-use crate::ids::ToIndex;
+use crate::ids::{Lba, ToIndex};
 
 /// The reverse map. It says what was written, not what is valid: a physical sector is valid if its
 /// logical sector maps to it. With a map in frames it names only sectors that are valid, or in the
@@ -23,7 +24,7 @@ pub(crate) struct P2l {
     /// `None` if it is on the media.
     table: Option<HugeArray>,
     /// Lost sectors, if the table is not in memory. Nearly always empty.
-    poisoned: BTreeSet<u32>,
+    poisoned: BTreeSet<PhysSector>,
     /// Whether a sector was ever lost: without one, reads need no lookup here.
     any_poison: bool,
     /// Whether entries of sectors that are not valid are removed.
@@ -36,15 +37,15 @@ const POISON: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenSector {
     /// The logical sector; `None` for padding.
-    pub(crate) lba: Option<u32>,
+    pub(crate) lba: Option<Lba>,
     /// Whether its data was lost before it was written here.
     pub(crate) poison: bool,
 }
 
 /// The entry of the P2L for a sector.
 #[inline]
-fn encode_p2l_entry(lba: Option<u32>, poison: bool) -> u32 {
-    lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 }
+fn encode_p2l_entry(lba: Option<Lba>, poison: bool) -> u32 {
+    lba.map_or(0, |l| l.get() + 1) | if poison { POISON } else { 0 }
 }
 
 impl P2l {
@@ -71,13 +72,13 @@ impl P2l {
 
     /// The logical sector that was written at a physical one, if it is in memory.
     #[inline]
-    pub(crate) fn get(&self, phys: u32) -> Option<u32> {
-        (self.table.as_ref()?[phys.index()] & !POISON).checked_sub(1)
+    pub(crate) fn get(&self, phys: PhysSector) -> Option<Lba> {
+        (self.table.as_ref()?[phys.index()] & !POISON).checked_sub(1).map(Lba)
     }
 
     /// Records the logical sector written at a physical one.
     #[inline]
-    pub(crate) fn set(&mut self, phys: u32, lba: Option<u32>, poison: bool) {
+    pub(crate) fn set(&mut self, phys: PhysSector, lba: Option<Lba>, poison: bool) {
         self.any_poison |= poison;
         match &mut self.table {
             Some(words) => words[phys.index()] = encode_p2l_entry(lba, poison),
@@ -95,11 +96,11 @@ impl P2l {
     #[inline]
     pub(crate) fn set_run(
         &mut self,
-        first: u32,
+        first: PhysSector,
         written: impl ExactSizeIterator<Item = WrittenSector>,
     ) {
         let Some(words) = &mut self.table else {
-            for (phys, WrittenSector { lba, poison }) in (first..).zip(written) {
+            for (phys, WrittenSector { lba, poison }) in first.ascending().zip(written) {
                 self.set(phys, lba, poison);
             }
             return;
@@ -115,13 +116,13 @@ impl P2l {
 
     /// Records that a physical sector is not valid any more. Its poison mark stays.
     #[inline]
-    pub(crate) fn invalidate(&mut self, phys: u32) {
+    pub(crate) fn invalidate(&mut self, phys: PhysSector) {
         if self.only_valid {
             self.clear_lba(phys);
         }
     }
 
-    fn clear_lba(&mut self, phys: u32) {
+    fn clear_lba(&mut self, phys: PhysSector) {
         if let Some(words) = &mut self.table {
             words[phys.index()] &= POISON;
         }
@@ -129,7 +130,7 @@ impl P2l {
 
     /// Returns whether the data at a physical sector was lost before it was written there.
     #[inline]
-    pub(crate) fn is_poisoned(&self, phys: u32) -> bool {
+    pub(crate) fn is_poisoned(&self, phys: PhysSector) -> bool {
         self.any_poison
             && match &self.table {
                 Some(words) => words[phys.index()] & POISON != 0,
@@ -148,36 +149,43 @@ mod tests {
             let mut reverse = P2l::new(1000, kind, false).unwrap();
             let in_memory = kind == P2lLocation::Memory;
             assert_eq!(reverse.is_in_memory(), in_memory);
-            reverse.set(7, Some(3), false);
-            reverse.set(8, Some(4), true);
-            assert_eq!(reverse.get(7), in_memory.then_some(3));
-            assert_eq!((reverse.is_poisoned(7), reverse.is_poisoned(8)), (false, true));
-            reverse.set(8, Some(5), false);
-            assert_eq!((reverse.get(8), reverse.is_poisoned(8)), (in_memory.then_some(5), false));
+            reverse.set(PhysSector(7), Some(Lba(3)), false);
+            reverse.set(PhysSector(8), Some(Lba(4)), true);
+            assert_eq!(reverse.get(PhysSector(7)), in_memory.then_some(Lba(3)));
+            assert_eq!(
+                (reverse.is_poisoned(PhysSector(7)), reverse.is_poisoned(PhysSector(8))),
+                (false, true)
+            );
+            reverse.set(PhysSector(8), Some(Lba(5)), false);
+            assert_eq!(
+                (reverse.get(PhysSector(8)), reverse.is_poisoned(PhysSector(8))),
+                (in_memory.then_some(Lba(5)), false)
+            );
         }
     }
 
     #[test]
     fn a_run_is_as_good_as_one_sector_after_the_other() {
-        let unit = [(Some(3), false), (None, false), (Some(9), true), (Some(3), false)];
+        let (a, b) = (Some(Lba(3)), Some(Lba(9)));
+        let unit = [(a, false), (None, false), (b, true), (a, false)];
         for kind in [P2lLocation::Memory, P2lLocation::Media] {
             let mut one = P2l::new(100, kind, false).unwrap();
             let mut run = P2l::new(100, kind, false).unwrap();
             for (first, lost) in [(8, true), (8, false), (10, true)] {
                 let unit = unit.map(|(lba, poison)| (lba, poison && lost));
-                for (phys, (lba, poison)) in (first..).zip(unit) {
+                for (phys, (lba, poison)) in PhysSector(first).ascending().zip(unit) {
                     one.set(phys, lba, poison);
                 }
                 let unit = unit.map(|(lba, poison)| WrittenSector { lba, poison });
-                run.set_run(first, unit.into_iter());
+                run.set_run(PhysSector(first), unit.into_iter());
                 for phys in 0..100 {
                     assert_eq!(
-                        (one.get(phys), one.is_poisoned(phys)),
-                        (run.get(phys), run.is_poisoned(phys)),
+                        (one.get(PhysSector(phys)), one.is_poisoned(PhysSector(phys))),
+                        (run.get(PhysSector(phys)), run.is_poisoned(PhysSector(phys))),
                         "{kind:?}: {phys}"
                     );
                 }
-                assert_eq!(run.is_poisoned(first + 2), lost);
+                assert_eq!(run.is_poisoned(PhysSector(first + 2)), lost);
             }
         }
     }

@@ -10,9 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use nvme::PhysSector;
+
 use crate::Oob;
 use crate::env::Env;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l::P2l;
 use crate::space::line_meta::{LineFooter, footer_unit_location};
@@ -35,14 +37,14 @@ enum P2lSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineScanStep {
     /// Read the write unit from this physical sector on, as read number `at`.
-    Read { at: u32, first_phys: u32 },
+    Read { at: u32, first_phys: PhysSector },
     /// Wait for a read to end.
     Wait,
     /// The line has been read, or needs no reads.
     Done,
     /// The line has been read, except for sectors in units with sequence numbers up to `newest` that
     /// no metadata describes. It was opened at `opening`.
-    Unreadable { opening: u64, newest: u64 },
+    Unreadable { opening: WriteSeq, newest: WriteSeq },
 }
 
 /// A completed read of a write unit.
@@ -50,7 +52,7 @@ pub(crate) enum LineScanStep {
 pub(crate) struct ScanRead {
     /// Whether it read the sectors of the footer; otherwise out-of-band bytes.
     pub(crate) is_footer: bool,
-    pub(crate) first_phys: u32,
+    pub(crate) first_phys: PhysSector,
     /// The index of the unit in the footer.
     unit_index: u32,
 }
@@ -61,17 +63,16 @@ pub(super) struct ScanMaps<'a> {
     pub(super) l2p: &'a L2p,
     pub(super) p2l: &'a P2l,
     /// Sectors that the recovery could not read.
-    pub(super) unreadable: &'a BTreeSet<u32>,
+    pub(super) unreadable: &'a BTreeSet<PhysSector>,
 }
 
 impl ScanMaps<'_> {
     /// Returns whether memory describes an unreadable sector, or the recovery could not read it
     /// either.
-    fn accounts_for(&self, env: &Env, phys: u32) -> bool {
-        let pages = env.plan.logical..env.plan.logical + env.plan.map_pages;
+    fn accounts_for(&self, env: &Env, phys: PhysSector) -> bool {
         self.p2l.get(phys).is_some()
             || self.unreadable.contains(&phys)
-            || pages.into_iter().any(|page| self.l2p.is_mapped_to(page, phys))
+            || env.plan.pages().any(|page| self.l2p.is_mapped_to(env.plan.page_sector(page), phys))
     }
 }
 
@@ -80,7 +81,7 @@ impl ScanMaps<'_> {
 struct UnitRead {
     /// Index of the unit in the footer.
     unit_index: u32,
-    first_phys: u32,
+    first_phys: PhysSector,
     attempts: u32,
     in_flight: bool,
 }
@@ -94,7 +95,7 @@ struct LineRead {
     /// Whether the footer could not be read.
     failed: bool,
     /// Unreadable units that nothing describes have sequence numbers up to this one.
-    unknown_below_seq: u64,
+    unknown_below_seq: WriteSeq,
     /// Whether the line is being erased, so that its reads are ignored.
     erased: bool,
     bytes: Vec<u8>,
@@ -110,8 +111,8 @@ pub(crate) struct P2lReader {
 
 impl P2lReader {
     /// Returns the number of slots that it reads into.
-    pub(crate) fn slots(unit: u32) -> u32 {
-        READS_MAX.to_u32() * unit
+    pub(crate) fn slots(ws_opt: u32) -> u32 {
+        READS_MAX.to_u32() * ws_opt
     }
 
     /// Returns the first line that the reader has not read.
@@ -144,7 +145,7 @@ impl P2lReader {
         maps: ScanMaps<'_>,
         hurries: bool,
         idle: bool,
-        add: &mut impl FnMut(u32, Oob),
+        add: &mut impl FnMut(PhysSector, Oob),
     ) -> LineScanStep {
         if self.current.is_none() && !self.start_line(env, lines, add) {
             return LineScanStep::Done;
@@ -185,11 +186,12 @@ impl P2lReader {
                 return LineScanStep::Done;
             }
             if look.source == P2lSource::Oob {
-                if look.unknown_below_seq == 0 {
+                if look.unknown_below_seq == WriteSeq(0) {
                     return LineScanStep::Done;
                 }
                 let line = lines.get(self.line);
-                let (opening, newest) = line.map_or((0, u64::MAX), |l| (l.open_seq, l.max_seq));
+                let (opening, newest) =
+                    line.map_or((WriteSeq(0), WriteSeq::MAX), |l| (l.open_seq, l.max_seq));
                 let newest = newest.min(look.unknown_below_seq);
                 return LineScanStep::Unreadable { opening, newest };
             }
@@ -199,7 +201,12 @@ impl P2lReader {
     }
 
     /// Starts the read of the line; `false` if it needs no reads.
-    fn start_line(&mut self, env: &Env, lines: &LineTable, add: &mut impl FnMut(u32, Oob)) -> bool {
+    fn start_line(
+        &mut self,
+        env: &Env,
+        lines: &LineTable,
+        add: &mut impl FnMut(PhysSector, Oob),
+    ) -> bool {
         let Some(line) = lines.get(self.line) else { return false };
         if matches!(line.state, LineState::Free | LineState::Draining) {
             return false;
@@ -226,7 +233,7 @@ impl P2lReader {
             next: 0,
             reads: [None; READS_MAX],
             failed: false,
-            unknown_below_seq: 0,
+            unknown_below_seq: WriteSeq(0),
             erased: false,
             bytes,
         });
@@ -294,10 +301,10 @@ impl P2lReader {
                 });
             }
             look.failed |= look.source == P2lSource::Footer;
-            if written && look.unknown_below_seq < u64::MAX {
-                let mut unit = first_phys..first_phys + geometry.ws_opt;
+            if written && look.unknown_below_seq < WriteSeq::MAX {
+                let mut unit = first_phys.run(geometry.ws_opt);
                 if !unit.all(|phys| maps.accounts_for(env, phys)) {
-                    look.unknown_below_seq = u64::MAX;
+                    look.unknown_below_seq = WriteSeq::MAX;
                 }
             }
         }
@@ -343,18 +350,18 @@ impl P2lReader {
         read: ScanRead,
         failed: u64,
         oobs: &[Option<Oob>],
-        add: &mut impl FnMut(u32, Oob),
+        add: &mut impl FnMut(PhysSector, Oob),
     ) {
         // All sectors of a unit have one sequence number.
         let mut number = None;
-        for (phys, oob) in (read.first_phys..).zip(oobs) {
+        for (phys, oob) in read.first_phys.ascending().zip(oobs) {
             if let Some(oob) = *oob {
                 number = number.or(oob.lba.map(|_| oob.sequence));
                 add(phys, oob);
             }
         }
         let Some(look) = &mut self.current else { return };
-        let number = number.unwrap_or(u64::MAX);
+        let number = number.unwrap_or(WriteSeq::MAX);
         for i in (0..oobs.len().to_u32()).filter(|i| failed >> i & 1 != 0) {
             if look.unknown_below_seq < number && !maps.accounts_for(env, read.first_phys + i) {
                 look.unknown_below_seq = number;
@@ -368,7 +375,7 @@ impl P2lReader {
         env: &Env,
         lines: &LineTable,
         look: &LineRead,
-        add: &mut impl FnMut(u32, Oob),
+        add: &mut impl FnMut(PhysSector, Oob),
     ) -> bool {
         let Some(line) = lines.get(self.line) else { return true };
         let owner = env.plan.journal.config.owner;

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use collections::BitSet;
 
 use crate::FlashGeometry;
-use crate::ids::{MapPageId, ToIndex, ToU32};
+use crate::ids::{Lba, MapPageId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
 use crate::mapping::cache::install::PageInstalled;
@@ -103,8 +103,7 @@ impl Reconcile {
 
     /// Whether copies wait for a page.
     pub(crate) fn has_copies(&self, page: MapPageId, frames: &Frames) -> bool {
-        let (first, count) = frames.page_range(page);
-        self.copies.any_in(first..first + count)
+        self.copies.any_in(frames.page_range(page))
     }
 
     /// Returns the next page that is not reconciled, from `self.next` on.
@@ -147,9 +146,9 @@ impl Reconcile {
     fn merge(
         &self,
         geometry: &FlashGeometry,
-        lba: u32,
+        lba: Lba,
         mapped: PageEntry,
-        low: Option<u64>,
+        low: Option<WriteSeq>,
     ) -> Merged {
         let copy: Option<CopyRef> = self.copies.get(lba);
         let newer = copy.is_some_and(|c| low.is_none_or(|low| c.sequence >= low));
@@ -173,9 +172,9 @@ impl Reconcile {
     pub(super) fn would_change(
         &self,
         geometry: &FlashGeometry,
-        lba: u32,
+        lba: Lba,
         mapped: PageEntry,
-        low: Option<u64>,
+        low: Option<WriteSeq>,
     ) -> bool {
         match self.merge(geometry, lba, mapped, low) {
             Merged::AsWritten => false,
@@ -188,9 +187,9 @@ impl Reconcile {
     pub(super) fn merged(
         &self,
         geometry: &FlashGeometry,
-        lba: u32,
+        lba: Lba,
         mapped: PageEntry,
-        low: Option<u64>,
+        low: Option<WriteSeq>,
     ) -> PageEntry {
         match self.merge(geometry, lba, mapped, low) {
             Merged::AsWritten => mapped,
@@ -204,9 +203,9 @@ impl Reconcile {
     pub(super) fn take_newer(
         &mut self,
         geometry: &FlashGeometry,
-        lba: u32,
+        lba: Lba,
         mapped: &mut PageEntry,
-        low: Option<u64>,
+        low: Option<WriteSeq>,
         installed: &mut PageInstalled,
     ) -> bool {
         let merged = self.merge(geometry, lba, *mapped, low);

@@ -15,9 +15,10 @@
 //! number is not.
 
 use collections::{Seal, put_at, u32_at, u64_at};
+use nvme::PhysSector;
 
 use crate::FlashGeometry;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{ToIndex, ToU32, WriteSeq};
 
 const MAGIC: u32 = 0x4d61_7031;
 const HEADER_BYTES: usize = 32;
@@ -27,7 +28,7 @@ const SEAL: Seal = Seal::of_all_bytes(16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageEntry {
     /// Its physical sector, if it is mapped.
-    pub(crate) phys: Option<u32>,
+    pub(crate) phys: Option<PhysSector>,
     /// Whether its data was lost.
     pub(crate) poison: bool,
 }
@@ -35,7 +36,7 @@ pub(crate) struct PageEntry {
 /// A page of the map as it is on the media.
 #[derive(Debug)]
 pub(crate) struct TranslationPage<'a> {
-    pub(crate) base_seq: u64,
+    pub(crate) base_seq: WriteSeq,
     lost_bits: &'a [u8],
     entries: &'a [u8],
 }
@@ -57,7 +58,7 @@ impl<'a> TranslationPage<'a> {
     pub(crate) fn encode(
         shape: &FlashGeometry,
         number: u32,
-        low: u64,
+        low: WriteSeq,
         mapped: impl ExactSizeIterator<Item = PageEntry>,
         bytes: &mut Vec<u8>,
     ) {
@@ -67,11 +68,11 @@ impl<'a> TranslationPage<'a> {
         bytes.resize(shape.sector_bytes.index(), 0);
         put_at(bytes, 0, &MAGIC.to_le_bytes());
         put_at(bytes, 4, &number.to_le_bytes());
-        put_at(bytes, 8, &low.to_le_bytes());
+        put_at(bytes, 8, &low.get().to_le_bytes());
         for (i, PageEntry { phys, poison }) in mapped.enumerate() {
             bytes[HEADER_BYTES + i / 8] |= u8::from(poison) << (i % 8);
             let at = HEADER_BYTES + count / 8 + 4 * i;
-            bytes[at..at + 4].copy_from_slice(&phys.map_or(0, |p| p + 1).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&phys.map_or(0, |p| p.get() + 1).to_le_bytes());
         }
         SEAL.store(bytes);
     }
@@ -91,7 +92,7 @@ impl<'a> TranslationPage<'a> {
         }
         let low = u64_at(bytes, 8)?;
         let (bits, words) = bytes[HEADER_BYTES..].split_at(count / 8);
-        Some(TranslationPage { base_seq: low, lost_bits: bits, entries: words })
+        Some(TranslationPage { base_seq: WriteSeq(low), lost_bits: bits, entries: words })
     }
 
     /// Returns the entry of its `i`-th logical sector.
@@ -99,7 +100,7 @@ impl<'a> TranslationPage<'a> {
         let i = i.index();
         let word: [u8; 4] = self.entries[4 * i..4 * i + 4].try_into().unwrap_or_default();
         let poison = self.lost_bits[i / 8] >> (i % 8) & 1 != 0;
-        PageEntry { phys: u32::from_le_bytes(word).checked_sub(1), poison }
+        PageEntry { phys: u32::from_le_bytes(word).checked_sub(1).map(PhysSector), poison }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{NewestCopies, PageLocation, Phase, Recovery, RecoveryError, ScanObse
 use crate::Ftl;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
-use crate::ids::MapPageId;
+use crate::ids::{Lba, MapPageId, WriteSeq};
 use nvme::ChunkId;
 
 impl Recovery {
@@ -41,7 +41,7 @@ impl Recovery {
         let FoundPages { pages, lost: lost_pages } = self.pages.into_found();
         let state = RecoveredState {
             env: self.env,
-            base_seq: base_seq.max(1),
+            base_seq: base_seq.max(WriteSeq(1)),
             next_seq,
             has_device_l2p: self.device_l2p.is_some(),
             full_scan: self.baseline.full_scan,
@@ -64,9 +64,9 @@ impl Recovery {
 pub(crate) struct RecoveredState {
     pub(crate) env: Env,
     /// All units with smaller sequence numbers are in the translation pages.
-    pub(crate) base_seq: u64,
+    pub(crate) base_seq: WriteSeq,
     /// The sequence number of the next unit.
-    pub(crate) next_seq: u64,
+    pub(crate) next_seq: WriteSeq,
     /// Whether the drive keeps the map.
     pub(crate) has_device_l2p: bool,
     /// Whether all of the flash was scanned.
@@ -74,7 +74,7 @@ pub(crate) struct RecoveredState {
     /// By logical sector, its physical sector plus 1; empty for a cached map.
     pub(crate) l2p_entries: Vec<u32>,
     /// Logical sectors whose data was lost.
-    pub(crate) poison: Vec<u32>,
+    pub(crate) poison: Vec<Lba>,
     /// The latest versions of the translation pages.
     pub(crate) pages: Vec<PageLocation>,
     /// Translation pages whose latest version is lost.
@@ -85,5 +85,5 @@ pub(crate) struct RecoveredState {
     pub(crate) lines: Vec<LineEntry>,
     pub(crate) journal_chunks: Vec<ChunkId>,
     /// Logical sectors whose latest version is lost.
-    pub(crate) lost: Vec<u32>,
+    pub(crate) lost: Vec<Lba>,
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use collections::BitSet;
+use nvme::PhysSector;
 
 use super::lines::RecoveredLines;
 use super::op::RecoveryOpPurpose;
@@ -18,15 +19,15 @@ use crate::Oob;
 use crate::durability::device_l2p::{DeviceL2p, SEQ_GAP_AFTER_DAMAGE};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
-use crate::ids::ToIndex;
+use crate::ids::{Lba, ToIndex, WriteSeq};
 
 /// An entry of the drive's own map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceL2pEntry {
     /// The logical sector.
-    pub lba: u32,
+    pub lba: Lba,
     /// The flat physical sector that has its latest version.
-    pub phys: u32,
+    pub phys: PhysSector,
 }
 
 /// Entries of the drive's own map.
@@ -34,9 +35,9 @@ pub struct DeviceL2pEntry {
 pub(super) struct DeviceL2pImport {
     entries: Vec<DeviceL2pEntry>,
     /// Sectors that may be lost, in the order in which they are read.
-    maybe_lost: Vec<u32>,
+    maybe_lost: Vec<Lba>,
     /// The largest sequence number found.
-    max_seq: u64,
+    max_seq: WriteSeq,
     /// Whether the map has no entry, not even of a trim.
     blank: bool,
     /// Whether the journal does not say which sequence numbers are reserved.
@@ -46,9 +47,9 @@ pub(super) struct DeviceL2pImport {
 impl DeviceL2pImport {
     /// Wraps entries that have not been checked, of a map whose largest sequence number is
     /// `newest`.
-    pub(super) fn new(entries: Vec<DeviceL2pEntry>, newest: u64) -> DeviceL2pImport {
+    pub(super) fn new(entries: Vec<DeviceL2pEntry>, newest: WriteSeq) -> DeviceL2pImport {
         DeviceL2pImport {
-            blank: entries.is_empty() && newest == 0,
+            blank: entries.is_empty() && newest == WriteSeq(0),
             max_seq: newest,
             entries,
             ..DeviceL2pImport::default()
@@ -65,7 +66,7 @@ impl DeviceL2pImport {
         is_damaged: bool,
     ) -> bool {
         let known = |s| DeviceL2p::decode_maybe_lost(s, records, env.plan.logical);
-        let suspects: Option<BTreeSet<u32>> = snapshot.and_then(known);
+        let suspects: Option<BTreeSet<Lba>> = snapshot.and_then(known);
         self.seqs_unknown = is_damaged || suspects.is_none();
         self.maybe_lost = suspects.into_iter().flatten().collect();
         // An empty map belongs to a target that has written nothing, or was wiped; the written
@@ -111,10 +112,10 @@ impl DeviceL2pImport {
         let mut named = BitSet::new(geometry.total_sectors().index());
         for DeviceL2pEntry { lba, phys } in std::mem::take(&mut self.entries) {
             let cannot = |what| Err(RecoveryError::InvalidDeviceL2p { lba, phys, what });
-            if u64::from(phys) >= geometry.total_sectors() {
+            if u64::from(phys.get()) >= geometry.total_sectors() {
                 return cannot("there is no such sector");
             }
-            if lba >= env.plan.logical {
+            if lba >= env.plan.host_end() {
                 let sectors = env.plan.logical;
                 return Err(RecoveryError::OtherLayout { phys, lba, sectors });
             }
@@ -151,12 +152,12 @@ impl DeviceL2pImport {
     pub(super) fn import_oob(
         &mut self,
         env: &Env,
-        phys: u32,
+        phys: PhysSector,
         oob: Oob,
         map: &mut RecoveredMap,
     ) -> Result<(), RecoveryError> {
         self.max_seq = self.max_seq.max(oob.sequence);
-        if let Some(lba) = oob.lba.filter(|lba| oob.poison && *lba < env.plan.logical)
+        if let Some(lba) = oob.lba.filter(|lba| oob.poison && *lba < env.plan.host_end())
             && map.get(lba) == Some(phys)
         {
             map.add_poison(lba);
@@ -168,13 +169,13 @@ impl DeviceL2pImport {
     }
 
     /// Returns the first unused sequence number; the snapshot's base is `reserved`.
-    pub(super) fn first_free_seq(&self, reserved: Option<u64>) -> u64 {
-        let reserved = reserved.unwrap_or(1);
+    pub(super) fn first_free_seq(&self, reserved: Option<WriteSeq>) -> WriteSeq {
+        let reserved = reserved.unwrap_or(WriteSeq(1));
         let behind = if self.seqs_unknown {
-            self.max_seq.max(reserved).saturating_add(SEQ_GAP_AFTER_DAMAGE)
+            self.max_seq.max(reserved).get().saturating_add(SEQ_GAP_AFTER_DAMAGE)
         } else {
             0
         };
-        reserved.max(behind)
+        WriteSeq(reserved.max(WriteSeq(behind)).get())
     }
 }

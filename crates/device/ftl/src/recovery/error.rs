@@ -1,5 +1,8 @@
 //! [`RecoveryError`]: reasons why the contents of the media cannot be used.
 
+use crate::ids::Lba;
+use nvme::PhysSector;
+
 use crate::NewFtlError;
 use crate::durability::journal::JournalError;
 use crate::durability::snapshot::ConfigMismatch;
@@ -17,50 +20,50 @@ pub enum RecoveryError {
     #[error("{0}: open it with the geometry and configuration that it was written with")]
     ConfigMismatch(ConfigMismatch),
     /// The drive's map is invalid: a sector that it names was never written, or is named twice.
-    #[error("the drive's map has logical sector {lba} at flat sector {phys}: {what}")]
+    #[error("the drive's map has {lba} at flat {phys}: {what}")]
     InvalidDeviceL2p {
         /// The logical sector.
-        lba: u32,
+        lba: Lba,
         /// The flat physical sector that the map names.
-        phys: u32,
+        phys: PhysSector,
         /// Description of the contradiction.
         what: &'static str,
     },
     /// The drive's map is empty, but there is data.
     #[error(
-        "the drive's map is empty, but flat sector {phys} holds logical sector {lba}: the map was lost, \
+        "the drive's map is empty, but flat {phys} holds {lba}: the map was lost, \
          or this was written without one; restore it, or reset the chunks if what is there is not needed"
     )]
     DeviceL2pLost {
         /// A logical sector.
-        lba: u32,
+        lba: Lba,
         /// The flat physical sector.
-        phys: u32,
+        phys: PhysSector,
     },
     /// Operations were not reported.
     #[error("the recovery was ended before all of it was done")]
     Unfinished,
     /// No readable sector was written by an FTL.
     #[error(
-        "none of {sectors} readable sectors, the first of them flat sector {first}, was written by a \
+        "none of {sectors} readable sectors, the first of them flat {first}, was written by a \
          translation layer: reset the chunks if what is there is not needed"
     )]
     Foreign {
         /// Sectors.
         sectors: u64,
         /// The first, flat.
-        first: u32,
+        first: PhysSector,
     },
     /// A sector is beyond the capacity of this configuration.
     #[error(
-        "flat sector {phys} holds logical sector {lba}, but this configuration makes only {sectors}: \
+        "flat {phys} holds {lba}, but this configuration makes only {sectors}: \
          open the drive with the over_provisioning, active_pus and streams that it was written with"
     )]
     OtherLayout {
         /// The sector, flat.
-        phys: u32,
+        phys: PhysSector,
         /// Logical sector that the entry names.
-        lba: u32,
+        lba: Lba,
         /// Number of logical sectors, map pages included.
         sectors: u32,
     },

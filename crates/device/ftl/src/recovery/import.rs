@@ -1,10 +1,13 @@
 //! Steps of [`Recovery`] that pass the results of one part to the others.
 
+use nvme::PhysSector;
+
 use super::journal::JournalStep;
 use super::{LineMetaScan, NewestCopies, Phase, Recovery, RecoveryError, RecoveryOp};
 use crate::durability::journal::Recovered;
 use crate::durability::snapshot::{LineOpened, Snapshot, SnapshotError};
 use crate::ftl::owned_chunks;
+use crate::ids::{MapPageId, WriteSeq};
 use crate::mapping::translation_page::TranslationPage;
 use crate::recovery::line_metadata::FoundFooter;
 use crate::{CapacityPlan, NewFtlError, Oob};
@@ -143,7 +146,7 @@ impl Recovery {
     }
 
     /// Imports a sector: `None` if it cannot be read, `Some(None)` if no FTL wrote it.
-    pub(super) fn import_sector(&mut self, phys: u32, found: Option<Option<Oob>>) {
+    pub(super) fn import_sector(&mut self, phys: PhysSector, found: Option<Option<Oob>>) {
         let Some(oob) = found else {
             self.observations.unreadable.insert(phys);
             return;
@@ -160,10 +163,13 @@ impl Recovery {
             return;
         }
         self.observations.observed_lbas.record(&self.env.geometry, phys, oob.lba);
-        let sectors = self.env.plan.logical + self.env.plan.map_pages;
         match oob.lba {
-            Some(lba) if lba >= sectors => {
-                let error = RecoveryError::OtherLayout { phys, lba, sectors };
+            Some(lba) if lba >= self.env.plan.lba_end() => {
+                let error = RecoveryError::OtherLayout {
+                    phys,
+                    lba,
+                    sectors: self.env.plan.lba_end().get(),
+                };
                 self.error.get_or_insert(error);
             }
             // A copy older than the base is in a translation page, or was overwritten.
@@ -174,13 +180,13 @@ impl Recovery {
     }
 
     /// Imports a translation page; `None` if it cannot be read.
-    pub(super) fn import_page(&mut self, number: u32, bytes: Option<&[u8]>) {
+    pub(super) fn import_page(&mut self, id: MapPageId, bytes: Option<&[u8]>) {
         let full_scan = self.baseline.full_scan;
-        let page = bytes.and_then(|b| TranslationPage::decode(&self.env.geometry, number, b));
+        let page = bytes.and_then(|b| TranslationPage::decode(&self.env.geometry, id.get(), b));
         match page {
             Some(page) => {
                 let (env, seen, stats) = (&self.env, &self.observations, &mut self.stats);
-                self.map.import_page(env, number, &page, seen, full_scan, stats);
+                self.map.import_page(env, id, &page, seen, full_scan, stats);
             }
             // Without the page, a full scan must find its sectors.
             None if !full_scan => self.restart_full_scan(),
@@ -189,11 +195,14 @@ impl Recovery {
     }
 
     /// The sequence number of the next unit.
-    pub(super) fn next_seq(&self, copies: &NewestCopies) -> u64 {
+    pub(super) fn next_seq(&self, copies: &NewestCopies) -> WriteSeq {
         if let Some(given) = &self.device_l2p {
             return given.first_free_seq(self.baseline.snapshot.as_ref().map(|s| s.base_seq));
         }
-        let base_seq = self.baseline.base_seq().max(1);
-        copies.next_seq().max(base_seq).max(self.lines.max_closed_seq().unwrap_or(0) + 1)
+        let base_seq = self.baseline.base_seq().max(WriteSeq(1));
+        copies
+            .next_seq()
+            .max(base_seq)
+            .max(WriteSeq((self.lines.max_closed_seq().unwrap_or(WriteSeq(0)) + 1).get()))
     }
 }

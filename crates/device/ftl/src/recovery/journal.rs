@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use nvme::{ChunkId, Status};
+use nvme::{ChunkId, PhysSector, Status};
 use time::Nanos;
 
 use super::op::RecoveryOpPurpose;
@@ -17,7 +17,7 @@ use crate::ids::ToIndex;
 
 /// Sectors of the journal that have been read, by flat number. No sector is read twice: not a header
 /// before its frame, nor after padding what was read before it.
-type JournalContents = BTreeMap<u32, Box<[u8]>>;
+type JournalContents = BTreeMap<PhysSector, Box<[u8]>>;
 
 /// A read of the journal with a known result: its operation, and the contents.
 type JournalRead = (u32, Vec<u8>);
@@ -62,13 +62,13 @@ impl JournalMedia for JournalOps<'_> {
     fn read(&mut self, _now: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32) {
         let phys = self.geometry.first_sector_of(chunk) + sector;
         let known: Option<Vec<&[u8]>> =
-            (phys..phys + sectors).map(|phys| self.contents.get(&phys).map(|b| &**b)).collect();
+            phys.run(sectors).map(|phys| self.contents.get(&phys).map(|b| &**b)).collect();
         match known {
             Some(known) => self.reads.push((op, known.concat())),
             None => {
                 let first = phys;
                 self.ops.push(RecoveryOp::read(
-                    RecoveryOpPurpose::Journal { op, first },
+                    RecoveryOpPurpose::Journal { op, first: first.get() },
                     phys,
                     sectors,
                     true,
@@ -185,7 +185,7 @@ impl JournalReader {
         stats.journal_sectors += sectors.len() as u64;
         for (i, (phys, sector)) in (first..).zip(sectors).enumerate() {
             if failed >> i & 1 == 0 {
-                self.contents.insert(phys, sector.into());
+                self.contents.insert(PhysSector(phys), sector.into());
             }
         }
         let mut none = Vec::new();

@@ -14,9 +14,9 @@ use super::{OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::Oob;
 use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location, header_bytes};
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 
 /// Maximum number of outstanding footer reads: their contents are kept until the footer is
 /// complete.
@@ -145,7 +145,7 @@ impl LineMetaScan {
         env: &Env,
         observations: &ScanObservations,
         lines: &mut RecoveredLines,
-        base_seq: u64,
+        base_seq: WriteSeq,
         ops: &mut Vec<RecoveryOp>,
     ) {
         self.check_ops(env, lines, ops);
@@ -240,11 +240,11 @@ impl LineMetaScan {
         env: &Env,
         index: u32,
         member: u32,
-        phys: u32,
+        phys: PhysSector,
         oob: Option<Oob>,
     ) -> Option<FoundFooter> {
         let c = candidate(&mut self.candidates, index);
-        let sector = phys % env.geometry.sectors_per_chunk;
+        let sector = env.geometry.sector_in_chunk(phys);
         let says = c.footer.as_ref().and_then(|l| l.p2l.oob(member, sector));
         c.valid &= oob.is_some() && says == oob;
         if !c.end_read() {

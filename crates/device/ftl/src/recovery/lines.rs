@@ -6,7 +6,7 @@ use super::oob_scan::QueuedChunk;
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::{LineEntry, LineOpened, Snapshot};
-use crate::ids::ToIndex;
+use crate::ids::{ToIndex, WriteSeq};
 use nvme::ChunkId;
 
 /// The lines of a layer, and the chunks of its journal.
@@ -88,7 +88,7 @@ impl RecoveredLines {
             stream: 0,
             open: false,
             has_footer: false,
-            max_seq: 0,
+            max_seq: WriteSeq(0),
             chunks,
         });
     }
@@ -117,14 +117,14 @@ impl RecoveredLines {
     }
 
     /// Lines in which a unit may have a sequence number from `base_seq` on.
-    pub(super) fn newer_than(&self, base_seq: u64) -> impl Iterator<Item = &LineEntry> {
+    pub(super) fn newer_than(&self, base_seq: WriteSeq) -> impl Iterator<Item = &LineEntry> {
         self.lines.iter().filter(move |l| l.open || l.max_seq >= base_seq)
     }
 
     /// The written chunks of those lines.
     pub(super) fn chunks_newer_than(
         &self,
-        base_seq: u64,
+        base_seq: WriteSeq,
         observations: &ScanObservations,
     ) -> impl Iterator<Item = QueuedChunk> {
         let written = |chunk: &ChunkId| observations.chunk_reports[chunk.index()].written_sectors();
@@ -134,8 +134,8 @@ impl RecoveredLines {
     }
 
     /// The largest sequence number of the closed lines.
-    pub(super) fn max_closed_seq(&self) -> Option<u64> {
-        self.lines.iter().map(|l| l.max_seq).filter(|n| *n != u64::MAX).max()
+    pub(super) fn max_closed_seq(&self) -> Option<WriteSeq> {
+        self.lines.iter().map(|l| l.max_seq).filter(|n| *n != WriteSeq::MAX).max()
     }
 
     /// The lines and the chunks of the journal.
@@ -170,7 +170,7 @@ impl RecoveredLines {
 
 /// A line that may hold units of any number.
 pub(super) fn unknown_line(stream: u8, chunks: Vec<ChunkId>) -> LineEntry {
-    LineEntry { stream, open: true, has_footer: false, max_seq: u64::MAX, chunks }
+    LineEntry { stream, open: true, has_footer: false, max_seq: WriteSeq::MAX, chunks }
 }
 
 /// The lines on the media, and the chunks of the journal.

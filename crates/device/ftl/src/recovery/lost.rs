@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 
 use super::ChunkReport;
 use crate::FlashGeometry;
-use crate::ids::ToIndex;
+use crate::ids::{Lba, ToIndex};
 
 /// A sector that holds no logical sector.
 const PADDING: u32 = u32::MAX;
@@ -27,18 +27,18 @@ pub(crate) struct ObservedLbas {
 
 impl ObservedLbas {
     /// Records the logical sector found at a physical one.
-    pub(super) fn record(&mut self, shape: &FlashGeometry, phys: u32, lba: Option<u32>) {
+    pub(super) fn record(&mut self, shape: &FlashGeometry, phys: PhysSector, lba: Option<Lba>) {
         let chunk = shape.chunk_of(phys);
         let blank = || vec![0; shape.sectors_per_chunk.index()].into();
         let words = self.chunks.entry(chunk).or_insert_with(blank);
-        words[(phys - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l + 1);
+        words[(phys - shape.first_sector_of(chunk)).index()] = lba.map_or(PADDING, |l| l.get() + 1);
     }
 
     /// Returns whether a sector was read and holds another logical sector.
-    fn has_other_lba(&self, shape: &FlashGeometry, phys: u32, lba: u32) -> bool {
+    fn has_other_lba(&self, shape: &FlashGeometry, phys: PhysSector, lba: Lba) -> bool {
         let chunk = shape.chunk_of(phys);
         let word = |w: &[u32]| w[(phys - shape.first_sector_of(chunk)).index()];
-        self.chunks.get(&chunk).is_some_and(|w| word(w) != 0 && word(w) != lba + 1)
+        self.chunks.get(&chunk).is_some_and(|w| word(w) != 0 && word(w) != lba.get() + 1)
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct ScanObservations {
     pub(crate) chunk_reports: Vec<ChunkReport>,
     pub(crate) observed_lbas: ObservedLbas,
     /// Sectors whose out-of-band bytes cannot be read.
-    pub(crate) unreadable: BTreeSet<u32>,
+    pub(crate) unreadable: BTreeSet<PhysSector>,
 }
 
 impl ScanObservations {
@@ -92,17 +92,17 @@ impl ScanObservations {
         &'a self,
         shape: &'a FlashGeometry,
         chunks: impl Iterator<Item = ChunkId> + 'a,
-    ) -> impl Iterator<Item = u32> + 'a {
+    ) -> impl Iterator<Item = PhysSector> + 'a {
         let gone = |chunk: &ChunkId| self.chunk_reports[chunk.index()] == ChunkReport::Bad;
         let sectors = |chunk: ChunkId| {
             let first = shape.first_sector_of(chunk);
-            first..first + shape.sectors_per_chunk
+            first.run(shape.sectors_per_chunk)
         };
         chunks.filter(gone).flat_map(sectors).chain(self.unreadable.iter().copied())
     }
 
     /// Returns whether a logical sector is certainly not where a translation page says.
-    pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: u32, phys: u32) -> bool {
+    pub(crate) fn is_stale(&self, shape: &FlashGeometry, lba: Lba, phys: PhysSector) -> bool {
         let chunk = shape.chunk_of(phys);
         let at = phys - shape.first_sector_of(chunk);
         let Some(found) = self.chunk_reports.get(chunk.index()) else { return true };
@@ -116,7 +116,7 @@ impl ScanObservations {
     }
 
     /// Returns whether the contents of a sector cannot be determined.
-    pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, phys: u32) -> bool {
+    pub(crate) fn is_unreadable(&self, shape: &FlashGeometry, phys: PhysSector) -> bool {
         let chunk = shape.chunk_of(phys).index();
         self.unreadable.contains(&phys) || self.chunk_reports.get(chunk) == Some(&ChunkReport::Bad)
     }
@@ -142,11 +142,17 @@ mod tests {
             mw_cunits: 0,
         });
         let mut names = ObservedLbas::default();
-        names.record(&shape, 8, Some(5));
-        names.record(&shape, 9, None);
-        assert!(!names.has_other_lba(&shape, 8, 5) && names.has_other_lba(&shape, 8, 6));
-        assert!(names.has_other_lba(&shape, 9, 5), "padding");
-        assert!(!names.has_other_lba(&shape, 10, 5), "not read");
-        assert!(!names.has_other_lba(&shape, 16, 5), "a chunk that was not looked at");
+        names.record(&shape, PhysSector(8), Some(Lba(5)));
+        names.record(&shape, PhysSector(9), None);
+        assert!(
+            !names.has_other_lba(&shape, PhysSector(8), Lba(5))
+                && names.has_other_lba(&shape, PhysSector(8), Lba(6))
+        );
+        assert!(names.has_other_lba(&shape, PhysSector(9), Lba(5)), "padding");
+        assert!(!names.has_other_lba(&shape, PhysSector(10), Lba(5)), "not read");
+        assert!(
+            !names.has_other_lba(&shape, PhysSector(16), Lba(5)),
+            "a chunk that was not looked at"
+        );
     }
 }

@@ -61,7 +61,7 @@ use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
 use crate::ftl::{journal_chunks, owned_chunks};
 use crate::geometry::MapPages;
-use crate::ids::ToIndex;
+use crate::ids::{ToIndex, WriteSeq};
 use crate::{CapacityError, CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use device_l2p_import::DeviceL2pImport;
 use line_metadata::{FooterUnit, LineMetaScan};
@@ -160,8 +160,8 @@ impl Baseline {
 
     /// Returns the base sequence number: every unit with a smaller one is included in the map
     /// pages.
-    fn base_seq(&self) -> u64 {
-        self.snapshot().map_or(0, |s| s.base_seq)
+    fn base_seq(&self) -> WriteSeq {
+        self.snapshot().map_or(WriteSeq(0), |s| s.base_seq)
     }
 }
 
@@ -222,7 +222,7 @@ impl Recovery {
         found: Vec<ChunkReport>,
         counted: u32,
         entries: impl IntoIterator<Item = DeviceL2pEntry>,
-        newest: u64,
+        newest: WriteSeq,
     ) -> Result<Recovery, RecoveryError> {
         let given = DeviceL2pImport::new(entries.into_iter().collect(), newest);
         Recovery::create(shape, config, found, counted, Some(given))
@@ -451,7 +451,7 @@ impl Recovery {
             }
             RecoveryOpPurpose::Oob { phys, count } => {
                 self.stats.oob_sectors += u64::from(count);
-                for (i, (phys, oob)) in (phys..phys + count).zip(oob).enumerate() {
+                for (i, (phys, oob)) in phys.run(count).zip(oob).enumerate() {
                     let is_readable = failed >> i & 1 == 0;
                     self.import_sector(phys, is_readable.then(|| Oob::decode(oob)));
                 }
@@ -479,7 +479,7 @@ impl Recovery {
                 self.stats.page_sectors += 1;
                 // An unreadable page may have repeated the reads of the others in its batch.
                 if matches!(self.phase, Phase::MapPages) {
-                    self.import_page(page.get(), readable);
+                    self.import_page(page, readable);
                 }
             }
             RecoveryOpPurpose::Pad { .. } => of_another_kind(id),

@@ -1,7 +1,7 @@
 //! [`RecoveryOp`]: a flash operation that a recovery requests.
 
-use crate::ids::MapPageId;
-use nvme::{ChunkId, Status};
+use crate::ids::{MapPageId, WriteSeq};
+use nvme::{ChunkId, PhysSector, Status};
 
 use crate::Oob;
 
@@ -25,7 +25,7 @@ pub(crate) enum RecoveryOpPurpose {
     /// Out-of-band bytes of sectors.
     Oob {
         /// First physical sector, flat.
-        phys: u32,
+        phys: PhysSector,
         /// Number of sectors.
         count: u32,
     },
@@ -48,7 +48,7 @@ pub(crate) enum RecoveryOpPurpose {
         /// Index of the chunk in the line.
         member: u32,
         /// The sector, flat.
-        phys: u32,
+        phys: PhysSector,
     },
     /// A page of the map.
     Page {
@@ -84,18 +84,19 @@ pub enum RecoveryOpKind {
     /// Read their out-of-band bytes.
     ReadOob {
         /// First physical sector, flat.
-        phys: u32,
+        phys: PhysSector,
     },
     /// Read their contents.
     ReadData {
         /// First physical sector, flat.
-        phys: u32,
+        phys: PhysSector,
     },
 }
 
 impl RecoveryOp {
     /// The out-of-band bytes of padding.
-    pub const PADDING: Oob = Oob { lba: None, poison: false, metadata: false, sequence: 0 };
+    pub const PADDING: Oob =
+        Oob { lba: None, poison: false, metadata: false, sequence: WriteSeq(0) };
 
     pub(crate) fn pad(
         purpose: RecoveryOpPurpose,
@@ -109,7 +110,7 @@ impl RecoveryOp {
 
     pub(crate) fn read(
         purpose: RecoveryOpPurpose,
-        phys: u32,
+        phys: PhysSector,
         count: u32,
         data: bool,
     ) -> RecoveryOp {

@@ -1,17 +1,18 @@
 //! [`PageLoader`]: reads the translation pages: the locations of all sectors without a newer copy.
 
+use nvme::PhysSector;
+
 use super::op::RecoveryOpPurpose;
 use super::{NewestCopies, OPS_PER_BATCH_MAX, RecoveryOp, ScanObservations};
 use crate::check::{Subject, Violation, require};
 use crate::durability::snapshot::Snapshot;
 use crate::env::Env;
-use crate::ids::MapPageId;
-use crate::space::lines::LOST;
+use crate::ids::{LOST_SECTOR, MapPageId};
 
 /// A translation page and the physical sector of its latest version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageLocation {
-    pub(crate) phys: u32,
+    pub(crate) phys: PhysSector,
     pub(crate) page: MapPageId,
 }
 
@@ -41,10 +42,10 @@ impl PageLoader {
         let named = snapshot.map_or(&[][..], |s| &s.pages);
         for page in env.plan.pages() {
             let newest = copies.get(env.plan.page_sector(page)).map(|c| c.phys);
-            let base = named.get(page.index()).and_then(|word| word.checked_sub(1));
+            let base = named.get(page.index()).and_then(|word| word.checked_sub(1).map(PhysSector));
             // A copy is erased when a newer one is on the media: if that is not found, it is lost.
             let stale = |phys| {
-                phys == LOST
+                phys == LOST_SECTOR
                     || observations.is_stale(&env.geometry, env.plan.page_sector(page), phys)
             };
             match newest.or(base) {
@@ -100,7 +101,7 @@ impl PageLoader {
                 self.queue.binary_search_by_key(&page, |found| found.page).is_err(),
                 Recovery,
                 "a lost page is not read",
-                Subject::Page(page.get()),
+                Subject::Page(page),
                 "lost",
                 "found"
             );
@@ -111,11 +112,11 @@ impl PageLoader {
     /// Breaks an invariant: finds a lost page, or a page twice.
     #[cfg(test)]
     pub(super) fn break_pages(&mut self, is_lost: bool) {
-        self.queue.push(PageLocation { phys: 0, page: MapPageId(0) });
+        self.queue.push(PageLocation { phys: PhysSector(0), page: MapPageId(0) });
         if is_lost {
             self.lost.push(MapPageId(0));
         } else {
-            self.queue.push(PageLocation { phys: 1, page: MapPageId(0) });
+            self.queue.push(PageLocation { phys: PhysSector(1), page: MapPageId(0) });
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use nvme::PhysSector;
+
 use super::pages::PageLocation;
 use super::{NewestCopies, RecoveryStats, ScanObservations};
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
-use crate::ids::ToIndex;
+use crate::ids::{Lba, MapPageId, ToIndex};
 use crate::mapping::translation_page::TranslationPage;
 
 /// The map during recovery: entries of translation pages, newer copies, and lost sectors.
@@ -18,9 +20,9 @@ pub(super) struct RecoveredMap {
     /// By logical sector, its physical sector plus 1; empty for a cached map.
     l2p_entries: Vec<u32>,
     /// Logical sectors whose data was lost before it could be relocated.
-    poison: Vec<u32>,
+    poison: Vec<Lba>,
     /// Logical sectors whose latest version is lost.
-    lost: Vec<u32>,
+    lost: Vec<Lba>,
     copies: NewestCopies,
 }
 
@@ -28,8 +30,8 @@ pub(super) struct RecoveredMap {
 #[derive(Debug)]
 pub(super) struct MapContents {
     pub(super) l2p_entries: Vec<u32>,
-    pub(super) poison: Vec<u32>,
-    pub(super) lost: Vec<u32>,
+    pub(super) poison: Vec<Lba>,
+    pub(super) lost: Vec<Lba>,
     pub(super) copies: NewestCopies,
 }
 
@@ -68,22 +70,22 @@ impl RecoveredMap {
     }
 
     /// The physical sector of a logical one.
-    pub(super) fn get(&self, lba: u32) -> Option<u32> {
-        self.l2p_entries[lba.index()].checked_sub(1)
+    pub(super) fn get(&self, lba: Lba) -> Option<PhysSector> {
+        self.l2p_entries[lba.index()].checked_sub(1).map(PhysSector)
     }
 
     /// Maps a logical sector.
-    pub(super) fn set(&mut self, lba: u32, phys: u32) {
-        self.l2p_entries[lba.index()] = phys + 1;
+    pub(super) fn set(&mut self, lba: Lba, phys: PhysSector) {
+        self.l2p_entries[lba.index()] = phys.get() + 1;
     }
 
     /// Records that the data of a logical sector was lost.
-    pub(super) fn add_poison(&mut self, lba: u32) {
+    pub(super) fn add_poison(&mut self, lba: Lba) {
         self.poison.push(lba);
     }
 
     /// Records that the latest version of a sector is lost.
-    fn mark_lost(&mut self, lba: u32, stats: &mut RecoveryStats) {
+    fn mark_lost(&mut self, lba: Lba, stats: &mut RecoveryStats) {
         stats.uncorrectable_sectors += 1;
         self.l2p_entries[lba.index()] = 0;
         self.lost.push(lba);
@@ -93,16 +95,14 @@ impl RecoveredMap {
     pub(super) fn import_page(
         &mut self,
         env: &Env,
-        number: u32,
+        id: MapPageId,
         page: &TranslationPage<'_>,
         observations: &ScanObservations,
         full_scan: bool,
         stats: &mut RecoveryStats,
     ) {
         let geometry = &env.geometry;
-        let count = TranslationPage::entries_per_page(geometry);
-        let first = number * count;
-        for (i, lba) in (0..count).zip(first..env.plan.logical) {
+        for (i, lba) in (0..).zip(env.sectors_of_page(id).iter()) {
             let mapped = page.get(i);
             let copy = self.copies.get(lba);
             if copy.is_some_and(|c| c.sequence >= page.base_seq) {
@@ -120,7 +120,7 @@ impl RecoveredMap {
                     self.mark_lost(lba, stats);
                     continue;
                 }
-                self.l2p_entries[lba.index()] = mapped.phys.map_or(0, |phys| phys + 1);
+                self.l2p_entries[lba.index()] = mapped.phys.map_or(0, |phys| phys.get() + 1);
                 if mapped.poison {
                     self.poison.push(lba);
                 }
@@ -139,18 +139,18 @@ impl RecoveredMap {
     pub(super) fn assign_lost_locations(
         &mut self,
         pages: &[PageLocation],
-        places: impl Iterator<Item = u32>,
+        places: impl Iterator<Item = PhysSector>,
     ) {
         if self.lost.is_empty() {
             return;
         }
-        let mut named: BTreeSet<u32> =
-            self.l2p_entries.iter().filter_map(|w| w.checked_sub(1)).collect();
+        let mut named: BTreeSet<PhysSector> =
+            self.l2p_entries.iter().filter_map(|w| w.checked_sub(1).map(PhysSector)).collect();
         // Locations of pages are excluded; they may have been unreadable, too.
         named.extend(pages.iter().map(|page| page.phys));
         // Every lost sector had a location, so there are enough.
         for (&lba, phys) in self.lost.iter().zip(places.filter(|phys| !named.contains(phys))) {
-            self.l2p_entries[lba.index()] = phys + 1;
+            self.l2p_entries[lba.index()] = phys.get() + 1;
             self.poison.push(lba);
         }
     }
@@ -169,9 +169,9 @@ impl RecoveredMap {
             words,
             self.l2p_entries.len()
         );
-        let words = self.l2p_entries.iter().filter_map(|w| w.checked_sub(1));
+        let words = self.l2p_entries.iter().filter_map(|w| w.checked_sub(1).map(PhysSector));
         let pages = pages.iter().map(|page| page.phys);
-        let copies = self.copies.iter().filter(|(lba, _)| *lba < env.plan.logical);
+        let copies = self.copies.iter().filter(|(lba, _)| *lba < env.plan.host_end());
         let mut named = BTreeSet::new();
         for phys in words.chain(pages).chain(copies.map(|(_, copy)| copy.phys)) {
             require!(

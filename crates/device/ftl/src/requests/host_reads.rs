@@ -1,11 +1,11 @@
 //! [`HostReads`]: the table of host reads in progress.
 
+use crate::ReadAddress;
 use collections::Slab;
 use nvme::Status;
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::ToIndex;
-use crate::space::lines::NONE;
+use crate::ids::{Lba, NO_INDEX, ToIndex};
 
 /// A host read in progress.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct HostRead {
     /// Flash reads in flight, plus one if a translation page is awaited.
     pub(crate) outstanding: u32,
     pub(crate) status: Status,
-    pub(crate) lba: u32,
+    pub(crate) lba: Lba,
     pub(crate) sectors: u32,
     /// Number of sectors that have been looked up.
     pub(crate) resolved: u32,
@@ -36,7 +36,7 @@ struct Slot {
 pub(crate) struct HostReads {
     slots: Slab<Slot>,
     /// Scratch memory for the addresses of one flash read.
-    addresses: Vec<(u32, u32)>,
+    addresses: Vec<ReadAddress>,
 }
 
 impl HostReads {
@@ -48,7 +48,7 @@ impl HostReads {
     /// Adds a read and returns its index.
     #[inline]
     pub(crate) fn begin(&mut self, read: HostRead) -> u32 {
-        let slot = Slot { read, wait_next: NONE };
+        let slot = Slot { read, wait_next: NO_INDEX };
         self.slots.insert(slot)
     }
 
@@ -100,18 +100,18 @@ impl HostReads {
 
     /// Takes the empty scratch memory for addresses, to be [returned](HostReads::return_addresses).
     #[inline]
-    pub(crate) fn take_addresses(&mut self) -> Vec<(u32, u32)> {
+    pub(crate) fn take_addresses(&mut self) -> Vec<ReadAddress> {
         std::mem::take(&mut self.addresses)
     }
 
     #[inline]
-    pub(crate) fn return_addresses(&mut self, addresses: Vec<(u32, u32)>) {
+    pub(crate) fn return_addresses(&mut self, addresses: Vec<ReadAddress>) {
         self.addresses = addresses;
     }
 
     /// Appends a read to a list of reads that wait for one page; `last` is the end of the list, or none.
     pub(crate) fn append_waiter(&mut self, last: Option<u32>, index: u32) {
-        self.slots[index].wait_next = NONE;
+        self.slots[index].wait_next = NO_INDEX;
         if let Some(last) = last {
             self.slots[last].wait_next = index;
         }
@@ -119,7 +119,7 @@ impl HostReads {
 
     /// Returns the read behind this one in its list.
     pub(crate) fn next_waiter(&self, index: u32) -> Option<u32> {
-        Some(self.slots[index].wait_next).filter(|next| *next != NONE)
+        Some(self.slots[index].wait_next).filter(|next| *next != NO_INDEX)
     }
 
     /// Checks the invariants; `waiters` are the reads that wait for translation pages.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::check::{Subject, Violation, require};
+use crate::ids::Lba;
 
 /// Requests at the head of the queue whose map entries are prefetched together.
 const PREFETCH_REQUESTS: usize = 32;
@@ -19,7 +20,7 @@ pub(crate) enum QueuedWriteKind {
 pub(crate) struct QueuedWrite {
     pub(crate) kind: QueuedWriteKind,
     pub(crate) tag: u64,
-    pub(crate) lba: u32,
+    pub(crate) lba: Lba,
     pub(crate) done_sectors: u32,
     pub(crate) sectors: u32,
     /// Whether it is a write that completes only when it is on the media.
@@ -29,7 +30,7 @@ pub(crate) struct QueuedWrite {
 impl QueuedWrite {
     /// Returns the first sector that has not been admitted.
     #[inline]
-    pub(crate) fn next_lba(&self) -> u32 {
+    pub(crate) fn next_lba(&self) -> Lba {
         self.lba + self.done_sectors
     }
 
@@ -140,7 +141,8 @@ impl WriteQueue {
         for (i, request) in (0..).zip(&self.queue) {
             let QueuedWrite { lba, sectors, done_sectors, .. } = *request;
             require!(
-                done_sectors <= sectors && u64::from(lba) + u64::from(sectors) <= logical.into(),
+                done_sectors <= sectors
+                    && u64::from(lba.get()) + u64::from(sectors) <= logical.into(),
                 Requests,
                 "a queued request has sectors left, all of them the host's",
                 Subject::Index(i),

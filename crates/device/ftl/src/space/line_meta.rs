@@ -9,7 +9,7 @@
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
 use nvme::ChunkId;
 
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{Lba, ToIndex, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::open_line::PreviousLine;
 use crate::{CapacityError, CapacityPlan, FlashGeometry, LineMetadata, Oob};
@@ -104,7 +104,7 @@ pub(crate) struct LineIdentity {
     pub(crate) owner: u32,
     pub(crate) stream: u8,
     /// Sequence number of the next write unit when the line was opened; lines are ordered by it.
-    pub(crate) open_seq: u64,
+    pub(crate) open_seq: WriteSeq,
 }
 
 impl LineIdentity {
@@ -114,7 +114,7 @@ impl LineIdentity {
         put_at(&mut out, 8, &VERSION.to_le_bytes());
         out[10] = self.stream;
         put_at(&mut out, 12, &self.owner.to_le_bytes());
-        put_at(&mut out, 16, &self.open_seq.to_le_bytes());
+        put_at(&mut out, 16, &self.open_seq.get().to_le_bytes());
         for (to, chunk) in out[HEADER_BYTES..].chunks_exact_mut(4).zip(members) {
             to.copy_from_slice(&chunk.get().to_le_bytes());
         }
@@ -129,7 +129,7 @@ impl LineIdentity {
         members: usize,
     ) -> Option<LineIdentity> {
         let head = bytes.get(..HEADER_BYTES)?;
-        let name = LineIdentity { owner, stream: head[10], open_seq: u64_at(head, 16)? };
+        let name = LineIdentity { owner, stream: head[10], open_seq: WriteSeq(u64_at(head, 16)?) };
         let sound = head[..8] == magic && u16_at(head, 8)? == VERSION && u32_at(head, 12)? == owner;
         let whole = bytes.len() >= HEADER_BYTES + 4 * members && SEAL.is_intact(bytes);
         (sound && whole).then_some(name)
@@ -148,9 +148,9 @@ pub(crate) struct LineHeader {
 impl LineHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.identity.encode_header(HEADER_MAGIC, &self.members);
-        let (opening, chunk) = self
-            .previous
-            .map_or((0, NO_CHUNK), |previous| (previous.open_seq, previous.first_chunk.get()));
+        let (opening, chunk) = self.previous.map_or((0, NO_CHUNK), |previous| {
+            (previous.open_seq.get(), previous.first_chunk.get())
+        });
         put_at(&mut out, 24, &opening.to_le_bytes());
         put_at(&mut out, 32, &chunk.to_le_bytes());
         put_at(&mut out, 36, &self.members.len().to_u32().to_le_bytes());
@@ -171,7 +171,7 @@ impl LineHeader {
         let previous = match chunk {
             NO_CHUNK => None,
             first_chunk => Some(PreviousLine {
-                open_seq: u64_at(bytes, 24)?,
+                open_seq: WriteSeq(u64_at(bytes, 24)?),
                 first_chunk: ChunkId(first_chunk),
             }),
         };
@@ -196,7 +196,7 @@ fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<ChunkId>> {
 /// sector of each sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct P2lTable {
-    open_seq: u64,
+    open_seq: WriteSeq,
     sectors: u32,
     ws_opt: u32,
     /// By member and write unit, its sequence number less the opening one.
@@ -209,7 +209,7 @@ pub(crate) struct P2lTable {
 
 impl P2lTable {
     /// Creates the table of a line of `members` chunks in which nothing was written.
-    pub(crate) fn new(shape: &FlashGeometry, members: u32, open_seq: u64) -> P2lTable {
+    pub(crate) fn new(shape: &FlashGeometry, members: u32, open_seq: WriteSeq) -> P2lTable {
         let sectors = members.index() * shape.sectors_per_chunk.index();
         P2lTable {
             open_seq,
@@ -231,17 +231,17 @@ impl P2lTable {
         &mut self,
         member: u32,
         sector: u32,
-        number: u64,
+        number: WriteSeq,
         words: impl Iterator<Item = WrittenSector>,
     ) {
         let at = self.entry_index(member, sector);
-        let delta = i32::try_from(number.wrapping_sub(self.open_seq) as i64);
+        let delta = i32::try_from(number.get().wrapping_sub(self.open_seq.get()) as i64);
         self.seq_overflow |= delta.is_err() || delta == Ok(NO_UNIT);
         self.seq_deltas[at / self.ws_opt.index()] = delta.unwrap_or(NO_UNIT);
         for (word, WrittenSector { lba, poison }) in
             self.entries[at..at + self.ws_opt.index()].iter_mut().zip(words)
         {
-            *word = lba.map_or(0, |l| l + 1) | if poison { POISON } else { 0 };
+            *word = lba.map_or(0, |l| l.get() + 1) | if poison { POISON } else { 0 };
         }
     }
 
@@ -253,25 +253,25 @@ impl P2lTable {
     }
 
     /// Records the logical sector found at a member's sector.
-    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: u32) {
+    pub(crate) fn record_lba(&mut self, member: u32, sector: u32, lba: Lba) {
         let at = self.entry_index(member, sector);
-        self.entries[at] = lba + 1;
+        self.entries[at] = lba.get() + 1;
     }
 
     /// Returns the logical sector that was written at a member's sector.
     #[inline]
-    pub(crate) fn lba(&self, member: u32, sector: u32) -> Option<u32> {
-        (self.entries[self.entry_index(member, sector)] & !POISON).checked_sub(1)
+    pub(crate) fn lba(&self, member: u32, sector: u32) -> Option<Lba> {
+        (self.entries[self.entry_index(member, sector)] & !POISON).checked_sub(1).map(Lba)
     }
 
     /// Returns the out-of-band bytes of a member's sector; `None` where nothing was written.
     pub(crate) fn oob(&self, member: u32, sector: u32) -> Option<Oob> {
         let at = self.entry_index(member, sector);
         let delta = Some(self.seq_deltas[at / self.ws_opt.index()]).filter(|n| *n != NO_UNIT)?;
-        let sequence = self.open_seq.checked_add_signed(delta.into())?;
+        let sequence = self.open_seq.get().checked_add_signed(delta.into())?;
         let word = self.entries[at];
-        let (lba, poison) = ((word & !POISON).checked_sub(1), word & POISON != 0);
-        Some(Oob { lba, poison, metadata: false, sequence })
+        let (lba, poison) = ((word & !POISON).checked_sub(1).map(Lba), word & POISON != 0);
+        Some(Oob { lba, poison, metadata: false, sequence: WriteSeq(sequence) })
     }
 
     /// Returns its size in memory, in bytes.

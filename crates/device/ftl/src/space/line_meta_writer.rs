@@ -14,7 +14,7 @@ use crate::CapacityPlan;
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::Space;
 use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
@@ -107,15 +107,15 @@ impl LineMetaWriter {
         self.footer_jobs.len()
     }
 
-    fn free_slot(&self) -> Option<usize> {
+    fn free_index(&self) -> Option<usize> {
         self.writes.iter().position(Option::is_none)
     }
 }
 
-/// A write unit of metadata to be programmed from slot number `slot`.
+/// A write unit of metadata to be programmed from the memory with this index.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaUnit {
-    pub(crate) slot: usize,
+    pub(crate) index: usize,
     pub(crate) write: MetaWrite,
     /// The opening sequence number of the line, and the bytes; `None` for padding.
     pub(crate) contents: Option<MetaContents>,
@@ -124,7 +124,7 @@ pub(crate) struct MetaUnit {
 /// The contents of a write unit of metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaContents {
-    pub(crate) open_seq: u64,
+    pub(crate) open_seq: WriteSeq,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -152,7 +152,7 @@ impl Space {
                     continue;
                 }
                 let (line, chunk, pu) = (open.line, open.members[0].chunk, open.members[0].pu);
-                let slot = self.line_meta_writer.free_slot()?;
+                let index = self.line_meta_writer.free_index()?;
                 if !self.programs.has_slot(pu) {
                     continue;
                 }
@@ -162,7 +162,7 @@ impl Space {
                 self.open_lines[stream][i].header_due = false;
                 let write = MetaWrite { line, chunk, sector: 0 };
                 let contents = MetaContents { open_seq: identity.open_seq, bytes: header.encode() };
-                return Some(MetaUnit { slot, write, contents: Some(contents) });
+                return Some(MetaUnit { index, write, contents: Some(contents) });
             }
         }
         None
@@ -228,7 +228,7 @@ impl Space {
                 continue;
             }
             let pu = geometry.pu_of(chunk);
-            let slot = self.line_meta_writer.free_slot()?;
+            let index = self.line_meta_writer.free_index()?;
             let mut writes = self.line_meta_writer.writes.iter().flatten();
             let has_one = writes.any(|w| geometry.pu_of(w.chunk) == pu);
             if has_one || !self.programs.has_slot(pu) {
@@ -241,14 +241,14 @@ impl Space {
             let contents = job.valid.then_some(MetaContents { open_seq, bytes });
             (job.next, job.outstanding) = (job.next + 1, job.outstanding + 1);
             let write = MetaWrite { line, chunk, sector };
-            return Some(MetaUnit { slot, write, contents });
+            return Some(MetaUnit { index, write, contents });
         }
         None
     }
 
     /// Records that the program of a write unit of metadata starts.
-    pub(crate) fn metadata_started(&mut self, env: &Env, slot: usize, write: MetaWrite) {
-        self.line_meta_writer.writes[slot] = Some(write);
+    pub(crate) fn metadata_started(&mut self, env: &Env, index: usize, write: MetaWrite) {
+        self.line_meta_writer.writes[index] = Some(write);
         self.lines.hold_open(write.line);
         self.programs.start(env.geometry.pu_of(write.chunk));
     }
@@ -257,9 +257,9 @@ impl Space {
     ///
     /// # Panics
     /// If it is not in flight.
-    pub(crate) fn metadata_done(&mut self, env: &Env, slot: u32) -> MetaWrite {
-        let write = self.line_meta_writer.writes.get_mut(slot.index()).and_then(Option::take);
-        let write = write.unwrap_or_else(|| panic!("no metadata program {slot} is in flight"));
+    pub(crate) fn metadata_done(&mut self, env: &Env, index: u32) -> MetaWrite {
+        let write = self.line_meta_writer.writes.get_mut(index.index()).and_then(Option::take);
+        let write = write.unwrap_or_else(|| panic!("no metadata program {index} is in flight"));
         self.lines.program_ended(write.line);
         self.programs.complete(env.geometry.pu_of(write.chunk));
         write

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 
 use crate::ftl::{GC_COLD, MAP_PAGES};
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
 use crate::space::chunk::{ChunkState, ChunkTable};
 use crate::space::erase_gate::EraseGate;
@@ -13,12 +13,6 @@ use crate::space::free_chunks::FreeChunks;
 use crate::space::line_meta::P2lTable;
 use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
-
-/// In place of a line, a chunk or a unit: none.
-pub(crate) const NONE: u32 = u32::MAX;
-
-/// In place of a physical sector: the location of the logical sector is lost.
-pub(crate) const LOST: u32 = u32::MAX - 1;
 
 /// State of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +64,9 @@ pub(crate) struct Line {
     /// Stream that it belongs to.
     pub(crate) stream: u8,
     /// The largest sequence number of a unit in it.
-    pub(crate) max_seq: u64,
+    pub(crate) max_seq: WriteSeq,
     /// Sequence number of the next write unit when it was opened.
-    pub(crate) open_seq: u64,
+    pub(crate) open_seq: WriteSeq,
     pub(crate) footer: Footer,
     /// Table of its contents. Present while the line is open, if it gets a footer or there is no
     /// reverse map in memory; and while it is reclaimed, if there is none.
@@ -322,8 +316,8 @@ impl LineTable {
                 close_index: 0,
                 gate: EraseGate::default(),
                 stream: 0,
-                max_seq: 0,
-                open_seq: 0,
+                max_seq: WriteSeq(0),
+                open_seq: WriteSeq(0),
                 footer: Footer::Absent,
                 p2l: None,
                 chunks: Vec::new(),
@@ -338,8 +332,8 @@ impl LineTable {
         line.degraded = false;
         line.refresh_requested = false;
         line.gate = EraseGate::default();
-        line.max_seq = 0;
-        line.open_seq = 0;
+        line.max_seq = WriteSeq(0);
+        line.open_seq = WriteSeq(0);
         line.footer = Footer::Absent;
         line.p2l = None;
         line.chunks.clear();
@@ -354,7 +348,7 @@ impl LineTable {
     /// for cold data on their most worn chunks. `opening` is the sequence number of the next write
     /// unit. Only a line of full width has metadata, because the capacity is computed for that
     /// width.
-    pub(crate) fn open(&mut self, stream: u8, opening: u64) -> Option<OpenLine> {
+    pub(crate) fn open(&mut self, stream: u8, opening: WriteSeq) -> Option<OpenLine> {
         let is_cold = usize::from(stream) == GC_COLD;
         let members = self.free.take_stripe(self.active, is_cold, &self.chunks);
         if members.is_empty() {
@@ -393,7 +387,7 @@ impl LineTable {
         line: LineId,
         chunk: ChunkId,
         sector: u32,
-        sequence: u64,
+        sequence: WriteSeq,
         written: impl Iterator<Item = WrittenSector>,
     ) {
         let l = &mut self.lines[line.index()];
@@ -501,7 +495,11 @@ impl LineTable {
     /// position `after` of the host ring, or a trim.
     #[inline]
     #[must_use]
-    pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
+    pub(crate) fn invalidate(
+        &mut self,
+        phys: PhysSector,
+        after: Option<u64>,
+    ) -> Option<CandidateChange> {
         let id = self.line_of(self.geometry.chunk_of(phys));
         // Sectors of a bad chunk may be in no line.
         let line = self.lines.get_mut(id.index())?;

@@ -17,13 +17,13 @@ pub(crate) mod restore;
 use crate::ChunkEvent;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{LineId, ToU32};
+use crate::ids::{LineId, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
 use chunk::ChunkState;
 use line_meta::LineIdentity;
 use line_meta_writer::LineMetaWriter;
 use lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
-use nvme::ChunkId;
+use nvme::{ChunkId, PhysSector};
 use open_line::OpenLine;
 use placement::Placement;
 use programs::{PadWrite, ProgramsInFlight};
@@ -156,7 +156,7 @@ impl Space {
         &mut self,
         env: &Env,
         at: Placement,
-        sequence: u64,
+        sequence: WriteSeq,
         written: impl Iterator<Item = WrittenSector>,
     ) {
         self.lines.record_unit(at.line, at.chunk, at.sector, sequence, written);
@@ -240,7 +240,11 @@ impl Space {
     /// Records that a sector is not valid any more: because of a copy that ends at position `after`
     /// of the host ring, or a trim. Returns the change for garbage collection.
     #[inline]
-    pub(crate) fn invalidate(&mut self, phys: u32, after: Option<u64>) -> Option<CandidateChange> {
+    pub(crate) fn invalidate(
+        &mut self,
+        phys: PhysSector,
+        after: Option<u64>,
+    ) -> Option<CandidateChange> {
         self.lines.invalidate(phys, after)
     }
 
@@ -448,7 +452,7 @@ impl Space {
     }
 
     /// Records the contents of a line of the host's stream that takes more units.
-    pub(crate) fn restore_open(&mut self, line: LineId, valid_sectors: u32, max_seq: u64) {
+    pub(crate) fn restore_open(&mut self, line: LineId, valid_sectors: u32, max_seq: WriteSeq) {
         let l = &mut self.lines.lines[line.index()];
         (l.valid_sectors, l.max_seq) = (valid_sectors, max_seq);
     }

@@ -3,7 +3,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require_eq};
 use crate::durability::journal::Lsn;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 use nvme::{ChunkId, PuId};
@@ -42,7 +42,7 @@ pub(crate) struct WritableChunk {
 /// Identity of a line in the header of the line opened after it in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PreviousLine {
-    pub(crate) open_seq: u64,
+    pub(crate) open_seq: WriteSeq,
     pub(crate) first_chunk: ChunkId,
 }
 

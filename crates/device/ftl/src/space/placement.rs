@@ -3,7 +3,7 @@
 use crate::durability::journal::Lsn;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::Space;
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::lines::LineTable;
@@ -191,7 +191,7 @@ impl Space {
     }
 
     /// Opens a line of a stream; it takes units when it is [added](Space::add_open_line).
-    pub(crate) fn open_line(&mut self, stream: usize, next_seq: u64) -> Option<OpenLine> {
+    pub(crate) fn open_line(&mut self, stream: usize, next_seq: WriteSeq) -> Option<OpenLine> {
         self.lines.open(stream as u8, next_seq)
     }
 

@@ -1,5 +1,7 @@
 //! Chunks and lines as a recovery found them.
 
+use crate::ids::WriteSeq;
+
 /// The condition of a chunk after power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundChunk {
@@ -15,5 +17,5 @@ pub(crate) enum FoundChunk {
 pub(crate) struct RestoredLine {
     pub(crate) valid_sectors: u32,
     pub(crate) stream: u8,
-    pub(crate) max_seq: u64,
+    pub(crate) max_seq: WriteSeq,
 }

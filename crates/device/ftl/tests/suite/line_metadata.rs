@@ -4,7 +4,6 @@
 // guarantee: D-09, D-10
 
 use crate::common;
-use nvme::ChunkId;
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata,
     NewFtlError, P2lLocation, Recovery, RecoveryError,
 };
-use nvme::Status;
+use nvme::{ChunkId, Status};
 use rng::Rng;
 use time::Nanos;
 
@@ -190,7 +189,7 @@ fn without_a_journal_lines_are_found_by_their_headers() {
         harness.churn(2);
         for chunk in harness.journal() {
             for sector in 0..shape().sectors_per_chunk {
-                harness.flash.lose(shape().first_sector_of(ChunkId(chunk)) + sector);
+                harness.flash.lose((shape().first_sector_of(ChunkId(chunk)) + sector).get());
             }
         }
         let stats = harness.cut();

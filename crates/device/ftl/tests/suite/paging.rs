@@ -4,14 +4,13 @@
 // guarantee: D-35, D-36
 
 use crate::common;
-use nvme::ChunkId;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use common::{TestFlash, geometry, map_cache_min};
 use ftl::{CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, NewFtlError};
-use nvme::Status;
+use nvme::{ChunkId, PhysSector, Status};
 use rng::{Rng, Zipf};
 use time::Nanos;
 
@@ -284,7 +283,8 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
 fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64> {
     let shape = flash.geometry;
     let place = |lba: u64| flash.newest(lba as u32);
-    let gone = |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(p).get()));
+    let gone =
+        |lba: u64| place(lba).is_some_and(|p| dead.contains(&shape.chunk_of(PhysSector(p)).get()));
     let chunks = (0..shape.total_chunks()).filter(|chunk| !dead.contains(chunk));
     let (mut named, mut lows, mut numbers) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     for (phys, number, lba) in chunks.flat_map(|chunk| flash.written_in(chunk)) {

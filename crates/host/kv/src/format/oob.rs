@@ -96,7 +96,12 @@ mod tests {
         }
         assert_eq!(SectorTag::decode(&[0; 15]), None);
         // The tags of pblk and kv are not confused.
-        let oob = ftl::Oob { lba: Some(3), poison: false, metadata: false, sequence: 9 };
+        let oob = ftl::Oob {
+            lba: Some(ftl::Lba(3)),
+            poison: false,
+            metadata: false,
+            sequence: ftl::WriteSeq(9),
+        };
         assert_eq!(SectorTag::decode(&oob.encode()), None);
         assert_eq!(ftl::Oob::decode(&SectorTag::Filler.encode()), None);
     }

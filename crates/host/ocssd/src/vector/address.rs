@@ -1,6 +1,6 @@
 //! [`Addresses`]: converts sector indexes to physical page addresses.
 
-use nvme::{Address, ChunkId, FlashGeometry, Geometry, Ppa, PpaFormat};
+use nvme::{Address, ChunkId, FlashGeometry, Geometry, PhysSector, Ppa, PpaFormat};
 
 /// Converts sector indexes to physical page addresses with two multiplications and one lookup in a
 /// table with one entry per parallel unit.
@@ -45,7 +45,7 @@ impl Addresses {
 
     /// Returns the PPA of a sector.
     #[inline]
-    pub fn sector(&self, phys: u32) -> Ppa {
+    pub fn sector(&self, phys: PhysSector) -> Ppa {
         let chunk = self.shape.chunk_of(phys);
         Ppa(self.chunk(chunk).0 | u64::from(phys - self.shape.first_sector_of(chunk)))
     }
@@ -59,8 +59,8 @@ impl Addresses {
     }
 
     /// Returns the components of a sector's address, for messages.
-    pub fn components(&self, phys: u32) -> Address {
-        self.geometry.from_flat(phys.into()).unwrap_or_default()
+    pub fn components(&self, phys: PhysSector) -> Address {
+        self.geometry.from_flat(phys.get().into()).unwrap_or_default()
     }
 }
 
@@ -85,8 +85,8 @@ mod tests {
         let addresses = Addresses::new(FlashGeometry::from_geometry(&geometry), geometry, format);
         for flat in 0..geometry.total_sectors() {
             let address = geometry.from_flat(flat).unwrap();
-            assert_eq!(addresses.sector(flat as u32), format.pack(address));
-            assert_eq!(addresses.components(flat as u32), address);
+            assert_eq!(addresses.sector(PhysSector(flat as u32)), format.pack(address));
+            assert_eq!(addresses.components(PhysSector(flat as u32)), address);
             if address.sector == 0 {
                 let chunk = flat / u64::from(geometry.sectors);
                 assert_eq!(addresses.chunk(ChunkId(chunk as u32)), format.pack(address));

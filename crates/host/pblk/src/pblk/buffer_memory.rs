@@ -1,9 +1,8 @@
 //! Registered memory of the write buffer ([`SlotMemory`]) and of the trim command ([`TrimRanges`]).
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use ftl::{Oob, WriteUnit};
+use ftl::{LbaRun, Oob, SlotId, WriteUnit};
 use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::DsmRange;
 
@@ -54,20 +53,20 @@ impl SlotMemory {
 
     /// Returns the address of a slot's data.
     #[inline]
-    pub(crate) fn data_at(&self, slot: u32) -> Iova {
-        self.data_at.offset(u64::from(slot) * self.sector_bytes as u64)
+    pub(crate) fn data_at(&self, slot: SlotId) -> Iova {
+        self.data_at.offset(u64::from(slot.get()) * self.sector_bytes as u64)
     }
 
     /// Returns the address of a slot's out-of-band bytes.
     #[inline]
-    pub(crate) fn oob_at(&self, slot: u32) -> Iova {
-        self.oob_at.offset(u64::from(slot) * self.oob_bytes as u64)
+    pub(crate) fn oob_at(&self, slot: SlotId) -> Iova {
+        self.oob_at.offset(u64::from(slot.get()) * self.oob_bytes as u64)
     }
 
     /// Writes the out-of-band bytes of a write unit to its slots.
     #[inline]
     pub(crate) fn write_oob(&self, unit: &WriteUnit<'_>) {
-        let mut at = unit.first_slot as usize * self.oob_bytes;
+        let mut at = unit.first_slot.index() * self.oob_bytes;
         for oob in unit.oobs() {
             self.oob.write(at, &oob);
             at += self.oob_bytes;
@@ -77,40 +76,40 @@ impl SlotMemory {
     /// Copies a sector of registered memory into a slot. The range is registered, because requests
     /// are checked when they are accepted.
     #[inline]
-    pub(crate) fn copy_in(&self, space: &AddressSpace, from: Iova, slot: u32) {
+    pub(crate) fn copy_in(&self, space: &AddressSpace, from: Iova, slot: SlotId) {
         if let Ok(from) = space.find(from, self.sector_bytes as u64) {
-            let to = slot as usize * self.sector_bytes;
+            let to = slot.index() * self.sector_bytes;
             SharedRegion::copy(from.region, from.offset, &self.data, to, self.sector_bytes);
         }
     }
 
     /// Copies a slot to a sector of registered memory.
     #[inline]
-    pub(crate) fn copy_out(&self, space: &AddressSpace, slot: u32, to: Iova) {
+    pub(crate) fn copy_out(&self, space: &AddressSpace, slot: SlotId, to: Iova) {
         if let Ok(to) = space.find(to, self.sector_bytes as u64) {
-            let from = slot as usize * self.sector_bytes;
+            let from = slot.index() * self.sector_bytes;
             SharedRegion::copy(&self.data, from, to.region, to.offset, self.sector_bytes);
         }
     }
 
     /// Writes bytes to a slot, zero-padded to a sector.
     #[inline]
-    pub(crate) fn store(&self, slot: u32, bytes: &[u8]) {
+    pub(crate) fn store(&self, slot: SlotId, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.sector_bytes)];
-        let at = slot as usize * self.sector_bytes;
+        let at = slot.index() * self.sector_bytes;
         self.data.write(at, bytes);
         self.data.fill(at + bytes.len(), self.sector_bytes - bytes.len(), 0);
     }
 
     /// Reads the first bytes of a slot, at most a sector.
-    pub(crate) fn load(&self, slot: u32, out: &mut [u8]) {
+    pub(crate) fn load(&self, slot: SlotId, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes);
-        self.data.read(slot as usize * self.sector_bytes, &mut out[..size]);
+        self.data.read(slot.index() * self.sector_bytes, &mut out[..size]);
     }
 
     /// Reads the out-of-band bytes of a slot.
-    pub(crate) fn load_oob(&self, slot: u32, out: &mut [u8; Oob::BYTES]) {
-        self.oob.read(slot as usize * self.oob_bytes, out);
+    pub(crate) fn load_oob(&self, slot: SlotId, out: &mut [u8; Oob::BYTES]) {
+        self.oob.read(slot.index() * self.oob_bytes, out);
     }
 }
 
@@ -137,11 +136,11 @@ impl TrimRanges {
     }
 
     /// Replaces the ranges by `runs`: 1 to 256 ranges of sectors.
-    pub(crate) fn set(&mut self, runs: impl Iterator<Item = Range<u32>>) {
+    pub(crate) fn set(&mut self, runs: &[LbaRun]) {
         self.count = 0;
-        for Range { start, end } in runs.take(TRIM_RANGES_MAX) {
-            let (nlb, slba) = (end - start, u64::from(start));
-            let range = DsmRange { attributes: 0.into(), nlb: nlb.into(), slba: slba.into() };
+        for LbaRun { first, sectors } in runs.iter().take(TRIM_RANGES_MAX) {
+            let (nlb, slba) = ((*sectors).into(), u64::from(first.get()).into());
+            let range = DsmRange { attributes: 0.into(), nlb, slba };
             self.region.write(usize::from(self.count) * DsmRange::BYTES, &range.to_bytes());
             self.count += 1;
         }

@@ -123,9 +123,11 @@ impl PblkError {
             RecoveryError::Foreign { sectors, first } => {
                 PblkError::ForeignData { sectors, first: addresses.components(first) }
             }
-            RecoveryError::OtherLayout { phys, lba, sectors } => {
-                PblkError::LayoutMismatch { first: addresses.components(phys), lba, sectors }
-            }
+            RecoveryError::OtherLayout { phys, lba, sectors } => PblkError::LayoutMismatch {
+                first: addresses.components(phys),
+                lba: lba.get(),
+                sectors,
+            },
             e => PblkError::Recovery(e),
         }
     }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use block::Limits;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{
-    CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority,
-    NewFtlError, Oob, Recovery,
+    CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority, Lba,
+    NewFtlError, Oob, Recovery, WriteSeq,
 };
-use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry, PhysSector};
 use transport::Port;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};
@@ -159,7 +159,7 @@ impl Pblk {
                         // The index is in range, because addresses were checked against the
                         // geometry.
                         let phys = u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX);
-                        Some(DeviceL2pEntry { lba, phys })
+                        Some(DeviceL2pEntry { lba: Lba(lba), phys: PhysSector(phys) })
                     });
                     let newest = totals.seq_max.get();
                     Recovery::from_device_l2p(
@@ -168,7 +168,7 @@ impl Pblk {
                         found.all,
                         found.usable,
                         entries,
-                        newest,
+                        WriteSeq(newest),
                     )
                 }
                 None => Recovery::new(shape, config, found.all, found.usable),

@@ -6,13 +6,13 @@
 //! nothing once it has grown to the load.
 
 use collections::Slab;
-use nvme::{FlashGeometry, MAX_VECTOR_ADDRESSES, PuId};
+use nvme::{FlashGeometry, MAX_VECTOR_ADDRESSES, PhysSector, PuId};
 
 /// The parallel units of one read, in order. Consecutive addresses on one unit count once.
 #[derive(Clone, Copy, Debug)]
 struct TrackedRead {
     count: u8,
-    pus: [u32; MAX_VECTOR_ADDRESSES as usize],
+    pus: [PuId; MAX_VECTOR_ADDRESSES as usize],
 }
 
 #[derive(Debug)]
@@ -30,21 +30,22 @@ impl PuReadTracker {
 
     /// Adds a read of at most 64 physical sectors. Returns its id.
     #[inline]
-    pub(crate) fn begin(&mut self, sectors: impl Iterator<Item = u32>) -> u32 {
-        let id = self
-            .reads
-            .take_or_push(|| TrackedRead { count: 0, pus: [0; MAX_VECTOR_ADDRESSES as usize] });
+    pub(crate) fn begin(&mut self, sectors: impl Iterator<Item = PhysSector>) -> u32 {
+        let id = self.reads.take_or_push(|| TrackedRead {
+            count: 0,
+            pus: [PuId(0); MAX_VECTOR_ADDRESSES as usize],
+        });
         let read = &mut self.reads[id];
         read.count = 0;
         for phys in sectors {
             let pu = self.shape.pu_of(self.shape.chunk_of(phys));
             let count = usize::from(read.count);
-            if count > 0 && read.pus[count - 1] == pu.get() {
+            if count > 0 && read.pus[count - 1] == pu {
                 continue;
             }
             // A read has at most as many addresses as the array.
             let Some(slot) = read.pus.get_mut(count) else { break };
-            *slot = pu.get();
+            *slot = pu;
             read.count += 1;
             self.reads_per_pu[pu.index()] += 1;
         }
@@ -56,7 +57,7 @@ impl PuReadTracker {
     pub(crate) fn complete(&mut self, id: u32) {
         let read = &self.reads[id];
         for pu in &read.pus[..usize::from(read.count)] {
-            self.reads_per_pu[*pu as usize] -= 1;
+            self.reads_per_pu[pu.index()] -= 1;
         }
         self.reads.release(id);
     }
@@ -90,13 +91,13 @@ mod tests {
         let mut waits = PuReadTracker::new(shape);
         let on = |waits: &PuReadTracker| [0, 1, 2, 3, 4].map(|pu| waits.reads_on(PuId(pu)));
         // Each parallel unit has 64 sectors.
-        let a = waits.begin([0, 1, 64, 65, 2].into_iter());
+        let a = waits.begin([0, 1, 64, 65, 2].map(PhysSector).into_iter());
         assert_eq!(on(&waits), [2, 1, 0, 0, 0]);
-        let b = waits.begin((0..64).map(|i| i % 4 * 64));
+        let b = waits.begin((0..64).map(|i| PhysSector(i % 4 * 64)));
         assert_eq!(on(&waits), [18, 17, 16, 16, 0]);
         waits.complete(a);
         assert_eq!(on(&waits), [16, 16, 16, 16, 0]);
-        assert_eq!(waits.begin(std::iter::once(255)), a, "used again");
+        assert_eq!(waits.begin(std::iter::once(PhysSector(255))), a, "used again");
         waits.complete(b);
         assert_eq!(on(&waits), [0, 0, 0, 1, 0]);
     }

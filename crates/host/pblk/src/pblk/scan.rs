@@ -174,7 +174,9 @@ impl<'a> RecoveryRunner<'a> {
             let oob = self.oob_at.offset(place * self.oob_bytes as u64);
             let shape = self.addresses.shape();
             let phys = match &lane.job.action {
-                RecoveryOpKind::Pad { chunk, sector, .. } => shape.first_sector_of(*chunk) + sector,
+                RecoveryOpKind::Pad { chunk, sector, .. } => {
+                    shape.first_sector_of(*chunk) + *sector
+                }
                 RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => *phys,
             };
             let ppas = (0..count as usize).map(|i| self.addresses.sector(phys + first + i as u32));
@@ -205,7 +207,7 @@ impl<'a> RecoveryRunner<'a> {
         if !done.status.is_success() && !done.status.is_media_error() {
             let (command, phys) = match &lane.job.action {
                 RecoveryOpKind::Pad { chunk, sector, .. } => {
-                    ("Vector Chunk Write", self.addresses.shape().first_sector_of(*chunk) + sector)
+                    ("Vector Chunk Write", self.addresses.shape().first_sector_of(*chunk) + *sector)
                 }
                 RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
                     ("Vector Chunk Read", *phys)

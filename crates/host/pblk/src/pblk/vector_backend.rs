@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use block::Payload;
 use driver::QueuePair;
-use ftl::{FlashBackend, Oob, OpToken, ReadDest, WriteUnit};
+use ftl::{FlashBackend, LbaRun, Oob, OpToken, ReadAddress, ReadDest, SlotId, WriteSeq, WriteUnit};
 use mem::Iova;
-use nvme::{ChunkId, MAX_VECTOR_ADDRESSES, Ppa, PuId, Status};
+use nvme::{ChunkId, MAX_VECTOR_ADDRESSES, PhysSector, Ppa, PuId, Status};
 use time::Nanos;
 use tracepoint::Event;
 use transport::Port;
@@ -112,7 +112,7 @@ fn trace_op(flight: CommandTag, op: OpToken, request: Option<u64>, unit: Option<
         user: flight.to_bits(),
         cause: op.cause(),
         request,
-        lba: unit.and_then(WriteUnit::first_lba),
+        lba: unit.and_then(WriteUnit::first_lba).map(|lba| lba.get().into()),
     });
 }
 
@@ -138,14 +138,14 @@ enum DeferredCommand {
         op: OpToken,
         chunk: ChunkId,
         sector: u32,
-        first_slot: u32,
+        first_slot: SlotId,
     },
     Erase {
         op: OpToken,
         chunk: ChunkId,
     },
     Trim {
-        sequence: u64,
+        sequence: WriteSeq,
     },
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct VectorBackend {
     /// The outstanding requests, by the tags that the FTL uses.
     pub(crate) requests: PblkRequestTable,
     deferred: VecDeque<DeferredCommand>,
-    deferred_addresses: VecDeque<(u32, u32)>,
+    deferred_addresses: VecDeque<ReadAddress>,
     split_reads: SplitReads,
     /// Host reads per parallel unit, if garbage collection avoids busy units.
     read_tracker: Option<PuReadTracker>,
@@ -274,7 +274,8 @@ impl VectorBackend {
         while let Some(&next) = self.deferred.front() {
             let sent = match next {
                 DeferredCommand::Read { tag: flight, count, target } => {
-                    let mut addresses = [(0, 0); MAX_VECTOR_ADDRESSES as usize];
+                    let blank = ReadAddress { phys: PhysSector(0), place: 0 };
+                    let mut addresses = [blank; MAX_VECTOR_ADDRESSES as usize];
                     for (to, from) in
                         addresses.iter_mut().zip(self.deferred_addresses.range(..count))
                     {
@@ -303,12 +304,12 @@ impl VectorBackend {
     fn send_read(
         &mut self,
         flight: CommandTag,
-        addresses: &[(u32, u32)],
+        addresses: &[ReadAddress],
         target: ReadDest,
     ) -> bool {
         match (addresses, target) {
-            (&[(phys, sector)], ReadDest::Host(request)) => {
-                self.send_one(flight, phys, request, sector)
+            (&[ReadAddress { phys, place }], ReadDest::Host(request)) => {
+                self.send_one(flight, phys, request, place)
             }
             _ => self.send_many(flight, addresses, target),
         }
@@ -316,7 +317,13 @@ impl VectorBackend {
 
     /// Submits a read of one sector to the memory of a request.
     #[inline]
-    fn send_one(&mut self, flight: CommandTag, phys: u32, request: u64, sector: u32) -> bool {
+    fn send_one(
+        &mut self,
+        flight: CommandTag,
+        phys: PhysSector,
+        request: u64,
+        sector: u32,
+    ) -> bool {
         let data = match self.requests.payload(request) {
             (Payload::Contiguous(base), spread) => {
                 let bytes =
@@ -333,7 +340,7 @@ impl VectorBackend {
     fn send_many(
         &mut self,
         flight: CommandTag,
-        addresses: &[(u32, u32)],
+        addresses: &[ReadAddress],
         target: ReadDest,
     ) -> bool {
         let mut places = [0; MAX_VECTOR_ADDRESSES as usize];
@@ -342,40 +349,39 @@ impl VectorBackend {
             // Scattered payloads are rejected at submission.
             (ReadDest::Host(request), _) => {
                 if let (Payload::Contiguous(base), spread) = self.requests.payload(request) {
-                    for (to, (_, sector)) in places.iter_mut().zip(addresses) {
-                        *to = spread.memory_sector(*sector);
+                    for (to, address) in places.iter_mut().zip(addresses) {
+                        *to = spread.memory_sector(address.place);
                     }
                     data = DataSegments::Scattered { base, indices: &places[..addresses.len()] };
                 }
             }
             (ReadDest::Buffer, Some(slots)) => {
                 // The slots are consecutive, see `fragment_len`.
-                let first = addresses[0].1;
+                let first = SlotId(addresses[0].place);
                 (data, oob) =
                     (DataSegments::Contiguous(slots.data_at(first)), Some(slots.oob_at(first)));
             }
             (ReadDest::Buffer, None) => {}
         }
-        let ppas = addresses.iter().map(|(phys, _)| self.addresses.sector(*phys));
+        let ppas = addresses.iter().map(|address| self.addresses.sector(address.phys));
         self.queue.read(ppas, data, oob, flight.to_bits()).is_ok()
     }
 
     /// Returns how many of the addresses one command can read.
     #[inline]
-    fn fragment_len(&self, addresses: &[(u32, u32)], target: ReadDest) -> usize {
+    fn fragment_len(&self, addresses: &[ReadAddress], target: ReadDest) -> usize {
         let most = addresses.len().min(self.queue.max_sectors() as usize);
         match target {
             ReadDest::Buffer if self.memory.is_some() => {
-                let first = addresses[0].1;
-                let run = (first..).zip(&addresses[..most]).take_while(|(i, (_, slot))| i == slot);
-                run.count()
+                let slots = (addresses[0].place..).zip(&addresses[..most]);
+                slots.take_while(|(slot, address)| *slot == address.place).count()
             }
             _ => most,
         }
     }
 
     #[inline(always)]
-    fn start_read(&mut self, flight: CommandTag, addresses: &[(u32, u32)], target: ReadDest) {
+    fn start_read(&mut self, flight: CommandTag, addresses: &[ReadAddress], target: ReadDest) {
         if !self.deferred.is_empty() || !self.send_read(flight, addresses, target) {
             self.deferred.push_back(DeferredCommand::Read {
                 tag: flight,
@@ -391,7 +397,7 @@ impl VectorBackend {
         &mut self,
         op: OpToken,
         wait: u32,
-        addresses: &[(u32, u32)],
+        addresses: &[ReadAddress],
         target: ReadDest,
     ) {
         let (mut parts, mut rest) = (0, addresses);
@@ -410,7 +416,13 @@ impl VectorBackend {
         }
     }
 
-    fn send_program(&mut self, op: OpToken, chunk: ChunkId, sector: u32, first_slot: u32) -> bool {
+    fn send_program(
+        &mut self,
+        op: OpToken,
+        chunk: ChunkId,
+        sector: u32,
+        first_slot: SlotId,
+    ) -> bool {
         let shape = self.addresses.shape();
         let (unit, first) = (shape.ws_opt, shape.first_sector_of(chunk) + sector);
         // A unit lies within one chunk, and the sector index occupies the lowest bits of a PPA.
@@ -464,15 +476,16 @@ impl VectorBackend {
     pub(super) fn locate(&self, at: nvme::Address) -> Option<(ChunkId, u32)> {
         let g = self.addresses.geometry();
         let within = at.group < g.groups && at.pu < g.pus && at.chunk < g.chunks;
-        let phys = (within && at.sector < g.sectors).then(|| u32::try_from(g.flat(at)).ok())??;
+        let phys = (within && at.sector < g.sectors)
+            .then(|| u32::try_from(g.flat(at)).ok().map(PhysSector))??;
         let chunk = self.addresses.shape().chunk_of(phys);
         Some((chunk, at.sector))
     }
 
-    fn send_trim(&mut self, sequence: u64) -> bool {
+    fn send_trim(&mut self, sequence: WriteSeq) -> bool {
         let Some(trims) = &self.trim_ranges else { return true };
         let (at, runs) = (trims.at(), trims.count());
-        self.queue.map_trim(at, runs, sequence, CommandTag::Trim.to_bits()).is_ok()
+        self.queue.map_trim(at, runs, sequence.get(), CommandTag::Trim.to_bits()).is_ok()
     }
 
     /// Returns the address of sector `sector` of a request, if the request has memory and contents
@@ -503,10 +516,10 @@ impl FlashBackend for VectorBackend {
     }
 
     #[inline]
-    fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
+    fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         let wait = match (&mut self.read_tracker, target) {
             (Some(waits), ReadDest::Host(_)) => {
-                waits.begin(addresses.iter().map(|address| address.0)) + 1
+                waits.begin(addresses.iter().map(|address| address.phys)) + 1
             }
             _ => 0,
         };
@@ -534,11 +547,11 @@ impl FlashBackend for VectorBackend {
         &mut self,
         _now: Nanos,
         _op: OpToken,
-        runs: &[(u32, u32)],
-        sequence: u64,
+        runs: &[LbaRun],
+        sequence: WriteSeq,
     ) -> bool {
         let Some(trims) = &mut self.trim_ranges else { return false };
-        trims.set(runs.iter().map(|&(first, count)| first..first + count));
+        trims.set(runs);
         if !self.deferred.is_empty() || !self.send_trim(sequence) {
             self.deferred.push_back(DeferredCommand::Trim { sequence });
         }
@@ -546,14 +559,14 @@ impl FlashBackend for VectorBackend {
     }
 
     #[inline]
-    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         if let Some((slots, from)) = self.request_location(request, sector) {
             slots.copy_in(self.port().memory(), from, slot);
         }
     }
 
     #[inline]
-    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         if let Some((slots, to)) = self.request_location(request, sector) {
             slots.copy_out(self.port().memory(), slot, to);
         }
@@ -567,13 +580,13 @@ impl FlashBackend for VectorBackend {
         }
     }
 
-    fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
+    fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
         if let Some(slots) = &self.memory {
             slots.store(slot, bytes);
         }
     }
 
-    fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
+    fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
         match &self.memory {
             Some(slots) => slots.load(slot, out),
             None => out.fill(0),
@@ -581,10 +594,10 @@ impl FlashBackend for VectorBackend {
     }
 
     /// Does nothing: the read wrote the data to the slot.
-    fn sync_slot(&mut self, _phys: u32, _slot: u32) {}
+    fn sync_slot(&mut self, _phys: PhysSector, _slot: SlotId) {}
 
     /// Reads them from the slot, where the read command put them.
-    fn read_slot_oob(&mut self, _phys: u32, slot: u32, out: &mut [u8; Oob::BYTES]) {
+    fn read_slot_oob(&mut self, _phys: PhysSector, slot: SlotId, out: &mut [u8; Oob::BYTES]) {
         if let Some(slots) = &self.memory {
             slots.load_oob(slot, out);
         }

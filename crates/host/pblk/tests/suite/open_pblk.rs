@@ -1,6 +1,6 @@
 //! [`OpenPblk`]: opens the test drive as pblk, in one shard or several.
 
-use ftl::{FtlConfig, Oob};
+use ftl::{FtlConfig, Lba, Oob};
 use pblk::{Pblk, PblkError, Sharded, ShardedConfig, ShardedError};
 use testkit::open_channel_drive::MockOpenChannelDrive;
 
@@ -29,7 +29,7 @@ impl OpenPblk for MockOpenChannelDrive {
     }
 
     fn copies(&self, lba: u32) -> String {
-        let has_lba = |o: &Oob| o.lba == Some(lba);
+        let has_lba = |o: &Oob| o.lba == Some(Lba(lba));
         self.list_sectors(|bytes| Oob::decode(bytes).filter(has_lba).map(|o| format!("{o:?}")))
     }
 }

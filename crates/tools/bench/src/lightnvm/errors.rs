@@ -14,14 +14,13 @@
 //! CAPACITY_EXCEEDED, and reads have these bounds as well. A rate is per sector and program
 //! (reads), per page (programs), and per chunk (erases).
 
-use nvme::PuId;
 use std::sync::Arc;
 
 use block::{BlockDevice, Payload, Request};
 use ftl::L2pEntry;
 use media::{InjectedFault, MediaError, PhysSector};
 use mem::{Iova, SharedRegion};
-use nvme::Status;
+use nvme::{PuId, Status};
 use rng::Rng;
 use time::{Component, Nanos};
 
@@ -234,7 +233,7 @@ impl ErrorsHarness {
         }
         self.locations[lba] = at;
         if let (L2pEntry::Flash(phys), Some(nand)) = (at, stack.drive.nand_mut()) {
-            match nand.check_read(PhysSector(phys)) {
+            match nand.check_read(PhysSector(phys.get())) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
                     self.uncorrectable[lba] = true;
@@ -392,7 +391,7 @@ mod tests {
         for lba in [on_flash[5], on_flash[8]] {
             let L2pEntry::Flash(phys) = harness.locations[lba] else { unreachable!() };
             let nand = harness.harness.stack.drive.nand_mut().unwrap();
-            nand.inject(InjectedFault::Uncorrectable { phys: PhysSector(phys) }).unwrap();
+            nand.inject(InjectedFault::Uncorrectable { phys: PhysSector(phys.get()) }).unwrap();
         }
         // The check finds the first sector again; the second is not reported to it.
         harness.locations[on_flash[5]] = L2pEntry::Unmapped;

@@ -2,7 +2,7 @@
 
 use collections::FastDivisor;
 
-use crate::{ChunkId, Geometry, PuId};
+use crate::{ChunkId, Geometry, PhysSector, PuId};
 
 /// Geometry of the flash: parallel units of chunks of sectors, programmed in write units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,14 @@ impl FlashGeometry {
 
     /// The chunk of a physical sector.
     #[inline]
-    pub fn chunk_of(&self, phys: u32) -> ChunkId {
-        ChunkId(self.by_sectors.divide(phys))
+    pub fn chunk_of(&self, phys: PhysSector) -> ChunkId {
+        ChunkId(self.by_sectors.divide(phys.get()))
+    }
+
+    /// The index of a physical sector in its chunk.
+    #[inline]
+    pub fn sector_in_chunk(&self, phys: PhysSector) -> u32 {
+        self.by_sectors.split(phys.get()).1
     }
 
     /// The parallel unit of a chunk.
@@ -88,8 +94,8 @@ impl FlashGeometry {
 
     /// The first physical sector of a chunk.
     #[inline]
-    pub fn first_sector_of(&self, chunk: ChunkId) -> u32 {
-        chunk.get() * self.sectors_per_chunk
+    pub fn first_sector_of(&self, chunk: ChunkId) -> PhysSector {
+        PhysSector(chunk.get() * self.sectors_per_chunk)
     }
 
     /// Bytes of a write unit.

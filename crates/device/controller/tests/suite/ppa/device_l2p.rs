@@ -2,16 +2,16 @@
 
 // guarantee: D-42
 
-use nvme::PuId;
 use std::collections::BTreeMap;
 
 use controller::{Controller, DriveConfig, OpenChannelConfig};
 use driver::{ControllerHandle, DriverError};
-use ftl::Oob;
+use ftl::{Lba, Oob, WriteSeq};
 use media::{DataStore, InjectedFault, MediaConfig, NandConfig};
 use mem::PAGE_BYTES;
 use nvme::{
-    Address, DeviceL2pLog, DsmRange, Ppa, SglDescriptor, Sqe, Status, VendorExtensions, log_page,
+    Address, DeviceL2pLog, DsmRange, Ppa, PuId, SglDescriptor, Sqe, Status, VendorExtensions,
+    log_page,
 };
 use rng::Rng;
 use time::Component;
@@ -42,7 +42,8 @@ fn memory() -> DriveConfig {
 }
 
 fn oob_bytes(lba: u64, sequence: u64) -> [u8; Oob::BYTES] {
-    Oob { lba: Some(lba as u32), poison: false, metadata: false, sequence }.encode()
+    Oob { lba: Some(Lba(lba as u32)), poison: false, metadata: false, sequence: WriteSeq(sequence) }
+        .encode()
 }
 
 /// Stores out-of-band bytes for a write.
@@ -101,7 +102,7 @@ fn the_map_has_the_newest_copy() {
     assert!(read_map(&mut r).iter().all(Option::is_none));
     let run = |r: &mut Harness, sqe: Sqe| r.open.run(sqe).0.status;
     let at = |chunk, sector| Some(Address { group: 0, pu: 0, chunk, sector });
-    let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
+    let padding = Oob { lba: None, poison: false, metadata: false, sequence: WriteSeq(0) }.encode();
 
     let sqe = write(&r.open, &pair(&r.open, 0, 0, 0), &[oob_bytes(5, 10), oob_bytes(6, 11)]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
@@ -143,7 +144,8 @@ fn trimmed_addresses_do_not_come_back() {
     let mut put_one = |r: &mut Harness, lba, sequence| {
         let at = pair(&r.open, 0, 0, next);
         next += 1;
-        let padding = Oob { lba: None, poison: false, metadata: false, sequence: 0 }.encode();
+        let padding =
+            Oob { lba: None, poison: false, metadata: false, sequence: WriteSeq(0) }.encode();
         let sqe = write(&r.open, &at, &[oob_bytes(lba, sequence), padding]);
         assert_eq!(run(r, sqe), Status::SUCCESS);
         read_map(r)[lba as usize].is_some()

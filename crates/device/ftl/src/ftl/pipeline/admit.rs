@@ -11,7 +11,7 @@ use tracepoint::{Admission, Event};
 use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
-use crate::ids::ToU32;
+use crate::ids::{Lba, SlotId, ToU32};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 
@@ -20,36 +20,36 @@ use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 const TRIM_SLICE: u32 = 1 << 16;
 
 impl Ftl {
-    /// Writes `sectors` at `lba`; the data is taken from request `tag` during a
+    /// Writes `sectors` at `slba`; the data is taken from request `tag` during a
     /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
     /// on the media.
     #[inline]
-    pub fn write(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(QueuedWriteKind::Write, tag, lba, sectors, durable);
+    pub fn write(&mut self, tag: u64, slba: u64, sectors: u32, durable: bool) {
+        self.enqueue(QueuedWriteKind::Write, tag, slba, sectors, durable);
     }
 
     /// Writes zeros, as mapped sectors.
-    pub fn write_zeroes(&mut self, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        self.enqueue(QueuedWriteKind::Zeroes, tag, lba, sectors, durable);
+    pub fn write_zeroes(&mut self, tag: u64, slba: u64, sectors: u32, durable: bool) {
+        self.enqueue(QueuedWriteKind::Zeroes, tag, slba, sectors, durable);
     }
 
     /// Unmaps sectors. A trim is as durable as a buffered write: the next flush makes it durable.
     /// With a map cache a trim can fail with [`Status::CAPACITY_EXCEEDED`]: its translation page
     /// needs a frame, and the dirty page in that frame cannot be written, because nothing can.
-    pub fn trim(&mut self, tag: u64, lba: u64, sectors: u32) {
-        self.enqueue(QueuedWriteKind::Trim, tag, lba, sectors, false);
+    pub fn trim(&mut self, tag: u64, slba: u64, sectors: u32) {
+        self.enqueue(QueuedWriteKind::Trim, tag, slba, sectors, false);
     }
 
     #[inline]
-    fn enqueue(&mut self, kind: QueuedWriteKind, tag: u64, lba: u64, sectors: u32, durable: bool) {
-        if !self.in_range(lba, sectors) {
+    fn enqueue(&mut self, kind: QueuedWriteKind, tag: u64, slba: u64, sectors: u32, durable: bool) {
+        let Some(lba) = self.host_sector(slba, sectors) else {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
-        }
+        };
         tracepoint::trace(|| Event::FtlQueued { tag });
         self.requests.writes_mut().push(QueuedWrite {
             kind,
             tag,
-            lba: lba.to_u32(),
+            lba,
             done_sectors: 0,
             sectors,
             durable,
@@ -58,7 +58,7 @@ impl Ftl {
 
     /// Puts one sector into the host ring and points the map at it.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, lba: u32) -> u32 {
+    pub(crate) fn admit(&mut self, lba: Lba) -> SlotId {
         let slot = self.buffer.ring(HOST).next_slot();
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(phys) = old {
@@ -70,7 +70,7 @@ impl Ftl {
         let (under, under_sequence) = self.buffer.durable_copy_of(&self.env.geometry, old);
         let trim = self.trim_before(lba, old);
         let entry = BufferEntry {
-            lba_plus_1: lba + 1,
+            lba_plus_1: lba.get() + 1,
             poison: false,
             durable_copy: under,
             durable_copy_seq: under_sequence,
@@ -87,7 +87,7 @@ impl Ftl {
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
         for p in self.requests.writes_mut().next_to_prefetch() {
-            if let Some(phys) = self.mapping.prefetch(p.next_lba().into()) {
+            if let Some(phys) = self.mapping.prefetch(p.next_lba()) {
                 seen ^= self.space.line_of(self.env.geometry.chunk_of(phys)).get();
             }
         }
@@ -181,14 +181,14 @@ impl Ftl {
 
     /// Returns the sectors that the `i`-th waiting write or trim has still to process, as the first
     /// one and the end.
-    pub(crate) fn pending_sectors(&self, i: usize) -> Option<(u32, u32)> {
+    pub(crate) fn pending_sectors(&self, i: usize) -> Option<(Lba, Lba)> {
         self.requests.writes().get(i).map(|p| (p.next_lba(), p.lba + p.sectors))
     }
 
     fn trim_slice(
         &mut self,
         now: Nanos,
-        lba: u32,
+        lba: Lba,
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
@@ -203,7 +203,7 @@ impl Ftl {
         run
     }
 
-    fn trim_entries(&mut self, lba: u32, sectors: u32) -> u32 {
+    fn trim_entries(&mut self, lba: Lba, sectors: u32) -> u32 {
         if sectors > 0 {
             self.gc.record_host_change();
             self.durability.record_host_change();

@@ -10,7 +10,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
-use crate::ids::{LineId, ToIndex};
+use crate::ids::{Lba, LineId, SlotId, ToIndex, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
@@ -28,11 +28,10 @@ impl Ftl {
         moved |= self.write_footers(now, flash);
         let mut at = 0;
         while let Some(id) = self.buffer.redispatch().get(at) {
-            let (ring, unit) = (id.ring(), id.index());
-            if self.dispatch_unit(now, ring, unit, flash) {
+            if self.dispatch_unit(now, id, flash) {
                 self.buffer.remove_redispatched(at);
                 moved = true;
-            } else if ring == GC {
+            } else if id.ring() == GC {
                 // A relocation without a location does not block host units: its source is still
                 // readable, and the programs of host units may free space for it.
                 at += 1;
@@ -44,8 +43,8 @@ impl Ftl {
         // data to be durable.
         for ring in [HOST, GC] {
             self.update_avoided_pus(ring, flash);
-            while let Some(unit) = self.buffer.ring(ring).ready() {
-                if !self.dispatch_unit(now, ring, unit, flash) {
+            while let Some(id) = self.buffer.ring(ring).ready() {
+                if !self.dispatch_unit(now, id, flash) {
                     break;
                 }
                 self.buffer.advance_dispatched(ring);
@@ -59,20 +58,18 @@ impl Ftl {
     pub(crate) fn dispatch_unit(
         &mut self,
         now: Nanos,
-        ring: usize,
-        unit: u32,
+        id: UnitId,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let stream = self.stream_of(ring, unit);
+        let ring = id.ring();
+        let stream = self.stream_of(id);
         if ring == GC && !self.gc_can_place_unit() {
             return false;
         }
         if self.space.programs().is_blocked(stream) {
             return false;
         }
-        if self.buffer.ring(ring).unit(unit).state == UnitState::Filling
-            && !self.can_assign_seq(ring)
-        {
+        if self.buffer.unit(id).state == UnitState::Filling && !self.can_assign_seq(ring) {
             return false;
         }
         let Some(at) = self.choose_placement(ring, stream) else {
@@ -84,10 +81,11 @@ impl Ftl {
             self.space.set_blocked(stream, blocked);
             return false;
         };
-        let u = self.buffer.ring(ring).unit(unit);
+        let u = self.buffer.unit(id);
         assert!(
             u.state <= UnitState::Programming,
-            "unit {unit} of ring {ring} is dispatched although it is {:?}",
+            "unit {} of ring {ring} is dispatched although it is {:?}",
+            id.index(),
             u.state
         );
         let Placement { chunk, sector, .. } = at;
@@ -96,24 +94,23 @@ impl Ftl {
             sector >= write_pointer,
             "sector {sector} of {chunk} is placed behind the write pointer {write_pointer}"
         );
-        let id = UnitId::new(ring, unit);
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != LineId::NONE) {
             self.drop_superseded(id);
         }
         let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
-        let entries = self.buffer.ring(ring).entries(unit).iter();
+        let entries = self.buffer.ring(ring).entries(id).iter();
         self.mapping.record_written(first_phys, entries.map(BufferEntry::written));
         let BegunProgram { sequence, is_new } = self.buffer.begin_program(id, chunk, sector);
         if is_new && ring == GC {
             self.durability.record_relocated(self.env.geometry.ws_opt);
         }
-        let entries = self.buffer.ring(ring).entries(unit).iter();
+        let entries = self.buffer.ring(ring).entries(id).iter();
         let written = entries.map(BufferEntry::written);
         self.space.program_started(&self.env, at, sequence, written);
         self.stats.programs += 1;
         let op = OpToken::new(OpKind::Program, id.raw());
         let ring = self.buffer.ring(ring);
-        let (first_slot, entries) = (ring.slot_of_unit(unit), ring.entries(unit));
+        let (first_slot, entries) = (ring.slot_of_unit(id), ring.entries(id));
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
         flash.program(now, op, unit);
         true
@@ -149,22 +146,28 @@ impl Ftl {
         self.stats.programs += 1;
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk.get());
-        let slot = self.buffer.capacity();
+        let first_slot = SlotId(self.buffer.capacity());
         let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt.index()];
-        let unit =
-            WriteUnit { chunk, sector, first_slot: slot, sequence: 0, entries, metadata: false };
+        let unit = WriteUnit {
+            chunk,
+            sector,
+            first_slot,
+            sequence: WriteSeq(0),
+            entries,
+            metadata: false,
+        };
         flash.program(now, op, unit);
     }
 
     /// Returns the stream of a unit. Data relocated for static wear leveling is not mixed with other
     /// data.
-    fn stream_of(&self, ring: usize, unit: u32) -> usize {
-        if ring == HOST && self.holds_only_map_pages(unit) {
+    fn stream_of(&self, id: UnitId) -> usize {
+        if id.ring() == HOST && self.holds_only_map_pages(id) {
             MAP_PAGES
-        } else if ring == GC && self.is_cold(unit) {
+        } else if id.ring() == GC && self.is_cold(id) {
             GC_COLD
         } else if self.env.config.hot_cold {
-            ring
+            id.ring()
         } else {
             HOST
         }
@@ -360,19 +363,19 @@ impl Ftl {
 
     /// Records that a unit is on the media: updates the entries that overwrite one of its sectors
     /// in the buffer.
-    fn publish_durable(&mut self, id: UnitId, sequence: u64) {
+    fn publish_durable(&mut self, id: UnitId, sequence: WriteSeq) {
         let geometry = self.env.geometry;
         let u = self.buffer.unit(id);
         let first_phys = geometry.first_sector_of(u.chunk) + u.sector;
-        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());
+        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id);
         // The translation pages of these host sectors become dirty.
         let has_pages = !self.durability.has_device_l2p();
-        let paged = if has_pages { self.env.plan.logical } else { 0 };
+        let paged_end = if has_pages { self.env.plan.host_end() } else { Lba(0) };
         for i in 0..geometry.ws_opt {
             let entry = self.buffer.ring(id.ring()).entry(first_slot + i);
             let Some(lba) = entry.lba() else { continue };
             let trim = entry.trim_dep;
-            if lba < paged {
+            if lba < paged_end {
                 self.durability.mark_dirty(self.env.pages.page_of(lba));
             }
             if !self.mapping.is_at(lba, L2pEntry::Buffer(first_slot + i))
@@ -409,11 +412,11 @@ impl Ftl {
 
     fn release_unit(&mut self, id: UnitId, chunk: ChunkId) {
         let ring = self.buffer.ring(id.ring());
-        let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id.index()).sector;
-        let first_slot = ring.slot_of_unit(id.index());
+        let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id).sector;
+        let first_slot = ring.slot_of_unit(id);
         let head = self.buffer.ring(HOST).head_pos();
         let line = self.space.line_of(chunk);
-        for (i, entry) in (0..).zip(ring.entries(id.index())) {
+        for (i, entry) in (0..).zip(ring.entries(id)) {
             let Some(lba) = entry.lba() else { continue };
             match self.mapping.move_to_flash(lba, first_slot + i, first_phys + i) {
                 Ok(()) => self.space.count_valid(line),

@@ -5,7 +5,7 @@ use nvme::Status;
 use time::Nanos;
 
 use crate::flash::OpKind;
-use crate::ids::{ToIndex, ToU32};
+use crate::ids::{SlotId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};
 use crate::{BufferEntry, FlashBackend, Ftl, OpToken, WriteUnit};
 
@@ -20,24 +20,24 @@ impl Ftl {
         }
     }
 
-    fn first_metadata_slot(&self) -> u32 {
-        self.buffer.capacity() + self.env.geometry.ws_opt + self.mapping.slots()
+    fn first_metadata_slot(&self) -> SlotId {
+        SlotId(self.buffer.capacity() + self.env.geometry.ws_opt + self.mapping.slots())
     }
 
     /// Returns the slot that this read of a victim's metadata uses.
-    pub(crate) fn metadata_read_slot(&self, read: usize) -> u32 {
+    pub(crate) fn metadata_read_slot(&self, read: usize) -> SlotId {
         let units = self.space.metadata().write_units() + read.to_u32();
         self.first_metadata_slot() + units * self.env.geometry.ws_opt
     }
 
     fn write_metadata(&mut self, now: Nanos, unit: &MetaUnit, flash: &mut impl FlashBackend) {
-        let MetaUnit { slot: at, write, contents } = unit;
+        let MetaUnit { index: at, write, contents } = unit;
         let MetaWrite { chunk, sector, .. } = *write;
         let units = self.env.geometry.ws_opt;
         let first_slot = self.first_metadata_slot() + at.to_u32() * units;
         let bytes = contents.as_ref().map_or(&[][..], |c| &c.bytes);
         let mut sectors = bytes.chunks(self.env.geometry.sector_bytes.index());
-        for slot in first_slot..first_slot + units {
+        for slot in first_slot.run(units) {
             flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
         self.space.metadata_started(&self.env, *at, *write);
@@ -47,7 +47,7 @@ impl Ftl {
             None => self.stats.padding += u64::from(units),
         }
         let entries = &[BufferEntry::PADDING; 64][..units.index()];
-        let sequence = contents.as_ref().map_or(0, |c| c.open_seq);
+        let sequence = contents.as_ref().map_or(WriteSeq(0), |c| c.open_seq);
         let metadata = contents.is_some();
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata };
         flash.program(now, OpToken::new(OpKind::Meta, at.to_u32()), unit);
@@ -98,8 +98,8 @@ impl Ftl {
     }
 
     /// Reports the end of a program of line metadata.
-    pub(super) fn metadata_program_done(&mut self, slot: u32, status: Status) {
-        let MetaWrite { line, chunk, sector } = self.space.metadata_done(&self.env, slot);
+    pub(super) fn metadata_program_done(&mut self, index: u32, status: Status) {
+        let MetaWrite { line, chunk, sector } = self.space.metadata_done(&self.env, index);
         if status.is_success() {
             self.space.on_programmed(chunk, sector + self.env.geometry.ws_opt);
         } else {

@@ -5,46 +5,47 @@
 //! completion. A read whose map page is not in memory waits for it, and does not block other
 //! requests.
 
-use nvme::Status;
+use crate::ReadAddress;
+use nvme::{PhysSector, Status};
 use time::Nanos;
 use tracepoint::Event;
 
 use crate::flash::OpKind;
-use crate::ids::ToU32;
+use crate::ids::Lba;
 use crate::mapping::cache::fetch::FetchReason;
 use crate::requests::host_reads::HostRead;
 use crate::{FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
 
 impl Ftl {
-    /// Reads `sectors` from `lba` into the memory of request `tag`.
+    /// Reads `sectors` from `slba` into the memory of request `tag`.
     #[inline]
     pub fn read(
         &mut self,
         now: Nanos,
         tag: u64,
-        lba: u64,
+        slba: u64,
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) {
-        if !self.in_range(lba, sectors) {
+        let Some(lba) = self.host_sector(slba, sectors) else {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
-        }
+        };
         self.stats.host_reads += u64::from(sectors);
         if sectors == 1
             && !self.mapping.is_cached()
-            && let L2pEntry::Flash(phys) = self.mapping.get(lba.to_u32())
+            && let L2pEntry::Flash(phys) = self.mapping.get(lba)
             && !self.mapping.is_poisoned(phys)
         {
-            let index = self.begin_read(tag, lba.to_u32(), 1);
+            let index = self.begin_read(tag, lba, 1);
             let op = OpToken::new(OpKind::HostRead, index);
-            return flash.read(now, op, &[(phys, 0)], ReadDest::Host(tag));
+            return flash.read(now, op, &[ReadAddress::to_host(phys, 0)], ReadDest::Host(tag));
         }
         self.read_many(now, tag, lba, sectors, flash);
     }
 
     /// Adds a host read with one flash read in flight, and returns its index.
     #[inline]
-    fn begin_read(&mut self, tag: u64, lba: u32, sectors: u32) -> u32 {
+    fn begin_read(&mut self, tag: u64, lba: Lba, sectors: u32) -> u32 {
         let status = Status::SUCCESS;
         self.requests.reads_mut().begin(HostRead {
             tag,
@@ -61,11 +62,11 @@ impl Ftl {
         &mut self,
         now: Nanos,
         tag: u64,
-        lba: u64,
+        lba: Lba,
         sectors: u32,
         flash: &mut impl FlashBackend,
     ) {
-        let index = self.begin_read(tag, lba.to_u32(), sectors);
+        let index = self.begin_read(tag, lba, sectors);
         let read = HostRead { outstanding: 0, resolved: 0, ..self.requests.reads().get(index) };
         let looked_up = self.lookup(now, index, read, FetchReason::ReadFast, flash);
         if !looked_up {
@@ -119,7 +120,7 @@ impl Ftl {
                             read.status = Status::UNRECOVERED_READ;
                             continue;
                         }
-                        addresses.push((phys, i));
+                        addresses.push(ReadAddress::to_host(phys, i));
                         if addresses.len() == 64 {
                             flash.read(now, op, &addresses, ReadDest::Host(tag));
                             read.outstanding += 1;
@@ -185,7 +186,8 @@ impl Ftl {
     pub fn prefetch_l2p(&self, lbas: impl Iterator<Item = u64>) {
         let mut seen = 0;
         for lba in lbas {
-            seen ^= self.mapping.prefetch(lba).unwrap_or(0);
+            let lba = u32::try_from(lba).ok().map(Lba);
+            seen ^= lba.and_then(|lba| self.mapping.prefetch(lba)).map_or(0, PhysSector::get);
         }
         std::hint::black_box(seen);
     }

@@ -33,7 +33,7 @@ impl Ftl {
             let first_phys = self.env.geometry.first_sector_of(chunk) + unit.sector;
             self.buffer.redispatch_durable(id, line, first_phys);
             // The sectors become valid at the new location.
-            let sectors = first_phys..first_phys + self.env.geometry.ws_opt;
+            let sectors = first_phys.run(self.env.geometry.ws_opt);
             sectors.for_each(|phys| self.mapping.invalidate(phys));
             self.space.hold_open(line);
             self.stats.redispatched_sectors += u64::from(self.env.geometry.ws_opt);
@@ -44,8 +44,8 @@ impl Ftl {
     /// copies on flash stay valid until the entries that supersede them are durable.
     pub(super) fn drop_superseded(&mut self, id: UnitId) {
         let geometry = self.env.geometry;
-        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id.index());
-        for slot in first_slot..first_slot + geometry.ws_opt {
+        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id);
+        for slot in first_slot.run(geometry.ws_opt) {
             let entry = *self.buffer.entry(slot);
             let Some(lba) = entry.lba() else { continue };
             let now = self.mapping.get(lba);

@@ -15,10 +15,14 @@
 
 use std::fmt;
 
+use nvme::PhysSector;
+
 use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
-use crate::ids::{MapPageId, ToIndex, ToU32};
+use crate::ids::{
+    FrameId, LbaRun, MapPageId, NO_INDEX, NO_SECTOR, SlotId, ToIndex, ToU32, WriteSeq,
+};
 use crate::mapping::Mapping;
 use crate::mapping::cache::install::{InstallView, PageInstalled};
 use crate::mapping::cache::rebuild::{PageRebuild, drop_erased_copies};
@@ -27,7 +31,7 @@ use crate::mapping::p2l_reader::P2lReader;
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::CopyRef;
 use crate::requests::host_reads::HostReads;
-use crate::space::lines::{LineTable, NONE};
+use crate::space::lines::LineTable;
 use crate::{CapacityPlan, FlashGeometry, L2pEntry};
 
 /// Maximum number of fetches at a time, and those of them for other users than requests.
@@ -82,9 +86,9 @@ enum State {
 struct PageFetch {
     state: State,
     page: MapPageId,
-    /// Frame of the page; [`NONE`] if it is only used for a lookup.
-    frame: u32,
-    phys: u32,
+    /// Frame of the page; [`FrameId::NONE`] if it is only used for a lookup.
+    frame: FrameId,
+    phys: PhysSector,
     attempts: u32,
     /// The first and the last read that wait for it.
     first_waiter: u32,
@@ -108,9 +112,9 @@ pub(crate) enum PageSource {
     /// The page was never written: all of its sectors are unmapped.
     Unwritten,
     /// A slot of the write buffer, or the slot that the page was read into.
-    Buffered(u32),
+    Buffered(SlotId),
     /// A physical sector.
-    OnFlash(u32),
+    OnFlash(PhysSector),
     /// The page cannot be read.
     Lost,
     /// The page has been rebuilt.
@@ -123,25 +127,25 @@ pub(crate) struct CompletedFetch {
     pub(crate) page: MapPageId,
     pub(crate) failed: bool,
     /// The physical sector that was read.
-    pub(crate) phys: u32,
+    pub(crate) phys: PhysSector,
     /// Number of read attempts.
     pub(crate) attempts: u32,
     /// The slot with its bytes.
-    pub(crate) slot: u32,
+    pub(crate) slot: SlotId,
 }
 
 /// A flash read of a translation page: the physical sector and the destination slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRead {
-    pub(crate) phys: u32,
-    pub(crate) slot: u32,
+    pub(crate) phys: PhysSector,
+    pub(crate) slot: SlotId,
 }
 
 /// The fetches, and the reads of lines for rebuilds.
 #[derive(Clone)]
 pub(crate) struct PageFetches {
     fetches: Box<[PageFetch]>,
-    first_slot: u32,
+    first_slot: SlotId,
     reading: u32,
     completed: u32,
     rebuilding: u32,
@@ -164,16 +168,16 @@ impl PageFetches {
     pub(crate) fn new(
         shape: &FlashGeometry,
         layout: &CapacityPlan,
-        first_slot: u32,
+        first_slot: SlotId,
     ) -> PageFetches {
         let idle = PageFetch {
             state: State::Idle,
-            page: MapPageId(NONE),
-            frame: NONE,
-            phys: NONE,
+            page: MapPageId::NONE,
+            frame: FrameId::NONE,
+            phys: NO_SECTOR,
             attempts: 0,
-            first_waiter: NONE,
-            last_waiter: NONE,
+            first_waiter: NO_INDEX,
+            last_waiter: NO_INDEX,
         };
         let fetches = if layout.map_cache.frames == 0 { 0 } else { FETCH_MAX.index() };
         let bytes = if fetches == 0 { 0 } else { shape.sector_bytes.index() };
@@ -184,7 +188,7 @@ impl PageFetches {
             completed: 0,
             rebuilding: 0,
             scan_slots: if fetches == 0 { 0 } else { P2lReader::slots(shape.ws_opt) },
-            scratch_page: MapPageId(NONE),
+            scratch_page: MapPageId::NONE,
             read_buf: vec![0; bytes],
         }
     }
@@ -205,7 +209,7 @@ impl PageFetches {
     }
 
     /// Returns the `i`-th slot for reads of lines, which also identifies the read.
-    pub(crate) fn scan_slot(&self, i: u32) -> u32 {
+    pub(crate) fn scan_slot(&self, i: u32) -> SlotId {
         self.first_slot + FETCH_MAX + i
     }
 
@@ -215,7 +219,7 @@ impl PageFetches {
 
     /// Whether a request waits for a page that is being rebuilt.
     pub(crate) fn has_rebuild_waiters(&self) -> bool {
-        let waits = |f: &&PageFetch| f.first_waiter != NONE || f.frame != NONE;
+        let waits = |f: &&PageFetch| f.first_waiter != NO_INDEX || f.frame != FrameId::NONE;
         let salvaging = self.fetches.iter().filter(|f| f.state == State::Rebuilding);
         self.rebuilding > 0 && salvaging.filter(waits).count() > 0
     }
@@ -235,7 +239,7 @@ impl PageFetches {
     /// Appends a read to the waiters of a fetch. Returns the one in front of it.
     fn add_waiter(&mut self, fetch: u32, index: u32) -> Option<u32> {
         let fetch = &mut self.fetches[fetch.index()];
-        let last = Some(fetch.last_waiter).filter(|last| *last != NONE);
+        let last = Some(fetch.last_waiter).filter(|last| *last != NO_INDEX);
         if last.is_none() {
             fetch.first_waiter = index;
         }
@@ -254,7 +258,7 @@ impl PageFetches {
         let chains = self.fetches.iter().filter(|f| f.state != State::Idle).map(|f| f.first_waiter);
         let next = |at: &u32| reads.next_waiter(*at);
         chains
-            .filter(|first| *first != NONE)
+            .filter(|first| *first != NO_INDEX)
             .flat_map(move |first| std::iter::successors(Some(first), next))
     }
 
@@ -272,7 +276,7 @@ impl PageFetches {
                 !map.is_page_resident(fetch.page),
                 Mapping,
                 "a page that is fetched is in no frame",
-                Subject::Page(fetch.page.get()),
+                Subject::Page(fetch.page),
                 "no frame",
                 "a frame"
             );
@@ -281,7 +285,7 @@ impl PageFetches {
             require_eq!(
                 Mapping,
                 "a page is fetched once at a time",
-                Subject::Page(fetch.page.get()),
+                Subject::Page(fetch.page),
                 0,
                 again.count()
             );
@@ -353,11 +357,11 @@ impl Mapping {
 
     /// Returns whether a fetch has no frame for its page, which is used for a lookup only.
     pub(crate) fn is_view(&self, fetch: u32) -> bool {
-        self.fetches.fetches[fetch.index()].frame == NONE
+        self.fetches.fetches[fetch.index()].frame == FrameId::NONE
     }
 
     /// Gives a fetch a frame for its page.
-    pub(crate) fn set_fetch_frame(&mut self, fetch: u32, frame: u32) {
+    pub(crate) fn set_fetch_frame(&mut self, fetch: u32, frame: FrameId) {
         self.fetches.fetches[fetch.index()].frame = frame;
     }
 
@@ -383,14 +387,14 @@ impl Mapping {
     }
 
     /// Begins to fetch a page into a frame, or into none.
-    pub(crate) fn begin_fetch(&mut self, fetch: u32, page: MapPageId, frame: Option<u32>) {
+    pub(crate) fn begin_fetch(&mut self, fetch: u32, page: MapPageId, frame: Option<FrameId>) {
         let fetch = &mut self.fetches.fetches[fetch.index()];
-        (fetch.page, fetch.frame, fetch.attempts) = (page, frame.unwrap_or(NONE), 0);
-        (fetch.first_waiter, fetch.last_waiter) = (NONE, NONE);
+        (fetch.page, fetch.frame, fetch.attempts) = (page, frame.unwrap_or(FrameId::NONE), 0);
+        (fetch.first_waiter, fetch.last_waiter) = (NO_INDEX, NO_INDEX);
     }
 
     /// Records that the page of a fetch is read from a physical sector, and returns the read.
-    pub(crate) fn begin_page_read(&mut self, fetch: u32, phys: u32) -> PageRead {
+    pub(crate) fn begin_page_read(&mut self, fetch: u32, phys: PhysSector) -> PageRead {
         let slot = self.fetches.first_slot + fetch;
         let fetch = &mut self.fetches.fetches[fetch.index()];
         (fetch.state, fetch.phys, fetch.attempts) = (State::Reading, phys, fetch.attempts + 1);
@@ -444,7 +448,7 @@ impl Mapping {
 
     /// The first read that waits for a fetch; none if there is none.
     pub(crate) fn first_waiter(&self, fetch: u32) -> Option<u32> {
-        Some(self.fetches.fetches[fetch.index()].first_waiter).filter(|first| *first != NONE)
+        Some(self.fetches.fetches[fetch.index()].first_waiter).filter(|first| *first != NO_INDEX)
     }
 
     /// Appends a read to the waiters of a fetch. Returns the one in front of it.
@@ -480,7 +484,7 @@ impl Mapping {
         let PageFetch { page, frame, .. } = self.fetches.fetches[index.index()];
         let fetch = Some(index);
         let installed = self.install(env, view, page, frame, source, fetch, gives_up)?;
-        if let Some(frames) = self.l2p.frames_mut().filter(|_| frame != NONE) {
+        if let Some(frames) = self.l2p.frames_mut().filter(|_| frame != FrameId::NONE) {
             self.pager.fill_done(page, frames);
         }
         Some(installed)
@@ -492,10 +496,10 @@ impl Mapping {
         env: &Env,
         view: InstallView<'_>,
         page: MapPageId,
-        frame: Option<u32>,
+        frame: Option<FrameId>,
         source: PageSource,
     ) -> PageInstalled {
-        let frame = frame.unwrap_or(NONE);
+        let frame = frame.unwrap_or(FrameId::NONE);
         self.install(env, view, page, frame, source, None, true).unwrap_or_default()
     }
 
@@ -505,7 +509,7 @@ impl Mapping {
         env: &Env,
         view: InstallView<'_>,
         page: MapPageId,
-        frame: u32,
+        frame: FrameId,
         source: PageSource,
         fetch: Option<u32>,
         gives_up: bool,
@@ -544,12 +548,12 @@ impl Mapping {
         env: &Env,
         view: &InstallView<'_>,
         page: MapPageId,
-        frame: u32,
+        frame: FrameId,
         contents: &PageContents<'_>,
     ) -> PageInstalled {
         let mut installed = PageInstalled::default();
         let Some(frames) = self.l2p.frames() else { return installed };
-        let (is_view, first) = (frame == NONE, frames.page_range(page).0);
+        let (is_view, first) = (frame == FrameId::NONE, frames.page_range(page).first);
         let counted = !self.reconcile.is_pending(page);
         let scratch = frames.scratch_frame();
         self.fill(
@@ -585,13 +589,14 @@ impl Mapping {
     fn fill(
         &mut self,
         page: MapPageId,
-        frame: u32,
+        frame: FrameId,
         contents: &PageContents<'_>,
-        next_seq: u64,
+        next_seq: WriteSeq,
         installed: &mut PageInstalled,
     ) {
         let Some(frames) = self.l2p.frames() else { return };
-        let ((first, count), at) = (frames.page_range(page), frames.frame_base(frame));
+        let (LbaRun { first, sectors: count }, at) =
+            (frames.page_range(page), frames.frame_base(frame));
         let view = frame == frames.scratch_frame();
         let lost = matches!(contents, PageContents::Lost | PageContents::Rebuilt(_));
         // For entries that may not be valid it is not known either whether they were counted.
@@ -602,13 +607,13 @@ impl Mapping {
         let uncounted = self.reconcile.is_pending(page);
         let low = match contents {
             PageContents::Page(page) => Some(page.base_seq),
-            PageContents::Unwritten => Some(0),
+            PageContents::Unwritten => Some(WriteSeq(0)),
             PageContents::Lost | PageContents::Rebuilt(_) => None,
         };
         let says = |i: u32| match contents {
             PageContents::Rebuilt(copies) => {
                 copies.get(i.index()).map_or(PageEntry { phys: None, poison: false }, |c| {
-                    PageEntry { phys: Some(c.phys).filter(|p| *p != NONE), poison: c.poison }
+                    PageEntry { phys: Some(c.phys).filter(|p| *p != NO_SECTOR), poison: c.poison }
                 })
             }
             PageContents::Page(page) => page.get(i),
@@ -682,8 +687,8 @@ impl Mapping {
 
     /// Clears the scratch frame.
     pub(crate) fn unmap_scratch(&mut self) {
-        let shown = std::mem::replace(&mut self.fetches.scratch_page, MapPageId(NONE));
-        if let (true, Some(frames)) = (shown != MapPageId(NONE), self.l2p.frames_mut()) {
+        let shown = std::mem::replace(&mut self.fetches.scratch_page, MapPageId::NONE);
+        if let (true, Some(frames)) = (shown != MapPageId::NONE, self.l2p.frames_mut()) {
             frames.unmap_scratch(shown);
         }
     }

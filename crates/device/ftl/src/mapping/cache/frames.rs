@@ -11,8 +11,7 @@ use collections::{ClockFrame, ClockFrames};
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::geometry::MapPages;
-use crate::ids::{MapPageId, ToIndex};
-use crate::space::lines::NONE;
+use crate::ids::{FrameId, Lba, LbaRun, MapPageId, ToIndex};
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
@@ -44,7 +43,7 @@ pub(crate) struct Frames {
     /// Host sectors; index of the first entry for the pages' own locations.
     logical: u32,
     gtd_base: usize,
-    frame_of: Box<[u32]>,
+    frame_of: Box<[FrameId]>,
     frames: ClockFrames<Frame>,
     /// Number of pinned frames.
     pinned: u32,
@@ -61,7 +60,7 @@ impl Frames {
             pages: pages_of_map,
             logical,
             gtd_base: (frames.index() + 1) * pages_of_map.sectors_per_page().index(),
-            frame_of: vec![NONE; pages.index()].into(),
+            frame_of: vec![FrameId::NONE; pages.index()].into(),
             frames: ClockFrames::new(vec![free; frames.index()], u32::from(frames > 1)),
             pinned: 0,
             resident_max: 0,
@@ -85,56 +84,56 @@ impl Frames {
 
     /// Returns the index of a logical sector's entry. The page of a host sector must be in a frame.
     #[inline]
-    pub(crate) fn index(&self, lba: u32) -> usize {
-        if lba >= self.logical {
-            return self.gtd_base + (lba - self.logical).index();
+    pub(crate) fn index(&self, lba: Lba) -> usize {
+        if lba.get() >= self.logical {
+            return self.gtd_base + (lba.get() - self.logical).index();
         }
         let page = self.pages.page_of(lba);
         let frame = self.frame_of[page.index()];
-        debug_assert_ne!(frame, NONE, "{page} is used without being there");
+        debug_assert_ne!(frame, FrameId::NONE, "{page} is used without being there");
         self.frame_base(frame) + (lba - self.pages.first_sector_of(page)).index()
     }
 
     /// Returns the page of a host sector; `None` for the pages' own sectors.
     #[inline]
-    pub(crate) fn page_of(&self, lba: u32) -> Option<MapPageId> {
-        (lba < self.logical).then(|| self.pages.page_of(lba))
+    pub(crate) fn page_of(&self, lba: Lba) -> Option<MapPageId> {
+        (lba.get() < self.logical).then(|| self.pages.page_of(lba))
     }
 
     /// Returns the first sector of a page and the number of its sectors.
-    pub(crate) fn page_range(&self, page: MapPageId) -> (u32, u32) {
+    pub(crate) fn page_range(&self, page: MapPageId) -> LbaRun {
         let first = self.pages.first_sector_of(page);
-        (first, self.pages.sectors_per_page().min(self.logical - first))
+        let sectors = self.pages.sectors_per_page().min(self.logical - first.get());
+        LbaRun { first, sectors }
     }
 
     /// Returns the number of sectors from `lba` on that are in its page.
     #[inline]
-    pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> u32 {
-        let (first, count) = self.page_range(self.pages.page_of(lba));
-        sectors.min(first + count - lba)
+    pub(crate) fn run_in_page(&self, lba: Lba, sectors: u32) -> u32 {
+        sectors.min(self.page_range(self.pages.page_of(lba)).end() - lba)
     }
 
     /// Whether a page is in a frame.
     #[inline]
     pub(crate) fn is_resident(&self, page: MapPageId) -> bool {
-        self.frame_of[page.index()] != NONE
+        self.frame_of[page.index()] != FrameId::NONE
     }
 
     /// Returns whether a page is in a frame, and marks it as used.
     #[inline]
     pub(crate) fn touch(&mut self, page: MapPageId) -> bool {
         let frame = self.frame_of[page.index()];
-        if let Some(frame) = self.frames.get_mut(frame) {
+        if let Some(frame) = self.frames.get_mut(frame.get()) {
             frame.referenced = true;
         }
-        frame != NONE
+        frame != FrameId::NONE
     }
 
     /// Whether a page in a frame is pinned.
     #[inline]
     pub(crate) fn is_pinned(&self, page: MapPageId) -> bool {
         let frame = self.frame_of[page.index()];
-        self.frames.get(frame).is_some_and(|f| f.pins > 0)
+        self.frames.get(frame.get()).is_some_and(|f| f.pins > 0)
     }
 
     /// Pins a page.
@@ -144,8 +143,8 @@ impl Frames {
     }
 
     #[inline]
-    fn pin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame];
+    fn pin_frame(&mut self, frame: FrameId) {
+        let frame = &mut self.frames[frame.get()];
         self.pinned += u32::from(frame.pins == 0);
         frame.pins += 1;
     }
@@ -157,25 +156,25 @@ impl Frames {
     }
 
     #[inline]
-    fn unpin_frame(&mut self, frame: u32) {
-        let frame = &mut self.frames[frame];
+    fn unpin_frame(&mut self, frame: FrameId) {
+        let frame = &mut self.frames[frame.get()];
         debug_assert!(frame.pins > 0);
         frame.pins -= 1;
         self.pinned -= u32::from(frame.pins == 0);
     }
 
     /// Takes a free frame for a page being fetched, which pins it.
-    pub(crate) fn allocate(&mut self, page: MapPageId) -> Option<u32> {
-        let frame = self.frames.take_free()?;
-        self.frames[frame] = Frame { page, pins: 0, referenced: true };
+    pub(crate) fn allocate(&mut self, page: MapPageId) -> Option<FrameId> {
+        let frame = FrameId(self.frames.take_free()?);
+        self.frames[frame.get()] = Frame { page, pins: 0, referenced: true };
         self.pin_frame(frame);
         self.resident_max = self.resident_max.max(self.resident());
         Some(frame)
     }
 
     /// Records that the page is in its frame, still pinned.
-    pub(crate) fn fill_done(&mut self, frame: u32) {
-        let page = self.frames[frame].page;
+    pub(crate) fn fill_done(&mut self, frame: FrameId) {
+        let page = self.frames[frame.get()].page;
         debug_assert!(!self.is_resident(page));
         self.frame_of[page.index()] = frame;
     }
@@ -206,10 +205,10 @@ impl Frames {
 
     /// Evicts a page; its frame is free.
     pub(crate) fn evict(&mut self, page: MapPageId) {
-        let frame = std::mem::replace(&mut self.frame_of[page.index()], NONE);
-        debug_assert_eq!(self.frames[frame].pins, 0);
-        self.frames[frame].page = MapPageId::NONE;
-        self.frames.release(frame);
+        let frame = std::mem::replace(&mut self.frame_of[page.index()], FrameId::NONE);
+        debug_assert_eq!(self.frames[frame.get()].pins, 0);
+        self.frames[frame.get()].page = MapPageId::NONE;
+        self.frames.release(frame.get());
     }
 
     /// Resident pages and the number of pins of each; pages that are being read are not resident.
@@ -222,12 +221,12 @@ impl Frames {
     /// Checks that pages and frames refer to each other, and the counters.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for (page, &frame) in (0..).zip(&self.frame_of) {
-            if frame != NONE {
-                let found = self.frames.get(frame).map_or(NONE, |f| f.page.get());
+            if frame != FrameId::NONE {
+                let found = self.frames.get(frame.get()).map_or(MapPageId::NONE, |f| f.page).get();
                 require_eq!(
                     Mapping,
                     "the frame of a page holds it",
-                    Subject::Page(page),
+                    Subject::Page(MapPageId(page)),
                     page,
                     found
                 );
@@ -236,14 +235,14 @@ impl Frames {
         let mut free = vec![false; self.frames.len().index()];
         for &frame in self.frames.free_indices() {
             let twice = std::mem::replace(&mut free[frame.index()], true);
-            require!(!twice, Mapping, "a frame is free once", Subject::Frame(frame), 1, 2);
+            require!(!twice, Mapping, "a frame is free once", Subject::Frame(FrameId(frame)), 1, 2);
         }
         let mut held = 0;
         for (frame, (f, &is_free)) in (0..).zip(self.frames.iter().zip(&free)) {
             require_eq!(
                 Mapping,
                 "a frame is free or holds a page",
-                Subject::Frame(frame),
+                Subject::Frame(FrameId(frame)),
                 is_free,
                 f.page == MapPageId::NONE
             );
@@ -254,8 +253,8 @@ impl Frames {
     }
 
     /// The number of the frame for look-ups.
-    pub(crate) fn scratch_frame(&self) -> u32 {
-        self.frames.len()
+    pub(crate) fn scratch_frame(&self) -> FrameId {
+        FrameId(self.frames.len())
     }
 
     /// Shows a page in the scratch frame, until it is cleared.
@@ -266,12 +265,12 @@ impl Frames {
 
     /// Clears the scratch frame.
     pub(crate) fn unmap_scratch(&mut self, page: MapPageId) {
-        self.frame_of[page.index()] = NONE;
+        self.frame_of[page.index()] = FrameId::NONE;
     }
 
     /// Returns the index of the first entry of a frame.
     #[inline]
-    pub(crate) fn frame_base(&self, frame: u32) -> usize {
+    pub(crate) fn frame_base(&self, frame: FrameId) -> usize {
         frame.index() * self.pages.sectors_per_page().index()
     }
 
@@ -330,23 +329,23 @@ mod tests {
         let mut f = frames(4, 2);
         assert_eq!(
             (f.entry_count(), f.scratch_frame(), f.page_range(MapPageId(3))),
-            (3 * 112 + 4, 2, (336, 107))
+            (3 * 112 + 4, FrameId(2), LbaRun { first: Lba(336), sectors: 107 })
         );
-        assert_eq!((f.page_of(442), f.page_of(443)), (Some(MapPageId(3)), None));
+        assert_eq!((f.page_of(Lba(442)), f.page_of(Lba(443))), (Some(MapPageId(3)), None));
         assert_eq!(
-            (f.run_in_page(100, 50), f.run_in_page(440, 9), f.run_in_page(0, 7)),
+            (f.run_in_page(Lba(100), 50), f.run_in_page(Lba(440), 9), f.run_in_page(Lba(0), 7)),
             (12, 3, 7)
         );
         fill(&mut f, MapPageId(3));
         fill(&mut f, MapPageId(1));
-        assert_eq!((f.index(336), f.index(113), f.index(443)), (0, 113, 336));
+        assert_eq!((f.index(Lba(336)), f.index(Lba(113)), f.index(Lba(443))), (0, 113, 336));
         assert!(
             f.is_resident(MapPageId(3))
                 && !f.is_resident(MapPageId(0))
                 && f.allocate(MapPageId(0)).is_none()
         );
         f.map_scratch(MapPageId(0));
-        assert_eq!(f.index(1), 225);
+        assert_eq!(f.index(Lba(1)), 225);
         f.unmap_scratch(MapPageId(0));
         assert!(!f.is_resident(MapPageId(0)));
     }
@@ -401,7 +400,7 @@ mod tests {
                             f.allocate(MapPageId(page)).expect("it is free now");
                         }
                         let frame = f.frames.iter().position(|x| x.page == MapPageId(page));
-                        f.fill_done(frame.expect("it was taken").to_u32());
+                        f.fill_done(FrameId(frame.expect("it was taken").to_u32()));
                         model[page.index()] = Some(1);
                     }
                     (0 | 2, Some(n)) => {

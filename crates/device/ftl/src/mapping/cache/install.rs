@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::LineId;
+use nvme::PhysSector;
+
+use crate::ids::{LineId, WriteSeq};
 use crate::space::lines::LineTable;
 
 /// Changes for other parts, of a page that was put into a frame or shown in the scratch frame.
@@ -19,7 +21,7 @@ pub(crate) struct PageInstalled {
     /// Number of sectors whose entry differs from the copy that was found.
     pub(crate) mismatches: u64,
     /// Physical sectors that are valid.
-    pub(crate) valid: Vec<u32>,
+    pub(crate) valid: Vec<PhysSector>,
     /// By line, sectors of a rebuilt page that are valid and may have been counted before.
     pub(crate) recounted: BTreeMap<LineId, u32>,
 }
@@ -31,5 +33,5 @@ pub(crate) struct InstallView<'a> {
     /// The bytes of a page that was read.
     pub(crate) bytes: &'a [u8],
     /// The sequence number of the next unit.
-    pub(crate) next_seq: u64,
+    pub(crate) next_seq: WriteSeq,
 }

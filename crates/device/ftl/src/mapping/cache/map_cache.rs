@@ -40,11 +40,10 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::env::Env;
-use crate::ids::{MapPageId, ToIndex, ToU32};
+use crate::ids::{FrameId, Lba, MapPageId, ToIndex, ToU32};
 use crate::mapping::Mapping;
 use crate::mapping::cache::fetch::FetchReason;
 use crate::mapping::cache::frames::Frames;
-use crate::space::lines::NONE;
 use crate::{FlashGeometry, L2pEntry};
 
 /// Frames that are searched for a clean page when dirty ones cannot be written.
@@ -101,7 +100,7 @@ impl MapPager {
     pub(crate) fn new(shape: &FlashGeometry) -> MapPager {
         MapPager {
             waiting_reads: VecDeque::new(),
-            head_write_page: (MapPageId(NONE), false),
+            head_write_page: (MapPageId::NONE, false),
             gc_pages: Vec::new(),
             page_scratch: Vec::with_capacity(shape.sector_bytes.index()),
         }
@@ -159,12 +158,12 @@ impl Mapping {
     /// Returns the number of sectors from `lba` on that are in the page of the first one; `None` if
     /// the whole map is in memory.
     #[inline]
-    pub(crate) fn run_in_page(&self, lba: u32, sectors: u32) -> Option<u32> {
+    pub(crate) fn run_in_page(&self, lba: Lba, sectors: u32) -> Option<u32> {
         Some(self.l2p.frames()?.run_in_page(lba, sectors))
     }
 
     /// The translation page of a host sector of a cached map.
-    pub(crate) fn page_of(&self, lba: u32) -> Option<MapPageId> {
+    pub(crate) fn page_of(&self, lba: Lba) -> Option<MapPageId> {
         self.l2p.frames()?.page_of(lba)
     }
 
@@ -175,12 +174,12 @@ impl Mapping {
 
     /// The page that the first write or trim waits for.
     pub(crate) fn head_write_page(&self) -> Option<MapPageId> {
-        Some(self.pager.head_write_page.0).filter(|page| *page != MapPageId(NONE))
+        Some(self.pager.head_write_page.0).filter(|page| *page != MapPageId::NONE)
     }
 
     /// Replaces the page that the first write or trim waits for.
     pub(crate) fn set_head_write_page(&mut self, page: Option<MapPageId>) {
-        let page = (page.unwrap_or(MapPageId(NONE)), false);
+        let page = (page.unwrap_or(MapPageId::NONE), false);
         let (before, held) = std::mem::replace(&mut self.pager.head_write_page, page);
         if let (true, Some(frames)) = (held, self.l2p.frames_mut()) {
             frames.unpin(before);
@@ -196,7 +195,7 @@ impl Mapping {
     }
 
     /// Whether a sector's entry can be changed without a read of its page.
-    pub(crate) fn can_modify_now(&self, env: &Env, lba: u32) -> bool {
+    pub(crate) fn can_modify_now(&self, env: &Env, lba: Lba) -> bool {
         let Some(frames) = self.l2p.frames() else { return true };
         let page = env.pages.page_of(lba);
         frames.is_resident(page) || self.is_known_empty(env, page)
@@ -211,7 +210,7 @@ impl Mapping {
 
     /// Whether the sectors from `lba` on are mapped, and for how many of `sectors` this holds. Sectors of a
     /// page that is not in memory count as mapped, unless it was never written.
-    pub(crate) fn extent(&self, env: &Env, lba: u32, sectors: u32) -> (bool, u32) {
+    pub(crate) fn extent(&self, env: &Env, lba: Lba, sectors: u32) -> (bool, u32) {
         let Some(frames) = self.l2p.frames() else {
             let words = self.l2p.raw_range(lba, sectors);
             let mapped = words[0] != 0;
@@ -299,7 +298,7 @@ impl Mapping {
     }
 
     /// Takes a free frame for a page, pinned until the page is fetched.
-    pub(crate) fn take_free_frame(&mut self, page: MapPageId) -> Option<u32> {
+    pub(crate) fn take_free_frame(&mut self, page: MapPageId) -> Option<FrameId> {
         self.l2p.frames_mut()?.allocate(page)
     }
 
@@ -326,7 +325,7 @@ impl Mapping {
     }
 
     /// Evicts a page, and takes its frame for another one.
-    pub(crate) fn replace_page(&mut self, old: MapPageId, new: MapPageId) -> Option<u32> {
+    pub(crate) fn replace_page(&mut self, old: MapPageId, new: MapPageId) -> Option<FrameId> {
         let frames = self.l2p.frames_mut()?;
         frames.evict(old);
         frames.allocate(new)

@@ -59,14 +59,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use nvme::PhysSector;
+
 use crate::buffer::WriteBuffer;
 use crate::env::Env;
-use crate::ids::{LineId, MapPageId, ToIndex};
+use crate::ids::{Lba, LineId, MapPageId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::mapping::Mapping;
 use crate::mapping::l2p::L2p;
 use crate::mapping::p2l_reader::{LineScanStep, P2lReader, ScanMaps, ScanRead};
 use crate::recovery::CopyRef;
-use crate::space::lines::{LineState, LineTable, NONE};
+use crate::space::lines::{LineState, LineTable};
 use crate::{L2pEntry, Oob};
 
 /// Maximum number of pages that are being rebuilt, or are rebuilt and in no frame yet, besides
@@ -74,7 +76,7 @@ use crate::{L2pEntry, Oob};
 const REBUILD_PAGES_MAX: usize = 64;
 
 /// A sector without a copy so far.
-const NO_COPY: CopyRef = CopyRef { sequence: 0, phys: NONE, poison: false };
+const NO_COPY: CopyRef = CopyRef { sequence: WriteSeq(0), phys: NO_SECTOR, poison: false };
 
 /// A page that is being rebuilt.
 #[derive(Clone)]
@@ -87,8 +89,8 @@ struct RebuildJob {
     exact: bool,
     /// Units with sequence numbers up to this one may hold copies that nothing describes. Lines
     /// opened from `until_seq` on have no copies.
-    unknown_below_seq: u64,
-    until_seq: u64,
+    unknown_below_seq: WriteSeq,
+    until_seq: WriteSeq,
     /// Latest versions found of its sectors.
     copies: Box<[CopyRef]>,
 }
@@ -96,13 +98,16 @@ struct RebuildJob {
 impl RebuildJob {
     /// Completes the rebuild; `lost` as in [`PageRebuild`]. Sectors that may have had a newer copy,
     /// or were lost before, are lost.
-    fn complete(&mut self, blind: u64, lost: u64) {
+    fn complete(&mut self, blind: WriteSeq, lost: WriteSeq) {
         self.done = true;
-        let blind = if self.exact { 0 } else { self.unknown_below_seq.max(blind).max(lost) };
+        let known =
+            if self.exact { WriteSeq(0) } else { self.unknown_below_seq.max(blind).max(lost) };
         for copy in &mut self.copies {
-            let nowhere = copy.phys == NONE && copy.sequence == 0;
-            if !self.exact && copy.sequence <= blind && blind > 0 || nowhere && lost > 0 {
-                (copy.phys, copy.poison) = (NONE, true);
+            let nowhere = copy.phys == NO_SECTOR && copy.sequence == WriteSeq(0);
+            if !self.exact && copy.sequence <= known && known > WriteSeq(0)
+                || nowhere && lost > WriteSeq(0)
+            {
+                (copy.phys, copy.poison) = (NO_SECTOR, true);
             }
         }
     }
@@ -121,14 +126,14 @@ pub(crate) struct PageRebuild {
     at_risk_pages: BTreeSet<MapPageId>,
     /// Pages that alone record the loss of some of their sectors, each with the next sequence number
     /// when that was last seen.
-    unlocated_losses: BTreeMap<MapPageId, u64>,
+    unlocated_losses: BTreeMap<MapPageId, WriteSeq>,
     /// Units with sequence numbers up to this one may be in locations that could not be read since
     /// power-on.
-    unknown_below_seq: u64,
+    unknown_below_seq: WriteSeq,
     /// The first sequence number since power-on.
-    start_seq: u64,
+    start_seq: WriteSeq,
     /// Sectors that were already unreadable at power-on.
-    unreadable: BTreeSet<u32>,
+    unreadable: BTreeSet<PhysSector>,
 }
 
 impl fmt::Debug for PageRebuild {
@@ -147,12 +152,12 @@ impl PageRebuild {
     /// written chunks may be in no line.
     pub(in crate::mapping) fn import_recovery(
         &mut self,
-        unreadable: BTreeSet<u32>,
-        next: u64,
+        unreadable: BTreeSet<PhysSector>,
+        next: WriteSeq,
         blind: bool,
     ) {
         (self.unreadable, self.start_seq) = (unreadable, next);
-        self.unknown_below_seq = if blind { next } else { 0 };
+        self.unknown_below_seq = if blind { next } else { WriteSeq(0) };
     }
 
     /// Pages being rebuilt, and rebuilt pages that no frame holds yet.
@@ -200,7 +205,7 @@ impl PageRebuild {
 
     /// Records that a page has a lost sector without location: no other structure names it.
     #[cold]
-    pub(super) fn record_unlocated_loss(&mut self, page: MapPageId, next: u64) {
+    pub(super) fn record_unlocated_loss(&mut self, page: MapPageId, next: WriteSeq) {
         self.unlocated_losses.insert(page, next);
     }
 
@@ -217,7 +222,7 @@ impl PageRebuild {
 
     /// Records that a line has unreadable units that nothing describes, with sequence numbers up to
     /// `newest`.
-    pub(super) fn record_unreadable(&mut self, opening: u64, newest: u64) {
+    pub(super) fn record_unreadable(&mut self, opening: WriteSeq, newest: WriteSeq) {
         for rebuild in self.jobs.values_mut().filter(|r| !r.done && opening < r.until_seq) {
             rebuild.unknown_below_seq = rebuild.unknown_below_seq.max(newest);
         }
@@ -232,7 +237,7 @@ impl PageRebuild {
             if rebuild.rounds > 1 || rebuild.rounds == 1 && at >= rebuild.stop_line {
                 rebuild.complete(
                     self.unknown_below_seq,
-                    self.unlocated_losses.get(page).copied().unwrap_or(0),
+                    self.unlocated_losses.get(page).copied().unwrap_or(WriteSeq(0)),
                 );
                 ended = true;
             }
@@ -293,12 +298,12 @@ impl Mapping {
 
     fn add_rebuild_job(&mut self, page: MapPageId) {
         let Some(frames) = self.l2p.frames() else { return };
-        let (_, count) = frames.page_range(page);
+        let count = frames.page_range(page).sectors;
         let uncounted = self.reconcile.is_pending(page);
         let exact = self.p2l.is_in_memory() && !uncounted;
         let s = &mut self.page_rebuild;
         // A page that was not reconciled has not been in a frame since power-on.
-        let until = if uncounted { s.start_seq } else { u64::MAX };
+        let until = if uncounted { s.start_seq } else { WriteSeq::MAX };
         (s.has_new_job, s.has_exact_job) = (true, s.has_exact_job || exact);
         // A part of the line that is read now was read without this page: the scan must
         // return to this line.
@@ -309,7 +314,7 @@ impl Mapping {
             rounds: 0,
             done: false,
             exact,
-            unknown_below_seq: 0,
+            unknown_below_seq: WriteSeq(0),
             until_seq: until,
             copies,
         };
@@ -367,19 +372,20 @@ impl Mapping {
                 _ => c.write_pointer,
             };
             let first_phys = env.geometry.first_sector_of(chunk);
-            for phys in first_phys..first_phys + written {
+            for phys in first_phys.run(written) {
                 let Some(lba) = self.p2l.get(phys) else { continue };
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
-                let at = (lba - frames.page_range(page).0).index();
+                let at = (lba - frames.page_range(page).first).index();
                 debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
                 let poison = self.p2l.is_poisoned(phys);
-                rebuild.copies[at] = CopyRef { sequence: 1, phys, poison };
+                rebuild.copies[at] = CopyRef { sequence: WriteSeq(1), phys, poison };
             }
         }
         for (page, rebuild) in known {
-            let lost = self.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(0);
-            rebuild.complete(0, lost);
+            let lost =
+                self.page_rebuild.unlocated_losses.get(&page).copied().unwrap_or(WriteSeq(0));
+            rebuild.complete(WriteSeq(0), lost);
         }
         true
     }
@@ -415,7 +421,7 @@ impl Mapping {
     }
 
     /// The first slot of a read of a line, and the index of its flash operation.
-    pub(crate) fn scan_slot(&self, env: &Env, at: u32) -> u32 {
+    pub(crate) fn scan_slot(&self, env: &Env, at: u32) -> SlotId {
         self.fetches.scan_slot(at * env.geometry.ws_opt)
     }
 
@@ -463,9 +469,11 @@ impl Mapping {
     fn drop_line_copies_now(&mut self, env: &Env, lines: &LineTable, line: LineId) {
         let s = &mut self.page_rebuild;
         s.reader.invalidate_line(line);
-        let there = |phys: u32| phys != NONE && lines.line_of(env.geometry.chunk_of(phys)) == line;
+        let there = |phys: PhysSector| {
+            phys != NO_SECTOR && lines.line_of(env.geometry.chunk_of(phys)) == line
+        };
         for copy in s.jobs.values_mut().flat_map(|r| &mut *r.copies).filter(|c| there(c.phys)) {
-            copy.phys = NONE;
+            copy.phys = NO_SECTOR;
         }
         s.unreadable.retain(|phys| !there(*phys));
     }
@@ -476,12 +484,12 @@ impl Mapping {
         &mut self,
         env: &Env,
         lines: &LineTable,
-        first: u32,
+        first: Lba,
         copies: &[CopyRef],
     ) -> BTreeMap<LineId, u32> {
         let exact = self.p2l.is_in_memory();
         let mut counts: BTreeMap<LineId, u32> = BTreeMap::new();
-        for (lba, copy) in (first..).zip(copies).filter(|(_, c)| c.phys != NONE) {
+        for (lba, copy) in first.ascending().zip(copies).filter(|(_, c)| c.phys != NO_SECTOR) {
             self.p2l.set(copy.phys, Some(lba), copy.poison);
             let line = lines.line_of(env.geometry.chunk_of(copy.phys));
             if !exact {
@@ -494,7 +502,7 @@ impl Mapping {
 
 /// Removes the copies in lines that are about to be erased, or in no line.
 pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [CopyRef]) {
-    for copy in copies.iter_mut().filter(|c| c.phys != NONE) {
+    for copy in copies.iter_mut().filter(|c| c.phys != NO_SECTOR) {
         let chunk = env.geometry.chunk_of(copy.phys);
         let gone = match lines.get(lines.line_of(chunk)) {
             Some(line) => matches!(line.state, LineState::Free | LineState::Draining),
@@ -502,20 +510,20 @@ pub(super) fn drop_erased_copies(env: &Env, lines: &LineTable, copies: &mut [Cop
             None => !lines.chunk(chunk).bad,
         };
         if gone {
-            copy.phys = NONE;
+            copy.phys = NO_SECTOR;
         }
     }
 }
 
 /// Adds a copy to the page that it belongs to, if that is being rebuilt.
-fn add_copy(jobs: &mut BTreeMap<MapPageId, RebuildJob>, map: &L2p, phys: u32, oob: Oob) {
+fn add_copy(jobs: &mut BTreeMap<MapPageId, RebuildJob>, map: &L2p, phys: PhysSector, oob: Oob) {
     let Some((lba, frames)) = oob.lba.zip(map.frames()) else { return };
     let Some(page) = frames.page_of(lba) else { return };
     let Some(rebuild) = jobs.get_mut(&page).filter(|r| !r.done && !r.exact) else { return };
-    let at = lba - frames.page_range(page).0;
+    let at = lba - frames.page_range(page).first;
     let Some(newest) = rebuild.copies.get_mut(at.index()) else { return };
     // Within a unit the later one is newer.
-    let first = newest.phys == NONE && newest.sequence == 0;
+    let first = newest.phys == NO_SECTOR && newest.sequence == WriteSeq(0);
     if first || (oob.sequence, phys) > (newest.sequence, newest.phys) {
         *newest = CopyRef { sequence: oob.sequence, phys, poison: oob.poison };
     }

@@ -18,17 +18,18 @@ fn shape(chunks: u32, sectors: u32, unit: u32, sector_bytes: u32) -> FlashGeomet
     })
 }
 
-const IDENTITY: LineIdentity = LineIdentity { owner: 0x006c_7466, stream: 1, open_seq: 1000 };
+const IDENTITY: LineIdentity =
+    LineIdentity { owner: 0x006c_7466, stream: 1, open_seq: WriteSeq(1000) };
 
 fn written(sectors: [(Option<u32>, bool); 2]) -> impl Iterator<Item = WrittenSector> {
-    sectors.into_iter().map(|(lba, poison)| WrittenSector { lba, poison })
+    sectors.into_iter().map(|(lba, poison)| WrittenSector { lba: lba.map(Lba), poison })
 }
 
 #[test]
 fn the_header_has_these_bytes() {
     let first = LineHeader {
         identity: IDENTITY,
-        previous: Some(PreviousLine { open_seq: 900, first_chunk: ChunkId(7) }),
+        previous: Some(PreviousLine { open_seq: WriteSeq(900), first_chunk: ChunkId(7) }),
         members: vec![ChunkId(3), ChunkId(9)],
     };
     let bytes = first.encode();
@@ -65,9 +66,9 @@ fn the_header_has_these_bytes() {
 fn the_footer_has_these_bytes() {
     let shape = shape(4, 4, 2, 512);
     let mut list = P2lTable::new(&shape, 2, IDENTITY.open_seq);
-    list.record(0, 2, 1003, written([(Some(5), false), (Some(6), true)]));
-    list.record(1, 0, 998, written([(None, false), (Some(0), false)]));
-    list.record(1, 2, 1004, written([(Some(8), false), (Some(9), false)]));
+    list.record(0, 2, WriteSeq(1003), written([(Some(5), false), (Some(6), true)]));
+    list.record(1, 0, WriteSeq(998), written([(None, false), (Some(0), false)]));
+    list.record(1, 2, WriteSeq(1004), written([(Some(8), false), (Some(9), false)]));
     list.erase_unit(1, 2);
     let bytes = LineFooter::encode(IDENTITY, &[ChunkId(3), ChunkId(9)], &list).unwrap();
     let mut expected = Vec::new();
@@ -99,11 +100,15 @@ fn the_footer_has_these_bytes() {
         assert_eq!(decode(&[ChunkId(3), ChunkId(9)], &damaged), None, "byte {i}");
     }
     let oob = |lba, poison, sequence| Some(Oob { lba, poison, metadata: false, sequence });
-    assert_eq!(last.p2l.oob(0, 3), oob(Some(6), true, 1003));
-    assert_eq!(last.p2l.oob(1, 0), oob(None, false, 998), "numbered before the line was opened");
-    assert_eq!(last.p2l.oob(1, 1), oob(Some(0), false, 998));
+    assert_eq!(last.p2l.oob(0, 3), oob(Some(Lba(6)), true, WriteSeq(1003)));
+    assert_eq!(
+        last.p2l.oob(1, 0),
+        oob(None, false, WriteSeq(998)),
+        "numbered before the line was opened"
+    );
+    assert_eq!(last.p2l.oob(1, 1), oob(Some(Lba(0)), false, WriteSeq(998)));
     assert_eq!((last.p2l.oob(0, 0), last.p2l.oob(1, 3)), (None, None));
-    assert_eq!(last.p2l.lba(0, 3), Some(6));
+    assert_eq!(last.p2l.lba(0, 3), Some(Lba(6)));
 }
 
 #[test]
@@ -151,7 +156,7 @@ fn small_lines_have_none_and_in_others_it_is_little() {
         let (shape, all) = (shape(200, sectors, unit, bytes), members * sectors / unit);
         let n = fit(&shape, members);
         assert!(n == 0 || n >= 2 && n * 32 <= all, "{n} of {all}");
-        let list = P2lTable::new(&shape, members, 0);
+        let list = P2lTable::new(&shape, members, WriteSeq(0));
         let names: Vec<ChunkId> = (0..members).map(ChunkId).collect();
         let last = LineFooter::encode(IDENTITY, &names, &list).unwrap();
         assert_eq!(last.len() as u64, footer_bytes(&shape, members));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ftl::Oob;
+use ftl::{Oob, ReadAddress};
 
 /// A 64-bit FNV-1a hash of a sequence of flash operations.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,10 @@ impl CallHash {
         oobs.for_each(|oob| self.add(&oob.encode()));
     }
 
-    pub fn read(&mut self, addresses: &[(u32, u32)]) {
+    pub fn read(&mut self, addresses: &[ReadAddress]) {
         self.add(b"R");
-        for (sector, place) in addresses {
-            self.add(&sector.to_le_bytes());
+        for ReadAddress { phys, place } in addresses {
+            self.add(&phys.get().to_le_bytes());
             self.add(&place.to_le_bytes());
         }
     }

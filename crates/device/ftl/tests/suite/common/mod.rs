@@ -7,15 +7,14 @@ pub mod bench;
 pub mod golden;
 mod power;
 
-use nvme::ChunkId;
-use nvme::PuId;
 use std::collections::{BTreeSet, HashMap};
 
 use ftl::{
-    CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig,
-    LineMetadata, NewFtlError, Oob, OpToken, ReadDest, RecoveryStats, WriteUnit,
+    CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, Lba,
+    LineMetadata, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryStats, SlotId,
+    WriteUnit,
 };
-use nvme::{Geometry, Status};
+use nvme::{ChunkId, Geometry, PhysSector, PuId, Status};
 use rng::Rng;
 use time::Nanos;
 
@@ -235,7 +234,7 @@ impl TestFlash {
         let first = (chunk * self.geometry.sectors_per_chunk) as usize;
         let cells = &self.cells[first..first + self.geometry.sectors_per_chunk as usize];
         let lba = |cell: &Option<Cell>| match cell {
-            Some(Cell::Written(oob, _)) => oob.lba,
+            Some(Cell::Written(oob, _)) => oob.lba.map(Lba::get),
             _ => None,
         };
         (0..).zip(cells).filter_map(|(sector, cell)| Some((sector, lba(cell)?))).collect()
@@ -244,7 +243,7 @@ impl TestFlash {
     /// Returns the location of the latest version of a logical sector.
     pub fn newest(&self, lba: u32) -> Option<u32> {
         let copies = (0..).zip(&self.cells).filter_map(|(phys, cell)| match cell {
-            Some(Cell::Written(oob, _)) if oob.lba == Some(lba) => Some((oob.sequence, phys)),
+            Some(Cell::Written(oob, _)) if oob.lba == Some(Lba(lba)) => Some((oob.sequence, phys)),
             _ => None,
         });
         copies.max().map(|(_, phys)| phys)
@@ -256,7 +255,7 @@ impl TestFlash {
         let first = chunk * self.geometry.sectors_per_chunk;
         let cells = &self.cells[first as usize..(first + self.geometry.sectors_per_chunk) as usize];
         let what = |(phys, cell): (u32, &Option<Cell>)| match cell {
-            Some(Cell::Written(oob, _)) => Some((phys, oob.sequence, oob.lba)),
+            Some(Cell::Written(oob, _)) => Some((phys, oob.sequence.get(), oob.lba.map(Lba::get))),
             _ => None,
         };
         (first..).zip(cells).filter_map(what).collect()
@@ -282,7 +281,7 @@ impl TestFlash {
 
     fn readable(&self, phys: u32) -> bool {
         let (chunk, sector) =
-            (self.geometry.chunk_of(phys), phys % self.geometry.sectors_per_chunk);
+            (self.geometry.chunk_of(PhysSector(phys)), phys % self.geometry.sectors_per_chunk);
         let written = self.written[chunk.index()];
         sector < written
             && (self.failing[chunk.index()]
@@ -301,8 +300,7 @@ impl TestFlash {
 
     /// Returns every location that a logical sector was written to.
     pub fn copies_of(&self, lba: u32) -> Vec<u32> {
-        let is =
-            |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.lba == Some(lba));
+        let is = |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.lba == Some(Lba(lba)));
         (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(phys, _)| phys).collect()
     }
 
@@ -428,7 +426,7 @@ impl TestFlash {
             }
             Op::Read { read, addresses, target } => {
                 for (i, phys, place) in addresses {
-                    if self.dead[self.geometry.chunk_of(phys).index()] {
+                    if self.dead[self.geometry.chunk_of(PhysSector(phys)).index()] {
                         self.reads[read].2 |= 1 << i;
                         continue;
                     }
@@ -472,9 +470,8 @@ impl TestFlash {
                 self.erases += 1;
                 (self.written[chunk as usize], self.reported[chunk as usize]) = (0, 0);
                 self.failures[chunk as usize] = false;
-                let first_phys = self.geometry.first_sector_of(ChunkId(chunk));
-                let again = first_phys..first_phys + self.geometry.sectors_per_chunk;
-                self.unreadable.retain(|phys| !again.contains(phys));
+                self.unreadable
+                    .retain(|phys| self.geometry.chunk_of(PhysSector(*phys)) != ChunkId(chunk));
                 if self.stores_data {
                     let first = (chunk * self.geometry.sectors_per_chunk) as usize;
                     self.cells[first..first + self.geometry.sectors_per_chunk as usize].fill(None);
@@ -503,22 +500,27 @@ impl FlashBackend for TestFlash {
 
     fn program(&mut self, _now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
-        let slots = &self.slots[first_slot as usize..];
+        let slots = &self.slots[first_slot.index()..];
         let sectors =
             unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
         let sectors: Vec<_> = if self.stores_data { sectors.collect() } else { Vec::new() };
-        self.calls.program(chunk.get(), sector, first_slot, sectors.iter().map(|(oob, _)| oob));
+        self.calls.program(
+            chunk.get(),
+            sector,
+            first_slot.get(),
+            sectors.iter().map(|(oob, _)| oob),
+        );
         let pu = self.geometry.pu_of(chunk).index();
         self.queues[pu].push(Op::Program { op, chunk: chunk.get(), sector, sectors });
     }
 
-    fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[(u32, u32)], target: ReadDest) {
+    fn read(&mut self, _now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         self.calls.read(addresses);
         let read = self.reads.len();
         let mut parts: Vec<Vec<(usize, u32, u32)>> = vec![Vec::new(); self.queues.len()];
-        for (i, &(phys, place)) in addresses.iter().enumerate() {
+        for (i, &ReadAddress { phys, place }) in addresses.iter().enumerate() {
             let pu = self.geometry.pu_of(self.geometry.chunk_of(phys)).index();
-            parts[pu].push((i, phys, place));
+            parts[pu].push((i, phys.get(), place));
         }
         self.reads.push((op, parts.iter().filter(|p| !p.is_empty()).count(), 0));
         for (pu, addresses) in parts.into_iter().enumerate().filter(|(_, p)| !p.is_empty()) {
@@ -538,15 +540,15 @@ impl FlashBackend for TestFlash {
         (self.queues[pu.index()].iter().filter(users).count() + ended) as u32
     }
 
-    fn copy_from_host(&mut self, request: u64, sector: u32, slot: u32) {
+    fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         if self.stores_data {
             let value = self.requests[&request][sector as usize];
-            self.slots[slot as usize] = Content::Value(value);
+            self.slots[slot.index()] = Content::Value(value);
         }
     }
 
-    fn copy_to_host(&mut self, request: u64, sector: u32, slot: u32) {
-        if let (true, Content::Value(v)) = (self.stores_data, self.slots[slot as usize].clone()) {
+    fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
+        if let (true, Content::Value(v)) = (self.stores_data, self.slots[slot.index()].clone()) {
             self.requests.get_mut(&request).unwrap()[sector as usize] = v;
         }
     }
@@ -557,15 +559,15 @@ impl FlashBackend for TestFlash {
         }
     }
 
-    fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
-        self.slots[slot as usize] =
+    fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
+        self.slots[slot.index()] =
             if bytes.is_empty() { Content::Value(0) } else { Content::Bytes(bytes.to_vec()) };
     }
 
-    fn sync_slot(&mut self, _phys: u32, _slot: u32) {}
+    fn sync_slot(&mut self, _phys: PhysSector, _slot: SlotId) {}
 
-    fn read_slot(&mut self, slot: u32, out: &mut [u8]) {
-        let bytes = match &self.slots[slot as usize] {
+    fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
+        let bytes = match &self.slots[slot.index()] {
             Content::Bytes(bytes) => bytes.clone(),
             Content::Value(v) => v.to_le_bytes().to_vec(),
         };
@@ -574,8 +576,8 @@ impl FlashBackend for TestFlash {
         out[..n].copy_from_slice(&bytes[..n]);
     }
 
-    fn read_slot_oob(&mut self, phys: u32, _slot: u32, out: &mut [u8; Oob::BYTES]) {
-        if let Some(Cell::Written(oob, _)) = &self.cells[phys as usize] {
+    fn read_slot_oob(&mut self, phys: PhysSector, _slot: SlotId, out: &mut [u8; Oob::BYTES]) {
+        if let Some(Cell::Written(oob, _)) = &self.cells[phys.index()] {
             *out = oob.encode();
         }
     }

@@ -170,7 +170,7 @@ impl TestFlash {
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
-                    let phys = (shape.first_sector_of(*chunk) + i) as usize;
+                    let phys = (shape.first_sector_of(*chunk) + i).index();
                     let content = Content::Bytes(sector_bytes.to_vec());
                     self.cells[phys] = Some(Cell::Written(RecoveryOp::PADDING, content));
                 }
@@ -181,8 +181,10 @@ impl TestFlash {
                 let (mut failed, mut oob, mut data) = (0, Vec::new(), Vec::new());
                 for i in 0..job.count {
                     let lost = self.lost_metadata > 0.0 && self.rng.chance(self.lost_metadata);
-                    match &self.cells[(phys + i) as usize] {
-                        Some(Cell::Written(o, content)) if self.readable(phys + i) && !lost => {
+                    match &self.cells[(*phys + i).index()] {
+                        Some(Cell::Written(o, content))
+                            if self.readable((*phys + i).get()) && !lost =>
+                        {
                             oob.push(o.encode());
                             match content {
                                 Content::Bytes(bytes) => data.extend(bytes),

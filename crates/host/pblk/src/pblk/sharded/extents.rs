@@ -8,7 +8,7 @@
 use block::{Extent, Request};
 
 use super::config::SHARDS_MAX;
-use super::stripes::Stripes;
+use super::stripes::{ShardLba, StripedSector, Stripes};
 
 /// A query for extents.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +41,11 @@ pub(crate) fn merge_extents(
     let (first, last) = (query.request.lba, query.request.lba + u64::from(query.request.sectors));
     let mut next = [0u16; SHARDS_MAX as usize];
     // Returns the extent of a shard that contains its sector `own`, for ascending `own`.
-    let mut find = |shard: u32, own: u64| {
+    let mut find = |shard: u32, own: ShardLba| {
         let (next, count) = (&mut next[shard as usize], query.counts[shard as usize]);
         while *next < count {
             let extent = get(shard, *next);
-            if extent_end(&extent) > own {
+            if extent_end(&extent) > own.get() {
                 return Some(extent);
             }
             *next += 1;
@@ -55,7 +55,7 @@ pub(crate) fn merge_extents(
     let (mut at, mut count) = (first, 0);
     let mut open: Option<Extent> = None;
     while at < last {
-        let (shard, own, in_stripe) = stripes.locate(at);
+        let StripedSector { shard, lba: own, left: in_stripe } = stripes.locate(at);
         let Some(here) = find(shard, own) else { break };
         // If all shards are in the same state, the extent ends where the first shard changes;
         // otherwise it ends with this stripe.
@@ -65,11 +65,11 @@ pub(crate) fn merge_extents(
             match find(other, part.lba) {
                 None => until = until.min(stripes.device_lba(other, part.lba)),
                 Some(e) if e.state != here.state => {
-                    let run = u64::from(in_stripe).min(extent_end(&here) - own);
+                    let run = u64::from(in_stripe).min(extent_end(&here) - own.get());
                     until = until.min(at + run);
                 }
-                Some(e) if extent_end(&e) < part.lba + u64::from(part.sectors) => {
-                    until = until.min(stripes.device_lba(other, extent_end(&e)));
+                Some(e) if extent_end(&e) < part.lba.get() + u64::from(part.sectors) => {
+                    until = until.min(stripes.device_lba(other, ShardLba(extent_end(&e))));
                 }
                 Some(_) => {}
             }
@@ -142,7 +142,7 @@ mod tests {
                     };
                     let of = |i: u64| device[stripes.device_lba(shard, part.lba + i) as usize];
                     let mapped: Vec<bool> = (0..part.sectors.into()).map(of).collect();
-                    list(&mapped, part.lba, capacity)
+                    list(&mapped, part.lba.get(), capacity)
                 })
                 .collect();
             for (count, list) in counts.iter_mut().zip(&lists) {

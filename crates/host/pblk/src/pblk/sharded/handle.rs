@@ -25,7 +25,7 @@ use super::config::{SHARDS_MAX, ShardMap};
 use super::core_channel::{ChannelEnds, CoreChannel, ShardReply, ShardRequest};
 use super::extents::{ExtentQuery, merge_extents};
 use super::fragmented::{CompletedRequest, ParentRequests};
-use super::stripes::{ShardFragment, Stripes};
+use super::stripes::{ShardFragment, StripedSector, Stripes};
 use ocssd::vector::{MemoryError, register};
 
 /// Counters of a core: its own requests, and fragments for itself and for other cores.
@@ -130,8 +130,8 @@ impl ShardHandle {
     }
 
     /// Returns the shard that a sector belongs to.
-    pub fn shard_of(&self, lba: u64) -> u32 {
-        self.stripes.locate(lba).0
+    pub fn shard_of(&self, slba: u64) -> u32 {
+        self.stripes.locate(slba).shard
     }
 
     /// Returns the core's own shard, for its counters.
@@ -297,7 +297,7 @@ impl ShardHandle {
             Payload::Contiguous(at) => Payload::Contiguous(at.offset(bytes)),
             other => other,
         };
-        Some((Request { lba, sectors, data, ..*request }, spread))
+        Some((Request { lba: lba.get(), sectors, data, ..*request }, spread))
     }
 
     /// Queues a query for extents. The next poll sends it, if no other query is in progress.
@@ -476,12 +476,12 @@ impl BlockDevice for ShardHandle {
         if let Err(status) = check_request(&self.limits, self.pblk.memory(), &request) {
             self.completed.push_back(Completion { tag: request.tag, status, result: 0 });
         } else {
-            let (shard, lba, left) = self.stripes.locate(request.lba);
+            let StripedSector { shard, lba, left } = self.stripes.locate(request.lba);
             match request.op {
                 Op::Extents => self.queue_extent_query(request)?,
                 Op::Flush => self.submit_fragmented(now, request)?,
                 _ if request.sectors <= left => {
-                    self.submit_single(now, shard, Request { lba, ..request })?;
+                    self.submit_single(now, shard, Request { lba: lba.get(), ..request })?;
                 }
                 _ => self.submit_fragmented(now, request)?,
             }

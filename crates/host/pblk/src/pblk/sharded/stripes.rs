@@ -5,6 +5,21 @@
 
 use super::super::stripe_layout::StripeMap;
 
+collections::position_type! {
+    /// A sector of a shard's logical space.
+    pub(crate) struct ShardLba(pub(crate) u64), "";
+}
+
+/// The place of one of the device's sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StripedSector {
+    pub(crate) shard: u32,
+    /// The sector there.
+    pub(crate) lba: ShardLba,
+    /// Sectors to the end of its stripe, itself included.
+    pub(crate) left: u32,
+}
+
 /// The striping of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes {
@@ -17,7 +32,7 @@ pub(crate) struct Stripes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardFragment {
     /// First sector, in the shard's logical space.
-    pub(crate) lba: u64,
+    pub(crate) lba: ShardLba,
     /// Number of sectors.
     pub(crate) sectors: u32,
     /// Sectors of the range that precede the fragment's first one.
@@ -41,27 +56,30 @@ impl Stripes {
         1 << self.shift
     }
 
-    /// Returns the shard of a sector, the sector's address there, and the number of sectors to the
-    /// end of its stripe, itself included.
+    /// Returns the place of the device's sector `slba`.
     #[inline]
-    pub(crate) fn locate(&self, lba: u64) -> (u32, u64, u32) {
-        let (stripe, in_stripe) = (lba >> self.shift, lba as u32 & (self.sectors() - 1));
+    pub(crate) fn locate(&self, slba: u64) -> StripedSector {
+        let (stripe, in_stripe) = (slba >> self.shift, slba as u32 & (self.sectors() - 1));
         let shards = u64::from(self.shards);
-        let own = (stripe / shards) << self.shift | u64::from(in_stripe);
-        ((stripe % shards) as u32, own, self.sectors() - in_stripe)
+        StripedSector {
+            shard: (stripe % shards) as u32,
+            lba: ShardLba((stripe / shards) << self.shift | u64::from(in_stripe)),
+            left: self.sectors() - in_stripe,
+        }
     }
 
     /// Returns the sector of the device that corresponds to a shard's sector.
     #[inline]
-    pub(crate) fn device_lba(&self, shard: u32, own: u64) -> u64 {
+    pub(crate) fn device_lba(&self, shard: u32, own: ShardLba) -> u64 {
+        let own = own.get();
         let stripe = (own >> self.shift) * u64::from(self.shards) + u64::from(shard);
         stripe << self.shift | own & u64::from(self.sectors() - 1)
     }
 
-    /// Returns how many of the device's first `lba` sectors belong to `shard`.
+    /// Returns how many of the device's first `count` sectors belong to `shard`.
     #[inline]
-    fn sectors_before(&self, shard: u32, lba: u64) -> u64 {
-        let (at, own, left) = self.locate(lba);
+    fn sectors_before(&self, shard: u32, count: u64) -> u64 {
+        let StripedSector { shard: at, lba: ShardLba(own), left } = self.locate(count);
         let in_stripe = u64::from(self.sectors() - left);
         let whole = own - in_stripe;
         match at.cmp(&shard) {
@@ -72,18 +90,18 @@ impl Stripes {
     }
 
     /// Returns the fragment of a range on `shard`, or `None` if there is none.
-    pub(crate) fn fragment(&self, shard: u32, lba: u64, sectors: u32) -> Option<ShardFragment> {
-        let first = self.sectors_before(shard, lba);
-        let end = self.sectors_before(shard, lba + u64::from(sectors));
+    pub(crate) fn fragment(&self, shard: u32, slba: u64, sectors: u32) -> Option<ShardFragment> {
+        let first = self.sectors_before(shard, slba);
+        let end = self.sectors_before(shard, slba + u64::from(sectors));
         if first == end {
             return None;
         }
         let skip = (self.shards - 1) << self.shift;
         let head = first as u32 & (self.sectors() - 1);
         Some(ShardFragment {
-            lba: first,
+            lba: ShardLba(first),
             sectors: (end - first) as u32,
-            offset: (self.device_lba(shard, first) - lba) as u32,
+            offset: (self.device_lba(shard, ShardLba(first)) - slba) as u32,
             stripe_map: StripeMap::new(head, skip, self.shift),
         })
     }
@@ -106,7 +124,8 @@ mod tests {
                 for i in 0..part.sectors {
                     let place = part.offset + part.stripe_map.memory_sector(i);
                     seen[place as usize] += 1;
-                    let (at, own, left) = stripes.locate(lba + u64::from(place));
+                    let StripedSector { shard: at, lba: own, left } =
+                        stripes.locate(lba + u64::from(place));
                     assert_eq!((at, own), (shard, part.lba + u64::from(i)));
                     assert!((1..=stripes.sectors()).contains(&left));
                     assert_eq!(stripes.device_lba(shard, own), lba + u64::from(place));

@@ -19,8 +19,7 @@
 
 use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
-use nvme::PuId;
-use nvme::Status;
+use nvme::{PuId, Status};
 
 use super::harness::{Bench, SECTOR, USUAL, config};
 
@@ -66,7 +65,7 @@ impl MediaOracle {
         *place = at;
         if let L2pEntry::Flash(phys) = at {
             let nand = b.drive().nand_mut().unwrap();
-            match nand.check_read(PhysSector(phys)) {
+            match nand.check_read(PhysSector(phys.get())) {
                 Ok(_) => {}
                 Err(MediaError::Uncorrectable { .. } | MediaError::DieFailed { .. }) => {
                     self.uncorrectable[lba as usize] = true;
@@ -198,7 +197,8 @@ impl MediaOracle {
         for lba in buffered {
             if let Some(L2pEntry::Flash(phys)) = b.pblk.ftl().location(lba) {
                 let nand = b.drive().nand_mut().unwrap();
-                self.uncorrectable[lba as usize] |= nand.check_read(PhysSector(phys)).is_err();
+                self.uncorrectable[lba as usize] |=
+                    nand.check_read(PhysSector(phys.get())).is_err();
             }
         }
         self.location.fill(L2pEntry::Unmapped);

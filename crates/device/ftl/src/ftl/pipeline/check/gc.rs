@@ -4,8 +4,8 @@ use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::GC;
-use crate::ids::{LineId, ToIndex};
-use crate::space::lines::{LineState, NONE};
+use crate::ids::{LineId, NO_SECTOR, ToIndex};
+use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_gc(&self) -> Result<(), Violation> {
@@ -18,7 +18,7 @@ impl Ftl {
                 continue;
             }
             for entry in &ring.entries(unit)[..filled.index()] {
-                if entry.durable_copy != NONE {
+                if entry.durable_copy != NO_SECTOR {
                     let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
                     require!(
                         line != LineId::NONE,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
-use crate::ids::{LineId, MapPageId, ToIndex};
+use crate::ids::{Lba, LineId, MapPageId, ToIndex};
 use crate::space::lines::LineState;
 use crate::{Ftl, L2pEntry};
 
@@ -36,14 +36,14 @@ impl Ftl {
         self.check_pins()
     }
 
-    fn check_sector(&self, lba: u32, valid: &mut [u32]) -> Result<(), Violation> {
+    fn check_sector(&self, lba: Lba, valid: &mut [u32]) -> Result<(), Violation> {
         let subject = Subject::Lba(lba);
         match self.mapping.get(lba) {
             L2pEntry::Unmapped | L2pEntry::Lost => {}
             L2pEntry::Buffer(slot) => {
                 let slots = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
                 require!(
-                    slot < slots,
+                    slot.get() < slots,
                     Mapping,
                     "a buffered sector is in a slot of the write buffer",
                     subject,
@@ -54,7 +54,7 @@ impl Ftl {
                     Mapping,
                     "a slot holds the sector that the map has there",
                     subject,
-                    lba + 1,
+                    lba.get() + 1,
                     self.buffer.entry(slot).lba_plus_1
                 );
                 let state = self.buffer.unit_of(slot).state;
@@ -93,12 +93,12 @@ impl Ftl {
                 );
                 let readable = c.readable_end(&self.env.geometry);
                 require!(
-                    c.offline || phys % self.env.geometry.sectors_per_chunk < readable,
+                    c.offline || self.env.geometry.sector_in_chunk(phys) < readable,
                     Mapping,
                     "a mapped sector is readable",
                     subject,
                     format_args!("below {readable}"),
-                    phys % self.env.geometry.sectors_per_chunk
+                    self.env.geometry.sector_in_chunk(phys)
                 );
             }
         }
@@ -115,7 +115,8 @@ impl Ftl {
                     continue;
                 }
                 for entry in &self.buffer.ring(ring).entries(unit)[..filled.index()] {
-                    let page = entry.lba_plus_1.checked_sub(1).and_then(|lba| frames.page_of(lba));
+                    let page =
+                        entry.lba_plus_1.checked_sub(1).and_then(|lba| frames.page_of(Lba(lba)));
                     if let Some(page) = page {
                         *pins.entry(page).or_default() += 1;
                     }
@@ -128,22 +129,10 @@ impl Ftl {
         }
         for (page, found) in resident {
             let expected = pins.remove(&page).unwrap_or(0);
-            require_eq!(
-                Mapping,
-                "pins of a resident page",
-                Subject::Page(page.get()),
-                expected,
-                found
-            );
+            require_eq!(Mapping, "pins of a resident page", Subject::Page(page), expected, found);
         }
         if let Some((page, expected)) = pins.first_key_value() {
-            require_eq!(
-                Mapping,
-                "a pinned page is resident",
-                Subject::Page(page.get()),
-                *expected,
-                0
-            );
+            require_eq!(Mapping, "a pinned page is resident", Subject::Page(*page), *expected, 0);
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Invariants of chunks and lines, and of the programs under way on them.
 
 use crate::Ftl;
-use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::{GC, HOST};
@@ -132,10 +131,8 @@ impl Ftl {
         for ring in [HOST, GC] {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let u = self.buffer.ring(ring).unit(unit);
-                if u.state == UnitState::Programming
-                    && !self.buffer.redispatch().contains(UnitId::new(ring, unit))
-                {
-                    program(u.chunk, u.sector, Subject::Unit(ring, unit))?;
+                if u.state == UnitState::Programming && !self.buffer.redispatch().contains(unit) {
+                    program(u.chunk, u.sector, Subject::Unit(unit))?;
                 }
             }
         }

@@ -1,10 +1,9 @@
 //! Broken invariants are reported by the name of their part and their own.
 
-use crate::ids::MapPageId;
-use nvme::ChunkId;
+use crate::ReadAddress;
 use std::collections::VecDeque;
 
-use nvme::{Geometry, Status};
+use nvme::{ChunkId, Geometry, PhysSector, Status};
 use time::Nanos;
 
 use crate::buffer::unit_id::UnitId;
@@ -12,7 +11,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::check::Part;
 use crate::ftl::pipeline::stall::Blocker;
 use crate::ftl::{GC, HOST};
-use crate::ids::LineId;
+use crate::ids::{Lba, LineId, MapPageId, SlotId};
 use crate::space::lines::LineState;
 use crate::{
     ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
@@ -51,19 +50,19 @@ impl FlashBackend for QueueFlash {
     fn program(&mut self, _: Nanos, op: OpToken, _: WriteUnit<'_>) {
         self.ops.push_back(Op::Program(op));
     }
-    fn read(&mut self, _: Nanos, op: OpToken, _: &[(u32, u32)], _: ReadDest) {
+    fn read(&mut self, _: Nanos, op: OpToken, _: &[ReadAddress], _: ReadDest) {
         self.ops.push_back(Op::Read(op));
     }
     fn erase(&mut self, _: Nanos, op: OpToken, _: ChunkId) {
         self.ops.push_back(Op::Erase(op));
     }
-    fn copy_from_host(&mut self, _: u64, _: u32, _: u32) {}
-    fn copy_to_host(&mut self, _: u64, _: u32, _: u32) {}
+    fn copy_from_host(&mut self, _: u64, _: u32, _: SlotId) {}
+    fn copy_to_host(&mut self, _: u64, _: u32, _: SlotId) {}
     fn zero_to_host(&mut self, _: u64, _: u32) {}
-    fn write_slot(&mut self, _: u32, _: &[u8]) {}
-    fn sync_slot(&mut self, _: u32, _: u32) {}
-    fn read_slot(&mut self, _: u32, _: &mut [u8]) {}
-    fn read_slot_oob(&mut self, _: u32, _: u32, _: &mut [u8; Oob::BYTES]) {}
+    fn write_slot(&mut self, _: SlotId, _: &[u8]) {}
+    fn sync_slot(&mut self, _: PhysSector, _: SlotId) {}
+    fn read_slot(&mut self, _: SlotId, _: &mut [u8]) {}
+    fn read_slot_oob(&mut self, _: PhysSector, _: SlotId, _: &mut [u8; Oob::BYTES]) {}
 }
 
 /// An FTL that has been overwritten once, with programs, relocations and a flush in flight.
@@ -104,8 +103,8 @@ fn busy() -> (Ftl, QueueFlash) {
 }
 
 /// Two logical sectors that are on flash, and where.
-fn two_on_flash(ftl: &Ftl) -> [(u32, u32); 2] {
-    let on_flash = (0..ftl.env.plan.logical).filter_map(|lba| match ftl.mapping.get(lba) {
+fn two_on_flash(ftl: &Ftl) -> [(Lba, PhysSector); 2] {
+    let on_flash = Lba(0).run(ftl.env.plan.logical).filter_map(|lba| match ftl.mapping.get(lba) {
         L2pEntry::Flash(sector) => Some((lba, sector)),
         _ => None,
     });
@@ -117,7 +116,7 @@ fn line_in(ftl: &mut Ftl, state: LineState) -> &mut crate::space::lines::Line {
     ftl.space.break_line(|l| l.state == state)
 }
 
-fn programming(ftl: &Ftl, ring: usize) -> u32 {
+fn programming(ftl: &Ftl, ring: usize) -> UnitId {
     let ring = ftl.buffer.ring(ring);
     let mut units = ring.occupied().map(|(unit, _)| unit);
     let unit = units.find(|unit| ring.unit(*unit).state == UnitState::Programming);
@@ -146,15 +145,15 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Mapping, "a slot holds the sector that the map has there", |f| {
             let [(lba, _), _] = two_on_flash(f);
-            f.mapping.break_entry(lba, L2pEntry::Buffer(0));
+            f.mapping.break_entry(lba, L2pEntry::Buffer(SlotId(0)));
         }),
         (Part::Buffer, "a unit's state is one of its position", |f| {
             let unit = programming(f, HOST);
-            f.buffer.break_unit(UnitId::new(HOST, unit)).state = UnitState::Filling;
+            f.buffer.break_unit(unit).state = UnitState::Filling;
         }),
         (Part::Buffer, "a unit is in its chunk's list", |f| {
             let unit = programming(f, HOST);
-            f.buffer.break_unit(UnitId::new(HOST, unit)).chunk.0 += 1;
+            f.buffer.break_unit(unit).chunk.0 += 1;
         }),
         (Part::Buffer, "the end of a chunk's list", |f| {
             let chunk = f.buffer.ring(HOST).unit(programming(f, HOST)).chunk;
@@ -169,7 +168,7 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Buffer, "fills pending = sectors being relocated", |f| {
             let unit = f.buffer.ring(GC).occupied().next().expect("a unit of relocated data").0;
-            f.buffer.break_unit(UnitId::new(GC, unit)).fills_pending += 1;
+            f.buffer.break_unit(unit).fills_pending += 1;
         }),
         (Part::Space, "a free chunk is in no line", |f| {
             let chunk = f.space.table().free_list().next().expect("a free chunk");

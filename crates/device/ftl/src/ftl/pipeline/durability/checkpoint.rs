@@ -9,7 +9,7 @@ use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
 use crate::durability::snapshot::{LineEntry, Snapshot};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
-use crate::ids::{LineId, MapPageId, ToIndex, ToU32};
+use crate::ids::{LineId, MapPageId, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::space::lines::{Footer, Line, LineState};
 use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
@@ -17,7 +17,7 @@ use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 struct JournalFlashAdapter<'a, F> {
     flash: &'a mut F,
     geometry: &'a FlashGeometry,
-    first_slot: u32,
+    first_slot: SlotId,
 }
 
 impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
@@ -25,11 +25,18 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
         let FlashGeometry { ws_opt: unit, sector_bytes, .. } = *self.geometry;
         let first_slot = self.first_slot + op * unit;
         let mut sectors = bytes.chunks(sector_bytes.index());
-        for slot in first_slot..first_slot + unit {
+        for slot in first_slot.run(unit) {
             self.flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
         let entries = &[BufferEntry::PADDING; 64][..unit.index()];
-        let unit = WriteUnit { chunk, sector, first_slot, sequence: 0, entries, metadata: false };
+        let unit = WriteUnit {
+            chunk,
+            sector,
+            first_slot,
+            sequence: WriteSeq(0),
+            entries,
+            metadata: false,
+        };
         self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
     }
 
@@ -71,7 +78,7 @@ impl Ftl {
             let snapshot = self.encode_snapshot(self.durability.checkpoint().base_seq());
             moved |= self.durability.write_space_snapshot(snapshot);
         }
-        let first_slot = self.slots() - Ftl::journal_slots(&self.env.geometry);
+        let first_slot = SlotId(self.slots() - Ftl::journal_slots(&self.env.geometry));
         let way = &mut JournalFlashAdapter { flash, geometry: &self.env.geometry, first_slot };
         self.durability.kick_journal(now, way) | moved
     }
@@ -132,15 +139,15 @@ impl Ftl {
         next != from.next
     }
 
-    fn encode_snapshot(&self, base: u64) -> Vec<u8> {
+    fn encode_snapshot(&self, base: WriteSeq) -> Vec<u8> {
         let layout = &self.env.plan;
         let page = |page: MapPageId| match self
             .buffer
             .durable_copy_of(&self.env.geometry, self.mapping.get(layout.page_sector(page)))
             .0
         {
-            crate::space::lines::NONE => 0,
-            phys => phys + 1,
+            crate::ids::NO_SECTOR => 0,
+            phys => phys.get() + 1,
         };
         // Some of the line's chunks may have been erased since and belong to another line now.
         let table = self.space.table();
@@ -155,7 +162,7 @@ impl Ftl {
             stream: line.stream,
             open: takes(line),
             has_footer: line.footer == Footer::Valid,
-            max_seq: if takes(line) { u64::MAX } else { line.max_seq },
+            max_seq: if takes(line) { WriteSeq::MAX } else { line.max_seq },
             chunks: line.chunks.iter().copied().filter(|c| table.line_of(*c) == id).collect(),
         });
         Snapshot {

@@ -1,6 +1,7 @@
 //! Trims and sequence numbers of a drive that keeps the map. The rules are in
 //! [`device_l2p`](crate::durability::device_l2p).
 
+use crate::ids::{Lba, SlotId, WriteSeq};
 use nvme::Status;
 use time::Nanos;
 
@@ -14,7 +15,7 @@ impl Ftl {
     /// Returns the number of the trim that precedes a write of a sector and that the drive has not
     /// been told of; 0 for none.
     #[inline]
-    pub(crate) fn trim_before(&self, lba: u32, old: L2pEntry) -> u64 {
+    pub(crate) fn trim_before(&self, lba: Lba, old: L2pEntry) -> u64 {
         if !self.durability.has_device_l2p() {
             return 0;
         }
@@ -28,8 +29,8 @@ impl Ftl {
     }
 
     /// Returns the trim that precedes a buffered host sector, as long as the sector is not durable.
-    fn trim_dep_of(&self, slot: u32) -> u64 {
-        let is_host = slot < self.buffer.ring(HOST).capacity();
+    fn trim_dep_of(&self, slot: SlotId) -> u64 {
+        let is_host = slot < SlotId(self.buffer.ring(HOST).capacity());
         if is_host && self.buffer.unit_of(slot).state < UnitState::Persisted {
             self.buffer.entry(slot).trim_dep
         } else {
@@ -42,7 +43,7 @@ impl Ftl {
     pub(super) fn sync_trims(
         &mut self,
         now: Nanos,
-        sequence: u64,
+        sequence: WriteSeq,
         trimmed: u64,
         flash: &mut impl FlashBackend,
     ) -> TrimSync {
@@ -53,7 +54,7 @@ impl Ftl {
             L2pEntry::Unmapped => true,
             L2pEntry::Flash(_) | L2pEntry::Lost => false,
             L2pEntry::Buffer(slot) => {
-                slot < host_slots
+                slot < SlotId(host_slots)
                     && buffer.unit_of(slot).state < UnitState::Persisted
                     && buffer.entry(slot).trim_dep != 0
             }
@@ -66,7 +67,7 @@ impl Ftl {
 
     fn send_trims(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> TrimSync {
         let ranges = self.durability.trim_ranges();
-        self.stats.trims_synced += ranges.iter().map(|(_, n)| u64::from(*n)).sum::<u64>();
+        self.stats.trims_synced += ranges.iter().map(|range| u64::from(range.sectors)).sum::<u64>();
         let sequence = self.durability.trim_sequence();
         let taken = flash.device_trim(now, OpToken::new(OpKind::Trim, 0), ranges, sequence);
         self.durability.trims_sent(taken)

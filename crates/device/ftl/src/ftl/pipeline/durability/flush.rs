@@ -1,15 +1,14 @@
 //! Flushes: barriers, padding for urgent ones, and the map pages that a flush writes [LightNVM17
 //! §4.2.1].
 
-use crate::ids::MapPageId;
 use time::Nanos;
 use tracepoint::Event;
 
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::durability::device_l2p::TrimSync;
 use crate::ftl::HOST;
+use crate::ids::{LOST_SECTOR, MapPageId, NO_SECTOR, WriteSeq};
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
-use crate::space::lines::{LOST, NONE};
 use crate::{BufferEntry, FlashBackend, Ftl};
 
 impl Ftl {
@@ -43,7 +42,8 @@ impl Ftl {
                         break;
                     }
                     if self.durability.has_device_l2p() {
-                        match self.sync_trims(now, issued - 1, w.trim_epoch, flash) {
+                        match self.sync_trims(now, WriteSeq(issued.get() - 1), w.trim_epoch, flash)
+                        {
                             TrimSync::Complete => {}
                             TrimSync::InFlight | TrimSync::Send => break,
                             TrimSync::Failed(status) => {
@@ -99,11 +99,11 @@ impl Ftl {
 
     /// Encodes a translation page from the entries that point to the media now. It includes all
     /// writes of units with sequence numbers below `low`.
-    pub(crate) fn encode_map_page(&self, page: MapPageId, low: u64, out: &mut Vec<u8>) {
-        let mapped = self.env.sectors_of_page(page).map(|lba| {
+    pub(crate) fn encode_map_page(&self, page: MapPageId, low: WriteSeq, out: &mut Vec<u8>) {
+        let mapped = self.env.sectors_of_page(page).iter().map(|lba| {
             match self.buffer.durable_copy_of(&self.env.geometry, self.mapping.get(lba)).0 {
-                NONE => PageEntry { phys: None, poison: false },
-                LOST => PageEntry { phys: None, poison: true },
+                NO_SECTOR => PageEntry { phys: None, poison: false },
+                LOST_SECTOR => PageEntry { phys: None, poison: true },
                 phys => PageEntry { phys: Some(phys), poison: self.mapping.is_poisoned(phys) },
             }
         });

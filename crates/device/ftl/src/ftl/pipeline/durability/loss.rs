@@ -13,8 +13,8 @@
 use nvme::{ChunkId, PuId, Status};
 
 use crate::ftl::HOST;
-use crate::ids::{LineId, MapPageId};
-use crate::space::lines::{LOST, LineState};
+use crate::ids::{LOST_SECTOR, Lba, LineId, MapPageId, SlotId, WriteSeq};
+use crate::space::lines::LineState;
 use crate::{FlashBackend, Ftl, L2pEntry};
 
 impl Ftl {
@@ -33,8 +33,8 @@ impl Ftl {
             pages |= self.mark_pages_on_pu_dirty(pu);
         }
         let l = self.space.line(line);
-        let newest = if l.state == LineState::Open { u64::MAX } else { l.max_seq };
-        if self.durability.checkpoint().would_lose(if pages { u64::MAX } else { newest }) {
+        let newest = if l.state == LineState::Open { WriteSeq::MAX } else { l.max_seq };
+        if self.durability.checkpoint().would_lose(if pages { WriteSeq::MAX } else { newest }) {
             self.durability.record_loss();
             self.stats.loss_checkpoints += 1;
         }
@@ -45,7 +45,7 @@ impl Ftl {
     fn mark_pages_on_chunk_dirty(&mut self, chunk: ChunkId) -> bool {
         let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
-        for phys in first..first + self.space.chunk(chunk).write_pointer {
+        for phys in first.run(self.space.chunk(chunk).write_pointer) {
             let page = self.mapping.lba_at(phys).and_then(|lba| self.env.plan.page_at_sector(lba));
             if let Some(page) = page
                 && self.mapping.is_mapped_to(self.env.plan.page_sector(page), phys)
@@ -60,14 +60,13 @@ impl Ftl {
     /// Requests that pages on a chunk that are in no frame be fetched and written elsewhere. Returns
     /// whether there are any.
     fn mark_pages_at_risk(&mut self, chunk: ChunkId) -> bool {
-        let first = self.env.geometry.first_sector_of(chunk);
         let mut any = false;
         for page in self.env.plan.pages() {
             if self.mapping.is_page_resident(page) {
                 continue;
             }
             if let L2pEntry::Flash(phys) = self.mapping.get(self.env.plan.page_sector(page))
-                && (first..first + self.env.geometry.sectors_per_chunk).contains(&phys)
+                && self.env.geometry.chunk_of(phys) == chunk
             {
                 self.mapping.mark_page_at_risk(page);
                 any = true;
@@ -84,7 +83,8 @@ impl Ftl {
                 &self.env.geometry,
                 self.mapping.get(self.env.plan.page_sector(page)),
             );
-            if phys < LOST && self.env.geometry.pu_of(self.env.geometry.chunk_of(phys)) == pu {
+            if phys < LOST_SECTOR && self.env.geometry.pu_of(self.env.geometry.chunk_of(phys)) == pu
+            {
                 self.mark_resident_page_dirty(page);
                 any = true;
             }
@@ -108,9 +108,9 @@ impl Ftl {
     /// page that is not reconciled since the recovery: its newer copies may not be found again after
     /// the next one, so a checkpoint begins.
     #[cold]
-    pub(crate) fn host_read_failed(&mut self, lba: u32, sectors: u32) {
+    pub(crate) fn host_read_failed(&mut self, lba: Lba, sectors: u32) {
         let mut unknown = false;
-        for lba in lba..lba + sectors {
+        for lba in lba.run(sectors) {
             let page = self.env.pages.page_of(lba);
             if !self.mapping.is_page_resident(page) {
                 unknown |= self.mapping.reconcile().is_pending(page);
@@ -118,7 +118,7 @@ impl Ftl {
                 self.record_uncorrectable(self.env.geometry.chunk_of(phys));
             }
         }
-        if unknown && self.durability.checkpoint().would_lose(u64::MAX) {
+        if unknown && self.durability.checkpoint().would_lose(WriteSeq::MAX) {
             self.durability.record_loss();
             self.stats.loss_checkpoints += 1;
         }
@@ -129,8 +129,8 @@ impl Ftl {
     #[cold]
     pub(crate) fn restore_map_page(
         &mut self,
-        lba: u32,
-        slot: u32,
+        lba: Lba,
+        slot: SlotId,
         flash: &mut impl FlashBackend,
     ) -> bool {
         let Some(page) = self.env.plan.page_at_sector(lba) else { return false };

@@ -1,9 +1,9 @@
 //! Garbage collection: chooses victims, relocates their valid sectors, and erases their chunks. The
 //! rules are in [`gc`](crate::gc).
 
-use std::ops::Range;
+use crate::ReadAddress;
 
-use nvme::{ChunkId, Status};
+use nvme::{ChunkId, PhysSector, Status};
 use time::Nanos;
 use tracepoint::Event;
 
@@ -13,9 +13,9 @@ use crate::flash::OpKind;
 use crate::ftl::{GC, HOST};
 use crate::gc::defer::VictimUnit;
 use crate::gc::{Relocation, VictimScan};
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, ToU32};
 use crate::space::ChunkErase;
-use crate::space::lines::{LineState, NONE};
+use crate::space::lines::LineState;
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
 
 /// Number of members of a line whose P2L entries are prefetched together.
@@ -162,7 +162,7 @@ impl Ftl {
         if member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
             self.prefetch_p2l(line_id, unit, member);
         }
-        let mut found: [(u32, u32); 64] = [(0, 0); 64];
+        let mut found = [(PhysSector(0), Lba(0)); 64];
         let mut count = 0;
         for phys in self.sectors_of_unit(line_id, unit, member) {
             if let Some(lba) = self.p2l_lookup(line_id, phys) {
@@ -171,7 +171,7 @@ impl Ftl {
             }
         }
         let mut addresses = self.gc.take_addresses();
-        let mut first_slot = NONE;
+        let mut first_slot = None;
         for &(phys, lba) in &found[..count] {
             if !self.mapping.is_mapped_to(lba, phys) {
                 continue;
@@ -179,7 +179,7 @@ impl Ftl {
             let (under, under_sequence) =
                 self.buffer.durable_copy_of(&self.env.geometry, L2pEntry::Flash(phys));
             let entry = BufferEntry {
-                lba_plus_1: lba + 1,
+                lba_plus_1: lba.get() + 1,
                 poison: false,
                 durable_copy: under,
                 durable_copy_seq: under_sequence,
@@ -187,12 +187,10 @@ impl Ftl {
             };
             let slot = self.buffer.push(GC, entry, true);
             self.mapping.pin(lba);
-            if first_slot == NONE {
-                first_slot = slot;
-            }
-            addresses.push((phys, slot));
+            first_slot = first_slot.or(Some(slot));
+            addresses.push(ReadAddress::to_slot(phys, slot));
         }
-        if !addresses.is_empty() {
+        if let Some(first_slot) = first_slot {
             let count = addresses.len().to_u32();
             let read = Relocation { line: line_id, first_slot, count };
             let index = self.gc.begin_relocation(read);
@@ -208,20 +206,25 @@ impl Ftl {
     }
 
     /// Returns the physical sectors of a victim's write unit; an empty range if it was not written.
-    pub(crate) fn sectors_of_unit(&self, line: LineId, unit: u32, member: u32) -> Range<u32> {
+    pub(crate) fn sectors_of_unit(
+        &self,
+        line: LineId,
+        unit: u32,
+        member: u32,
+    ) -> impl Iterator<Item = PhysSector> + Clone + use<> {
         let sector = unit * self.env.geometry.ws_opt;
         match self.space.line(line).chunks.get(member.index()) {
             Some(chunk) if sector < self.space.chunk(*chunk).write_pointer => {
                 let first = self.env.geometry.first_sector_of(*chunk) + sector;
-                first..first + self.env.geometry.ws_opt
+                first.run(self.env.geometry.ws_opt)
             }
-            _ => 0..0,
+            _ => PhysSector(0).run(0),
         }
     }
 
     /// Returns the logical sector that was written at a physical sector of a victim.
     #[inline]
-    pub(crate) fn p2l_lookup(&self, line: LineId, phys: u32) -> Option<u32> {
+    pub(crate) fn p2l_lookup(&self, line: LineId, phys: PhysSector) -> Option<Lba> {
         if self.mapping.has_p2l() {
             return self.mapping.lba_at(phys);
         }
@@ -229,9 +232,8 @@ impl Ftl {
         let chunk = self.env.geometry.chunk_of(phys);
         let place = self.space.chunk(chunk).member_index;
         // The media is not trusted: sectors from here on do not exist.
-        let sectors = self.env.plan.logical + self.env.plan.map_pages;
-        list.lba(place, phys - self.env.geometry.first_sector_of(chunk))
-            .filter(|lba| *lba < sectors)
+        let end = self.env.plan.lba_end();
+        list.lba(place, phys - self.env.geometry.first_sector_of(chunk)).filter(|lba| *lba < end)
     }
 
     /// Prefetches the P2L entries of the next members, so that their cache misses overlap.
@@ -241,7 +243,7 @@ impl Ftl {
         for &chunk in members.take(PREFETCH_MEMBERS.index()) {
             let first_phys =
                 self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
-            for phys in first_phys..first_phys + self.env.geometry.ws_opt {
+            for phys in first_phys.run(self.env.geometry.ws_opt) {
                 if let Some(lba) = self.p2l_lookup(line, phys) {
                     touched ^= u32::from(self.mapping.is_mapped_to(lba, phys));
                 }
@@ -272,7 +274,7 @@ impl Ftl {
         for i in 0..read.count {
             let slot = self.relocation_slot(read.first_slot, i);
             let entry = *self.buffer.ring(GC).entry(slot);
-            let lba = entry.lba_plus_1 - 1;
+            let lba = Lba(entry.lba_plus_1 - 1);
             let lost = failed >> i & 1 != 0;
             if lost {
                 self.record_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
@@ -307,14 +309,10 @@ impl Ftl {
     }
 
     /// Returns the `i`-th slot after `first`; the ring wraps around.
-    fn relocation_slot(&self, first: u32, i: u32) -> u32 {
-        let base = self.buffer.ring(HOST).capacity();
-        let slot = first + i;
-        if slot >= base + self.buffer.ring(GC).capacity() {
-            slot - self.buffer.ring(GC).capacity()
-        } else {
-            slot
-        }
+    fn relocation_slot(&self, first: SlotId, i: u32) -> SlotId {
+        let end = self.buffer.capacity();
+        let slot = first.get() + i;
+        SlotId(if slot >= end { slot - self.buffer.ring(GC).capacity() } else { slot })
     }
 
     /// Pads the ring's last unit when no other relocation will fill it and space is short, so that
@@ -348,8 +346,8 @@ impl Ftl {
             return;
         }
         for i in 0..self.env.geometry.ws_opt.index() {
-            let source = self.buffer.ring(GC).entries(id.index())[i].durable_copy;
-            if source != NONE {
+            let source = self.buffer.ring(GC).entries(id)[i].durable_copy;
+            if source != NO_SECTOR {
                 let line = self.space.line_of(self.env.geometry.chunk_of(source));
                 if self.space.relocation_durable(line) == 0 {
                     self.sweep_done_if_open(line);

@@ -1,14 +1,15 @@
 //! The P2L of a victim comes from flash. The rules are in [`victim_p2l`](crate::gc::victim_p2l).
 
-use std::ops::Range;
+use crate::ReadAddress;
+use nvme::PhysSector;
 
 use time::Nanos;
 
 use crate::flash::OpKind;
 use crate::gc::victim_p2l::{VictimP2lRead, VictimP2lStep};
-use crate::ids::{LineId, ToIndex, ToU32};
+use crate::ids::{LbaRun, LineId, ToIndex, ToU32};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
-use crate::{CapacityPlan, FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
+use crate::{FlashBackend, Ftl, L2pEntry, Oob, OpToken, ReadDest};
 
 impl Ftl {
     /// Returns whether the P2L of a victim is in memory; starts to read it if not.
@@ -60,14 +61,11 @@ impl Ftl {
         &mut self,
         now: Nanos,
         at: usize,
-        first_phys: u32,
+        first_phys: PhysSector,
         flash: &mut impl FlashBackend,
     ) {
         let (first_slot, unit) = (self.metadata_read_slot(at), self.env.geometry.ws_opt.index());
-        let mut addresses = [(0, 0); 64];
-        for (i, address) in (0..).zip(&mut addresses[..unit]) {
-            *address = (first_phys + i, first_slot + i);
-        }
+        let addresses = ReadAddress::unit(first_phys, first_slot);
         let op = OpToken::new(OpKind::Meta, at.to_u32());
         flash.read(now, op, &addresses[..unit], ReadDest::Buffer);
     }
@@ -105,7 +103,6 @@ impl Ftl {
         reading: &mut VictimP2lRead,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let CapacityPlan { logical, map_pages, .. } = self.env.plan;
         while let Some(page) = reading.next_page(&self.env) {
             if !self.mapping.is_known_empty(&self.env, page) {
                 if self.request_page(now, page, FetchReason::Modify, flash)
@@ -117,18 +114,21 @@ impl Ftl {
             }
             reading.page_searched();
         }
-        self.search_l2p(logical..logical + map_pages, reading);
+        self.search_l2p(
+            LbaRun { first: self.env.plan.host_end(), sectors: self.env.plan.map_pages },
+            reading,
+        );
         true
     }
 
-    fn search_l2p(&self, sectors: Range<u32>, reading: &mut VictimP2lRead) {
+    fn search_l2p(&self, sectors: LbaRun, reading: &mut VictimP2lRead) {
         let lines = self.space.table();
-        for lba in sectors {
+        for lba in sectors.iter() {
             let L2pEntry::Flash(phys) = self.mapping.get(lba) else { continue };
             let chunk = self.env.geometry.chunk_of(phys);
             if lines.line_of(chunk) == reading.line() {
                 let member = lines.chunk(chunk).member_index;
-                reading.record_lba(member, phys % self.env.geometry.sectors_per_chunk, lba);
+                reading.record_lba(member, self.env.geometry.sector_in_chunk(phys), lba);
             }
         }
     }

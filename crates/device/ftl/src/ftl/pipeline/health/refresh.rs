@@ -1,10 +1,11 @@
 //! Refresh of lines for the health of the flash, and chunks that go offline. The rules are in
 //! [`health`](crate::health).
 
+use crate::buffer::unit_id::UnitId;
 use crate::ftl::GC;
-use crate::ids::LineId;
+use crate::ids::{LineId, NO_SECTOR};
 use crate::space::line_refresh::ChunkEvent;
-use crate::space::lines::{LineState, NONE};
+use crate::space::lines::LineState;
 use crate::{BufferEntry, Ftl};
 use nvme::ChunkId;
 
@@ -137,10 +138,10 @@ impl Ftl {
 
     /// Returns whether all sectors of a unit of the GC ring come from a line that is relocated for
     /// static wear leveling.
-    pub(crate) fn is_cold(&self, unit: u32) -> bool {
+    pub(crate) fn is_cold(&self, unit: UnitId) -> bool {
         let Some(line) = self.health.static_wl_line() else { return false };
         let comes_from = |entry: &BufferEntry| {
-            entry.durable_copy != NONE
+            entry.durable_copy != NO_SECTOR
                 && self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy)) == line
         };
         self.buffer.ring(GC).entries(unit).iter().all(|e| e.lba_plus_1 == 0 || comes_from(e))

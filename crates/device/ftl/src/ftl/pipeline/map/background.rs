@@ -1,5 +1,7 @@
 //! Reconciliation of translation pages after a recovery, and the rebuild of unreadable ones.
 
+use crate::ReadAddress;
+use nvme::PhysSector;
 use time::Nanos;
 
 use crate::flash::OpKind;
@@ -140,14 +142,11 @@ impl Ftl {
         &mut self,
         now: Nanos,
         at: u32,
-        first_phys: u32,
+        first_phys: PhysSector,
         flash: &mut impl FlashBackend,
     ) {
         let (unit, first_slot) = (self.env.geometry.ws_opt, self.mapping.scan_slot(&self.env, at));
-        let mut addresses = [(0, 0); 64];
-        for (i, address) in (0..).zip(&mut addresses[..unit.index()]) {
-            *address = (first_phys + i, first_slot + i);
-        }
+        let addresses = ReadAddress::unit(first_phys, first_slot);
         self.stats.rebuild_reads += u64::from(unit);
         let op = OpToken::new(OpKind::MapRead, self.mapping.scan_op(at));
         flash.read(now, op, &addresses[..unit.index()], ReadDest::Buffer);

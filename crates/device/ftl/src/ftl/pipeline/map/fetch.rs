@@ -1,5 +1,8 @@
 //! Fetches of translation pages, from flash or from the write buffer, into their frames.
 
+use crate::ReadAddress;
+use nvme::PhysSector;
+
 use crate::ids::MapPageId;
 use time::Nanos;
 
@@ -116,11 +119,17 @@ impl Ftl {
         self.mapping.wait_for_rebuild(env, lines, buffer, fetch, flash.stores_data());
     }
 
-    fn read_page(&mut self, now: Nanos, fetch: u32, phys: u32, flash: &mut impl FlashBackend) {
+    fn read_page(
+        &mut self,
+        now: Nanos,
+        fetch: u32,
+        phys: PhysSector,
+        flash: &mut impl FlashBackend,
+    ) {
         let read = self.mapping.begin_page_read(fetch, phys);
         self.stats.map_page_reads += 1;
         let op = OpToken::new(OpKind::MapRead, fetch);
-        flash.read(now, op, &[(read.phys, read.slot)], ReadDest::Buffer);
+        flash.read(now, op, &[ReadAddress::to_slot(read.phys, read.slot)], ReadDest::Buffer);
     }
 
     /// Reports the end of a read of a translation page. Call [`kick`](Ftl::kick) afterwards.

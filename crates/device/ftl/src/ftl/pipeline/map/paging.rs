@@ -1,12 +1,14 @@
 //! Requests for translation pages, and their eviction. The rules are in
 //! [`map_cache`](crate::mapping::cache::map_cache).
 
+use nvme::PhysSector;
 use time::Nanos;
 
+use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;
 use crate::gc::defer::VictimUnit;
-use crate::ids::{LineId, MapPageId, ToIndex};
+use crate::ids::{FrameId, Lba, LineId, MapPageId, ToIndex};
 use crate::mapping::cache::fetch::{FetchOutcome, FetchReason};
 use crate::{BufferEntry, FlashBackend, Ftl, MapCacheStats};
 
@@ -27,7 +29,7 @@ impl Ftl {
     pub(crate) fn resident_run(
         &mut self,
         now: Nanos,
-        lba: u32,
+        lba: Lba,
         sectors: u32,
         demand: FetchReason,
         flash: &mut impl FlashBackend,
@@ -56,7 +58,7 @@ impl Ftl {
     pub(crate) fn prepare_modify(
         &mut self,
         now: Nanos,
-        lba: u32,
+        lba: Lba,
         sectors: u32,
         room: impl Fn(&WriteRing) -> u32,
         flash: &mut impl FlashBackend,
@@ -138,7 +140,7 @@ impl Ftl {
 
     /// Returns the translation page of the host sector that was written at a physical sector of a
     /// victim.
-    fn page_of_p2l(&self, line: LineId, phys: u32) -> Option<MapPageId> {
+    fn page_of_p2l(&self, line: LineId, phys: PhysSector) -> Option<MapPageId> {
         self.mapping.page_of(self.p2l_lookup(line, phys)?)
     }
 
@@ -154,8 +156,8 @@ impl Ftl {
     fn prefetch_queued_pages(
         &mut self,
         now: Nanos,
-        first: u32,
-        end: u32,
+        first: Lba,
+        end: Lba,
         flash: &mut impl FlashBackend,
     ) {
         let (mut at, mut end, mut left) = (first, end, PREFETCH_PAGES_MAX);
@@ -177,7 +179,7 @@ impl Ftl {
         page: MapPageId,
         writes: bool,
         flash: &mut impl FlashBackend,
-    ) -> Option<u32> {
+    ) -> Option<FrameId> {
         if let Some(frame) = self.mapping.take_free_frame(page) {
             return Some(frame);
         }
@@ -215,7 +217,7 @@ impl Ftl {
 
     /// Returns whether a unit of the host ring holds translation pages of a map cache only.
     #[inline]
-    pub(crate) fn holds_only_map_pages(&self, unit: u32) -> bool {
+    pub(crate) fn holds_only_map_pages(&self, unit: UnitId) -> bool {
         let page = |entry: &BufferEntry| entry.lba_plus_1 > self.env.plan.logical;
         self.env.plan.map_cache.write_reserve > 0
             && self.buffer.ring(HOST).entries(unit).iter().all(page)
