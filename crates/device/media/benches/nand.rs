@@ -7,7 +7,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use media::{
     CellType, ChunkId, DataStore, ErrorModel, Nand, NandConfig, NandGeometry, NandTiming,
-    PhysSector,
+    PhysSector, UnitInChunk,
 };
 use mem::SharedRegion;
 use time::Nanos;
@@ -42,8 +42,8 @@ fn config(data: DataStore, chunks: u32) -> NandConfig {
 fn fill(n: &mut Nand) {
     for chunk in (0..n.layout().chunk_count()).map(ChunkId) {
         for unit in 0..n.layout().units_per_chunk() {
-            n.begin_program(chunk, unit).unwrap();
-            n.complete_program(chunk, unit).unwrap();
+            n.begin_program(chunk, UnitInChunk(unit)).unwrap();
+            n.complete_program(chunk, UnitInChunk(unit)).unwrap();
         }
     }
 }
@@ -87,8 +87,8 @@ fn program(bencher: Bencher, mut n: Nand) {
     bencher.counter(ItemsCount::new(chunks * units)).bench_local(|| {
         for unit in 0..units {
             for chunk in (0..chunks).map(ChunkId) {
-                n.begin_program(chunk, unit).unwrap();
-                n.complete_program(chunk, unit).unwrap();
+                n.begin_program(chunk, UnitInChunk(unit)).unwrap();
+                n.complete_program(chunk, UnitInChunk(unit)).unwrap();
             }
         }
         for chunk in (0..chunks).map(ChunkId) {

@@ -259,8 +259,8 @@ impl NandConfig {
     /// The pages of a word line are consecutive, as in FEMU. Real chips interleave word lines,
     /// which moves latencies between neighboring pages but changes no average.
     #[inline]
-    pub fn page_type(&self, page: u32) -> usize {
-        (page % self.cell.bits()) as usize
+    pub fn page_type(&self, page_index: u32) -> usize {
+        (page_index % self.cell.bits()) as usize
     }
 
     /// Returns the geometry that the Geometry command reports.

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::layout::UnitInChunk;
+
 use nvme::Status;
 
 use crate::{ChunkId, PhysSector, PuId};
@@ -122,15 +124,15 @@ pub enum MediaError {
         doing: Operation,
     },
     /// A program that is not at the write pointer.
-    #[error("program of unit {unit} of {chunk}, whose next unit is {expected}")]
+    #[error("program of {unit} of {chunk}, whose next is {expected}")]
     OutOfOrder {
         /// The chunk.
         chunk: ChunkId,
         /// The requested unit.
-        unit: u32,
+        unit: UnitInChunk,
         /// The unit at the write pointer; the number of units if the chunk is full and must be
         /// erased first.
-        expected: u32,
+        expected: UnitInChunk,
     },
     /// A program of a chunk that an earlier program failure has closed.
     #[error("program of {chunk}, which a failure closed at sector {write_pointer}: erase it first")]
@@ -157,12 +159,12 @@ pub enum MediaError {
         doing: Operation,
     },
     /// The program failed; the chunk is closed, and its earlier contents stay readable.
-    #[error("program of unit {unit} of {chunk} failed; the chunk is closed")]
+    #[error("program of {unit} of {chunk} failed; the chunk is closed")]
     ProgramFailed {
         /// The chunk.
         chunk: ChunkId,
         /// The unit.
-        unit: u32,
+        unit: UnitInChunk,
     },
     /// The erase failed; the chunk is bad.
     #[error("erase of {chunk} failed; the chunk is bad")]
@@ -245,8 +247,11 @@ mod tests {
             ),
             (MediaError::DieFailed { pu: PuId(1), doing: Operation::Erase }, Status::OFFLINE_CHUNK),
             (MediaError::ChunkBad { chunk, doing: Operation::Program }, Status::OFFLINE_CHUNK),
-            (MediaError::OutOfOrder { chunk, unit: 3, expected: 2 }, Status::OUT_OF_ORDER_WRITE),
-            (MediaError::ProgramFailed { chunk, unit: 3 }, Status::CHUNK_CLOSED_EARLY),
+            (
+                MediaError::OutOfOrder { chunk, unit: UnitInChunk(3), expected: UnitInChunk(2) },
+                Status::OUT_OF_ORDER_WRITE,
+            ),
+            (MediaError::ProgramFailed { chunk, unit: UnitInChunk(3) }, Status::CHUNK_CLOSED_EARLY),
             (MediaError::EraseFailed { chunk }, Status::WRITE_FAULT),
             (MediaError::HostDiskFull { chunk }, Status::CAPACITY_EXCEEDED),
             (MediaError::NotBegun { chunk, doing: Operation::Erase }, Status::INTERNAL),

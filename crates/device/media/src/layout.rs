@@ -28,6 +28,11 @@ pub struct PhysAddress {
     pub sector: u32,
 }
 
+collections::position_type! {
+    /// A write unit, by its index in its chunk.
+    pub struct UnitInChunk(pub u32), "unit ";
+}
+
 /// The derived geometry values that operations need, computed once.
 #[derive(Clone, Copy, Debug)]
 pub struct NandLayout {
@@ -140,14 +145,14 @@ impl NandLayout {
 
     /// Returns the write unit of a sector, given by its index in the chunk.
     #[inline]
-    pub fn unit_of(&self, sector: u32) -> u32 {
-        self.per_unit.split(sector).0
+    pub fn unit_of(&self, sector: u32) -> UnitInChunk {
+        UnitInChunk(self.per_unit.split(sector).0)
     }
 
     /// Returns the first sector of a unit.
     #[inline]
-    pub fn unit_start(&self, chunk: ChunkId, unit: u32) -> PhysSector {
-        self.phys(chunk, unit * self.per_unit.get())
+    pub fn unit_start(&self, chunk: ChunkId, unit: UnitInChunk) -> PhysSector {
+        self.phys(chunk, unit.get() * self.per_unit.get())
     }
 
     /// Returns the flat index of a chunk's parallel unit: `channel × pus + pu`.
@@ -162,10 +167,10 @@ impl NandLayout {
         pu.0 / self.pus
     }
 
-    /// Returns the chunk with index `chunk` on the parallel unit with flat index `pu`.
+    /// Returns the chunk with this index on the parallel unit with flat index `pu`.
     #[inline]
-    pub fn chunk(&self, pu: PuId, chunk: u32) -> ChunkId {
-        ChunkId(pu.0 * self.per_pu.get() + chunk)
+    pub fn chunk(&self, pu: PuId, index: u32) -> ChunkId {
+        ChunkId(pu.0 * self.per_pu.get() + index)
     }
 
     /// Returns the address of a sector in the host's geometry.
@@ -252,10 +257,10 @@ mod tests {
         assert_eq!(layout.write_unit(), config.write_unit());
         assert_eq!(layout.units_per_chunk() * layout.write_unit(), layout.sectors_per_chunk());
         for unit in 0..layout.units_per_chunk() {
-            let first = layout.unit_start(ChunkId(3), unit);
+            let first = layout.unit_start(ChunkId(3), UnitInChunk(unit));
             let (chunk, sector) = layout.split(first);
-            assert_eq!((chunk, layout.unit_of(sector)), (ChunkId(3), unit));
-            assert_eq!(layout.unit_of(sector + layout.write_unit() - 1), unit);
+            assert_eq!((chunk, layout.unit_of(sector)), (ChunkId(3), UnitInChunk(unit)));
+            assert_eq!(layout.unit_of(sector + layout.write_unit() - 1), UnitInChunk(unit));
         }
     }
 }

@@ -29,7 +29,7 @@ pub use config::{
 pub use error::{MediaError, Operation};
 pub use faults::fault_injection::InjectedFault;
 pub use faults::fault_model::ErrorModelError;
-pub use layout::{NandLayout, PhysAddress};
+pub use layout::{NandLayout, PhysAddress, UnitInChunk};
 pub use nand::{Nand, ReadInfo};
 pub use nvme::ChunkState;
 pub use nvme::{ChunkId, PhysSector, PuId};

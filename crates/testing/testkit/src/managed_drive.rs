@@ -14,8 +14,10 @@ use lnvm::{
     MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, PuSet, QuotaLimits, Sharing,
     TargetKind, TargetOptions, Uid,
 };
-use media::NandTiming;
-use media::{CellType, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry};
+use media::{
+    CellType, ChunkId, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming,
+    UnitInChunk,
+};
 use nvme::{ChunkDescriptor, HealthLog};
 use ocssd::vector::VectorQueue;
 use time::{Component, Nanos};
@@ -227,14 +229,14 @@ impl ManagedDrive {
         let mut bytes = [0; SECTOR];
         bytes[..16].copy_from_slice(&by.0.to_le_bytes());
         for unit in 0..layout.units_per_chunk() {
-            let first = nand.layout().unit_start(chunk, unit);
+            let first = nand.layout().unit_start(chunk, UnitInChunk(unit));
             for sector in 0..layout.write_unit() {
                 if nand.stage_bytes(first + sector, &bytes).is_err() {
                     return false;
                 }
             }
-            if nand.begin_program(chunk, unit).is_err()
-                || nand.complete_program(chunk, unit).is_err()
+            if nand.begin_program(chunk, UnitInChunk(unit)).is_err()
+                || nand.complete_program(chunk, UnitInChunk(unit)).is_err()
             {
                 return false;
             }
@@ -246,7 +248,7 @@ impl ManagedDrive {
     pub fn written_by(&self, chunk: u32) -> Option<Uid> {
         let mut drive = self.drive.borrow_mut();
         let nand = drive.nand_mut().unwrap();
-        let first = nand.layout().unit_start(ChunkId(chunk), 0);
+        let first = nand.layout().unit_start(ChunkId(chunk), UnitInChunk(0));
         nand.check_read(first).ok()?;
         let mut bytes = [0; SECTOR];
         nand.read_bytes(first, &mut bytes);

@@ -6,7 +6,7 @@
 //! reads have a register of their own. Read data is therefore still on the media when its owner is
 //! notified, and the cache register is free for program data.
 
-use media::ChunkId;
+use media::{ChunkId, UnitInChunk};
 use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
@@ -75,7 +75,7 @@ impl NandArray {
         let part = *self.ops.pu_op(id);
         self.pus[pu as usize].invalidate_register();
         self.nand.set_time(now);
-        if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), part.page) {
+        if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), UnitInChunk(part.page)) {
             self.media_events.on_op_failed(&self.nand, ChunkId(part.chunk), &e);
             return self.complete_pu_op(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
         }
@@ -142,7 +142,7 @@ impl NandArray {
             NandOpKind::Read => return self.on_read_done(now, pu, active.pu_op),
             // Continue with the next planes; waiting reads may go first.
             _ if part.array_ops_left > 1 => return self.next_array_op(pu, active.pu_op),
-            NandOpKind::Program => self.nand.complete_program(chunk, part.page),
+            NandOpKind::Program => self.nand.complete_program(chunk, UnitInChunk(part.page)),
             NandOpKind::Erase => self.nand.complete_erase(chunk),
         };
         self.pus[pu as usize].array.active = None;

@@ -10,7 +10,7 @@ use ftl::{
     OpToken, ReadAddress, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,
     RecoveryOpResult, SlotId, WriteUnit,
 };
-use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
+use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use time::Nanos;
@@ -416,7 +416,7 @@ fn program_padding(
     bytes: &[u8],
 ) -> Result<(), media::MediaError> {
     let unit = sector / shape.ws_opt;
-    let first = nand.layout().unit_start(chunk, unit);
+    let first = nand.layout().unit_start(chunk, UnitInChunk(unit));
     let mut sectors = bytes.chunks(shape.sector_bytes as usize);
     for phys in first.run(shape.ws_opt) {
         let mut contents = sectors.next().unwrap_or_default().to_vec();
@@ -424,8 +424,8 @@ fn program_padding(
         nand.stage_bytes(phys, &contents)?;
         nand.set_oob(phys, &RecoveryOp::PADDING.encode())?;
     }
-    nand.begin_program(chunk, unit)?;
-    nand.complete_program(chunk, unit)
+    nand.begin_program(chunk, UnitInChunk(unit))?;
+    nand.complete_program(chunk, UnitInChunk(unit))
 }
 
 /// The FTL's view of the drive's flash and memory.

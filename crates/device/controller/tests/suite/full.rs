@@ -1,13 +1,12 @@
 //! Drives at their limits: no free space, no spare chunks, a failed die, an invalid image.
 
 use crate::common;
-use nvme::PuId;
 
 use block::{BlockDevice, Payload, Raw, Request};
 use common::{drive, nand};
 use controller::{Controller, DriveConfig, DriveError};
-use media::{ChunkId, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig};
-use nvme::Status;
+use media::{ChunkId, ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig, UnitInChunk};
+use nvme::{PuId, Status};
 use time::{Nanos, VirtualRunner};
 
 fn small(data: DataStore) -> DriveConfig {
@@ -66,7 +65,7 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
         let open = nand.chunks().find(|(c, i)| i.state == ChunkState::Open && c.0 % 24 > 1);
         if let Some((chunk, info)) = open {
             let unit = info.write_pointer / unit;
-            nand.inject(InjectedFault::Program { chunk, unit }).unwrap();
+            nand.inject(InjectedFault::Program { chunk, unit: UnitInChunk(unit) }).unwrap();
         }
         let status = h.write(lba % sectors);
         lba += 7;

@@ -2,13 +2,12 @@
 //! vector commands and their status bits.
 
 use crate::common;
-use nvme::PuId;
 
 use common::nand;
 use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
-use media::{CellType, ChunkId, InjectedFault, NandConfig};
+use media::{CellType, ChunkId, InjectedFault, NandConfig, UnitInChunk};
 use mem::PAGE_BYTES;
-use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, SglDescriptor, Sqe, Status};
+use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, PuId, SglDescriptor, Sqe, Status};
 use time::Nanos;
 
 /// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors:
@@ -281,7 +280,7 @@ fn failures_close_chunks_early_and_say_which_unit() {
     let layout = *d.drive.nand_mut().unwrap().layout();
     let flat = layout.chunk(PuId(5), 0);
     let nand = d.drive.nand_mut().unwrap();
-    nand.inject(InjectedFault::Program { chunk: flat, unit: 2 }).unwrap();
+    nand.inject(InjectedFault::Program { chunk: flat, unit: UnitInChunk(2) }).unwrap();
     let ended = d.write(&run(&d, 0, 0..12));
     assert_eq!((ended.status, ended.result), (Status::CHUNK_CLOSED_EARLY, 0xf00));
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Closed, 8, 0));

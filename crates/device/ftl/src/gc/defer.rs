@@ -25,11 +25,17 @@ use nvme::{ChunkId, PuId};
 /// Maximum number of skipped units of a victim.
 const SKIPPED_UNITS_MAX: usize = 64;
 
-/// A write unit of the scanned line.
+/// A write unit of a line: the member, and the index of the unit in the member's chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VictimUnit {
+pub(crate) struct MemberUnit {
     pub(crate) unit: u32,
     pub(crate) member: u32,
+}
+
+/// The write unit of the scanned line that is scanned next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VictimUnit {
+    pub(crate) at: MemberUnit,
     /// Whether it is the last of the line.
     pub(crate) last: bool,
 }
@@ -37,8 +43,8 @@ pub(crate) struct VictimUnit {
 #[derive(Clone, Debug)]
 pub(crate) struct GcDeferral {
     priority: GcReadPriority,
-    /// Skipped units of the scanned victim: unit and member.
-    skipped_units: Vec<(u32, u32)>,
+    /// Skipped units of the scanned victim.
+    skipped_units: Vec<MemberUnit>,
     /// By parallel unit, whether the programs being placed avoid it.
     avoided_pus: Vec<bool>,
     avoiding: bool,
@@ -160,22 +166,22 @@ impl Gc {
         let chunks = &lines.line(*line).chunks;
         let quiet = |member: u32| quiet(chunks[member.index()]);
         let at_end = |unit: u32| unit >= units;
-        if let Some(i) = y.skipped_units.iter().position(|(_, member)| quiet(*member)) {
-            let (of, by) = y.skipped_units.swap_remove(i);
+        if let Some(i) = y.skipped_units.iter().position(|at| quiet(at.member)) {
+            let at = y.skipped_units.swap_remove(i);
             let last = at_end(*unit) && y.skipped_units.is_empty();
-            return Some(VictimUnit { unit: of, member: by, last });
+            return Some(VictimUnit { at, last });
         }
         while !at_end(*unit) && y.skipped_units.len() < SKIPPED_UNITS_MAX {
-            let (of, by) = (*unit, *member);
+            let at = MemberUnit { unit: *unit, member: *member };
             *member += 1;
             if member.index() == chunks.len() {
-                (*unit, *member) = (of + 1, 0);
+                (*unit, *member) = (at.unit + 1, 0);
             }
-            if quiet(by) {
+            if quiet(at.member) {
                 let last = at_end(*unit) && y.skipped_units.is_empty();
-                return Some(VictimUnit { unit: of, member: by, last });
+                return Some(VictimUnit { at, last });
             }
-            y.skipped_units.push((of, by));
+            y.skipped_units.push(at);
         }
         y.scan_deferred = true;
         None

@@ -27,7 +27,7 @@ use crate::ids::{LineId, SlotId, ToIndex, ToU32};
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use candidates::VictimCandidates;
-use defer::{GcDeferral, VictimUnit};
+use defer::{GcDeferral, MemberUnit, VictimUnit};
 use victim_p2l::VictimP2lRead;
 
 /// Garbage collection: the lines being reclaimed, and the progress of each.
@@ -234,12 +234,12 @@ impl Gc {
         self.deferral.has_skipped_units()
     }
 
-    /// Returns the write unit and the member `ahead` positions after the one scanned next.
-    pub(crate) fn peek_unit(&self, lines: &LineTable, ahead: u32) -> Option<(u32, u32)> {
+    /// Returns the write unit `ahead` positions after the one scanned next.
+    pub(crate) fn peek_unit(&self, lines: &LineTable, ahead: u32) -> Option<MemberUnit> {
         let scan = self.scans.front()?;
         let members = lines.line(scan.line).chunks.len().to_u32();
         let at = scan.unit * members + scan.member + ahead;
-        (at < scan.units * members).then(|| (at / members, at % members))
+        (at < scan.units * members).then(|| MemberUnit { unit: at / members, member: at % members })
     }
 
     /// Records a read of sectors to relocate, and returns its index, which is in the token of the

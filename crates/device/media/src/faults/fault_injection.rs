@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::layout::UnitInChunk;
 use crate::{ChunkId, PhysSector, PuId};
 
 /// A fault to inject with [`Nand::inject`](crate::Nand::inject).
@@ -16,7 +17,7 @@ pub enum InjectedFault {
         /// The chunk.
         chunk: ChunkId,
         /// The unit in it.
-        unit: u32,
+        unit: UnitInChunk,
     },
     /// The next program to complete fails, in any chunk. Injected twice, the next two fail.
     NextProgram,
@@ -50,14 +51,14 @@ pub enum InjectedFault {
 /// Injected operation failures that have not occurred yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InjectedFaults {
-    programs: BTreeSet<(ChunkId, u32)>,
+    programs: BTreeSet<(ChunkId, UnitInChunk)>,
     erases: BTreeSet<ChunkId>,
     next_programs: u32,
     next_erases: u32,
 }
 
 impl InjectedFaults {
-    pub(crate) fn fail_program(&mut self, chunk: ChunkId, unit: u32) {
+    pub(crate) fn fail_program(&mut self, chunk: ChunkId, unit: UnitInChunk) {
         self.programs.insert((chunk, unit));
     }
 
@@ -79,7 +80,7 @@ impl InjectedFaults {
     }
 
     /// Whether this program is to fail; if so, removes the fault.
-    pub(crate) fn take_program_fault(&mut self, chunk: ChunkId, unit: u32) -> bool {
+    pub(crate) fn take_program_fault(&mut self, chunk: ChunkId, unit: UnitInChunk) -> bool {
         self.programs.remove(&(chunk, unit)) || decrement_if_positive(&mut self.next_programs)
     }
 

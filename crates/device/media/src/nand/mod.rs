@@ -55,7 +55,7 @@ pub struct ReadInfo {
 /// # use time::Nanos;
 /// # use sluice_media as media;
 /// use media::{CellType, ChunkId, DataStore, ErrorModel, MediaError};
-/// use media::{Nand, NandConfig, NandGeometry, NandTiming, PhysSector};
+/// use media::{Nand, NandConfig, NandGeometry, NandTiming, PhysSector, UnitInChunk};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut nand = Nand::create(NandConfig {
@@ -78,8 +78,8 @@ pub struct ReadInfo {
 ///     seed: 1,
 /// })?;
 /// let chunk = ChunkId(3);
-/// for unit in 0..2 {
-///     nand.stage_bytes(nand.layout().unit_start(chunk, unit), &[unit as u8; 4096])?;
+/// for unit in UnitInChunk(0).run(2) {
+///     nand.stage_bytes(nand.layout().unit_start(chunk, unit), &[unit.get() as u8; 4096])?;
 ///     nand.begin_program(chunk, unit)?;
 ///     nand.complete_program(chunk, unit)?;
 /// }
@@ -359,7 +359,7 @@ impl Nand {
             return Err(MediaError::Unwritten { phys, write_pointer });
         }
         if record.has_any(HAS_DEFECTS) {
-            let torn = chunk.0 * self.layout.units_per_chunk() + self.layout.unit_of(sector);
+            let torn = chunk.0 * self.layout.units_per_chunk() + self.layout.unit_of(sector).get();
             if self.torn.contains(&torn) {
                 self.stats.torn_reads += 1;
                 return Err(MediaError::Torn { phys });

@@ -23,8 +23,8 @@ impl PairedPages {
     }
 
     /// Returns the smallest write pointer, in whole units, at which `sector` is readable.
-    pub(crate) fn write_pointer_needed(self, sector: u32, unit: u32) -> u32 {
-        (sector + self.distance + 1).next_multiple_of(unit).min(self.full)
+    pub(crate) fn write_pointer_needed(self, sector: u32, unit_sectors: u32) -> u32 {
+        (sector + self.distance + 1).next_multiple_of(unit_sectors).min(self.full)
     }
 }
 

@@ -24,7 +24,7 @@ impl Nand {
             } else if record.has_any(PROGRAMMING) {
                 let unit = self.layout.unit_of(record.write_pointer());
                 let record = self.prepare_defect_mark(chunk);
-                self.torn.insert(chunk.0 * self.layout.units_per_chunk() + unit);
+                self.torn.insert(chunk.0 * self.layout.units_per_chunk() + unit.get());
                 self.store.mark_torn(chunk, unit);
                 let past = record.without(PROGRAMMING).advanced(self.layout.write_unit());
                 self.set_record(chunk, past);
@@ -58,8 +58,8 @@ impl Nand {
             InjectedFault::Program { chunk, unit } => {
                 self.record(chunk)?;
                 let limit = self.layout.units_per_chunk();
-                if unit >= limit {
-                    return Err(MediaError::OutOfRange { what: "unit", value: unit, limit });
+                if unit.get() >= limit {
+                    return Err(MediaError::OutOfRange { what: "unit", value: unit.get(), limit });
                 }
                 self.injected_faults.fail_program(chunk, unit);
                 self.programs_can_fail = true;

@@ -1,5 +1,6 @@
 //! Staging data, programs and erases.
 
+use crate::layout::UnitInChunk;
 use mem::SharedRegion;
 
 use super::Nand;
@@ -108,7 +109,7 @@ impl Nand {
     /// [`MediaError::EraseInterrupted`], [`MediaError::ChunkBad`], [`MediaError::DieFailed`],
     /// [`MediaError::HostDiskFull`].
     #[inline]
-    pub fn begin_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
+    pub fn begin_program(&mut self, chunk: ChunkId, unit: UnitInChunk) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         if !self.unit_start_sector(unit).is_some_and(|sector| record.can_program_at(sector)) {
             return Err(self.program_error(chunk, unit, record));
@@ -116,7 +117,7 @@ impl Nand {
         if self.store.stores_data() {
             self.reserve_chunk(chunk)?;
         }
-        if unit == 0
+        if unit == UnitInChunk(0)
             && let Some(ageing) = &mut self.aging
         {
             ageing.on_chunk_written(chunk);
@@ -127,13 +128,18 @@ impl Nand {
 
     /// Returns the index of a unit's first sector in the chunk, if the unit exists.
     #[inline]
-    fn unit_start_sector(&self, unit: u32) -> Option<u32> {
-        let sector = u64::from(unit) * u64::from(self.layout.write_unit());
+    fn unit_start_sector(&self, unit: UnitInChunk) -> Option<u32> {
+        let sector = u64::from(unit.get()) * u64::from(self.layout.write_unit());
         (sector < u64::from(self.layout.sectors_per_chunk())).then_some(sector as u32)
     }
 
     #[cold]
-    fn program_error(&mut self, chunk: ChunkId, unit: u32, record: ChunkRecord) -> MediaError {
+    fn program_error(
+        &mut self,
+        chunk: ChunkId,
+        unit: UnitInChunk,
+        record: ChunkRecord,
+    ) -> MediaError {
         self.stats.refused_programs += 1;
         let doing = Operation::Program;
         if let Err(error) = self.check_usable(chunk, record, doing) {
@@ -158,7 +164,11 @@ impl Nand {
     /// contents stay readable. [`MediaError::ChunkBad`] or [`MediaError::DieFailed`] if that
     /// happened in the meantime; [`MediaError::NotBegun`].
     #[inline]
-    pub fn complete_program(&mut self, chunk: ChunkId, unit: u32) -> Result<(), MediaError> {
+    pub fn complete_program(
+        &mut self,
+        chunk: ChunkId,
+        unit: UnitInChunk,
+    ) -> Result<(), MediaError> {
         let record = self.record(chunk)?;
         if !self.unit_start_sector(unit).is_some_and(|sector| record.is_programming(sector)) {
             return Err(self.complete_program_error(chunk, unit, record));
@@ -174,7 +184,7 @@ impl Nand {
     }
 
     #[cold]
-    fn program_fails(&mut self, chunk: ChunkId, unit: u32, record: ChunkRecord) -> bool {
+    fn program_fails(&mut self, chunk: ChunkId, unit: UnitInChunk, record: ChunkRecord) -> bool {
         let forced = self.injected_faults.take_program_fault(chunk, unit);
         self.programs_can_fail =
             self.failure_model.can_programs_fail() || self.injected_faults.has_pending_program();
@@ -186,7 +196,7 @@ impl Nand {
     fn complete_program_error(
         &mut self,
         chunk: ChunkId,
-        unit: u32,
+        unit: UnitInChunk,
         record: ChunkRecord,
     ) -> MediaError {
         let doing = Operation::Program;

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::layout::UnitInChunk;
+
 use mem::SharedRegion;
 
 use crate::chunk::ChunkRecord;
@@ -249,9 +251,9 @@ impl Store {
     }
 
     /// Marks a unit as torn.
-    pub(crate) fn mark_torn(&self, chunk: ChunkId, unit: u32) {
+    pub(crate) fn mark_torn(&self, chunk: ChunkId, unit: UnitInChunk) {
         if let Some(image) = &self.image {
-            let at = chunk.0 as usize * self.layout.units_per_chunk() as usize + unit as usize;
+            let at = chunk.0 as usize * self.layout.units_per_chunk() as usize + unit.index();
             image.region.write(image.areas.marks + at, &[TORN]);
         }
     }

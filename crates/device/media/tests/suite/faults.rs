@@ -2,7 +2,7 @@
 
 use media::{
     ChunkId, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig, Operation,
-    PhysSector,
+    PhysSector, UnitInChunk,
 };
 use nvme::PuId;
 
@@ -50,7 +50,7 @@ fn a_bad_chunk_refuses_everything() {
     let mut n = Nand::create(cfg).unwrap();
     let bad = |doing| MediaError::ChunkBad { chunk: C, doing };
     let phys = n.layout().phys(C, 0);
-    assert_eq!(n.begin_program(C, 0), Err(bad(Operation::Program)));
+    assert_eq!(n.begin_program(C, UnitInChunk(0)), Err(bad(Operation::Program)));
     assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(bad(Operation::Program)));
     assert_eq!(n.begin_erase(C), Err(bad(Operation::Erase)));
     assert_eq!(n.check_read(phys), Err(bad(Operation::Read)));
@@ -66,10 +66,10 @@ fn programs_and_erases_fail_at_the_given_rates() {
     let (mut programs, mut failed) = (0, 0);
     for chunk in (0..8000).map(ChunkId) {
         for unit in 0..12 {
-            n.begin_program(chunk, unit).unwrap();
+            n.begin_program(chunk, UnitInChunk(unit)).unwrap();
             programs += 1;
-            if let Err(e) = n.complete_program(chunk, unit) {
-                assert_eq!(e, MediaError::ProgramFailed { chunk, unit });
+            if let Err(e) = n.complete_program(chunk, UnitInChunk(unit)) {
+                assert_eq!(e, MediaError::ProgramFailed { chunk, unit: UnitInChunk(unit) });
                 failed += 1;
                 break;
             }
@@ -93,8 +93,8 @@ fn failures_do_not_depend_on_the_order_of_operations() {
         let mut n = Nand::create(cfg).unwrap();
         let mut failed = vec![false; 8000];
         for i in order {
-            n.begin_program(ChunkId(i), 0).unwrap();
-            failed[i as usize] = n.complete_program(ChunkId(i), 0).is_err();
+            n.begin_program(ChunkId(i), UnitInChunk(0)).unwrap();
+            failed[i as usize] = n.complete_program(ChunkId(i), UnitInChunk(0)).is_err();
         }
         failed
     };
@@ -105,9 +105,12 @@ fn failures_do_not_depend_on_the_order_of_operations() {
 fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     let mut n = nand();
     program(&mut n, C, 0, 3).unwrap();
-    n.inject(InjectedFault::Program { chunk: C, unit: 1 }).unwrap();
+    n.inject(InjectedFault::Program { chunk: C, unit: UnitInChunk(1) }).unwrap();
     program(&mut n, ChunkId(8), 0, 3).unwrap();
-    assert_eq!(program(&mut n, C, 1, 3), Err(MediaError::ProgramFailed { chunk: C, unit: 1 }));
+    assert_eq!(
+        program(&mut n, C, 1, 3),
+        Err(MediaError::ProgramFailed { chunk: C, unit: UnitInChunk(1) })
+    );
     let info = n.chunk_info(C).unwrap();
     assert_eq!((info.state, info.write_pointer), (ChunkState::Closed, 4));
     for sector in 0..48 {
@@ -123,7 +126,7 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     }
     let closed = MediaError::ClosedEarly { chunk: C, write_pointer: 4 };
     let phys = n.layout().phys(C, 4);
-    assert_eq!(n.begin_program(C, 1), Err(closed));
+    assert_eq!(n.begin_program(C, UnitInChunk(1)), Err(closed));
     assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(closed));
     erase(&mut n, C).unwrap();
     program_all(&mut n, C, 4);
@@ -173,7 +176,7 @@ fn an_uncorrectable_sector_fails_alone_until_erased() {
 fn a_chunk_that_goes_bad_takes_its_data_along() {
     let mut n = nand();
     program_all(&mut n, C, 1);
-    n.begin_program(ChunkId(8), 0).unwrap();
+    n.begin_program(ChunkId(8), UnitInChunk(0)).unwrap();
     n.begin_erase(ChunkId(9)).unwrap();
     for chunk in [C, ChunkId(8), ChunkId(9)] {
         n.inject(InjectedFault::ChunkBad { chunk }).unwrap();
@@ -181,8 +184,14 @@ fn a_chunk_that_goes_bad_takes_its_data_along() {
     }
     let phys = n.layout().phys(C, 0);
     assert!(matches!(n.check_read(phys), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.complete_program(ChunkId(8), 0), Err(MediaError::ChunkBad { .. })));
-    assert!(matches!(n.complete_program(ChunkId(8), 0), Err(MediaError::NotBegun { .. })));
+    assert!(matches!(
+        n.complete_program(ChunkId(8), UnitInChunk(0)),
+        Err(MediaError::ChunkBad { .. })
+    ));
+    assert!(matches!(
+        n.complete_program(ChunkId(8), UnitInChunk(0)),
+        Err(MediaError::NotBegun { .. })
+    ));
     assert!(matches!(n.complete_erase(ChunkId(9)), Err(MediaError::ChunkBad { .. })));
     assert!(matches!(n.complete_erase(ChunkId(9)), Err(MediaError::NotBegun { .. })));
     program_all(&mut n, ChunkId(10), 1);
@@ -195,11 +204,11 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
         program_all(&mut n, ChunkId(chunk), 1);
     }
     erase(&mut n, ChunkId(8)).unwrap();
-    n.begin_program(ChunkId(8), 0).unwrap();
+    n.begin_program(ChunkId(8), UnitInChunk(0)).unwrap();
     n.inject(InjectedFault::DieFailure { pu: PuId(1) }).unwrap();
     let dead = |doing| MediaError::DieFailed { pu: PuId(1), doing };
-    assert_eq!(n.complete_program(ChunkId(8), 0), Err(dead(Operation::Program)));
-    assert_eq!(n.begin_program(ChunkId(8), 0), Err(dead(Operation::Program)));
+    assert_eq!(n.complete_program(ChunkId(8), UnitInChunk(0)), Err(dead(Operation::Program)));
+    assert_eq!(n.begin_program(ChunkId(8), UnitInChunk(0)), Err(dead(Operation::Program)));
     for chunk in (0..24).map(ChunkId) {
         let phys = n.layout().phys(chunk, 5);
         if n.layout().pu_of(chunk) == PuId(1) {
@@ -218,8 +227,8 @@ fn a_failed_die_takes_its_chunks_and_no_others() {
 fn faults_of_things_that_do_not_exist_are_refused() {
     let mut n = nand();
     for fault in [
-        InjectedFault::Program { chunk: ChunkId(24), unit: 0 },
-        InjectedFault::Program { chunk: C, unit: 12 },
+        InjectedFault::Program { chunk: ChunkId(24), unit: UnitInChunk(0) },
+        InjectedFault::Program { chunk: C, unit: UnitInChunk(12) },
         InjectedFault::Erase { chunk: ChunkId(24) },
         InjectedFault::Uncorrectable { phys: PhysSector(24 * 48) },
         InjectedFault::ChunkBad { chunk: ChunkId(u32::MAX) },
@@ -244,8 +253,8 @@ fn bit_errors_are_corrected_up_to_the_limit_and_grow_with_wear() {
         for chunk in (first..first + 1000).map(ChunkId) {
             n.set_wear(chunk, wear).unwrap();
             for unit in 0..12 {
-                n.begin_program(chunk, unit).unwrap();
-                n.complete_program(chunk, unit).unwrap();
+                n.begin_program(chunk, UnitInChunk(unit)).unwrap();
+                n.complete_program(chunk, UnitInChunk(unit)).unwrap();
             }
             for sector in 0..48 {
                 match n.check_read(n.layout().phys(chunk, sector)) {
@@ -293,8 +302,8 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     for chunk in (0..24).map(ChunkId) {
         for unit in 0..12 {
             for medium in [&mut n, &mut none] {
-                medium.begin_program(chunk, unit).unwrap();
-                medium.complete_program(chunk, unit).unwrap();
+                medium.begin_program(chunk, UnitInChunk(unit)).unwrap();
+                medium.complete_program(chunk, UnitInChunk(unit)).unwrap();
             }
         }
         for sector in 0..48 {

@@ -2,7 +2,7 @@
 
 use media::{
     CellType, ChunkId, DataStore, ErrorModel, MediaError, Nand, NandConfig, NandGeometry,
-    NandTiming, PhysSector, fill_pattern,
+    NandTiming, PhysSector, UnitInChunk, fill_pattern,
 };
 use time::Nanos;
 
@@ -41,7 +41,7 @@ pub(crate) fn stage(
     unit: u32,
     stamp: u64,
 ) -> Result<(), MediaError> {
-    let first = nand.layout().unit_start(chunk, unit);
+    let first = nand.layout().unit_start(chunk, UnitInChunk(unit));
     let mut bytes = vec![0; nand.layout().sector_bytes() as usize];
     for i in 0..nand.layout().write_unit() {
         let phys = first + i;
@@ -61,8 +61,8 @@ pub(crate) fn program(
     stamp: u64,
 ) -> Result<(), MediaError> {
     stage(nand, chunk, unit, stamp)?;
-    nand.begin_program(chunk, unit)?;
-    nand.complete_program(chunk, unit)
+    nand.begin_program(chunk, UnitInChunk(unit))?;
+    nand.complete_program(chunk, UnitInChunk(unit))
 }
 
 pub(crate) fn program_all(nand: &mut Nand, chunk: ChunkId, stamp: u64) {

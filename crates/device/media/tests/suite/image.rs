@@ -2,7 +2,6 @@
 
 // guarantee: D-03, D-53
 
-use nvme::PuId;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,8 +9,9 @@ use std::process::Command;
 
 use media::{
     CellType, ChunkId, ChunkState, DataStore, IMAGE_VERSION, InjectedFault, MediaError, Nand,
-    NandConfig, OpenError,
+    NandConfig, OpenError, UnitInChunk,
 };
+use nvme::PuId;
 use tempfile::TempDir;
 
 use super::fixture::{config, erase, program, program_all, stage, verify};
@@ -82,7 +82,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     let mut n = Nand::create(image_config(&path)).unwrap();
     program(&mut n, C, 0, 1).unwrap();
     stage(&mut n, C, 1, 1).unwrap();
-    n.begin_program(C, 1).unwrap();
+    n.begin_program(C, UnitInChunk(1)).unwrap();
     program_all(&mut n, ChunkId(0), 1);
     n.begin_erase(ChunkId(0)).unwrap();
     drop(n);
@@ -101,7 +101,7 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
         program(&mut n, C, unit, 2).unwrap();
     }
     stage(&mut n, C, 6, 2).unwrap();
-    n.begin_program(C, 6).unwrap();
+    n.begin_program(C, UnitInChunk(6)).unwrap();
     drop(n);
     // A mark from before the erase is ignored, both when the power cut is resolved and later.
     for _ in 0..2 {
@@ -145,7 +145,7 @@ fn the_byte_map_is_the_documented_one() {
     erase(&mut n, chunk).unwrap();
     program(&mut n, chunk, 0, 9).unwrap();
     stage(&mut n, chunk, 1, 9).unwrap();
-    n.begin_program(chunk, 1).unwrap();
+    n.begin_program(chunk, UnitInChunk(1)).unwrap();
     n.power_cut();
     drop(n);
     let file = fs::read(&path).unwrap();
@@ -333,7 +333,7 @@ fn a_refused_reservation_is_an_error_of_the_operation_and_passes() {
     assert_eq!(program(&mut n, C, 0, 1), full);
     assert_eq!(n.chunk_info(C).unwrap().state, ChunkState::Free);
     n.inject(InjectedFault::HostDiskFull).unwrap();
-    assert_eq!(n.begin_program(C, 0), full);
+    assert_eq!(n.begin_program(C, UnitInChunk(0)), full);
     assert_eq!(n.stats().host_disk_failures, 2);
     program_all(&mut n, C, 1);
     let phys = n.layout().phys(ChunkId(0), 7);
@@ -391,7 +391,7 @@ fn a_full_host_disk_is_an_error_and_never_a_signal() {
     for sector in 0..n.layout().sector_count() {
         n.read_bytes(media::PhysSector(sector), &mut into);
     }
-    n.begin_program(programmed[0], 0).unwrap_err();
+    n.begin_program(programmed[0], UnitInChunk(0)).unwrap_err();
     erase(&mut n, programmed[0]).unwrap();
     program_all(&mut n, programmed[0], 2);
     erase(&mut n, programmed[0]).unwrap();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use media::{ChunkId, ChunkState, DataStore, MediaError, Nand, NandConfig};
+use media::{ChunkId, ChunkState, DataStore, MediaError, Nand, NandConfig, UnitInChunk};
 use rng::Rng;
 use testkit::test_path;
 
@@ -45,9 +45,9 @@ fn child() {
         } else {
             let unit = info.write_pointer / n.layout().write_unit();
             stage(&mut n, chunk, unit, stamp(info.wear)).unwrap();
-            n.begin_program(chunk, unit).unwrap();
+            n.begin_program(chunk, UnitInChunk(unit)).unwrap();
             std::thread::yield_now();
-            n.complete_program(chunk, unit).unwrap();
+            n.complete_program(chunk, UnitInChunk(unit)).unwrap();
             // One write per report, which a pipe accepts entirely or not at all.
             format!("P {} {} {}\n", chunk.0, info.wear, unit)
         };

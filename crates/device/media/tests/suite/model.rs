@@ -2,7 +2,7 @@
 
 use media::{
     CellType, ChunkId, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
-    Operation,
+    Operation, UnitInChunk,
 };
 use proptest::prelude::*;
 
@@ -219,7 +219,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                     m.programming = Some(stamp);
                     Ok(())
                 };
-                assert_eq!(n.begin_program(id, unit).map_err(name), want, "{step:?}");
+                assert_eq!(n.begin_program(id, UnitInChunk(unit)).map_err(name), want, "{step:?}");
             }
             Step::End { chunk } => {
                 let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);
@@ -237,7 +237,11 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
                         Ok(())
                     }
                 };
-                assert_eq!(n.complete_program(id, unit).map_err(name), want, "{step:?}");
+                assert_eq!(
+                    n.complete_program(id, UnitInChunk(unit)).map_err(name),
+                    want,
+                    "{step:?}"
+                );
             }
             Step::BeginErase { chunk } => {
                 let (id, m) = (ChunkId(chunk), &mut model[chunk as usize]);

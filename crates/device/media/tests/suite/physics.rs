@@ -2,7 +2,7 @@
 
 use media::{
     CellType, ChunkId, ChunkInfo, ChunkState, DataStore, MediaError, Nand, Operation, PhysSector,
-    check_pattern,
+    UnitInChunk, check_pattern,
 };
 use mem::SharedRegion;
 
@@ -18,9 +18,9 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0));
     stage(&mut n, C, 0, 1).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0), "staged is not programmed");
-    n.begin_program(C, 0).unwrap();
+    n.begin_program(C, UnitInChunk(0)).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 0));
-    n.complete_program(C, 0).unwrap();
+    n.complete_program(C, UnitInChunk(0)).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 4));
     for unit in 1..units {
         program(&mut n, C, unit, 1).unwrap();
@@ -38,25 +38,40 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
 fn programs_are_in_order_and_never_over_data() {
     let mut n = nand();
     let expect = |unit, expected| Err(MediaError::OutOfOrder { chunk: C, unit, expected });
-    assert_eq!(n.begin_program(C, 1), expect(1, 0));
-    assert_eq!(n.begin_program(C, 0), Ok(()));
+    assert_eq!(n.begin_program(C, UnitInChunk(1)), expect(UnitInChunk(1), UnitInChunk(0)));
+    assert_eq!(n.begin_program(C, UnitInChunk(0)), Ok(()));
     let doing = Operation::Program;
     for unit in [0, 1] {
         let busy = MediaError::Busy { chunk: C, doing, with: Operation::Program };
-        assert_eq!(n.begin_program(C, unit), Err(busy));
+        assert_eq!(n.begin_program(C, UnitInChunk(unit)), Err(busy));
     }
-    assert_eq!(n.complete_program(C, 0), Ok(()));
-    assert_eq!(n.begin_program(C, 0), expect(0, 1), "not again");
-    assert_eq!(n.begin_program(C, 2), expect(2, 1), "not past");
+    assert_eq!(n.complete_program(C, UnitInChunk(0)), Ok(()));
+    assert_eq!(
+        n.begin_program(C, UnitInChunk(0)),
+        expect(UnitInChunk(0), UnitInChunk(1)),
+        "not again"
+    );
+    assert_eq!(
+        n.begin_program(C, UnitInChunk(2)),
+        expect(UnitInChunk(2), UnitInChunk(1)),
+        "not past"
+    );
     for far in [12, 13, u32::MAX / 4 + 2, u32::MAX] {
-        assert_eq!(n.begin_program(C, far), expect(far, 1));
-        assert_eq!(n.complete_program(C, far), Err(MediaError::NotBegun { chunk: C, doing }));
+        assert_eq!(n.begin_program(C, UnitInChunk(far)), expect(UnitInChunk(far), UnitInChunk(1)));
+        assert_eq!(
+            n.complete_program(C, UnitInChunk(far)),
+            Err(MediaError::NotBegun { chunk: C, doing })
+        );
     }
     for unit in 1..12 {
         program(&mut n, C, unit, 1).unwrap();
     }
     for unit in [0, 11, 12] {
-        assert_eq!(n.begin_program(C, unit), expect(unit, 12), "full");
+        assert_eq!(
+            n.begin_program(C, UnitInChunk(unit)),
+            expect(UnitInChunk(unit), UnitInChunk(12)),
+            "full"
+        );
     }
     assert_eq!(n.stats().refused_programs, 12);
     assert_eq!(n.stats().programs, 12);
@@ -68,26 +83,26 @@ fn programs_are_in_order_and_never_over_data() {
 fn an_end_needs_its_beginning() {
     let mut n = nand();
     let not = |doing| Err(MediaError::NotBegun { chunk: C, doing });
-    assert_eq!(n.complete_program(C, 0), not(Operation::Program));
+    assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program));
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
-    n.begin_program(C, 0).unwrap();
-    assert_eq!(n.complete_program(C, 1), not(Operation::Program), "another unit");
+    n.begin_program(C, UnitInChunk(0)).unwrap();
+    assert_eq!(n.complete_program(C, UnitInChunk(1)), not(Operation::Program), "another unit");
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
-    n.complete_program(C, 0).unwrap();
-    assert_eq!(n.complete_program(C, 0), not(Operation::Program), "once");
+    n.complete_program(C, UnitInChunk(0)).unwrap();
+    assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program), "once");
 }
 
 #[test]
 fn one_operation_is_in_flight_in_a_chunk() {
     let mut n = nand();
     let busy = |doing, with| Err(MediaError::Busy { chunk: C, doing, with });
-    n.begin_program(C, 0).unwrap();
+    n.begin_program(C, UnitInChunk(0)).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Program));
     n.begin_erase(ChunkId(8)).unwrap();
-    n.complete_program(C, 0).unwrap();
+    n.complete_program(C, UnitInChunk(0)).unwrap();
     n.begin_erase(C).unwrap();
     assert_eq!(n.begin_erase(C), busy(Operation::Erase, Operation::Erase));
-    assert_eq!(n.begin_program(C, 0), busy(Operation::Program, Operation::Erase));
+    assert_eq!(n.begin_program(C, UnitInChunk(0)), busy(Operation::Program, Operation::Erase));
     let phys = n.layout().phys(C, 0);
     let during = MediaError::Busy { chunk: C, doing: Operation::Read, with: Operation::Erase };
     assert_eq!(n.check_read(phys), Err(during));
@@ -98,8 +113,8 @@ fn numbers_past_the_end_are_refused() {
     let mut n = nand();
     let chunk = ChunkId(24);
     let error = MediaError::OutOfRange { what: "chunk", value: 24, limit: 24 };
-    assert_eq!(n.begin_program(chunk, 0), Err(error));
-    assert_eq!(n.complete_program(chunk, 0), Err(error));
+    assert_eq!(n.begin_program(chunk, UnitInChunk(0)), Err(error));
+    assert_eq!(n.complete_program(chunk, UnitInChunk(0)), Err(error));
     assert_eq!(n.begin_erase(chunk), Err(error));
     assert_eq!(n.complete_erase(chunk), Err(error));
     assert_eq!(n.set_wear(chunk, 1), Err(error));
@@ -122,11 +137,11 @@ fn data_is_placed_only_where_nothing_is() {
     assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(MediaError::Overwrite { phys, free: 4 }));
     assert_eq!(n.set_oob(phys, &[0; 16]), Err(MediaError::Overwrite { phys, free: 4 }));
     stage(&mut n, C, 1, 1).unwrap();
-    n.begin_program(C, 1).unwrap();
+    n.begin_program(C, UnitInChunk(1)).unwrap();
     let phys = at(&n, 4);
     assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(MediaError::Overwrite { phys, free: 8 }));
     stage(&mut n, C, 2, 1).expect("the next unit's data may come while the array is busy");
-    n.complete_program(C, 1).unwrap();
+    n.complete_program(C, UnitInChunk(1)).unwrap();
     for unit in 2..12 {
         program(&mut n, C, unit, 1).unwrap();
     }
@@ -135,8 +150,8 @@ fn data_is_placed_only_where_nothing_is() {
     n.begin_erase(C).unwrap();
     stage(&mut n, C, 0, 2).expect("what is being erased is gone");
     n.complete_erase(C).unwrap();
-    n.begin_program(C, 0).unwrap();
-    n.complete_program(C, 0).unwrap();
+    n.begin_program(C, UnitInChunk(0)).unwrap();
+    n.complete_program(C, UnitInChunk(0)).unwrap();
 }
 
 #[test]
@@ -148,14 +163,14 @@ fn what_was_programmed_is_read_through_regions_and_slices() {
         let mut n = Nand::create(cfg).unwrap();
         let (from, to) =
             (SharedRegion::anonymous(8192).unwrap(), SharedRegion::anonymous(8192).unwrap());
-        let first = n.layout().unit_start(C, 0);
+        let first = n.layout().unit_start(C, UnitInChunk(0));
         for i in 0..4u32 {
             from.fill(100 + 512 * i as usize, 512, i as u8 + 1);
             n.stage(first + i, &from, 100 + 512 * i as usize).unwrap();
             n.set_oob(first + i, &vec![i as u8 + 9; oob_bytes as usize]).unwrap();
         }
-        n.begin_program(C, 0).unwrap();
-        n.complete_program(C, 0).unwrap();
+        n.begin_program(C, UnitInChunk(0)).unwrap();
+        n.complete_program(C, UnitInChunk(0)).unwrap();
         for i in 0..4u32 {
             let phys = first + i;
             n.check_read(phys).unwrap();
@@ -193,14 +208,14 @@ fn a_medium_without_data_keeps_the_rules_and_reads_patterns() {
         cfg.data = DataStore::None;
         let mut n = Nand::create(cfg).unwrap();
         let to = SharedRegion::anonymous(1 << 17).unwrap();
-        assert!(n.begin_program(C, 1).is_err());
+        assert!(n.begin_program(C, UnitInChunk(1)).is_err());
         let phys = n.layout().phys(C, 1);
         n.stage(phys, &to, 0).unwrap();
         n.set_oob(phys, &[1; 16]).unwrap();
         for unit in 0..4 {
-            n.begin_program(C, unit).unwrap();
-            assert!(n.begin_program(C, unit).is_err());
-            n.complete_program(C, unit).unwrap();
+            n.begin_program(C, UnitInChunk(unit)).unwrap();
+            assert!(n.begin_program(C, UnitInChunk(unit)).is_err());
+            n.complete_program(C, UnitInChunk(unit)).unwrap();
         }
         n.check_read(phys).unwrap();
         n.copy_out(phys, &to, 8);
@@ -268,7 +283,7 @@ fn earlier_data_stays_readable_during_a_program() {
     }
     let first = n.layout().phys(C, 0);
     verify(&mut n, first, 5).unwrap();
-    n.begin_program(C, 4).unwrap();
+    n.begin_program(C, UnitInChunk(4)).unwrap();
     verify(&mut n, first, 5).unwrap();
     let phys = n.layout().phys(C, 4);
     assert!(matches!(n.check_read(phys), Err(MediaError::PairNotProgrammed { needs: 20, .. })));

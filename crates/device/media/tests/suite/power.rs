@@ -1,6 +1,8 @@
 //! Power cuts in every state of a chunk.
 
-use media::{ChunkId, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport};
+use media::{
+    ChunkId, ChunkState, InjectedFault, MediaError, Nand, Operation, PowerLossReport, UnitInChunk,
+};
 use nvme::PuId;
 
 use super::fixture::{config, erase, nand, program, program_all, stage, verify};
@@ -34,15 +36,15 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
             program(&mut n, C, earlier, 1).unwrap();
         }
         stage(&mut n, C, unit, 1).unwrap();
-        n.begin_program(C, unit).unwrap();
-        n.begin_program(ChunkId(0), 0).unwrap();
+        n.begin_program(C, UnitInChunk(unit)).unwrap();
+        n.begin_program(ChunkId(0), UnitInChunk(0)).unwrap();
         assert_eq!(n.power_cut(), PowerLossReport { torn_units: 2, interrupted_erases: 0 });
         let info = n.chunk_info(C).unwrap();
         assert_eq!(info.write_pointer, 4 * (unit + 1), "the write pointer covers the torn unit");
         assert_eq!(info.state == ChunkState::Closed, unit == 11);
         let doing = Operation::Program;
         let not_begun = Err(MediaError::NotBegun { chunk: C, doing });
-        assert_eq!(n.complete_program(C, unit), not_begun, "the operation is gone");
+        assert_eq!(n.complete_program(C, UnitInChunk(unit)), not_begun, "the operation is gone");
         for later in unit + 1..12 {
             program(&mut n, C, later, 2).expect("the chunk takes the rest");
         }
@@ -68,7 +70,7 @@ fn a_chunk_can_be_torn_again_and_again() {
     let mut n = nand();
     for unit in 0..12 {
         stage(&mut n, C, unit, 1).unwrap();
-        n.begin_program(C, unit).unwrap();
+        n.begin_program(C, UnitInChunk(unit)).unwrap();
         n.power_cut();
     }
     for sector in 0..48 {
@@ -103,7 +105,7 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
             assert_eq!(n.check_read(phys), Err(interrupted(Operation::Read)));
         }
         let phys = n.layout().phys(C, 0);
-        assert_eq!(n.begin_program(C, 0), Err(interrupted(Operation::Program)));
+        assert_eq!(n.begin_program(C, UnitInChunk(0)), Err(interrupted(Operation::Program)));
         assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(interrupted(Operation::Program)));
         n.begin_erase(C).unwrap();
         n.power_cut();
@@ -125,13 +127,13 @@ fn what_is_broken_stays_broken() {
     let sector = n.layout().phys(ChunkId(2), 3);
     program_all(&mut n, ChunkId(2), 1);
     n.inject(InjectedFault::Uncorrectable { phys: sector }).unwrap();
-    n.begin_program(ChunkId(3), 0).unwrap();
+    n.begin_program(ChunkId(3), UnitInChunk(0)).unwrap();
     n.inject(InjectedFault::ChunkBad { chunk: ChunkId(3) }).unwrap();
     n.begin_erase(ChunkId(18)).unwrap();
     n.inject(InjectedFault::DieFailure { pu: PuId(3) }).unwrap();
     n.inject(InjectedFault::NextErase).unwrap();
     assert_eq!(n.power_cut(), PowerLossReport::default(), "nothing that works was under way");
-    assert!(matches!(n.begin_program(failed, 1), Err(MediaError::ClosedEarly { .. })));
+    assert!(matches!(n.begin_program(failed, UnitInChunk(1)), Err(MediaError::ClosedEarly { .. })));
     assert!(matches!(n.check_read(sector), Err(MediaError::Uncorrectable { .. })));
     assert!(matches!(n.begin_erase(ChunkId(3)), Err(MediaError::ChunkBad { .. })));
     assert!(matches!(n.begin_erase(ChunkId(18)), Err(MediaError::DieFailed { pu: PuId(3), .. })));
@@ -146,7 +148,7 @@ fn a_one_shot_program_is_torn_as_a_whole() {
     let mut n = Nand::create(cfg).unwrap();
     program(&mut n, C, 0, 1).unwrap();
     stage(&mut n, C, 1, 1).unwrap();
-    n.begin_program(C, 1).unwrap();
+    n.begin_program(C, UnitInChunk(1)).unwrap();
     n.power_cut();
     for sector in 0..24 {
         let phys = n.layout().phys(C, sector);

@@ -1,10 +1,9 @@
 //! Virtual blocks, case by case.
 
-use nvme::PuId;
 use std::io::Read;
 
-use media::{ChunkId, InjectedFault};
-use nvme::{ChunkState, Status};
+use media::{ChunkId, InjectedFault, UnitInChunk};
+use nvme::{ChunkState, PuId, Status};
 use ocssd::OpenChannelSsd;
 use ocssd::ppa::{
     Address, BlockingSession, FailedChunk, FreeChunkPool, PadMode, PuSet, Session, VectorOptions,
@@ -192,7 +191,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     let (mut bench, mut ssd, mut session, mut block) = setup(&three());
     // Chunk 3 of PU 5 fails in its third unit.
     let chunk = ChunkId(5 * 7 + 3);
-    bench.nand().inject(InjectedFault::Program { chunk, unit: 2 }).unwrap();
+    bench.nand().inject(InjectedFault::Program { chunk, unit: UnitInChunk(2) }).unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..6)).unwrap();
@@ -222,7 +221,10 @@ fn a_failed_program_is_named_kept_and_repaired() {
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
     assert!(matches!(twice, VirtualBlockError::DuplicateChunk { .. }), "{twice}");
     // A replacement that fails as well; then one that does not.
-    bench.nand().inject(InjectedFault::Program { chunk: ChunkId(5 * 7 + 4), unit: 2 }).unwrap();
+    bench
+        .nand()
+        .inject(InjectedFault::Program { chunk: ChunkId(5 * 7 + 4), unit: UnitInChunk(2) })
+        .unwrap();
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     let bad = block.replace(&mut ssd, &mut io, 1, at(1, 0, 4, 0)).unwrap_err();

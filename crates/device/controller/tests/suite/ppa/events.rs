@@ -2,12 +2,11 @@
 
 use controller::Controller;
 use driver::{DriverError, MediaEvent};
-use media::{InjectedFault, PhysSector};
+use media::{InjectedFault, PhysSector, UnitInChunk};
 use mem::{Iova, PAGE_BYTES, SharedRegion};
-use nvme::PuId;
 use nvme::{
     Address, AdminCommand, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope, Cqe,
-    Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
+    PuId, Sqe, Status, VectorHints, VendorExtensions, log_page, opcode,
 };
 use time::Component;
 use transport::{CqConsumer, Port, SqProducer};
@@ -59,7 +58,10 @@ fn chunks_that_go_offline_are_told_of_once() {
     assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), []);
     // A program fails: the contents of the chunk should be relocated.
-    inject(&mut r.open, InjectedFault::Program { chunk: layout.chunk(PuId(0), 8), unit: 1 });
+    inject(
+        &mut r.open,
+        InjectedFault::Program { chunk: layout.chunk(PuId(0), 8), unit: UnitInChunk(1) },
+    );
     r.open.fill(0, 0, 8, 1);
     let second = r.open.ppa(0, 0, 8, 1);
     assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);

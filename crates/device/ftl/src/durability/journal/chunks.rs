@@ -118,9 +118,9 @@ impl ChunkPool {
     }
 
     /// Marks a chunk as one that may contradict what is written next.
-    pub(crate) fn mark_untrusted(&mut self, slot: usize) {
-        self.chunks[slot].role = ChunkRole::Stale;
-        self.chunks[slot].untrusted = true;
+    pub(crate) fn mark_untrusted(&mut self, pool_index: usize) {
+        self.chunks[pool_index].role = ChunkRole::Stale;
+        self.chunks[pool_index].untrusted = true;
         self.untrusted_count += 1;
     }
 
@@ -168,19 +168,19 @@ impl ChunkPool {
     }
 
     /// Records that a program in a chunk failed.
-    pub(crate) fn on_program_failed(&mut self, slot: usize) {
-        self.chunks[slot].failed = true;
+    pub(crate) fn on_program_failed(&mut self, pool_index: usize) {
+        self.chunks[pool_index].failed = true;
     }
 
     /// Records the end of an erase: the chunk is free, or retired if the erase or a program before
     /// it failed.
-    pub(crate) fn on_erased(&mut self, slot: usize, ok: bool) {
+    pub(crate) fn on_erased(&mut self, pool_index: usize, ok: bool) {
         self.events += 1;
-        let slot = &mut self.chunks[slot];
-        slot.role = if ok && !slot.failed { ChunkRole::Free } else { ChunkRole::Retired };
-        slot.freed_at = self.events;
-        self.untrusted_count -= u32::from(slot.untrusted);
-        slot.untrusted = false;
+        let chunk = &mut self.chunks[pool_index];
+        chunk.role = if ok && !chunk.failed { ChunkRole::Free } else { ChunkRole::Retired };
+        chunk.freed_at = self.events;
+        self.untrusted_count -= u32::from(chunk.untrusted);
+        chunk.untrusted = false;
     }
 }
 

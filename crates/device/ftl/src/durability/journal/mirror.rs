@@ -5,6 +5,8 @@
 //! completed. So a frame is on the media only if all earlier frames of its copy were programmed
 //! too. Recovery relies on it.
 
+use super::pending_log::FrameSeq;
+
 /// Maximum number of programs in flight per copy.
 pub(crate) const PROGRAMS_MAX: u32 = 4;
 
@@ -20,11 +22,11 @@ pub(crate) struct MirrorCopy {
     /// The generation that it belongs to.
     pub(crate) generation: u64,
     /// The frame that this copy begins with: it has skipped those before.
-    pub(crate) joined_seq: u64,
+    pub(crate) joined_seq: FrameSeq,
     /// The frame that is programmed next.
-    pub(crate) next_seq: u64,
+    pub(crate) next_seq: FrameSeq,
     /// All frames before this one are programmed.
-    pub(crate) done_seq: u64,
+    pub(crate) done_seq: FrameSeq,
     /// Frames from `done_seq` on that are programmed too; one bit each.
     programmed_bits: u32,
     pub(crate) in_flight: u32,
@@ -32,7 +34,7 @@ pub(crate) struct MirrorCopy {
     pub(crate) failing: bool,
     /// The frame behind the snapshot of its generation, and the number of write units, frames or
     /// padding, still to be programmed behind it before all of the snapshot can be read.
-    base_end: u64,
+    base_end: FrameSeq,
     pub(crate) pairing_remaining: u32,
     /// Padding is being programmed.
     pub(crate) padding: bool,
@@ -42,7 +44,7 @@ pub(crate) struct MirrorCopy {
 
 impl MirrorCopy {
     /// Continues with frame `seq` in a chunk that is chosen later. Programs in flight are ignored.
-    pub(crate) fn restart(&mut self, seq: u64) {
+    pub(crate) fn restart(&mut self, seq: FrameSeq) {
         *self = MirrorCopy {
             live: true,
             generation: self.generation,
@@ -69,7 +71,7 @@ impl MirrorCopy {
     }
 
     /// Records that the program of a snapshot's last frame, the one before `behind`, was started.
-    pub(crate) fn base_written(&mut self, behind: u64, uncovered: u32) {
+    pub(crate) fn base_written(&mut self, behind: FrameSeq, uncovered: u32) {
         (self.base_end, self.pairing_remaining) = (behind, uncovered);
     }
 
@@ -97,7 +99,7 @@ impl MirrorCopy {
 
     /// Records the end of the program of frame `seq`. After a failure, and with no other program in
     /// flight, all frames from the failed one on go to another chunk.
-    pub(crate) fn on_program_complete(&mut self, seq: u64, ok: bool) {
+    pub(crate) fn on_program_complete(&mut self, seq: FrameSeq, ok: bool) {
         self.in_flight -= 1;
         if ok {
             self.programmed_bits |= 1 << (seq - self.done_seq);
@@ -132,8 +134,8 @@ mod tests {
         MirrorCopy {
             live: true,
             pool_index: Some(3),
-            next_seq: 5,
-            done_seq: 5,
+            next_seq: FrameSeq(5),
+            done_seq: FrameSeq(5),
             ..MirrorCopy::default()
         }
     }
@@ -143,12 +145,12 @@ mod tests {
         let mut lane = mirror_copy();
         (0..4).for_each(|_| lane.on_program_issued());
         for (seq, done) in [(7, 5), (5, 6), (6, 8), (8, 9)] {
-            lane.on_program_complete(seq, true);
-            assert_eq!(lane.done_seq, done);
+            lane.on_program_complete(FrameSeq(seq), true);
+            assert_eq!(lane.done_seq, FrameSeq(done));
         }
         assert_eq!(
             (lane.next_seq, lane.next_unit, lane.in_flight, lane.pool_index),
-            (9, 4, 0, Some(3))
+            (FrameSeq(9), 4, 0, Some(3))
         );
     }
 
@@ -157,11 +159,11 @@ mod tests {
         let based = || {
             let mut lane = mirror_copy();
             lane.on_program_issued();
-            lane.base_written(6, 2);
-            lane.on_program_complete(5, true);
+            lane.base_written(FrameSeq(6), 2);
+            lane.on_program_complete(FrameSeq(5), true);
             assert!(!lane.is_readable_without_padding(0));
             lane.on_program_issued();
-            lane.on_program_complete(6, true);
+            lane.on_program_complete(FrameSeq(6), true);
             assert!(!lane.is_readable_without_padding(0) && lane.pairing_remaining == 1);
             lane.on_pad_issued();
             lane
@@ -173,31 +175,37 @@ mod tests {
                 && !lane.is_readable_without_padding(1)
                 && lane.pool_index == Some(3)
         );
-        assert_eq!((lane.next_seq, lane.done_seq, lane.next_unit), (7, 7, 3));
+        assert_eq!((lane.next_seq, lane.done_seq, lane.next_unit), (FrameSeq(7), FrameSeq(7), 3));
         // A frame behind padding that failed goes elsewhere.
         let mut lane = based();
         lane.on_program_issued();
         lane.on_pad_complete(false);
         assert!(lane.failing && lane.pool_index == Some(3));
-        lane.on_program_complete(7, false);
+        lane.on_program_complete(FrameSeq(7), false);
         assert!(!lane.failing && lane.is_readable_without_padding(0));
-        assert_eq!((lane.next_seq, lane.done_seq, lane.pool_index), (7, 7, None));
+        assert_eq!(
+            (lane.next_seq, lane.done_seq, lane.pool_index),
+            (FrameSeq(7), FrameSeq(7), None)
+        );
     }
 
     #[test]
     fn after_a_failure_everything_from_there_on_goes_elsewhere() {
         let mut lane = mirror_copy();
         (0..4).for_each(|_| lane.on_program_issued());
-        lane.on_program_complete(5, true);
-        lane.on_program_complete(6, false);
+        lane.on_program_complete(FrameSeq(5), true);
+        lane.on_program_complete(FrameSeq(6), false);
         assert!(lane.failing);
-        lane.on_program_complete(7, true);
-        lane.on_program_complete(8, false);
+        lane.on_program_complete(FrameSeq(7), true);
+        lane.on_program_complete(FrameSeq(8), false);
         assert!(!lane.failing);
-        assert_eq!((lane.done_seq, lane.next_seq, lane.pool_index), (6, 6, None));
+        assert_eq!(
+            (lane.done_seq, lane.next_seq, lane.pool_index),
+            (FrameSeq(6), FrameSeq(6), None)
+        );
         // And frame 7, which is programmed again, counts again.
         lane.on_program_issued();
-        lane.on_program_complete(6, true);
-        assert_eq!(lane.done_seq, 7);
+        lane.on_program_complete(FrameSeq(6), true);
+        assert_eq!(lane.done_seq, FrameSeq(7));
     }
 }

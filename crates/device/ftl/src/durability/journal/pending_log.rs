@@ -11,6 +11,11 @@ use std::collections::VecDeque;
 use super::capacity::RECORD_HEADER;
 use super::frame::FrameKind;
 
+collections::position_type! {
+    /// The number of a frame.
+    pub(crate) struct FrameSeq(pub(crate) u64), "frame ";
+}
+
 /// Buffers of frames kept for the next ones.
 const BUFFERS_KEPT: usize = 8;
 
@@ -29,7 +34,7 @@ pub(crate) enum SegmentBody {
 #[derive(Clone, Debug)]
 pub(crate) struct LogSegment {
     /// Number of the first frame.
-    pub(crate) first_seq: u64,
+    pub(crate) first_seq: FrameSeq,
     pub(crate) frames: u32,
     pub(crate) generation: u64,
     /// Number of the first frame in its generation.
@@ -46,12 +51,12 @@ impl LogSegment {
     }
 
     /// Number of the frame behind.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> FrameSeq {
         self.first_seq + u64::from(self.frames)
     }
 
     /// Kind, payload and continued bytes of frame number `seq`.
-    pub(crate) fn frame(&self, seq: u64, payload_bytes: usize) -> (FrameKind, &[u8], u32) {
+    pub(crate) fn frame(&self, seq: FrameSeq, payload_bytes: usize) -> (FrameKind, &[u8], u32) {
         match &self.body {
             SegmentBody::Start => (FrameKind::Start, &[], 0),
             SegmentBody::Records { payload, continues } => {
@@ -79,14 +84,14 @@ pub(crate) struct PendingLog {
     buffers: Vec<Vec<u8>>,
     payload_bytes: usize,
     /// Number of the next frame.
-    end: u64,
+    end: FrameSeq,
     generation: u64,
     /// Number of the next frame in its generation.
     index: u32,
     position: u64,
     durable: u64,
     /// The first frame of the newest generation, until that is complete.
-    base: Option<u64>,
+    base: Option<FrameSeq>,
 }
 
 impl PendingLog {
@@ -104,7 +109,7 @@ impl PendingLog {
             continues: 0,
             buffers: Vec::new(),
             payload_bytes,
-            end: 0,
+            end: FrameSeq(0),
             generation,
             index,
             position,
@@ -124,12 +129,12 @@ impl PendingLog {
     }
 
     /// Number of the frame behind the last that is full.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> FrameSeq {
         self.end
     }
 
     /// Number of the oldest frame.
-    pub(crate) fn front(&self) -> Option<u64> {
+    pub(crate) fn front(&self) -> Option<FrameSeq> {
         self.segments.front().map(|segment| segment.first_seq)
     }
 
@@ -160,7 +165,7 @@ impl PendingLog {
     }
 
     /// The segment with frame number `seq`.
-    pub(crate) fn segment_at(&self, seq: u64) -> Option<&LogSegment> {
+    pub(crate) fn segment_at(&self, seq: FrameSeq) -> Option<&LogSegment> {
         let i = self.segments.partition_point(|s| s.end() <= seq);
         self.segments.get(i).filter(|s| s.first_seq <= seq)
     }
@@ -256,7 +261,7 @@ impl PendingLog {
 
     /// Drops the frames before `done`, which are durable. Returns the generation that this
     /// completes, if any.
-    pub(crate) fn mark_durable_to(&mut self, done: u64) -> Option<u64> {
+    pub(crate) fn mark_durable_to(&mut self, done: FrameSeq) -> Option<u64> {
         let mut complete = None;
         while let Some(segment) = self.segments.pop_front_if(|s| s.end() <= done) {
             self.durable = segment.position;
@@ -307,10 +312,12 @@ mod tests {
         let expected = [(7, 101, 10, 0), (8, 102, 10, 1), (9, 102, 10, 10), (10, 103, 8, 8)];
         assert_eq!(frames[..4], expected);
         assert_eq!(frames[4], (11, 104, 4, 0));
-        assert_eq!(backlog.mark_durable_to(2), None);
+        assert_eq!(backlog.mark_durable_to(FrameSeq(2)), None);
         assert_eq!(backlog.durable(), 102);
-        assert_eq!(backlog.segment_at(2).unwrap().index, 9);
-        assert!(backlog.segment_at(1).is_none() && backlog.segment_at(5).is_none());
+        assert_eq!(backlog.segment_at(FrameSeq(2)).unwrap().index, 9);
+        assert!(
+            backlog.segment_at(FrameSeq(1)).is_none() && backlog.segment_at(FrameSeq(5)).is_none()
+        );
     }
 
     #[test]
@@ -321,15 +328,15 @@ mod tests {
             let segment = backlog.base().unwrap();
             assert_eq!((segment.frames, segment.index), (frames, 0));
             let mut all = Vec::new();
-            for seq in segment.first_seq..segment.end() {
+            for seq in segment.first_seq.run(segment.frames.into()) {
                 let (kind, payload, _) = segment.frame(seq, 10);
                 assert_eq!(kind.is_base_end(), seq + 1 == segment.end());
                 all.extend_from_slice(payload);
             }
             assert_eq!(all, (0..bytes).collect::<Vec<u8>>());
         }
-        assert_eq!((backlog.position(), backlog.end()), (5, 9));
-        assert_eq!(backlog.mark_durable_to(4), Some(4));
+        assert_eq!((backlog.position(), backlog.end()), (5, FrameSeq(9)));
+        assert_eq!(backlog.mark_durable_to(FrameSeq(4)), Some(4));
         assert_eq!(backlog.durable(), 3);
     }
 
@@ -341,13 +348,13 @@ mod tests {
         backlog.begin_generation(2, Some(vec![1; 15]));
         backlog.record(b"new");
         backlog.discard_base();
-        assert_eq!((backlog.end(), backlog.open_frames()), (1, 0));
+        assert_eq!((backlog.end(), backlog.open_frames()), (FrameSeq(1), 0));
         backlog.begin_generation(2, None);
-        assert_eq!(backlog.end(), 2);
+        assert_eq!(backlog.end(), FrameSeq(2));
         backlog.discard_older();
         assert_eq!(backlog.segments.len(), 1);
         assert_eq!(backlog.durable(), 0);
-        assert_eq!(backlog.mark_durable_to(2), Some(2));
+        assert_eq!(backlog.mark_durable_to(FrameSeq(2)), Some(2));
         assert_eq!((backlog.durable(), backlog.is_empty()), (3, true));
     }
 }

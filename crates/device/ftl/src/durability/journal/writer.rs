@@ -9,7 +9,7 @@ use super::frame::{FrameHeader, HEADER_BYTES};
 use super::free_space::NextWrite;
 use super::generations::Generations;
 use super::mirror::{MirrorCopy, PROGRAMS_MAX};
-use super::pending_log::PendingLog;
+use super::pending_log::{FrameSeq, PendingLog};
 use super::{JournalConfig, JournalError, JournalFlash, JournalStats, Lsn, OPS_MAX};
 use crate::FlashGeometry;
 use crate::check::Violation;
@@ -21,7 +21,7 @@ const ERASES_MAX: usize = 4;
 /// Meaning of an operation number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    Program { copy: usize, epoch: u32, seq: u64, pool_index: usize },
+    Program { copy: usize, epoch: u32, seq: FrameSeq, pool_index: usize },
     Pad { copy: usize, epoch: u32, pool_index: usize },
     Erase { pool_index: usize },
 }
@@ -133,7 +133,9 @@ impl Journal {
         };
         if from.generation == 0 {
             journal.pending_log.begin_generation(from.newest + 1, None);
-            journal.mirrors[..journal.copy_count].iter_mut().for_each(|lane| lane.restart(0));
+            journal.mirrors[..journal.copy_count]
+                .iter_mut()
+                .for_each(|lane| lane.restart(FrameSeq(0)));
             return journal;
         }
         let whole = capacity.generation_frames(journal.pool.usable_count());
@@ -141,7 +143,7 @@ impl Journal {
         for (i, lane) in journal.mirrors.iter_mut().enumerate() {
             lane.generation = from.generation;
             if from.can_continue && (i < journal.copy_count || from.open[i].is_some()) {
-                lane.restart(0);
+                lane.restart(FrameSeq(0));
                 lane.pool_index = from.open[i].map(|(slot, _)| slot);
                 lane.next_unit = from.open[i].map_or(0, |(_, unit)| unit);
             }
@@ -402,7 +404,7 @@ impl Journal {
     }
 
     /// Encodes a copy's frame `seq` into the scratch buffer.
-    fn encode(&mut self, lane: usize, seq: u64) {
+    fn encode(&mut self, lane: usize, seq: FrameSeq) {
         let Some(segment) = self.pending_log.segment_at(seq) else { return };
         let (kind, payload, continues) = segment.frame(seq, self.capacity.payload_bytes);
         let header = FrameHeader {

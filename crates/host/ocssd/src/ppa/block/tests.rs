@@ -7,10 +7,11 @@ use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, PersonalityKind, PuScheduling,
     WriteBuffer,
 };
-use media::{CellType, ChunkId, DataStore, ErrorModel, InjectedFault, MediaConfig, NandConfig};
-use media::{NandGeometry, NandTiming};
-use nvme::Address;
-use nvme::PuId;
+use media::{
+    CellType, ChunkId, DataStore, ErrorModel, InjectedFault, MediaConfig, NandConfig, NandGeometry,
+    NandTiming, UnitInChunk,
+};
+use nvme::{Address, PuId};
 use rng::Rng;
 use time::{Component, Nanos};
 
@@ -103,13 +104,18 @@ fn half_written_units_are_neither_dropped_nor_invented() {
         if rng.chance(0.5) {
             let chunk = bench.drive.nand_mut().unwrap().layout().chunk(PuId(0), 0);
             let unit = rng.below(18) as u32;
-            bench.drive.nand_mut().unwrap().inject(InjectedFault::Program { chunk, unit }).unwrap();
+            bench
+                .drive
+                .nand_mut()
+                .unwrap()
+                .inject(InjectedFault::Program { chunk, unit: UnitInChunk(unit) })
+                .unwrap();
             let spare = ChunkId(chunk.0 + 1);
             bench
                 .drive
                 .nand_mut()
                 .unwrap()
-                .inject(InjectedFault::Program { chunk: spare, unit })
+                .inject(InjectedFault::Program { chunk: spare, unit: UnitInChunk(unit) })
                 .unwrap();
         }
         let mut progress = || bench.progress();

@@ -11,7 +11,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::flash::OpKind;
 use crate::ftl::{GC, HOST};
-use crate::gc::defer::VictimUnit;
+use crate::gc::defer::{MemberUnit, VictimUnit};
 use crate::gc::{Relocation, VictimScan};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, ToU32};
 use crate::space::ChunkErase;
@@ -144,7 +144,7 @@ impl Ftl {
         let line = self.space.line(line_id);
         let chosen = self.gc.chosen_unit();
         let whole = unit >= units && !self.gc.has_skipped_units() && chosen.is_none();
-        let member = chosen.map_or(member, |u| u.member);
+        let member = chosen.map_or(member, |chosen| chosen.at.member);
         // A line that was open when the scan began may have been reclaimed and opened again
         // meanwhile.
         if line.valid_sectors == 0 || whole || member.index() >= line.chunks.len() {
@@ -158,13 +158,13 @@ impl Ftl {
             return false;
         }
         self.gc.set_chosen_unit(None);
-        let VictimUnit { unit, member, last } = chosen;
-        if member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
-            self.prefetch_p2l(line_id, unit, member);
+        let VictimUnit { at, last } = chosen;
+        if at.member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
+            self.prefetch_p2l(line_id, at);
         }
         let mut found = [(PhysSector(0), Lba(0)); 64];
         let mut count = 0;
-        for phys in self.sectors_of_unit(line_id, unit, member) {
+        for phys in self.sectors_of_unit(line_id, at) {
             if let Some(lba) = self.p2l_lookup(line_id, phys) {
                 found[count] = (phys, lba);
                 count += 1;
@@ -209,11 +209,10 @@ impl Ftl {
     pub(crate) fn sectors_of_unit(
         &self,
         line: LineId,
-        unit: u32,
-        member: u32,
+        at: MemberUnit,
     ) -> impl Iterator<Item = PhysSector> + Clone + use<> {
-        let sector = unit * self.env.geometry.ws_opt;
-        match self.space.line(line).chunks.get(member.index()) {
+        let sector = at.unit * self.env.geometry.ws_opt;
+        match self.space.line(line).chunks.get(at.member.index()) {
             Some(chunk) if sector < self.space.chunk(*chunk).write_pointer => {
                 let first = self.env.geometry.first_sector_of(*chunk) + sector;
                 first.run(self.env.geometry.ws_opt)
@@ -237,12 +236,12 @@ impl Ftl {
     }
 
     /// Prefetches the P2L entries of the next members, so that their cache misses overlap.
-    fn prefetch_p2l(&self, line: LineId, unit: u32, member: u32) {
-        let members = self.space.line(line).chunks.iter().skip(member.index());
+    fn prefetch_p2l(&self, line: LineId, at: MemberUnit) {
+        let members = self.space.line(line).chunks.iter().skip(at.member.index());
         let mut touched = 0u32;
         for &chunk in members.take(PREFETCH_MEMBERS.index()) {
             let first_phys =
-                self.env.geometry.first_sector_of(chunk) + unit * self.env.geometry.ws_opt;
+                self.env.geometry.first_sector_of(chunk) + at.unit * self.env.geometry.ws_opt;
             for phys in first_phys.run(self.env.geometry.ws_opt) {
                 if let Some(lba) = self.p2l_lookup(line, phys) {
                     touched ^= u32::from(self.mapping.is_mapped_to(lba, phys));

@@ -109,7 +109,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> bool {
         // Looked up each time: an open line may have been reclaimed and opened again meanwhile.
-        let sectors = self.sectors_of_unit(line, unit.unit, unit.member);
+        let sectors = self.sectors_of_unit(line, unit.at);
         let pages: Vec<MapPageId> =
             sectors.filter_map(|phys| self.page_of_p2l(line, phys)).collect();
         let first_time = self.mapping.want_gc_pages(pages.into_iter());
@@ -125,10 +125,10 @@ impl Ftl {
         self.mapping.settle_gc_pages(ready);
         if !ready && first_time {
             for ahead in 0..2 {
-                let Some((unit, member)) = self.gc.peek_unit(self.space.table(), ahead) else {
+                let Some(at) = self.gc.peek_unit(self.space.table(), ahead) else {
                     break;
                 };
-                for phys in self.sectors_of_unit(line, unit, member) {
+                for phys in self.sectors_of_unit(line, at) {
                     if let Some(page) = self.page_of_p2l(line, phys) {
                         self.prefetch_page(now, page, flash);
                     }
