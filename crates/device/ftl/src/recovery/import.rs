@@ -158,7 +158,7 @@ impl Recovery {
         self.evidence.record_own();
         if let Some(given) = &mut self.device_l2p {
             if let Err(error) = given.import_oob(&self.env, phys, oob, &mut self.map) {
-                self.error = Some(error);
+                self.error.get_or_insert(error);
             }
             return;
         }

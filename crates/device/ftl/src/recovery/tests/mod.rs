@@ -1,10 +1,10 @@
 //! Every invariant of the parts of a recovery, broken.
 
-use nvme::Geometry;
+use nvme::{Geometry, PhysSector};
 
 use super::*;
 use crate::check::{Part, Violation};
-use crate::ids::ToIndex;
+use crate::ids::{Lba, ToIndex, WriteSeq};
 
 fn recovery() -> Recovery {
     let geometry = FlashGeometry::from_geometry(&Geometry {
@@ -54,4 +54,18 @@ fn an_unknown_operation_is_refused() {
     let mut recovery = recovery();
     recovery.next_ops();
     recovery.complete(7, RecoveryOpResult::Padded(Status::SUCCESS));
+}
+
+#[test]
+fn the_first_sector_behind_an_empty_map_is_named() {
+    let mut recovery = recovery();
+    recovery.device_l2p = Some(DeviceL2pImport::new(Vec::new(), WriteSeq(0)));
+    for (phys, lba) in [(8, 3), (4, 7)] {
+        let oob =
+            Oob { lba: Some(Lba(lba)), poison: false, metadata: false, sequence: WriteSeq(1) };
+        recovery.import_sector(PhysSector(phys), Some(Some(oob)));
+    }
+    let error = recovery.finish().err().expect("the map was lost");
+    let named = matches!(error, RecoveryError::DeviceL2pLost { lba: Lba(3), phys: PhysSector(8) });
+    assert!(named, "{error}");
 }
