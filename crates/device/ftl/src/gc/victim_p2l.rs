@@ -174,7 +174,7 @@ impl VictimP2lRead {
 
     /// Records that a translation page has been searched.
     pub(crate) fn page_searched(&mut self) {
-        self.next_page = self.next_page + 1;
+        self.next_page += 1;
     }
 
     /// Records a logical sector at a sector of a member.

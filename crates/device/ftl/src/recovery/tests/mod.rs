@@ -65,7 +65,7 @@ fn the_first_sector_behind_an_empty_map_is_named() {
             Oob { lba: Some(Lba(lba)), poison: false, metadata: false, sequence: WriteSeq(1) };
         recovery.import_sector(PhysSector(phys), Some(Some(oob)));
     }
-    let error = recovery.finish().err().expect("the map was lost");
+    let error = recovery.finish().expect_err("the map was lost");
     let named = matches!(error, RecoveryError::DeviceL2pLost { lba: Lba(3), phys: PhysSector(8) });
     assert!(named, "{error}");
 }
