@@ -116,7 +116,7 @@ impl Host {
         self.pair.submit(sqe, 7).unwrap();
         self.pair.ring();
         drain(drive, &mut self.now);
-        let completed = self.pair.reap().expect("a completion");
+        let completed = self.pair.reap().expect("the command completes");
         assert!(self.pair.reap().is_none(), "one completion");
         self.pair.release();
         completed

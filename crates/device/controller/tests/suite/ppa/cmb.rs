@@ -17,7 +17,7 @@ use super::harness::{Harness, PROGRAM, READ, SECTOR, drive, on_image, planes, se
 use crate::common::open_channel_host::{DATA, LIST, OpenChannelHost};
 
 const BYTES: u64 = 64 << 10;
-/// A sector of 4 KiB at 1 GB/s.
+/// DMA time of a sector of 4 KiB at 1 GB/s.
 const DMA: Nanos = Nanos(4_096);
 
 fn with_cmb(protected: bool) -> DriveConfig {
@@ -83,7 +83,7 @@ fn data_in_it_takes_no_transfer() {
     sqe.set_sgl(block(&cmb, 8192, 4096));
     let (ended, time) = d.run(sqe);
     assert_eq!((ended.status, time), (Status::SUCCESS, SECTOR + PROGRAM));
-    // Back, to both locations.
+    // Read back to host memory and to the buffer.
     let sqe = d.with_data(Sqe::vector_read(1, PpaList::One(ppa(d, 1))), 1);
     assert_eq!(d.run(sqe).1, READ + SECTOR + DMA);
     let mut found = vec![0; 4096];
@@ -105,7 +105,11 @@ fn data_in_it_takes_no_transfer() {
     let mut sqe = Sqe::vector_write(1, d.list(&[ppa(d, 2), ppa(d, 3)]));
     let address = d.at.offset(LIST as u64 + 512).0;
     sqe.set_sgl(SglDescriptor::Segment { address, length: 32, last: true });
-    assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM * 2, "one sector crosses");
+    assert_eq!(
+        d.run(sqe).1,
+        DMA + SECTOR + PROGRAM * 2,
+        "only one sector is transferred over the bus"
+    );
     assert_eq!(d.drive.stats().cmb_bytes, 3 * 4096);
 }
 
