@@ -113,7 +113,7 @@ fn a_command_that_fails_does_not_affect_others() {
                 std::thread::spawn(move || {
                     let mut waiter = queue.enter();
                     while !stop.load(Ordering::Relaxed) {
-                        // On the drive with the unreadable sector, and on another.
+                        // Reads on the drive with the unreadable sector, and on another one.
                         for lba in [9, 20] {
                             assert!(waiter.read_at(lba, 1, 0).unwrap().status.is_success());
                         }

@@ -198,7 +198,8 @@ impl<'a> Simulation<'a> {
     }
 
     fn done(&mut self, tag: u64) {
-        let (staged, since) = self.at_device.remove(&tag).expect("at the device");
+        let (staged, since) =
+            self.at_device.remove(&tag).expect("the completed request was in the device");
         self.busy -= 1;
         self.scheduler.completed(self.now, &staged, self.now.since(since));
         let index = self.owners.remove(&tag).expect("somebody's");
