@@ -35,7 +35,7 @@ fn main() {
 
 fn child(role: &str) -> ExitStatus {
     let me = std::env::current_exe().expect("the path of this program");
-    Command::new(me).env(ROLE, role).status().expect("a process")
+    Command::new(me).env(ROLE, role).status().expect("the child process starts")
 }
 
 fn strict(stray: bool) {

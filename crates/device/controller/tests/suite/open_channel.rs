@@ -203,7 +203,11 @@ fn writes_are_whole_units_in_order() {
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Closed, 48, 0));
     for first in [0, 44] {
         let ended = d.write(&at(&d, first..first + 4));
-        assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111), "closed");
+        assert_eq!(
+            (ended.status, ended.result),
+            (Status::OUT_OF_ORDER_WRITE, 0b1111),
+            "the chunk is closed"
+        );
     }
 }
 
@@ -239,7 +243,7 @@ fn resets_return_descriptors_and_each_chunk_is_reset_once() {
         let descriptor = ChunkDescriptor::from_bytes(*raw);
         assert_eq!(descriptor.state, ChunkState::Free.to_bits());
         assert_eq!((descriptor.slba.get(), descriptor.wp.get()), (d.ppa(1, 2, chunk, 0).0, 0));
-        assert!(descriptor.wear_index > 0, "a cycle shows");
+        assert!(descriptor.wear_index > 0, "an erase must increase the wear index");
     }
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Free, 0, 1));
     let twice = [d.ppa(1, 2, 0, 0), d.ppa(1, 2, 1, 0), d.ppa(1, 2, 0, 3)];

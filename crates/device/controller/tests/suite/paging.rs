@@ -39,7 +39,7 @@ impl Host {
                 assert_eq!(done.status, Status::SUCCESS, "{request:?}");
                 return self.runner.now() - begin;
             }
-            assert!(moved, "{request:?} never ends");
+            assert!(moved, "{request:?} does not complete");
         }
     }
 

@@ -48,7 +48,7 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
         (b.ftl.stats().gc_relocations, u64::from(b.ftl.capacity_plan().line_sectors));
     assert_eq!(moves, 0, "no relocation while there is free space");
     assert!(b.ftl.refresh(closed[0]));
-    assert!(!b.ftl.refresh(closed[0]), "already");
+    assert!(!b.ftl.refresh(closed[0]), "the line is already being refreshed");
     assert!(!b.ftl.refresh(ChunkId(b.chunks())), "the chunk does not exist");
     b.settle();
     let stats = *b.ftl.stats();

@@ -433,7 +433,11 @@ impl Case {
             self.on_completed(done.tag);
         }
         assert!(self.reads.is_empty(), "some reads did not complete");
-        assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
+        assert!(
+            self.ftl.is_idle() || self.failing,
+            "the FTL is not idle: {}",
+            self.ftl.debug_state()
+        );
         self.cut_power();
     }
 

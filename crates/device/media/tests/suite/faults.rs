@@ -337,9 +337,9 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
     assert_eq!(n.retries_needed(lost), 3);
     assert!(n.check_read(lost).is_err());
     erase(&mut n, C).unwrap();
-    assert_eq!(n.retries_needed(lost), 0, "unwritten");
+    assert_eq!(n.retries_needed(lost), 0, "an unwritten sector needs no retries");
     n.inject(InjectedFault::ChunkBad { chunk: C }).unwrap();
-    assert_eq!(n.retries_needed(lost), 0, "bad");
+    assert_eq!(n.retries_needed(lost), 0, "a sector of a bad chunk needs no retries");
     assert_eq!(n.retries_needed(PhysSector(u32::MAX)), 0);
 }
 

@@ -49,12 +49,12 @@ fn programs_are_in_order_and_never_over_data() {
     assert_eq!(
         n.begin_program(C, UnitInChunk(0)),
         expect(UnitInChunk(0), UnitInChunk(1)),
-        "not again"
+        "a unit must not be programmed again"
     );
     assert_eq!(
         n.begin_program(C, UnitInChunk(2)),
         expect(UnitInChunk(2), UnitInChunk(1)),
-        "not past"
+        "a unit must not be skipped"
     );
     for far in [12, 13, u32::MAX / 4 + 2, u32::MAX] {
         assert_eq!(n.begin_program(C, UnitInChunk(far)), expect(UnitInChunk(far), UnitInChunk(1)));
@@ -86,10 +86,18 @@ fn an_end_needs_its_beginning() {
     assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program));
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
     n.begin_program(C, UnitInChunk(0)).unwrap();
-    assert_eq!(n.complete_program(C, UnitInChunk(1)), not(Operation::Program), "another unit");
+    assert_eq!(
+        n.complete_program(C, UnitInChunk(1)),
+        not(Operation::Program),
+        "another unit is being programmed"
+    );
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
     n.complete_program(C, UnitInChunk(0)).unwrap();
-    assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program), "once");
+    assert_eq!(
+        n.complete_program(C, UnitInChunk(0)),
+        not(Operation::Program),
+        "a program completes only once"
+    );
 }
 
 #[test]

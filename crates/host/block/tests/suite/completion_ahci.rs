@@ -87,7 +87,7 @@ fn data_comes_back_under_every_strategy_and_while_it_changes() {
             blocking.set_strategy(strategy).unwrap();
             let start = std::time::Instant::now();
             while blocking.stats().waiters.requests < before + 500 {
-                assert!(start.elapsed().as_secs() < 20, "{name} stands still");
+                assert!(start.elapsed().as_secs() < 20, "{name} makes no progress");
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
         }

@@ -44,7 +44,7 @@ impl Bench {
         assert!(self.raw.poll(NOW), "the poll rings the doorbell or completes the request");
         self.drive.poll();
         self.raw.poll(NOW);
-        let completion = self.raw.reap().expect("an answer");
+        let completion = self.raw.reap().expect("the request completes");
         assert_eq!(completion.tag, request.tag);
         assert_eq!(self.raw.reap(), None);
         completion
@@ -173,9 +173,9 @@ fn one_doorbell_for_many_and_every_request_completes_once() {
     assert_eq!(b.raw.submit(NOW, Request::flush(15)), Err(QueueFull));
     assert!(!b.drive.poll(), "the drive sees no command before the poll");
     assert!(b.raw.poll(NOW));
-    assert!(!b.raw.poll(NOW), "told once");
+    assert!(!b.raw.poll(NOW), "the doorbell must be rung only once");
     b.drive.poll();
-    assert!(b.raw.poll(NOW), "found one");
+    assert!(b.raw.poll(NOW), "the poll finds a completion");
     assert!(!b.raw.poll(NOW), "a poll finds nothing new while the completions wait to be reaped");
     let mut tags: Vec<u64> = std::iter::from_fn(|| b.raw.reap()).map(|c| c.tag).collect();
     tags.sort_unstable();

@@ -126,8 +126,12 @@ fn what_precedes_the_events() {
     assert_eq!(writer.finish().unwrap(), WriterSummary::default());
     let bytes = files[0].bytes();
     assert_eq!(bytes.len(), 3 * RECORD_BYTES + 8 + 16 + 16);
-    assert_eq!(bytes[28..32], [1, 0, 0, 4], "a timestamp");
-    assert_eq!(bytes[46..56], [8, 0, 0x00, 0xf1, 0x53, 0x65, 123, 0, 0, 0], "1.7 thousand million");
+    assert_eq!(bytes[28..32], [1, 0, 0, 4], "the first record is a timestamp");
+    assert_eq!(
+        bytes[46..56],
+        [8, 0, 0x00, 0xf1, 0x53, 0x65, 123, 0, 0, 0],
+        "1.7 billion seconds, and 123 ns"
+    );
     let name = &bytes[RECORD_BYTES + 8..];
     assert_eq!(name[28..36], [0, 0, 0, 4, 0xe8, 3, 0, 0], "the name record of process 1000");
     assert_eq!(name[46..64], *b"\x10\0reader\0\0\0\0\0\0\0\0\0\0");
@@ -222,7 +226,7 @@ fn what_the_format_cannot_say_is_counted() {
     ]);
     assert_eq!(summary, WriterSummary { events: 4, clamped: 3 });
     let records: Vec<_> = BlktraceReader::new(&bytes[..]).map(|r| r.unwrap()).collect();
-    assert_eq!(records[0].bytes, 1_048_575 * 4096, "whole sectors");
+    assert_eq!(records[0].bytes, 1_048_575 * 4096, "the length must be clamped to whole sectors");
     assert_eq!(records[1].sector, u64::MAX / 8 * 8);
     assert_eq!(records[2].body, RecordBody::Split { rest: u64::MAX });
     assert_eq!(records[3].bytes, 1_048_575 * 4096);

@@ -203,7 +203,7 @@ fn finish(model: &mut Model, queue: &mut NvmeQueue, count: usize) {
         model.progress();
     }
     for _ in 0..count {
-        let event = queue.fetch_event().expect("an answer");
+        let event = queue.fetch_event().expect("the command completes");
         assert_eq!(event.status, Status::SUCCESS);
         queue.detach_tag_cmd(event.tag).unwrap();
         queue.release_tags(&[event.tag]).unwrap();
@@ -480,7 +480,8 @@ fn a_controller_that_does_not_come_back_is_given_up() {
         let refused = controller.lock().unwrap().reset(Nanos(3)).unwrap_err();
         assert!(matches!(refused, DriverError::Removed), "{refused}");
         let mut held = controller.lock().unwrap();
-        let unheard = held.health(&mut || panic!("nobody waits")).unwrap_err();
+        let unheard =
+            held.health(&mut || panic!("the driver must not wait for a reply")).unwrap_err();
         assert!(held.is_removed() && matches!(unheard, DriverError::Removed), "{unheard}");
     }
 }
@@ -518,7 +519,7 @@ fn a_waiter_finds_that_the_controller_was_removed() {
             "without outstanding commands, no check is scheduled"
         );
         start(queue, &region, at, 4, Nanos(1));
-        assert!(queue.deadline() <= Nanos::from_millis(501), "somebody looks");
+        assert!(queue.deadline() <= Nanos::from_millis(501), "a removal check must be scheduled");
     }
     model.pull();
     for queue in &mut all {
@@ -607,7 +608,8 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     assert!(held.is_removed());
     for error in [
         held.health(&mut || panic!("the driver must not wait for a reply")).unwrap_err(),
-        held.create_queue_pair(8, None, &mut || panic!("nor here")).unwrap_err(),
+        held.create_queue_pair(8, None, &mut || panic!("the driver must not wait for a reply"))
+            .unwrap_err(),
         held.request_event().unwrap_err(),
         held.reset(now).unwrap_err(),
     ] {
@@ -687,7 +689,7 @@ fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     );
     model.progress();
     let drive = model.drive.as_mut().unwrap();
-    assert_eq!(drive.requests.len(), 1, "asked again");
+    assert_eq!(drive.requests.len(), 1, "the event must be requested again");
     drive.send_event(event.to_dword());
     assert_eq!(controller.lock().unwrap().poll_event().unwrap(), Some(event));
 }

@@ -34,7 +34,8 @@ impl Harness {
         drive.namespace.lbaf[0] = LbaFormat { ms: ms.into(), lbads: 12, rp: 0 };
         (drive.namespace.flbas, drive.namespace.dps) = (flbas, dps);
         drive.metadata = vec![0xb5; SECTORS * usize::from(ms)];
-        let metadata = MetadataFormat::from_namespace(&drive.namespace).expect("metadata");
+        let metadata =
+            MetadataFormat::from_namespace(&drive.namespace).expect("the namespace has metadata");
         let options = ConnectOptions { data: Some(data), ..ConnectOptions::default() };
         let controller =
             ControllerHandle::connect_with(port.clone(), options, &mut || drive.progress(), 1000)
@@ -62,7 +63,7 @@ impl Harness {
         assert!(self.queue.issue_tags());
         self.drive.progress();
         for _ in 0..count {
-            let event = self.queue.fetch_event().expect("an answer");
+            let event = self.queue.fetch_event().expect("the command completes");
             assert_eq!(event.status, Status::SUCCESS);
             self.queue.detach_tag_cmd(event.tag).unwrap();
             self.queue.release_tags(&[event.tag]).unwrap();

@@ -276,7 +276,7 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
         let left = chunks.iter().filter(|c| harness.written_by(**c) == Some(uid)).count();
         match factory {
             true => assert_eq!(left, 0),
-            false => assert!(left > chunks.len() / 2, "erased lazily: {left}"),
+            false => assert!(left > chunks.len() / 2, "chunks must be erased lazily: {left}"),
         }
     }
     // A sharing target also gets erased chunks, until none are left.
@@ -461,7 +461,10 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
     }
     let stats = *s.scrubber().unwrap().stats();
     assert_eq!((stats.visits, stats.sectors, stats.uncorrectable), (4, 512, 1));
-    assert!(harness.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
+    assert!(
+        harness.now.get().since(begun) >= Nanos::from_secs(1),
+        "the scrubber must read only cold chunks"
+    );
     assert_eq!(s.recommendations(kv).count(), 0);
     let advice: Vec<_> = s.recommendations(app).collect();
     assert_eq!(advice.len(), 1);

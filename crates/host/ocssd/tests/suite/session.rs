@@ -148,7 +148,7 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     assert_eq!((e.status, e.failed.count()), (Status::UNWRITTEN, 4));
     io.copy(&run(&space, at(0, 0, 0, 0), 4), &run(&space, at(2, 4, 6, 0), 4)).unwrap();
     io.reset(&run(&space, at(0, 0, 0, 0), 1)).unwrap();
-    assert!(io.check(&run(&space, at(0, 0, 0, 0), 4)).is_err(), "erased");
+    assert!(io.check(&run(&space, at(0, 0, 0, 0), 4)).is_err(), "the chunk is erased");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
             session.poll(bench.now);
             bench.turn();
             while let Some(done) = session.reap() {
-                let which = flying.remove(&done.request).expect("once");
+                let which = flying.remove(&done.request).expect("each request completes once");
                 assert!(done.is_success() && done.failed.is_empty());
                 let buffer = done.buffer.unwrap();
                 assert!(buffer.to_vec() == all_data(which.iter().map(|i| i + 1)), "seed {seed}");
@@ -250,7 +250,10 @@ fn waiting_reaps_its_own_vector_and_not_the_others() {
     assert!(
         matches!(io.wait(second), Err(PpaError::NoSuchVector { request }) if request == second)
     );
-    assert!(matches!(io.wait(foreign), Err(PpaError::NoSuchVector { .. })), "another session's");
+    assert!(
+        matches!(io.wait(foreign), Err(PpaError::NoSuchVector { .. })),
+        "the vector belongs to another session"
+    );
     assert_eq!(session.reap().unwrap().request, first);
     assert!(session.reap().is_none());
 }

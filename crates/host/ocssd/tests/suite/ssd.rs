@@ -143,10 +143,17 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     assert_eq!(taken, want);
     assert_eq!(free.pop_on(PuId(1)), Some(at(0, 1, 1, 0)));
     assert_eq!(free.pop_near(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
-    assert_eq!(free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
+    assert_eq!(
+        free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)),
+        Some((2, 0)),
+        "the parallel unit has no free chunk, so another one is used"
+    );
     assert!(free.remove(at(1, 1, 6, 0)) && !free.remove(at(1, 1, 6, 0)));
     let info = ssd.chunk(at(1, 1, 6, 0), &mut progress).unwrap();
-    assert!(free.return_chunk(&info) && !free.return_chunk(&info), "once");
+    assert!(
+        free.return_chunk(&info) && !free.return_chunk(&info),
+        "a chunk must be accepted only once"
+    );
     let bad = ssd.chunk(at(1, 0, 0, 0), &mut progress).unwrap();
     assert!(!free.return_chunk(&bad), "a chunk that is not free must be refused");
     let left = free.len();

@@ -191,7 +191,7 @@ fn what_is_everybodys_is_not_changed() {
     let mut all = Host::attach(&mut d, None, 8, 8);
     let mut bytes = [0; ErrorEntry::BYTES];
     all.ask(&mut d, |c, progress| c.log_page(log_page::ERROR, 0, &mut bytes, progress)).unwrap();
-    assert_eq!(bytes, [0; ErrorEntry::BYTES], "nobody's");
+    assert_eq!(bytes, [0; ErrorEntry::BYTES], "an unused log entry must be zeros");
 }
 
 #[test]

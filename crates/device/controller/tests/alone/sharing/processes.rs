@@ -398,7 +398,10 @@ fn an_idle_drive_uses_no_processor_and_wakes() {
     let access = sector_access(0);
     let clients: Vec<_> = (0..3).map(|_| server.client("sleep", access, &[])).collect();
     for client in &clients {
-        assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok(), "ready");
+        assert!(
+            client.notes.recv_timeout(Duration::from_secs(20)).is_ok(),
+            "the client must report that it is ready"
+        );
     }
     let used = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -15,7 +15,7 @@ const MAX: u64 = 64;
 fn a_host_knows_its_drives() {
     let mut harness = Harness::new(&config(6, SECTORS, SataData::Memory));
     assert_eq!(harness.host.queues(), 6);
-    assert!(harness.host.take_queue(0).is_none(), "handed out");
+    assert!(harness.host.take_queue(0).is_none(), "the queue was already taken");
     let limits = harness.host.limits();
     assert_eq!((limits.sectors, limits.sector_bytes, limits.queue_depth), (SECTORS, 512, 32));
     assert!(limits.volatile_cache && harness.host.features().discard);

@@ -182,7 +182,7 @@ fn a_poller_needs_no_interrupts() {
     host.interrupt().mask();
     let (mut done, started) = (0, Instant::now());
     while done < 2 * COMMANDS * 2 {
-        assert!(started.elapsed() < Duration::from_secs(60), "{done} commands ended");
+        assert!(started.elapsed() < Duration::from_secs(60), "{done} commands completed");
         let ended: u64 = loads.iter_mut().map(|load| load.poll(running.clock)).sum();
         done += ended;
         if ended == 0 {

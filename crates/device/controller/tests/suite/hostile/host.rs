@@ -87,8 +87,8 @@ impl Host {
         sq.ring();
         self.drain(drive);
         let (sq, cq) = &mut self.admin;
-        let cqe = cq.pop().expect("a completion");
-        assert!(cq.pop().is_none(), "one completion");
+        let cqe = cq.pop().expect("the command completes");
+        assert!(cq.pop().is_none(), "the command completes only once");
         cq.release();
         sq.update_head(cqe.sq_head);
         assert_eq!(cqe.cid, self.cid);

@@ -97,14 +97,14 @@ proptest! {
             if i % 7 == 0 || open.len() >= usize::from(DEPTH) - 2 {
                 host.drain(&mut d);
                 while let Some(cqe) = host.reap() {
-                    prop_assert!(open.remove(&cqe.cid), "a second completion");
+                    prop_assert!(open.remove(&cqe.cid), "a command completes twice");
                 }
                 prop_assert!(open.is_empty(), "every command must complete");
             }
         }
         host.drain(&mut d);
         while let Some(cqe) = host.reap() {
-            prop_assert!(open.remove(&cqe.cid), "a second completion");
+            prop_assert!(open.remove(&cqe.cid), "a command completes twice");
         }
         prop_assert!(open.is_empty(), "every command must complete");
         prop_assert!(d.is_idle());

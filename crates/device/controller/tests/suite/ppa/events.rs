@@ -169,7 +169,7 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
     }
     let events = r.events();
     assert_eq!(events.len(), 64, "the host gets as many events as the log holds");
-    assert!(events.iter().map(|e| e.count).eq(37..=100), "oldest first");
+    assert!(events.iter().map(|e| e.count).eq(37..=100), "events must be in order, oldest first");
     assert_eq!(r.controller.dropped_events(), (36, 0));
     assert_eq!(r.open.drive.stats().notifications.overwritten, 36);
     break_one(&mut r, 100);

@@ -243,7 +243,11 @@ fn a_policy_that_suspends_anyway_has_its_own_costs() {
     let reads = [(100_000, NO_HINT), (200_000, SUSPEND)];
     let (d, ended) = reads_into_a_program(config, &reads);
     let first = Nanos(200_000) + COSTS.suspend + READ + SECTOR;
-    assert_eq!(ended[1..], [(1, first), (2, first + READ + SECTOR)], "in order");
+    assert_eq!(
+        ended[1..],
+        [(1, first), (2, first + READ + SECTOR)],
+        "the reads must complete in order"
+    );
     assert_eq!(d.drive.stats().suspensions, 1);
 }
 
@@ -454,6 +458,6 @@ fn a_hinted_read_uses_the_array_while_it_waits_for_a_programs_data() {
             false => [(1, SECTOR * 4 + PROGRAM), (2, SECTOR * 4 + PROGRAM + one)],
         };
         assert_eq!(ended, expected);
-        assert_eq!(d.drive.stats().suspensions, 0, "nothing ran");
+        assert_eq!(d.drive.stats().suspensions, 0, "no operation was in progress");
     }
 }

@@ -407,7 +407,10 @@ impl TestFlash {
                     self.failing[chunk as usize] = true;
                     return end(Status::WRITE_FAULT);
                 }
-                assert_eq!(self.written[chunk as usize], sector, "in order");
+                assert_eq!(
+                    self.written[chunk as usize], sector,
+                    "programs of a chunk must be in order"
+                );
                 self.programs += 1;
                 self.written[chunk as usize] += self.geometry.ws_opt;
                 if self.heals {
@@ -421,7 +424,10 @@ impl TestFlash {
                 if self.stores_data {
                     let first = (chunk * self.geometry.sectors_per_chunk + sector) as usize;
                     for (i, (oob, content)) in sectors.into_iter().enumerate() {
-                        assert!(self.cells[first + i].is_none(), "erased before");
+                        assert!(
+                            self.cells[first + i].is_none(),
+                            "the chunk must be erased before it is programmed"
+                        );
                         self.cells[first + i] = Some(Cell::Written(oob, content));
                     }
                 }
@@ -491,7 +497,11 @@ impl TestFlash {
         while self.step(ftl) {
             steps += 1;
             let (stats, layout) = (ftl.stats(), ftl.capacity_plan());
-            assert!(steps < 1_000_000, "never ends: {stats:?} {layout:?}\n{}", ftl.debug_state());
+            assert!(
+                steps < 1_000_000,
+                "the FTL does not become idle: {stats:?} {layout:?}\n{}",
+                ftl.debug_state()
+            );
         }
     }
 }

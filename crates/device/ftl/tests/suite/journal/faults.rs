@@ -38,7 +38,7 @@ fn every_frame_has_two_copies_on_different_parallel_units() {
     assert_eq!(stats.frames + stats.padding, script.flash.programs);
     // Records make every snapshot readable; only the first may need padding, if the journal is idle
     // behind it.
-    assert!(stats.padding <= 2 * 2, "{} of padding", stats.padding);
+    assert!(stats.padding <= 2 * 2, "{} padding units", stats.padding);
     assert_eq!(stats.erases, script.flash.erases);
     assert!(script.flash.outstanding() == 0 && script.journal.is_idle());
 }

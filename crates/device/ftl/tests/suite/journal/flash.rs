@@ -303,7 +303,7 @@ impl TestFlash {
                         if cells.closed || cells.bad || self.rng.chance(0.4) {
                             break;
                         }
-                        assert_eq!(cells.units.len(), unit, "in order");
+                        assert_eq!(cells.units.len(), unit, "programs of a chunk must be in order");
                         if self.rng.chance(self.program_fail) {
                             cells.closed = true;
                             break;

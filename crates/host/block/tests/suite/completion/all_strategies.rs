@@ -33,7 +33,9 @@ fn every_strategy_finishes_every_request_once_with_the_right_data() {
             } else if !strategy.coop {
                 assert!(waiters.finished_by_others > 0, "{name}");
                 // A context updates its counters after the wake-up.
-                wait_for("the counts", || counts().0.finished_by_others == counts().1);
+                wait_for("the contexts have updated their counters", || {
+                    counts().0.finished_by_others == counts().1
+                });
             }
             if !strategy.coop {
                 assert_eq!((waiters.stolen, waiters.woken), (0, 0), "{name}");

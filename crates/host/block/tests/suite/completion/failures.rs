@@ -146,7 +146,9 @@ fn a_removed_device_wakes_its_waiters_and_other_devices_still_work() {
             (first, waiter.write_at(0, 1, 0).unwrap().status)
         });
         let staging = harness.blocking.layers()[0].staging()[0].clone();
-        wait_for("six wait", || staging.inserted.get() == 6 && harness.board().outstanding(0) == 2);
+        wait_for("six requests wait in the FIFO", || {
+            staging.inserted.get() == 6 && harness.board().outstanding(0) == 2
+        });
         harness.board().remove(0);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), (STATUS_REMOVED, STATUS_REMOVED), "{name}");

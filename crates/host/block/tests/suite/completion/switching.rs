@@ -71,7 +71,9 @@ fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
             round += 1;
         }
     });
-    wait_for("it polls", || harness.blocking.stats().hybrid.unwrap().mode == Mode::Poll);
+    wait_for("the poll thread polls", || {
+        harness.blocking.stats().hybrid.unwrap().mode == Mode::Poll
+    });
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().unwrap());
     wait_for("the poll thread has stopped polling", || {

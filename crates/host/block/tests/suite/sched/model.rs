@@ -202,7 +202,7 @@ impl<'a> Simulation<'a> {
             self.at_device.remove(&tag).expect("the completed request was in the device");
         self.busy -= 1;
         self.scheduler.completed(self.now, &staged, self.now.since(since));
-        let index = self.owners.remove(&tag).expect("somebody's");
+        let index = self.owners.remove(&tag).expect("the request belongs to a user");
         self.outcomes[index].done.push((self.now, self.now.since(staged.since)));
         if let Pace::Closed(_) = self.users[index].pace {
             self.push(self.now + self.users[index].think, Event::Submit(index));

@@ -82,7 +82,7 @@ fn what_a_ring_cannot_be_is_refused() {
     assert_eq!(deep.limits().queue_depth, 32_768);
     assert!(deep.take_queue(1).is_none(), "the device has only one queue");
     assert!(deep.take_queue(0).is_some());
-    assert!(deep.take_queue(0).is_none(), "handed out");
+    assert!(deep.take_queue(0).is_none(), "the queue was already taken");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_tag_out_of_turn_changes_nothing() {
     let read = Request::read(0, 1, Payload::BitBucket, 9);
     let mut tags = [Tag(0); 8];
     assert_eq!(queue.get_free_tags(&mut tags), 3);
-    assert_eq!(queue.get_free_tags(&mut tags[3..]), 0, "busy");
+    assert_eq!(queue.get_free_tags(&mut tags[3..]), 0, "all tags are taken");
     let state = |found, wanted| TagError::State { tag: tags[0], found, wanted };
     queue.release_tags(&tags[..1]).unwrap();
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_tag_out_of_turn_changes_nothing() {
         Err(BindError::Tag(TagError::OutOfRange { tag: Tag(3), count: 3 }))
     );
     assert!(!queue.issue_tags(), "no command is bound");
-    assert!(queue.abort_tag(tags[1], Nanos(1)).is_err(), "no command");
+    assert!(queue.abort_tag(tags[1], Nanos(1)).is_err(), "the tag has no issued command");
     assert!(queue.abort_tag(Tag(99), Nanos(1)).is_err());
     queue.bind_tag_cmd(tags[1], &read, Nanos(1)).unwrap();
     assert!(queue.bind_tag_cmd(tags[1], &read, Nanos(1)).is_err(), "the tag is already bound");

@@ -254,12 +254,12 @@ fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     assert_eq!(
         harness.run_refused(Request::read(8, 1, at, 3)),
         Status::UNRECOVERED_READ,
-        "100 bytes"
+        "the file has only 100 bytes of the sector"
     );
     assert_eq!(
         harness.run_refused(Request::read(4, 8, at, 4)),
         Status::UNRECOVERED_READ,
-        "in part"
+        "the file ends within the request"
     );
     // The file ends at a sector: the driver transfers the existing part, then requests the rest,
     // which is missing.

@@ -127,15 +127,15 @@ pub(crate) fn wait(queue: &mut UringQueue) -> CompletionEvent {
 
 /// Executes one request on an idle queue.
 pub(crate) fn run(queue: &mut UringQueue, request: Request) -> Status {
-    let tag = queue.tags_mut().take().expect("a tag");
+    let tag = queue.tags_mut().take().expect("a tag is free");
     match queue.bind_tag_cmd(tag, &request, Nanos(7)) {
         Ok(()) => {
             assert!(queue.issue_tags());
             let event = wait(queue);
             assert_eq!((event.tag, event.result), (tag, 0));
-            let detached = queue.detach_tag_cmd(tag).expect("bound");
+            let detached = queue.detach_tag_cmd(tag).expect("the tag is bound");
             assert_eq!((detached.user, detached.bound_at), (request.tag, Nanos(7)));
-            queue.release_tags(&[tag]).expect("taken");
+            queue.release_tags(&[tag]).expect("the tag is taken");
             event.status
         }
         Err(sluice_driver::BindError::Refused(status)) => {
@@ -152,7 +152,7 @@ pub(crate) fn release_bound_tags(queue: &mut UringQueue) -> Vec<(Tag, u64)> {
     let mut back = Vec::new();
     for tag in bound {
         back.push((tag, queue.detach_tag_cmd(tag).expect("the tag is bound").user));
-        queue.release_tags(&[tag]).expect("taken");
+        queue.release_tags(&[tag]).expect("the tag is taken");
     }
     back
 }

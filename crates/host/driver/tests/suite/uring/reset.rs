@@ -65,7 +65,7 @@ fn every_tag_comes_back_once_from_a_reset() {
             }
             for _ in 0..round % 3 * 8 {
                 let Some(event) = harness.queue.fetch_event() else { break };
-                let command = harness.queue.detach_tag_cmd(event.tag).expect("bound");
+                let command = harness.queue.detach_tag_cmd(event.tag).expect("the tag is bound");
                 assert!(seen.insert(command.user));
                 harness.queue.release_tags(&[event.tag]).unwrap();
             }
@@ -78,7 +78,7 @@ fn every_tag_comes_back_once_from_a_reset() {
             assert!(refused.is_none_or(|r| r == Err(BindError::Busy)), "{refused:?}");
             harness.queue.reset(Nanos::ZERO);
             poll_until_ready(&mut harness.queue);
-            assert_eq!(harness.queue.fetch_event(), None, "forgotten");
+            assert_eq!(harness.queue.fetch_event(), None, "the reset must drop the commands");
             for (_, user) in release_bound_tags(&mut harness.queue) {
                 assert!(seen.insert(user), "{user} completed twice");
             }
