@@ -208,7 +208,7 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
 
 #[test]
 fn a_damaged_table_is_an_error_and_stays_as_it_is() {
-    // All nonzero bytes of the data area, a few at a time.
+    // Changes single bits in the frames of the table.
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
@@ -226,7 +226,7 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
         "the table has two copies of a snapshot and of a record: {starts:?}"
     );
     let (mut refused, mut unharmed) = (0, 0);
-    // Damages one frame, and then the same byte of every frame.
+    // In one frame, and then in all frames.
     for at in [3, 20, 60, 100] {
         for which in 0..=starts.len() {
             let mut bytes = good.clone();

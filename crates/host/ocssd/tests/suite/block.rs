@@ -79,7 +79,11 @@ fn the_read_cursor_reads_like_read() {
     assert_eq!(block.read_next(&mut io, &mut some).unwrap(), 7);
     assert!(some == all_data(1..8));
     block.seek(25);
-    assert_eq!(block.read_next(&mut io, &mut some).unwrap(), 5, "short at the end");
+    assert_eq!(
+        block.read_next(&mut io, &mut some).unwrap(),
+        5,
+        "a read at the end returns fewer sectors"
+    );
     assert!(some[..5 * SECTOR] == all_data(26..31));
     assert_eq!((block.read_next(&mut io, &mut some).unwrap(), block.read_cursor()), (0, 30));
     block.seek(u64::MAX);
@@ -310,8 +314,8 @@ fn copies_are_the_drives_where_it_can_and_always_readable() {
         other.append_with_oob(&mut io, &data, &all_oob(before.iter().copied())).unwrap();
         let copied = block.copy_to(&mut io, &mut other).unwrap();
         assert_eq!((copied.sectors, copied.uncorrectable.len()), (n, 0));
-        // Of 15 units, the last two of the source's three chunks are not readable yet; an unaligned
-        // target needs a copy by the host.
+        // The source has 15 units on three chunks. The last two units of each chunk are not
+        // readable yet. An unaligned target needs a copy by the host.
         assert_eq!(copied.sectors_by_drive > 0, ahead % UNIT == 0, "{copied:?}");
         let mut found = vec![0; other.len() as usize * SECTOR];
         let mut meta = vec![0; other.len() as usize * OOB];

@@ -73,10 +73,10 @@ fn data_in_it_takes_no_transfer() {
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
     let ppa = |d: &OpenChannelHost, s| d.ppa(0, 0, 0, s);
-    // From host memory: over the bus, over the channel, into the array.
+    // A write from host memory takes the bus, the channel and the array.
     let sqe = d.with_data(Sqe::vector_write(1, PpaList::One(ppa(d, 0))), 1);
     assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM);
-    // From the buffer.
+    // A write from the buffer does not take the bus.
     let data: Vec<u8> = (0..4096).map(|i| (i * 7 % 251) as u8).collect();
     cmb.write(8192, &data).unwrap();
     let mut sqe = Sqe::vector_write(1, PpaList::One(ppa(d, 1)));
@@ -95,7 +95,7 @@ fn data_in_it_takes_no_transfer() {
     cmb.read(4096, &mut found).unwrap();
     assert_eq!(found, data);
     assert_eq!(d.drive.stats().cmb_bytes, 8192);
-    // One half in host memory, the other in the buffer.
+    // Half of the data is in host memory, the other half in the buffer.
     let host = SglDescriptor::DataBlock { address: d.at.0, length: 4096 };
     for (i, descriptor) in [block(&cmb, 0, 4096), host].into_iter().enumerate() {
         for (w, word) in descriptor.encode().into_iter().enumerate() {
@@ -150,7 +150,7 @@ fn lists_and_rings_may_be_in_it() {
     sqe.set_sgl(SglDescriptor::DataBlock { address, length: 4096 });
     assert_eq!(d.run(sqe).0.status, Status::DATA_TRANSFER_ERROR);
 
-    // Both rings of a queue pair.
+    // Both rings of a queue pair are in the buffer.
     let mut drive = Controller::new(with_cmb(false)).unwrap();
     let mut host = RawHost::new(&mut drive);
     let base = host.port.bar(2).unwrap();
@@ -210,7 +210,7 @@ fn beside_an_image_it_survives_the_process() {
     };
     let r = Harness::new(config(true, BYTES));
     r.controller.cmb().unwrap().write(1000, b"staged").unwrap();
-    // Killed without a shutdown.
+    // The process ends without a shutdown.
     drop(r);
     let r = Harness::new(config(true, BYTES));
     assert_eq!(&look(&r), b"staged");

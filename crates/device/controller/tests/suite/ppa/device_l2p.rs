@@ -178,7 +178,7 @@ fn trimmed_addresses_do_not_come_back() {
     assert!(!put_one(&mut r, 7, 40));
     assert!(!put_one(&mut r, 21, 39));
     assert!(put_one(&mut r, 21, 41));
-    // Past the end, too many addresses, and a drive without a device L2P.
+    // Refused trims: ranges past the end, too many addresses, and a drive without a device L2P.
     for (ranges, status) in [
         (vec![DsmRange::new(ALL, 1)], Status::LBA_OUT_OF_RANGE),
         (vec![DsmRange::new(ALL - 1, 2)], Status::LBA_OUT_OF_RANGE),
@@ -217,7 +217,7 @@ fn the_page_is_read_in_parts_and_not_past_its_end() {
         let error = c.dual_map(first, count, &mut progress).unwrap_err();
         assert!(matches!(error, DriverError::Unsupported { .. }), "{error}");
     }
-    // The log page: half an entry, the end, past the end.
+    // Reads of the log page at half an entry, at the end, and past the end.
     let read = |c: &mut ControllerHandle, offset, bytes: &mut [u8], progress: &mut dyn FnMut()| {
         c.log_page(log_page::DEVICE_L2P, offset, bytes, progress).map_err(|e| e.status())
     };
@@ -276,7 +276,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     let before = read_map(&mut r);
     assert_eq!(before.iter().flatten().count(), 1);
     drop(r);
-    // Killed during an erase: the old data is gone.
+    // The process ended during an erase: the old data is lost.
     let mut r = Harness::new(config());
     assert_eq!(read_map(&mut r), before);
     let reset = Sqe::vector_reset(1, r.open.list(&[r.open.ppa(0, 0, 4, 0)]));

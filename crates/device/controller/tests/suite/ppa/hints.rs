@@ -284,7 +284,7 @@ fn reads_are_repeated_and_with_limited_retry_fail_fast() {
             (status, READ + SECTOR),
             "a limited-retry read makes only one attempt"
         );
-        // By logical block as well.
+        // Reads by logical block take as long.
         let mut plain = d.with_data(Sqe::read(1, ppa.0, 1), 1);
         assert_eq!(timed_raw(d, plain), (Status::SUCCESS, time));
         repeated += u64::from(needs);

@@ -16,7 +16,7 @@ pub(crate) const US: Nanos = Nanos::from_micros(1);
 pub(crate) const MS: Nanos = Nanos::from_millis(1);
 pub(crate) const SEC: Nanos = Nanos::from_secs(1);
 
-/// When a user submits.
+/// Submission times of a user.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
     /// With a constant number of outstanding requests.
