@@ -15,8 +15,7 @@ use super::script::{self, Script};
 pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 0xabcd, snapshot_bytes: 5_000, record_bytes: 5_000 };
 
-/// Returns a journal with several generations, the last of which is partly not erased yet, and its
-/// model.
+/// Returns a journal with a history of snapshots and records, after a power cut, and its model.
 pub(crate) fn written(seed: u64) -> (TestFlash, Model) {
     let mut rng = Rng::new(seed);
     let shape = shape(2, 6, 8, 1 + rng.below(3) as u32, rng.below(3) as u32);
